@@ -1,0 +1,29 @@
+"""The worlds: rules as compiled kernels behind one contract."""
+
+from collections.abc import Callable
+from typing import Any
+
+from games.connect_four import connect_four
+from games.game import Game, IllegalAction, Rules
+from games.tic_tac_toe import tic_tac_toe
+
+GAMES: dict[str, Callable[..., Game]] = {
+    "tic_tac_toe": tic_tac_toe,
+    "connect_four": connect_four,
+}
+
+__all__ = ["GAMES", "Game", "IllegalAction", "Rules", "load_game"]
+
+
+def load_game(name: str, **options: Any) -> Game:
+    """Build the game called ``name``.
+
+    Raises:
+        ValueError: there is no such game, or it does not take these options.
+    """
+    if name not in GAMES:
+        raise ValueError(f"there is no game called {name!r}; the games are {', '.join(sorted(GAMES))}")
+    try:
+        return GAMES[name](**options)
+    except TypeError as error:
+        raise ValueError(f"game {name!r}: {error}") from error

@@ -1,0 +1,150 @@
+"""Connect Four on the usual board of 7 columns and 6 rows, as bitboards.
+
+Bit ``7 * column + row`` is a cell, row 0 at the bottom; each column has one spare bit on top, so that shifted boards never wrap
+around (J. Tromp's layout). An action is a column, 0 to 6.
+"""
+
+import numpy as np
+
+from games.compiled import inlined
+from games.game import (
+    Actions,
+    Game,
+    Planes,
+    Returns,
+    Rules,
+    States,
+    legal_actions_kernel,
+    observe_kernel,
+    query_kernel,
+    returns_kernel,
+    step_kernel,
+)
+
+ROWS, COLUMNS = 6, 7
+MOVER, STONES, PLY, OVER = range(4)  # words: the mover's stones, all stones, plies played, and how the game ended:
+RUNNING, LINE, FULL = range(3)  # ... not yet, by a line of the player who moved last, or by a full board
+WORDS = 4
+
+
+@inlined
+def has_line(stones: int) -> bool:
+    """Whether four of these stones stand in a line."""
+    vertical = stones & (stones >> 1)
+    level = stones & (stones >> 7)
+    rising = stones & (stones >> 8)
+    falling = stones & (stones >> 6)
+    return (vertical & (vertical >> 2) | level & (level >> 14) | rising & (rising >> 16) | falling & (falling >> 12)) != 0
+
+
+@legal_actions_kernel
+def legal_actions(state: States, out: Actions) -> int:
+    if state[OVER] != RUNNING:
+        return 0
+    count = 0
+    for column in range(COLUMNS):
+        if (state[STONES] >> (7 * column + ROWS - 1)) & 1 == 0:
+            out[count] = column
+            count += 1
+    return count
+
+
+@step_kernel
+def step(state: States, action: int) -> None:
+    stones = state[STONES]
+    placed = (stones + (1 << (7 * action))) & (63 << (7 * action))
+    mine = state[MOVER] | placed
+    stones |= placed
+    state[MOVER] = stones ^ mine
+    state[STONES] = stones
+    state[PLY] += 1
+    if has_line(mine):
+        state[OVER] = LINE
+    elif state[PLY] == ROWS * COLUMNS:
+        state[OVER] = FULL
+
+
+@query_kernel
+def current_player(state: States) -> int:
+    return state[PLY] & 1
+
+
+@query_kernel
+def terminal(state: States) -> int:
+    return np.int64(state[OVER] != RUNNING)
+
+
+@returns_kernel
+def returns(state: States, out: Returns) -> None:
+    won = np.float32(1.0) if state[OVER] == LINE else np.float32(0.0)
+    loser = state[PLY] & 1  # the player to move has just been beaten
+    out[loser] = -won
+    out[1 - loser] = won
+
+
+@observe_kernel
+def observe(state: States, planes: Planes) -> None:
+    mine, theirs = state[MOVER], state[STONES] ^ state[MOVER]
+    for row in range(ROWS):
+        for column in range(COLUMNS):
+            bit = 7 * column + (ROWS - 1 - row)
+            planes[0, row, column] = (mine >> bit) & 1
+            planes[1, row, column] = (theirs >> bit) & 1
+
+
+@query_kernel
+def position_hash(state: States) -> int:
+    # The mover's stones plus a one above each column's highest stone name a position uniquely (Tromp); then mix the bits.
+    key = np.uint64(state[MOVER] + state[STONES] + 0x1020408102041)
+    key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.int64(key ^ (key >> np.uint64(31)))
+
+
+def render(state: States) -> str:
+    """The board with X for the first player, O for the second, and the column numbers that one types."""
+    mover, other = ("X", "O") if state[PLY] % 2 == 0 else ("O", "X")
+    lines = []
+    for row in reversed(range(ROWS)):
+        cells = []
+        for column in range(COLUMNS):
+            bit = 7 * column + row
+            taken, mine = (int(state[STONES]) >> bit) & 1, (int(state[MOVER]) >> bit) & 1
+            cells.append((mover if mine else other) if taken else ".")
+        lines.append(" ".join(cells))
+    return "\n".join([*lines, " ".join(str(column + 1) for column in range(COLUMNS))])
+
+
+def parse_action(text: str) -> int:
+    """A column from 1 to 7."""
+    if text.strip() not in {"1", "2", "3", "4", "5", "6", "7"}:
+        raise ValueError(f"{text.strip()!r} is not a column: type a number from 1 to {COLUMNS}")
+    return int(text) - 1
+
+
+def action_name(action: int) -> str:
+    """The column as people count it."""
+    return str(action + 1)
+
+
+def connect_four() -> Game:
+    """Connect Four, 7 x 6."""
+    cells = np.arange(ROWS * COLUMNS, dtype=np.int32).reshape(ROWS, COLUMNS)
+    columns = np.arange(COLUMNS, dtype=np.int32)
+    return Game(
+        name="connect_four",
+        options={},
+        rules_version=1,
+        rules=Rules(legal_actions, step, current_player, terminal, returns, observe, position_hash),
+        start=np.zeros(WORDS, np.int64),
+        num_players=2,
+        num_actions=COLUMNS,
+        observation_shape=(2, ROWS, COLUMNS),
+        policy_planes=0,
+        max_plies=ROWS * COLUMNS,
+        point_symmetries=np.stack([cells.ravel(), cells[:, ::-1].ravel()]),
+        action_symmetries=np.stack([columns, columns[::-1]]),
+        action_name=action_name,
+        parse_action=parse_action,
+        render=render,
+    )
