@@ -1,0 +1,145 @@
+"""What the phases of a run say about themselves, and who listens.
+
+Phases return these small frozen reports; observers (terminal, JSON, TensorBoard) read nothing else and can be taken away
+without touching training. All times are seconds, all rates are per second, shares are between 0 and 1.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerReport:
+    """One worker as the main node sees it."""
+
+    name: str
+    state: str  # starting, playing, waiting, error, ended
+    model_version: int
+    games: int  # received from it since the run began
+    games_per_second: float
+    evaluations_per_second: float
+    outstanding: int  # games granted to it and not yet received
+    error: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelfPlayReport:
+    """The games received in one iteration."""
+
+    games: int
+    positions: int
+    games_per_second: float
+    mean_plies: float
+    first_player_wins: float
+    draws: float
+    resigned: float
+    false_resignations: float  # of the games played on although a player would have resigned: the share he did not lose
+    bytes_per_game: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnerReport:
+    """The learner's steps in one iteration; losses are means over the steps, in nats."""
+
+    steps: int
+    samples: int
+    seconds: float
+    samples_per_second: float
+    loss: float
+    policy_loss: float
+    value_loss: float
+    policy_entropy: float
+    grad_norm: float
+    learning_rate: float
+    skipped_steps: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationReport:
+    """How strong the network is; a figure that was not measured is None."""
+
+    model_version: int
+    num_simulations: int
+    search_error: float | None = None  # share of positions in which the search's move throws away game value
+    search_error_margin: float | None = None  # half the width of its 95 % interval
+    policy_error: float | None = None  # the same for the bare policy's first choice
+    elo: float | None = None  # against the fixed anchor, the random player, at 0
+    elo_margin: float | None = None  # half the width of its 95 % interval
+    random_not_lost: float | None = None  # share of colour-swapped games against the random player that were not lost
+    accepted: bool | None = None  # by gating, when there is any
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class IterationReport:
+    """One cycle of the coach."""
+
+    iteration: int
+    seconds: float  # since the run began, earlier sittings included
+    total_games: int
+    total_positions: int
+    window_games: int
+    window_positions: int
+    model_version: int
+    self_play: SelfPlayReport
+    learner: LearnerReport | None
+    evaluation: EvaluationReport | None
+    workers: tuple[WorkerReport, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as JSON has it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgressReport:
+    """A look at the running coach, about once a second."""
+
+    phase: str  # "waiting for games", "training", "evaluating", ...
+    iteration: int
+    iterations: int | None  # planned
+    seconds: float  # since the run began, earlier sittings included
+    seconds_left: float | None  # until the run's own bounds, as far as can be told
+    total_games: int
+    games_wanted: int  # by the iteration under way
+    games_here: int  # received for it so far
+    games_per_second: float
+    evaluations_per_second: float
+    window_positions: int
+    model_version: int
+    workers: tuple[WorkerReport, ...]
+
+
+class Observer(Protocol):
+    """Somebody who watches a run."""
+
+    def progress(self, report: ProgressReport) -> None:
+        """About once a second."""
+
+    def iteration(self, report: IterationReport) -> None:
+        """At the end of each iteration."""
+
+    def event(self, text: str) -> None:
+        """Something worth a line in the log: a worker was restarted, a batch was quarantined."""
+
+    def close(self) -> None:
+        """The run is over."""
+
+
+def tell_progress(observers: Sequence[Observer], report: ProgressReport) -> None:
+    """Show ``report`` to all."""
+    for observer in observers:
+        observer.progress(report)
+
+
+def tell_iteration(observers: Sequence[Observer], report: IterationReport) -> None:
+    """Show ``report`` to all."""
+    for observer in observers:
+        observer.iteration(report)
+
+
+def tell_event(observers: Sequence[Observer], text: str) -> None:
+    """Show ``text`` to all."""
+    for observer in observers:
+        observer.event(text)
