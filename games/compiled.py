@@ -80,12 +80,12 @@ def _decorate(function: Callable[..., Any], decorator: Callable[..., Any]) -> An
 def compiled(function: Function) -> Function:
     """Compile ``function`` on first use, release the GIL inside it, and keep the machine code on disk."""
     decorator = functools.partial(numba.njit, nogil=True, error_model="numpy")
-    return _decorate(function, decorator)  # type: ignore[no-any-return]
+    return _decorate(function, decorator)
 
 
 def inlined(function: Function) -> Function:
     """Compile ``function`` into each of its callers: for the small helpers of a hot loop."""
-    return numba.njit(inline="always", error_model="numpy")(function)  # type: ignore[no-any-return]
+    return numba.njit(inline="always", error_model="numpy")(function)
 
 
 def kernel(signature: Any) -> Callable[[Function], Function]:
@@ -95,6 +95,6 @@ def kernel(signature: Any) -> Callable[[Function], Function]:
         if numba.config.DISABLE_JIT:
             return function
         decorator = functools.partial(numba.cfunc, signature)
-        return _decorate(function, decorator)  # type: ignore[no-any-return]
+        return _decorate(function, decorator)
 
     return decorate

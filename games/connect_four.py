@@ -71,7 +71,7 @@ def current_player(state: States) -> int:
 
 @query_kernel
 def terminal(state: States) -> int:
-    return np.int64(state[OVER] != RUNNING)
+    return int(state[OVER] != RUNNING)
 
 
 @returns_kernel
@@ -98,7 +98,7 @@ def position_hash(state: States) -> int:
     key = np.uint64(state[MOVER] + state[STONES] + 0x1020408102041)
     key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.int64(key ^ (key >> np.uint64(31)))
+    return int(np.int64(key ^ (key >> np.uint64(31))))
 
 
 def render(state: States) -> str:

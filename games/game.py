@@ -128,7 +128,7 @@ class Game:
 @compiled
 def call_legal_actions(function: Any, state: States, out: Actions) -> int:
     """Call a kernel of signature ``LEGAL_ACTIONS``."""
-    return function(state, out)  # type: ignore[no-any-return]
+    return function(state, out)
 
 
 @compiled
@@ -140,7 +140,7 @@ def call_step(function: Any, state: States, action: int) -> None:
 @compiled
 def call_query(function: Any, state: States) -> int:
     """Call a kernel of signature ``QUERY``."""
-    return function(state)  # type: ignore[no-any-return]
+    return function(state)
 
 
 @compiled

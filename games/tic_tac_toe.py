@@ -68,7 +68,7 @@ def current_player(state: States) -> int:
 
 @query_kernel
 def terminal(state: States) -> int:
-    return np.int64(state[OVER] != RUNNING)
+    return int(state[OVER] != RUNNING)
 
 
 @returns_kernel
