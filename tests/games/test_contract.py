@@ -1,0 +1,213 @@
+"""Every game keeps the contract, and the check of it catches games that do not."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from games import GAMES, Game, load_game
+from games.contract import ContractBroken, check_game
+from games.game import (
+    Actions,
+    Planes,
+    Returns,
+    States,
+    legal_actions_kernel,
+    observe_kernel,
+    query_kernel,
+    returns_kernel,
+    step_kernel,
+)
+
+# The options with which each game is checked beside its defaults.
+OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "go": [{"size": 5}, {"size": 7, "komi": 4.5}],
+}
+
+
+@pytest.mark.parametrize(("name", "options"), [(name, options) for name in GAMES for options in [{}, *OPTIONS.get(name, [])]])
+def test_every_game_keeps_the_contract(name: str, options: dict[str, Any]) -> None:
+    check_game(load_game(name, **options))
+
+
+@legal_actions_kernel
+def descending_actions(state: States, out: Actions) -> int:
+    count = 0
+    for cell in range(8, -1, -1):
+        if state[3] == 0 and (state[1] >> cell) & 1 == 0:
+            out[count] = cell
+            count += 1
+    return count
+
+
+@legal_actions_kernel
+def actions_after_the_end(state: States, out: Actions) -> int:
+    count = 0
+    for cell in range(9):
+        if (state[1] >> cell) & 1 == 0:
+            out[count] = cell
+            count += 1
+    return count
+
+
+@legal_actions_kernel
+def uncounted_actions(state: States, out: Actions) -> int:
+    out[0] = 4
+    return 2
+
+
+@legal_actions_kernel
+def too_many_actions(state: States, out: Actions) -> int:
+    for cell in range(10):
+        out[cell] = cell
+    return 9
+
+
+@step_kernel
+def step_into_the_next_row(state: States, action: int) -> None:
+    state[0] |= 1 << action
+    state[4] = 1
+
+
+@step_kernel
+def step_that_passes(state: States, action: int) -> None:
+    pass
+
+
+@query_kernel
+def third_player(state: States) -> int:
+    return state[2] % 3
+
+
+@query_kernel
+def never(state: States) -> int:
+    return 0
+
+
+@query_kernel
+def always(state: States) -> int:
+    return 1
+
+
+@returns_kernel
+def both_win(state: States, out: Returns) -> None:
+    out[0] = out[1] = 1
+
+
+@returns_kernel
+def first_player_leads(state: States, out: Returns) -> None:
+    out[0], out[1] = 1, -1
+
+
+@returns_kernel
+def one_player_returns(state: States, out: Returns) -> None:
+    out[0] = 0
+
+
+@observe_kernel
+def half_written(state: States, planes: Planes) -> None:
+    planes[0] = 0
+
+
+@observe_kernel
+def without_symmetry(state: States, planes: Planes) -> None:
+    for cell in range(9):
+        planes[0, cell // 3, cell % 3] = (state[1] >> cell) & 1
+        planes[1, cell // 3, cell % 3] = cell
+
+
+@observe_kernel
+def observation_that_plays(state: States, planes: Planes) -> None:
+    planes[:] = 0
+    state[2] += 1
+
+
+@query_kernel
+def ply_hash(state: States) -> int:
+    return state[2]
+
+
+@query_kernel
+def history_hash(state: States) -> int:
+    return state[4]
+
+
+@step_kernel
+def step_with_history(state: States, action: int) -> None:
+    mine = state[0] | (1 << action)
+    state[1] |= 1 << action
+    state[0] = state[1] ^ mine
+    state[2] += 1
+    state[4] = 31 * state[4] + action + 1
+    for line in (0o007, 0o070, 0o700, 0o111, 0o222, 0o444, 0o421, 0o124):
+        if mine & line == line:
+            state[3] = 1
+    if state[2] == 9 and state[3] == 0:
+        state[3] = 2
+
+
+def tic_tac_toe(**changes: Any) -> Game:
+    return replace(load_game("tic_tac_toe"), **changes)
+
+
+def with_kernels(**kernels: Any) -> Game:
+    return tic_tac_toe(rules=load_game("tic_tac_toe").rules._replace(**kernels))
+
+
+IDENTITY = np.arange(9, dtype=np.int32)
+
+BROKEN = [
+    (lambda: tic_tac_toe(max_plies=5), "goes on beyond max_plies"),
+    (lambda: tic_tac_toe(start=np.array([0, 0, 0, 1])), "over before it starts"),
+    (lambda: tic_tac_toe(start=np.zeros(4, np.int32)), "not a row of int64"),
+    (lambda: tic_tac_toe(num_players=3), "neither 1 nor 2"),
+    (lambda: tic_tac_toe(policy_planes=2), "policy_planes"),
+    (lambda: tic_tac_toe(rules_version=0), "rules_version"),
+    (lambda: tic_tac_toe(rules_version=2), "load_game with these options gives another rules_version"),
+    (lambda: tic_tac_toe(options={"size": 3}), "does not build it again: game 'tic_tac_toe'"),
+    (lambda: tic_tac_toe(name="noughts"), "does not build it again: there is no game called 'noughts'"),
+    (lambda: tic_tac_toe(options={"size": (3, 3)}), "trip through JSON"),
+    (lambda: tic_tac_toe(action_symmetries=np.tile(IDENTITY, (8, 1))), "does not show the symmetric board"),
+    (lambda: tic_tac_toe(point_symmetries=np.zeros((8, 9), np.int32)), "no permutation"),
+    (lambda: tic_tac_toe(point_symmetries=IDENTITY[None, ::-1], action_symmetries=IDENTITY[None]), "not the identity"),
+    (lambda: tic_tac_toe(point_symmetries=IDENTITY[None]), "as many point symmetries"),
+    (
+        lambda: tic_tac_toe(point_symmetries=np.stack([IDENTITY, np.roll(IDENTITY, 1)]), action_symmetries=np.stack([IDENTITY] * 2)),
+        "two symm",
+    ),
+    (lambda: tic_tac_toe(action_name=lambda action: "5"), "read as another action"),
+    (lambda: tic_tac_toe(parse_action=lambda text: int(text) - 1 if text.isdigit() else 0), "takes nonsense"),
+    (lambda: tic_tac_toe(render=lambda state: ""), "render gives no text"),
+    (lambda: with_kernels(legal_actions=descending_actions), "not in ascending order"),
+    (lambda: with_kernels(legal_actions=actions_after_the_end), "exactly until the game is over"),
+    (lambda: with_kernels(legal_actions=uncounted_actions), "counts more actions than it writes"),
+    (lambda: with_kernels(legal_actions=too_many_actions), "writes behind its array"),
+    (lambda: with_kernels(step=step_into_the_next_row), "touches another game's state"),
+    (lambda: with_kernels(step=step_that_passes), "leaves the state as it was"),
+    (lambda: with_kernels(current_player=third_player), "current_player is nobody"),
+    (lambda: with_kernels(terminal=never), "exactly until the game is over"),
+    (lambda: with_kernels(terminal=always), "over before it starts"),
+    (lambda: with_kernels(returns=both_win), "do not add up to zero"),
+    (lambda: with_kernels(returns=first_player_leads), "before the game is over"),
+    (lambda: with_kernels(returns=one_player_returns), "every player's"),
+    (lambda: with_kernels(observe=half_written), "every element"),
+    (lambda: with_kernels(observe=without_symmetry), "does not show the symmetric board"),
+    (lambda: with_kernels(observe=observation_that_plays), "looking at a state changes it"),
+    (lambda: with_kernels(hash=ply_hash), "two positions that look different have the same hash"),
+    (
+        lambda: replace(with_kernels(hash=history_hash, step=step_with_history), start=np.zeros(5, np.int64)),
+        "two positions that look the same have different hashes",
+    ),
+]
+
+
+@pytest.mark.parametrize(("build", "complaint"), BROKEN, ids=[complaint for _, complaint in BROKEN])
+def test_a_broken_game_is_caught(build: Any, complaint: str) -> None:
+    with pytest.raises(ContractBroken, match=complaint):
+        check_game(build())
+
+
+def test_the_complaint_names_the_game_and_the_moves_that_lead_there() -> None:
+    with pytest.raises(ContractBroken, match=r"^tic_tac_toe \{\}: the game goes on beyond max_plies after moves \[\d, \d\]$"):
+        check_game(tic_tac_toe(max_plies=2))
