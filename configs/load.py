@@ -1,0 +1,305 @@
+"""Reading settings from YAML, refusing what is wrong with all of it at once, and keeping with a run what it was told.
+
+The YAML is that of version 1.2 in what plain words mean: ``1e-3`` is a number, ``no`` is text. Anchors are not supported, keys
+may not be repeated, and no environment variable is read.
+"""
+
+import difflib
+import importlib.metadata
+import json
+import platform
+import re
+import subprocess
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from configs.schema import Settings
+
+SIZE_LIMIT = 256 * 1024  # bytes of YAML
+Keys = tuple[str | int, ...]  # the keys that lead to a setting
+
+FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?$|[-+]?\.inf$|\.nan$")
+
+# How pydantic's types of error are put into words; every other type comes in pydantic's own.
+EXPECTED = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "dict_type": "a mapping of keys to values",
+    "model_type": "a mapping of keys to values",
+    "tuple_type": "a list",
+    "invalid_key": "keys that are text",
+    "literal_error": "{expected}",
+    "greater_than": "more than {gt:g}",
+    "greater_than_equal": "at least {ge:g}",
+    "less_than": "less than {lt:g}",
+    "less_than_equal": "at most {le:g}",
+}
+
+
+class ConfigError(ValueError):
+    """A settings file or an override is wrong; the message names the file, each key and what was expected."""
+
+    def __init__(self, path: Path, problems: list[str]) -> None:
+        """``problems`` are listed under the file's name."""
+        self.path, self.problems = path, problems
+        heading = f"{path}: {problems[0]}" if len(problems) == 1 else "\n  ".join([f"{path}: {len(problems)} problems", *problems])
+        super().__init__(heading)
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader without YAML 1.1's surprises, anchors and repeated keys."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(None, None, "aliases are not supported; write the value out", mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.MarkedYAMLError(None, None, "a key must be text", key.start_mark)
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(None, None, f"the key {key.value!r} is there twice", key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+_Loader.yaml_implicit_resolvers = {}
+_Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"(~|null|Null|NULL|)$"), ["~", "n", "N", ""])
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"(true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
+_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"[-+]?(0|[1-9][0-9_]*)$"), list("-+0123456789"))
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+.0123456789"))
+
+
+class _Dumper(yaml.SafeDumper):
+    """The safe dumper, which also quotes text that looks like a number only to ``_Loader``."""
+
+
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+.0123456789"))
+
+
+def load_settings(path: Path, *, overrides: Mapping[str, Any] | None = None) -> Settings:
+    """The settings in the YAML file at ``path``.
+
+    Args:
+        path: the file.
+        overrides: values that replace the file's, by dotted key: ``{"run.seed": 7}``.
+
+    Raises:
+        ConfigError: the file is missing, too large or not YAML, or any setting is unknown, missing, ill-typed or out of bounds.
+    """
+    overrides = overrides or {}
+    document, node = _read(path)
+    for key, value in overrides.items():
+        _override(document, key.split("."), value)
+    try:
+        return Settings.model_validate(document)
+    except ValidationError as error:
+        raise ConfigError(path, list(_problems(error, document, node, overrides))) from None
+
+
+def _read(path: Path) -> tuple[dict[Any, Any], yaml.Node]:
+    """The file's top mapping, as data and as nodes that know their lines."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(SIZE_LIMIT + 1)
+    except OSError as error:
+        raise ConfigError(path, [f"cannot be read: {error.strerror}"]) from None
+    if len(data) > SIZE_LIMIT:
+        raise ConfigError(path, [f"holds more than {SIZE_LIMIT:,} bytes; is it a settings file?"])
+    try:
+        loader = _Loader(data.decode("utf-8"))
+        node = loader.get_single_node()
+        document = loader.construct_document(node) if node else None
+    except UnicodeDecodeError as error:
+        raise ConfigError(path, [f"is not UTF-8 text (byte {error.start})"]) from None
+    except yaml.MarkedYAMLError as error:
+        where = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise ConfigError(path, [f"{where}{error.problem}"]) from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(path, [f"is not YAML: {str(error).splitlines()[0]}"]) from None
+    if node is None or not isinstance(document, dict):
+        raise ConfigError(path, ["expected sections such as `run:` and `game:`, each with its keys"])
+    return document, node
+
+
+def _override(document: dict[Any, Any], keys: list[str], value: Any) -> None:
+    """Put ``value`` into nested mappings; whatever is no mapping stays for the validation to refuse."""
+    for key in keys[:-1]:
+        document = document.setdefault(key, {})
+        if not isinstance(document, dict):
+            return
+    document[keys[-1]] = value
+
+
+def _problems(error: ValidationError, document: dict[Any, Any], node: yaml.Node, overrides: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each setting that is wrong: where it is, its dotted key, and what was expected."""
+    found: dict[Keys, list[Any]] = {}
+    for details in error.errors(include_url=False):
+        found.setdefault(_setting(details, document), []).append(details)
+    for path, several in found.items():
+        name = _dotted(path)
+        where = "command line" if name in overrides else f"line {_line(node, path)}"
+        yield f"{where}: {_words(path, several)}"
+
+
+def _setting(details: Any, document: Any) -> Keys:
+    """The keys that lead to what an error is about, without pydantic's names for the alternatives of a type."""
+    path: list[str | int] = []
+    for key in details["loc"]:
+        inside = (isinstance(document, dict) and key in document) or (isinstance(document, list) and isinstance(key, int))
+        if not inside:
+            return (*path, key) if details["type"] == "missing" else tuple(path)
+        path.append(key)
+        document = document[key]
+    return tuple(path)
+
+
+def _words(path: Keys, several: list[Any]) -> str:
+    """One problem in words; a setting of several possible types has an error for each of them."""
+    name, first = _dotted(path), several[0]
+    if first["type"] == "missing":
+        return f"{name} is missing"
+    if first["type"] == "extra_forbidden":
+        return f"{name} is not a setting; {_nearest(path)}"
+    if first["type"] == "value_error":
+        return f"{name}: {first['ctx']['error']}" if name else str(first["ctx"]["error"])
+    expected = [EXPECTED.get(each["type"], each["msg"]).format(**each.get("ctx", {})) for each in several]
+    return f"{name}: expected {' or '.join(dict.fromkeys(expected))}, found {_short(first['input'])}"
+
+
+def _short(value: Any) -> str:
+    """A value as people write it, cut where it goes on."""
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _nearest(path: Keys) -> str:
+    """What the user may have meant: a key of the same section, else one of another, else the section's keys."""
+    key, section = str(path[-1]), _section_at(path[:-1])
+    close = difflib.get_close_matches(key, section.model_fields, n=1)
+    if close:
+        return f"did you mean {_dotted((*path[:-1], close[0]))}?"
+    everywhere = {name.rsplit(".", 1)[-1]: name for name in reversed(list(known_keys()))}
+    close = difflib.get_close_matches(key, everywhere, n=1)
+    if close:
+        return f"did you mean {everywhere[close[0]]}?"
+    return f"the keys here are {', '.join(section.model_fields)}"
+
+
+def _section_at(path: Keys) -> type[BaseModel]:
+    """The section to which ``path`` leads, through lists of sections too."""
+    section: type[BaseModel] = Settings
+    for key in path:
+        if isinstance(key, str):
+            section = _section_in(section.model_fields[key].annotation) or section
+    return section
+
+
+def _section_in(annotation: Any) -> type[BaseModel] | None:
+    """The section that a field's type is or lists."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_section_in, typing.get_args(annotation))), None)
+
+
+def known_keys(section: type[BaseModel] = Settings, prefix: str = "") -> Iterator[str]:
+    """The dotted key of every setting, sections included: ``training.window.min_positions``, ``distributed.workers.host``."""
+    for name, field in section.model_fields.items():
+        yield prefix + name
+        inner = _section_in(field.annotation)
+        if inner:
+            yield from known_keys(inner, f"{prefix}{name}.")
+
+
+def _dotted(path: Keys) -> str:
+    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path).removeprefix(".")
+
+
+def _line(node: yaml.Node, path: Keys) -> int:
+    """The line on which the last key of ``path`` that is there stands, from 1."""
+    line: int = node.start_mark.line + 1
+    for key in path:
+        if isinstance(node, yaml.SequenceNode) and isinstance(key, int):
+            node = node.value[key]
+            line = node.start_mark.line + 1
+            continue
+        pairs = node.value if isinstance(node, yaml.MappingNode) else []
+        pair = next((pair for pair in pairs if pair[0].value == str(key)), None)
+        if pair is None:
+            return line
+        line, node = pair[0].start_mark.line + 1, pair[1]
+    return line
+
+
+def shrink(settings: Settings) -> Settings:
+    """The same run in seconds, through the same code: a tiny network, little search, few games, two iterations.
+
+    It gets a name of its own, so that it never writes into the real run's folder.
+    """
+    new = settings.model_dump()
+    search, training, evaluation = new["search"], new["training"], new["evaluation"]
+    new["run"] |= {"name": f"{settings.run.name[:58]}-smoke", "iterations": 2, "minutes": None}
+    new["network"] |= {"blocks": 1, "channels": min(settings.network.channels, 8)}
+    _lower(search, num_simulations=8, cheap_simulations=4, leaves_per_tree=4)
+    _lower(search["gumbel"], considered_actions=4)
+    _lower(new["self_play"], games_per_worker=8, parallel_games=4, workers=2, cache_positions=1000, flush_seconds=1.0)
+    _lower(training, batch_size=16, warmup_steps=2, games_per_iteration=8, checkpoint_every=1, threads=1)
+    _lower(training["window"], min_positions=16, max_positions=10_000)
+    _lower(evaluation, every=1, num_simulations=4, positions=16, rating_games=4, gating_games=4)
+    _lower(new["distributed"], batch_size=4, sync_interval=4)
+    return Settings.model_validate(new)
+
+
+def _lower(section: dict[str, Any], **limits: float) -> None:
+    """Bring the settings down to their limits; "auto" becomes the limit."""
+    for key, limit in limits.items():
+        section[key] = limit if section[key] == "auto" else min(section[key], limit)
+
+
+def save_resolved(settings: Settings, run_dir: Path, *, write: Callable[[Path, bytes], Any] = Path.write_bytes) -> None:
+    """Keep with the run what it was told and what it ran on: ``config.yaml`` and ``versions.json`` in ``run_dir``.
+
+    ``config.yaml`` holds every setting, defaults and overrides included, and loads again to the same settings.
+    ``write`` puts bytes at a path; pass ``training.files.write_atomically`` where a reader must never see half a file.
+
+    Raises:
+        OSError: the folder is missing or cannot be written.
+    """
+    text = yaml.dump(settings.model_dump(mode="json"), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    write(run_dir / "config.yaml", text.encode("utf-8"))
+    write(run_dir / "versions.json", (json.dumps(versions(), indent=2) + "\n").encode("utf-8"))
+
+
+def versions() -> dict[str, str]:
+    """What a run's figures depend on beside its settings; what cannot be told is "unknown"."""
+    packages = {name: _package_version(name) for name in ("torch", "numpy", "numba")}
+    return {"keima": _revision(), "python": platform.python_version(), **packages, "platform": platform.platform()}
+
+
+def _package_version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _revision() -> str:
+    """The checkout's commit, with "-dirty" when files differ from it."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        answer = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return answer.stdout.strip()

@@ -1,0 +1,293 @@
+"""What a run can be told: every setting with its type, its bounds and its default.
+
+Each section is a frozen pydantic model that refuses unknown keys and does not guess at types. ``configs.load`` reads YAML into
+``Settings``; the shipped files beside this one explain every key to users. "auto" means that the owner of the setting chooses
+when the run starts, on the machine on which it starts.
+"""
+
+import ipaddress
+import re
+from collections import Counter
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+Auto = Literal["auto"]
+Count = Annotated[int, Field(ge=1)]
+CountOrZero = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Scalar = bool | int | float | str
+
+
+def _like(pattern: str, description: str) -> AfterValidator:
+    """Text of exactly ``pattern``, refused in words rather than with a regular expression."""
+
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"expected {description}, found {text!r}")
+        return text
+
+    return AfterValidator(check)
+
+
+Line = Annotated[str, Field(max_length=4096), _like(r"[^\x00-\x1f\x7f]+", "one line of text")]
+Name = Annotated[str, _like(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "up to 64 letters, digits, '.', '_' or '-', the first no sign")]
+Host = Annotated[str, _like(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]{0,252}", "a host name or an IP address")]
+User = Annotated[str, _like(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}", "a user name")]
+Variable = Annotated[str, _like(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of an environment variable")]
+
+
+def _tuple(value: Any) -> Any:
+    """YAML has lists; frozen settings have tuples."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+class Section(BaseModel):
+    """What all settings share: they cannot be changed, take no unknown key, and "3" is not 3."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class RunSettings(Section):
+    """The run as a whole; it ends at the first of its bounds, or when it is stopped if it has none."""
+
+    name: Name
+    directory: Line = "runs"  # the run writes everything to <directory>/<name>
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    iterations: Count | None = None
+    minutes: Positive | None = None
+
+
+class GameSettings(Section):
+    """Which game, with the options that it takes."""
+
+    name: Name
+    options: dict[str, Scalar] = {}
+
+
+class NetworkSettings(Section):
+    """The residual network (He et al. 2016; AlphaZero's form), with KataGo's global pooling if wanted."""
+
+    type: Literal["resnet"] = "resnet"
+    blocks: Annotated[int, Field(ge=1, le=100)] = 6
+    channels: Annotated[int, Field(ge=4, le=2048)] = 64
+    global_pooling: bool = True
+
+
+class GumbelSettings(Section):
+    """The Gumbel search's own settings (Danihelka et al. 2022); the defaults are the paper's."""
+
+    considered_actions: Annotated[int, Field(ge=2, le=1024)] = 16
+    c_visit: NotNegative = 50.0
+    c_scale: Positive = 1.0
+
+
+class ResignationSettings(Section):
+    """When self-play gives a game up."""
+
+    enabled: bool = False
+    threshold: Annotated[float, Field(gt=0, lt=1)] = 0.95  # resigns when the root value is below minus this ...
+    consecutive: Count = 3  # ... in so many of the player's own moves in a row
+    no_resign_fraction: Share = 0.1  # games played to the end all the same, to count false resignations
+
+
+class SearchSettings(Section):
+    """Search in self-play. Defaults: AlphaZero (Silver et al. 2018) and KataGo (Wu 2019)."""
+
+    algorithm: Literal["puct", "gumbel"] = "puct"
+    num_simulations: Annotated[int, Field(ge=1, le=100_000)] = 64
+    cheap_simulations: Annotated[int, Field(ge=1, le=100_000)] = 16
+    full_search_probability: Annotated[float, Field(gt=0, le=1)] = 0.25  # 1: every move is searched fully
+    c_puct: Positive = 1.1
+    c_puct_log_base: Positive = 19652.0  # exploration grows by log((1 + visits + base) / base)
+    fpu_reduction: Annotated[float, Field(ge=0, le=2)] = 0.2
+    root_fpu_reduction: Annotated[float, Field(ge=0, le=2)] = 0.0
+    dirichlet_alpha: Auto | Positive = "auto"  # auto: 10 / (average number of legal actions)
+    dirichlet_fraction: Share = 0.25
+    root_policy_temperature: Positive = 1.1
+    forced_playouts: bool = True
+    forced_playouts_k: Positive = 2.0
+    leaves_per_tree: Annotated[int, Field(ge=1, le=256)] = 1
+    virtual_loss: Positive = 1.0
+    proven_results: bool = True
+    subtree_reuse: bool = True
+    temperature: NotNegative = 1.0
+    temperature_final: NotNegative = 0.2
+    temperature_halflife: Auto | Positive = "auto"  # plies; auto: the board's longer side
+    opening_random_moves: NotNegative = 0.0  # mean number of plies drawn from the bare policy at the start of a game
+    gumbel: GumbelSettings = GumbelSettings()
+    resignation: ResignationSettings = ResignationSettings()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.full_search_probability < 1 and self.cheap_simulations > self.num_simulations:
+            raise ValueError(f"cheap_simulations ({self.cheap_simulations}) must not exceed num_simulations ({self.num_simulations})")
+        if self.temperature_final > self.temperature:
+            raise ValueError(f"temperature_final ({self.temperature_final}) must not exceed temperature ({self.temperature})")
+        return self
+
+
+class SelfPlaySettings(Section):
+    """How games are spread over workers, threads of games and network calls."""
+
+    games_per_worker: Count = 200  # granted ahead, so that a worker never waits for the main node
+    parallel_games: Auto | Count = "auto"
+    batch_size: Auto | Count = "auto"  # positions in one network call
+    workers: Auto | Count = "auto"  # processes on this machine; auto: one per core
+    cache_positions: CountOrZero = 0
+    flush_seconds: Positive = 30.0  # a finished game waits at most so long for its batch to fill
+
+
+class WindowSettings(Section):
+    """The replay window: min_positions * (positions so far / min_positions) ** growth_exponent, at most max_positions."""
+
+    min_positions: Count = 20_000  # before so many there are no steps
+    max_positions: Count = 1_000_000
+    growth_exponent: Share = 0.65  # KataGo's taper; 0: the window keeps its first size; 1: it keeps everything
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.min_positions > self.max_positions:
+            raise ValueError(f"min_positions ({self.min_positions}) must not exceed max_positions ({self.max_positions})")
+        return self
+
+
+class TrainingSettings(Section):
+    """The learner: its batches, its optimizer, its window, its checkpoints."""
+
+    asynchronous: bool = True
+    batch_size: Annotated[int, Field(ge=2, le=65_536)] = 256
+    learning_rate: Annotated[float, Field(gt=0, le=10)] = 1e-3
+    learning_rate_schedule: Literal["constant", "cosine"] = "constant"
+    warmup_steps: CountOrZero = 100
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9  # of sgd
+    weight_decay: Share = 1e-4
+    clip_norm: Positive = 1.0
+    ema_decay: Annotated[float, Field(ge=0, lt=1)] = 0.999  # per step; 0: play with the raw weights
+    value_weight: NotNegative = 1.0
+    value_target_mix: Share = 0.0  # 0: the game's outcome; 1: the root value
+    mixed_precision: Auto | bool = "auto"
+    symmetries: bool = True
+    policy_surprise_weight: Share = 0.5
+    samples_per_position: Annotated[float, Field(gt=0, le=100)] = 4.0
+    games_per_iteration: Count = 500
+    window: WindowSettings = WindowSettings()
+    checkpoint_every: Count = 1  # iterations
+    keep_checkpoints: Count = 3
+    threads: Auto | Annotated[int, Field(ge=1, le=1024)] = "auto"
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.batch_size > self.window.min_positions:
+            raise ValueError(f"batch_size ({self.batch_size}) must not exceed window.min_positions ({self.window.min_positions})")
+        return self
+
+
+class SprtSettings(Section):
+    """The sequential test that a candidate must pass: is it elo1 stronger rather than elo0?"""
+
+    elo0: Annotated[float, Field(ge=-1000, le=1000)] = 0.0
+    elo1: Annotated[float, Field(ge=-1000, le=1000)] = 30.0
+    alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05  # chance of accepting one that is only elo0 stronger
+    beta: Annotated[float, Field(gt=0, lt=0.5)] = 0.05  # chance of refusing one that is elo1 stronger
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.elo0 >= self.elo1:
+            raise ValueError(f"elo0 ({self.elo0}) must be below elo1 ({self.elo1})")
+        return self
+
+
+class EvaluationSettings(Section):
+    """How often and how the network's strength is measured."""
+
+    every: CountOrZero = 1  # iterations; 0: never
+    num_simulations: Annotated[int, Field(ge=1, le=100_000)] = 128
+    perfect_play: bool = False  # only for games with an exact solver
+    positions: Count = 1000  # on which perfect play is measured
+    rating_games: CountOrZero = 100  # against the anchor and earlier versions, at each evaluation
+    gating: Literal["none", "sprt"] = "none"
+    gating_games: Annotated[int, Field(ge=2)] = 200  # undecided after so many, the candidate is refused
+    sprt: SprtSettings = SprtSettings()
+
+
+def first_label(host: str) -> str:
+    """A worker's name when it is given none: the first label of its host, or the whole of an IP address."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return host.split(".")[0]
+    return host.replace(":", "-").strip("-")
+
+
+class WorkerSettings(Section):
+    """One machine that plays games, as the main node reaches it over SSH. It needs a key: there is no place for passwords."""
+
+    host: Host
+    user: User
+    key_path: Line  # the private key's file, on the main node
+    gpu_id: CountOrZero = 0  # a worker without a GPU plays on its CPU
+    gpu_ids: Annotated[tuple[CountOrZero, ...], Field(min_length=1), BeforeValidator(_tuple)] | None = None  # several: one process for each
+    name: Name = ""
+    port: Annotated[int, Field(ge=1, le=65_535)] = 22
+    directory: Line = "~/keima"  # on the worker
+    python: Line = "python3"  # on the worker
+    proxy_jump: Line | None = None  # [user@]host[:port], as ssh has it
+    parallel_games: Auto | Count = "auto"
+    env: dict[Variable, Line] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name(cls, values: Any) -> Any:
+        if isinstance(values, dict) and "name" not in values and isinstance(values.get("host"), str):
+            return {**values, "name": first_label(values["host"])}
+        return values
+
+
+class DistributedSettings(Section):
+    """Self-play on other machines."""
+
+    enabled: bool = False
+    workers: Annotated[tuple[WorkerSettings, ...], BeforeValidator(_tuple)] = ()
+    compression: bool = True
+    batch_size: Annotated[int, Field(ge=1, le=10_000)] = 100  # games per transfer
+    sync_interval: Count = 50  # games between model syncs
+    load_balancing: bool = True
+    worker_weights: dict[str, Positive] = {}  # by name; a worker that is not named has weight 1
+    lease_seconds: Annotated[float, Field(ge=10, le=86_400)] = 900.0
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        names = Counter(worker.name for worker in self.workers)
+        twice = sorted(name for name, count in names.items() if count > 1)
+        if twice:
+            raise ValueError(f"workers: each needs a name of its own, but {', '.join(twice)} names several; give them a `name`")
+        strangers = sorted(self.worker_weights.keys() - names.keys())
+        if strangers:
+            known = ", ".join(sorted(names)) or "none"
+            raise ValueError(f"worker_weights: no worker is called {', '.join(strangers)}; the workers are: {known}")
+        if self.enabled and not self.workers:
+            raise ValueError("workers: none are listed, but enabled is true")
+        return self
+
+
+class Settings(Section):
+    """All that a run is told."""
+
+    run: RunSettings
+    game: GameSettings
+    network: NetworkSettings = NetworkSettings()
+    search: SearchSettings = SearchSettings()
+    self_play: SelfPlaySettings = SelfPlaySettings()
+    training: TrainingSettings = TrainingSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    distributed: DistributedSettings = DistributedSettings()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.training.learning_rate_schedule == "cosine" and self.run.iterations is None:
+            raise ValueError("training.learning_rate_schedule: cosine needs run.iterations, since it falls over the whole run")
+        return self
