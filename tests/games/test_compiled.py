@@ -1,0 +1,119 @@
+"""Machine code is kept on disk, is never stale, and says the same as plain Python."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from games import load_game
+from games.compiled import PROJECT, imported_sources
+
+HELPER = """
+from games.compiled import inlined
+
+@inlined
+def added(number):
+    return number + 1
+"""
+
+FUNCTIONS = """
+from numba import types
+from games import helper
+from games.compiled import compiled, kernel
+
+added = helper.added
+
+@compiled
+def twice(number):
+    return 2 * added(number)
+
+@kernel(types.int64(types.int64))
+def thrice(number):
+    return 3 * added(number)
+
+@compiled
+def call(function, number):
+    return function(number)
+"""
+
+USE = """
+from games import functions
+from games.compiled import cache_folder
+from pathlib import Path
+result = functions.twice(10), functions.call(functions.thrice, 10)
+kept = sum(functions.twice.stats.cache_hits.values()), functions.thrice.cache_hits, sum(functions.call.stats.cache_hits.values())
+print(*result, *kept, cache_folder(Path(functions.__file__).resolve()).name)
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A small project beside this one, with the same way of compiling."""
+    games = tmp_path / "project" / "games"
+    games.mkdir(parents=True)
+    shutil.copy(PROJECT / "games" / "compiled.py", games)
+    (games / "__init__.py").touch()
+    (games / "helper.py").write_text(HELPER)
+    (games / "functions.py").write_text(FUNCTIONS)
+    return tmp_path / "project"
+
+
+def run(project: Path, program: str, **environment: str) -> list[str]:
+    """The words that ``program`` prints in a new process."""
+    command = [sys.executable, "-c", program]
+    environment = {**os.environ, "KEIMA_CACHE": str(project.parent / "cache"), "PYTHONPATH": str(project), **environment}
+    return subprocess.run(command, cwd=project, env=environment, check=True, capture_output=True, text=True).stdout.split()
+
+
+def test_a_second_process_finds_the_machine_code_on_disk(project: Path) -> None:
+    *first, folder = run(project, USE)
+    assert first == ["22", "33", "0", "0", "0"]
+    assert run(project, USE) == ["22", "33", "1", "1", "1", folder]
+
+
+def test_an_edit_in_an_imported_file_is_seen(project: Path) -> None:
+    *_, before = run(project, USE)
+    (project / "games" / "helper.py").write_text(HELPER.replace("number + 1", "number + 2"))
+    *values, after = run(project, USE)
+    assert values == ["24", "36", "0", "0", "0"]
+    assert after != before
+
+
+def test_an_edit_in_another_file_keeps_the_machine_code(project: Path) -> None:
+    (project / "games" / "bystander.py").write_text("number = 1\n")
+    *_, before = run(project, USE)
+    (project / "games" / "bystander.py").write_text("number = 2\n")
+    assert run(project, USE) == ["22", "33", "1", "1", "1", before]
+
+
+def test_imports_are_followed_however_they_are_written_and_through_other_files() -> None:
+    found = {path.name for path in imported_sources(PROJECT / "games" / "contract.py")}
+    assert found >= {"contract.py", "game.py", "compiled.py"}
+
+
+def digest_of_games(name: str) -> str:
+    """A digest of everything that the kernels of a game say about the positions of a few random games."""
+    game, random, digest = load_game(name), np.random.default_rng(5), hashlib.sha256()
+    for _ in range(4):
+        state = game.initial_state()
+        while True:
+            parts = (state, game.legal_actions(state), game.returns(state), game.observe(state))
+            digest.update(b"".join(part.tobytes() for part in parts))
+            digest.update(f"{game.hash(state)} {game.terminal(state)} {game.current_player(state)}".encode())
+            if game.terminal(state):
+                break
+            game.play(state, int(random.choice(game.legal_actions(state))))
+    return digest.hexdigest()
+
+
+def test_plain_python_says_the_same_as_machine_code() -> None:
+    names = ["tic_tac_toe", "connect_four"]
+    program = f"from tests.games.test_compiled import digest_of_games\nfor name in {names}: print(digest_of_games(name))"
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(PROJECT)}
+    plain = subprocess.run([sys.executable, "-c", program], env=environment, cwd=PROJECT, check=True, capture_output=True, text=True)
+    assert plain.stdout.split() == [digest_of_games(name) for name in names]
