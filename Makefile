@@ -1,0 +1,48 @@
+# Each target installs what it needs first; a second run finds it there and starts at once.
+
+# The interpreter that .venv is made with: 3.11 or newer. By default setup.sh looks for one.
+PYTHON ?=
+# For machines without an NVIDIA GPU: the address of PyTorch's CPU packages, as PyTorch's own installation page gives it.
+TORCH_INDEX ?=
+# What the tests use beside Python. `make test` installs what is missing if it may (Debian, root); without it their tests are skipped.
+DEBIAN_PACKAGES := python3-venv git
+PACKAGES := configs games training distributed $(wildcard scripts benchmarks start_*.py)
+
+export PYTHON TORCH_INDEX
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-dev train test test-all check format clean
+
+help:  ## Show the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+
+setup:  ## Make .venv with what training needs
+	@scripts/setup.sh requirements-torch.txt requirements.txt
+
+setup-dev:  # and with what the tests need
+	@scripts/setup.sh requirements-torch.txt requirements.txt requirements-dev.txt
+
+train: setup  ## Train the quickstart: Connect Four, about ten minutes on two cores
+	.venv/bin/python start_main.py --config configs/quickstart.yaml
+
+test:  ## Run every test that is not marked slow
+	@scripts/debian_packages.sh $(DEBIAN_PACKAGES)
+	@$(MAKE) --no-print-directory setup-dev
+	.venv/bin/python -m pytest -m "not slow"
+
+test-all: setup-dev  ## Run the slow tests too
+	.venv/bin/python -m pytest
+
+check: setup-dev  ## Run the linters, the type checker and the fast tests: under a minute
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy $(PACKAGES)
+	.venv/bin/python -m pytest -q -m "not slow and not trial"
+
+format: setup-dev  ## Let the linter put right what it can
+	.venv/bin/ruff check --fix
+	.venv/bin/ruff format
+
+clean:  ## Remove .venv and all caches; runs stay
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Proves the README's commands on a bare Debian: makes one with debootstrap, unpacks the last commit in it and runs the commands
+# there, one after the other, until one fails. It needs root, debootstrap and a network, and so is no part of `make test`.
+#
+#   tests/bare_debian.sh                                   the first-time user: packages as in the README, then make setup and check
+#   tests/bare_debian.sh 'make test'                       the build machine: root, and nothing but python3, make and git
+#   AS=nobody tests/bare_debian.sh 'make setup'            somebody who may install no packages
+#
+# BARE_DEBIAN is the folder in which to work (the Debian base is kept there for the next time). PIP_* variables are passed on;
+# BIND lists files and folders of this machine that are needed inside too, such as a folder of wheels that PIP_FIND_LINKS names.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+folder=${BARE_DEBIAN:-/var/tmp/bare_debian}
+base=$folder/base
+root=$folder/root
+user=${AS:-root}
+if [ $# = 0 ]; then
+    set -- "apt-get update -qq && apt-get install -y -qq python3 python3-venv make git" "make setup" "make check"
+fi
+
+if [ ! -e "$base.whole" ]; then
+    rm -rf "$base"
+    mkdir -p "$folder"
+    debootstrap --variant=minbase --include=python3,make,git,ca-certificates "${SUITE:-bookworm}" "$base"
+    touch "$base.whole"
+fi
+rm -rf "$root"
+cp -a --reflink=auto "$base" "$root"
+mkdir "$root/keima"
+git archive HEAD | tar -x -C "$root/keima"
+chown -R "$(chroot "$root" id -u "$user"):" "$root/keima"
+
+# The rest runs in mount and process namespaces of its own, so that nothing outlives this script.
+passed=()
+for variable in ${!PIP_@}; do
+    passed+=("$variable=${!variable}")
+done
+export root user BIND
+unshare --mount --pid --fork --kill-child bash -euo pipefail -c '
+mount --rbind /dev "$root/dev"
+mount -t proc proc "$root/proc"
+cp /etc/resolv.conf "$root/etc/resolv.conf"
+for path in ${BIND:-}; do
+    if [ -d "$path" ]; then mkdir -p "$root$path"; else install -D /dev/null "$root$path"; fi
+    mount --bind -o ro "$path" "$root$path"
+done
+count=$1; shift
+passed=("${@:1:count}"); shift "$count"
+for command in "$@"; do
+    echo "bare Debian \$ $command"
+    started=$SECONDS
+    chroot --userspec="$user" "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/keima LANG=C.UTF-8 "${passed[@]}" \
+        sh -c "cd /keima && $command"
+    echo "bare Debian: took $((SECONDS - started)) s"
+done
+' bash "${#passed[@]}" "${passed[@]}" "$@"
