@@ -83,9 +83,28 @@ def compiled(function: Function) -> Function:
     return _decorate(function, decorator)
 
 
+def lean(function: Function) -> Function:
+    """Compile a ``function`` that allocates no array, without reference counting: for what a hot loop calls with arrays."""
+    decorator = functools.partial(numba.njit, nogil=True, error_model="numpy", _nrt=False)
+    return _decorate(function, decorator)  # type: ignore[no-any-return]
+
+
 def inlined(function: Function) -> Function:
     """Compile ``function`` into each of its callers: for the small helpers of a hot loop."""
     return numba.njit(inline="always", error_model="numpy")(function)
+
+
+def specialized(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
+    """``function`` compiled for the types of these ``arguments``, without the look at the types at each call.
+
+    That look costs some 0.2 ms where tuples of kernels and records are passed; the result must only be given the same types again.
+    """
+    if numba.config.DISABLE_JIT:
+        return function
+    dispatcher: Any = function
+    signature = tuple(numba.typeof(argument) for argument in arguments)
+    dispatcher.compile(signature)
+    return dispatcher.get_overload(signature)  # type: ignore[no-any-return]
 
 
 def kernel(signature: Any) -> Callable[[Function], Function]:

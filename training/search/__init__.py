@@ -1,0 +1,1 @@
+"""Tree search for many games at once, over flat arrays, against any evaluator."""

@@ -1,0 +1,51 @@
+"""A cache of evaluations by position, so that what many games share (openings above all) is evaluated once a model version."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from games.compiled import lean
+from training.search.puct import Floats
+
+EMPTY = np.uint64(0)
+
+
+class PositionCache(NamedTuple):
+    """A table of N slots, N a power of two or 0; a newer position replaces an older one in its slot."""
+
+    keys: NDArray[np.uint64]  # [N] EMPTY, or the position's hash
+    logits: Floats  # [N, A]
+    values: Floats  # [N]
+
+
+def make_cache(positions: int, num_actions: int) -> PositionCache:
+    """A cache of at least ``positions`` slots; of none, and then it does nothing, for 0."""
+    slots = 1 << (positions - 1).bit_length() if positions > 0 else 0
+    return PositionCache(np.zeros(slots, np.uint64), np.zeros((slots, num_actions), np.float32), np.zeros(slots, np.float32))
+
+
+@lean
+def find_position(cache: PositionCache, key: int) -> int:
+    """The slot that holds ``key``, or -1."""
+    if len(cache.keys) == 0 or key == EMPTY:
+        return -1
+    slot = np.int64(key & np.uint64(len(cache.keys) - 1))
+    return int(slot) if cache.keys[slot] == key else -1
+
+
+@lean
+def store_position(cache: PositionCache, key: int, logits: Floats, value: float) -> None:
+    """Keep an evaluation: ``logits`` ``[A]`` and a value."""
+    if len(cache.keys) == 0:
+        return
+    slot = np.int64(key & np.uint64(len(cache.keys) - 1))
+    cache.keys[slot] = key
+    for action in range(len(logits)):
+        cache.logits[slot, action] = logits[action]
+    cache.values[slot] = value
+
+
+def forget_positions(cache: PositionCache) -> None:
+    """Empty the cache: the network has changed."""
+    cache.keys[:] = EMPTY

@@ -1,0 +1,356 @@
+"""Self-play: many games side by side, each with its own tree, moved on by compiled code.
+
+One ``advance`` is: walk all trees, evaluate what they found in one batch, back it up, and make the moves of the searches that are
+complete. A game's moves depend on its seed and on the evaluations alone, not on the games that are played beside it.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from configs.schema import SearchSettings
+from games.compiled import lean, specialized
+from games.game import Actions, Game, Rules, States
+from training.random import Streams, exponential, uniform
+from training.records import FULL_SEARCH, RANDOM_MOVE, GameRecord
+from training.search.cache import forget_positions, make_cache
+from training.search.decide import choose_move, keeps_target, root_value, surprise, write_weights
+from training.search.gumbel import halving_schedule
+from training.search.puct import Evaluate, Floats, SearchParams, search_params
+from training.search.simulate import expand_and_backup, make_leaves, searching, select_leaves
+from training.search.tree import NONE, UNEXPANDED, WIN, Trees, keep_subtree, make_trees, plant
+
+IDLE, PLAYING, FINISHED = range(3)  # of a slot
+GUMBEL_WEIGHT = 1000.0  # shares of an improved policy are recorded in thousandths
+
+SLOT = np.dtype(
+    [
+        ("seed", np.uint64),
+        ("status", np.int32),
+        ("ply", np.int32),
+        ("entries", np.int32),  # of the policy targets so far
+        ("random_plies", np.int32),  # drawn from the bare policy at the start
+        ("first_model", np.int32),
+        ("resigned", np.int8),  # 1 + the player who did
+        ("resigns", np.bool_),  # whether the game may be resigned
+        ("hopeless", np.int16, (2,)),  # of each player's own moves, how many in a row he found lost
+    ],
+    align=True,
+)
+
+
+class MoveParams(NamedTuple):
+    """The numbers by which moves are made, from ``SearchSettings``."""
+
+    num_simulations: int
+    cheap_simulations: int
+    full_search_probability: float
+    temperature: float
+    temperature_final: float
+    temperature_halflife: float
+    opening_random_moves: float
+    resignation: bool
+    resign_below: float
+    resign_after: int
+    no_resign_fraction: float
+    max_plies: int
+
+
+class Log(NamedTuple):
+    """What will be recorded of the running games: B games of at most T plies with at most E policy entries."""
+
+    slots: Any  # [B] of SLOT
+    actions: Actions  # [B, T]
+    root_values: Floats  # [B, T]
+    flags: NDArray[np.uint8]  # [B, T]
+    surprise: Floats  # [B, T]
+    policy_sizes: NDArray[np.int32]  # [B, T]
+    policy_actions: Actions  # [B, E]
+    policy_weights: NDArray[np.uint16]  # [B, E]
+
+
+def move_params(settings: SearchSettings, game: Game) -> MoveParams:
+    """The compiled code's view of ``settings``."""
+    halflife = max(game.observation_shape[1:]) if settings.temperature_halflife == "auto" else settings.temperature_halflife
+    return MoveParams(
+        num_simulations=settings.num_simulations,
+        cheap_simulations=settings.cheap_simulations,
+        full_search_probability=settings.full_search_probability,
+        temperature=settings.temperature,
+        temperature_final=settings.temperature_final,
+        temperature_halflife=float(halflife),
+        opening_random_moves=settings.opening_random_moves,
+        resignation=settings.resignation.enabled,
+        resign_below=-settings.resignation.threshold,
+        resign_after=settings.resignation.consecutive,
+        no_resign_fraction=settings.resignation.no_resign_fraction,
+        max_plies=game.max_plies,
+    )
+
+
+def make_log(game: Game, count: int) -> Log:
+    """Space for ``count`` games. The arrays are mapped, not filled: memory is used as games grow."""
+    plies, entries = game.max_plies, game.max_plies * game.num_actions
+    return Log(
+        slots=np.zeros(count, SLOT).view(np.recarray),
+        actions=np.zeros((count, plies), np.int32),
+        root_values=np.zeros((count, plies), np.float32),
+        flags=np.zeros((count, plies), np.uint8),
+        surprise=np.zeros((count, plies), np.float32),
+        policy_sizes=np.zeros((count, plies), np.int32),
+        policy_actions=np.zeros((count, entries), np.int32),
+        policy_weights=np.zeros((count, entries), np.uint16),
+    )
+
+
+class SelfPlay:
+    """Games of a network against itself.
+
+    Args:
+        game: what is played.
+        evaluate: the network.
+        settings: how it searches and moves.
+        parallel_games: how many games are played side by side (B); a batch has up to B * leaves_per_tree positions.
+        cache_positions: how many evaluations are remembered, 0 for none.
+    """
+
+    def __init__(self, game: Game, evaluate: Evaluate, settings: SearchSettings, *, parallel_games: int, cache_positions: int = 0) -> None:
+        self.game, self.evaluate, self.model_version = game, evaluate, 0
+        self.evaluations = 0
+        leaves_per_tree = settings.leaves_per_tree
+        most = max(settings.num_simulations, settings.cheap_simulations)
+        nodes = most + leaves_per_tree + 2
+        params = search_params(settings)
+        self._trees = make_trees(parallel_games, max_nodes=nodes, max_edges=nodes * game.num_actions)
+        spare = make_trees(1, max_nodes=nodes, max_edges=nodes * game.num_actions)
+        self._states = game.initial_states(parallel_games)
+        self._streams = np.zeros(parallel_games, np.uint64)
+        self._log = make_log(game, parallel_games)
+        self._cache = make_cache(cache_positions, game.num_actions)
+        self._leaves = make_leaves(game, parallel_games * leaves_per_tree)
+        considered = settings.gumbel.considered_actions
+        simulations = (settings.cheap_simulations, settings.num_simulations)
+        schedules = np.stack([halving_schedule(considered, count, columns=most) for count in simulations])
+        no_answers = (np.zeros((1, game.num_actions), np.float32), np.zeros(1, np.float32))
+        self._select_arguments = (
+            *(game.rules, params, self._trees, self._states, self._streams, schedules),
+            *(self._leaves, self._cache, leaves_per_tree),
+        )
+        self._backup_arguments = (params, self._trees, self._leaves, self._cache)
+        self._move_arguments = (
+            *(game.rules, params, move_params(settings, game), self._trees, spare),
+            *(self._states, self._streams, self._log, self._leaves.scores),
+        )
+        self._select = specialized(select_leaves, *self._select_arguments)
+        self._backup = specialized(expand_and_backup, *self._backup_arguments, *no_answers, 0)
+        self._move = specialized(make_moves, *self._move_arguments)
+        self._begin = specialized(begin_game, *self._move_arguments, 0, np.uint64(0), 0)
+
+    @property
+    def num_playing(self) -> int:
+        """How many games are under way."""
+        return int((self._log.slots.status == PLAYING).sum())
+
+    def begin(self, seeds: Sequence[int]) -> None:
+        """Start a game for each of ``seeds``; there must be so many idle slots."""
+        idle = np.flatnonzero(self._log.slots.status == IDLE)
+        for slot, seed in zip(idle[: len(seeds)], seeds, strict=True):
+            self._states[slot] = self.game.start
+            self._begin(*self._move_arguments, int(slot), np.uint64(seed), self.model_version)
+
+    def num_idle(self) -> int:
+        """How many games could be begun."""
+        return int((self._log.slots.status == IDLE).sum())
+
+    def advance(self) -> list[GameRecord]:
+        """One evaluation for every game under way; returns the games that it finished."""
+        count = self._select(*self._select_arguments)
+        if count:
+            logits, values = self.evaluate(self._leaves.observations[:count])
+            self._backup(*self._backup_arguments, logits, values, count)
+            self.evaluations += count
+        if self._move(*self._move_arguments) == 0:
+            return []
+        finished = np.flatnonzero(self._log.slots.status == FINISHED)
+        return [self._take(int(slot)) for slot in finished]
+
+    def change_model(self, model_version: int) -> None:
+        """The evaluator has a new network: forget the old one's evaluations. Games go on from where they are."""
+        self.model_version = model_version
+        forget_positions(self._cache)
+
+    def _take(self, b: int) -> GameRecord:
+        log, slot = self._log, self._log.slots[b]
+        slot.status = IDLE
+        self._trees.searches[b].active = False
+        plies, entries = int(slot.ply), int(slot.entries)
+        returns = self.game.returns(self._states[b])
+        if slot.resigned:
+            returns[slot.resigned - 1] = -1.0
+            returns[2 - slot.resigned] = 1.0
+        return GameRecord(
+            returns=returns,
+            first_model=int(slot.first_model),
+            last_model=self.model_version,
+            seed=int(slot.seed),
+            resigned=int(slot.resigned),
+            actions=log.actions[b, :plies].copy(),
+            root_values=log.root_values[b, :plies].copy(),
+            flags=log.flags[b, :plies].copy(),
+            surprise=log.surprise[b, :plies].copy(),
+            policy_sizes=log.policy_sizes[b, :plies].copy(),
+            policy_actions=log.policy_actions[b, :entries].copy(),
+            policy_weights=log.policy_weights[b, :entries].copy(),
+        )
+
+
+@lean
+def begin_game(
+    rules: Rules,
+    params: SearchParams,
+    moves: MoveParams,
+    trees: Trees,
+    spare: Trees,
+    states: States,
+    streams: Streams,
+    log: Log,
+    weights: Floats,
+    b: int,
+    seed: int,
+    model_version: int,
+) -> None:
+    """Start a game in slot ``b``, whose state is at the start already."""
+    streams[b] = seed
+    slot = log.slots[b]
+    slot.seed = seed
+    slot.status = PLAYING
+    slot.ply = 0
+    slot.entries = 0
+    slot.first_model = model_version
+    slot.resigned = 0
+    slot.hopeless[0] = 0
+    slot.hopeless[1] = 0
+    slot.random_plies = int(exponential(streams, b) * moves.opening_random_moves)
+    slot.resigns = moves.resignation and uniform(streams, b) >= moves.no_resign_fraction
+    plant(trees, b, rules.current_player(states[b]))
+    begin_search(moves, trees, streams, log, b)
+
+
+@lean
+def begin_search(moves: MoveParams, trees: Trees, streams: Streams, log: Log, b: int) -> None:
+    """Decide how long the next move is thought about."""
+    search, slot = trees.searches[b], log.slots[b]
+    search.active = True
+    search.ready = False
+    if slot.ply < slot.random_plies:
+        search.full = False
+        search.noisy = False
+        search.budget = 0
+        return
+    search.full = moves.full_search_probability >= 1.0 or uniform(streams, b) < moves.full_search_probability
+    search.noisy = search.full
+    search.budget = moves.num_simulations if search.full else moves.cheap_simulations
+
+
+@lean
+def make_moves(
+    rules: Rules,
+    params: SearchParams,
+    moves: MoveParams,
+    trees: Trees,
+    spare: Trees,
+    states: States,
+    streams: Streams,
+    log: Log,
+    weights: Floats,
+) -> int:
+    """Make the moves of all complete searches; returns how many games that finished."""
+    finished = 0
+    for b in range(len(log.slots)):
+        slot = log.slots[b]
+        while slot.status == PLAYING and trees.nodes[b, 0].num_edges > 0 and not searching(trees, b):
+            make_move(rules, params, moves, trees, spare, states, streams, log, weights, b)
+            if slot.status == PLAYING:
+                begin_search(moves, trees, streams, log, b)
+            else:
+                finished += 1
+    return finished
+
+
+@lean
+def make_move(
+    rules: Rules,
+    params: SearchParams,
+    moves: MoveParams,
+    trees: Trees,
+    spare: Trees,
+    states: States,
+    streams: Streams,
+    log: Log,
+    weights: Floats,
+    b: int,
+) -> None:
+    """Choose, record and play game ``b``'s next move."""
+    slot, root = log.slots[b], trees.nodes[b, 0]
+    player, value = root.player, root_value(trees, b)
+    if resigns(moves, log, b, player, value):
+        slot.resigned = 1 + player
+        slot.status = FINISHED
+        return
+    random = slot.ply < slot.random_plies
+    write_weights(params, trees, b, weights)
+    record_policy(params, trees, log, weights, b)
+    temperature = moves.temperature_final + (moves.temperature - moves.temperature_final) * 0.5 ** (slot.ply / moves.temperature_halflife)
+    choice = root.first_edge + choose_move(params, trees, b, weights, 1.0 if random else temperature, streams)
+    edge = trees.edges[b, choice]
+    log.actions[b, slot.ply] = edge.action
+    log.root_values[b, slot.ply] = min(max(value, -1.0), 1.0)
+    if random:
+        log.flags[b, slot.ply] |= RANDOM_MOVE
+    slot.ply += 1
+    rules.step(states[b], np.int64(edge.action))
+    if rules.terminal(states[b]) != 0 or slot.ply >= moves.max_plies:
+        slot.status = FINISHED
+    elif params.subtree_reuse and edge.child != NONE and trees.nodes[b, edge.child].num_edges != UNEXPANDED:
+        keep_subtree(trees, b, edge.child, spare)
+    else:
+        plant(trees, b, rules.current_player(states[b]))
+
+
+@lean
+def resigns(moves: MoveParams, log: Log, b: int, player: int, value: float) -> bool:
+    """Count hopeless moves; whether the player gives up now."""
+    slot = log.slots[b]
+    slot.hopeless[player] = slot.hopeless[player] + 1 if value <= moves.resign_below else 0
+    return slot.resigns and slot.ply >= slot.random_plies and slot.ply > 0 and slot.hopeless[player] >= moves.resign_after
+
+
+@lean
+def record_policy(params: SearchParams, trees: Trees, log: Log, weights: Floats, b: int) -> None:
+    """Note the policy target of a full search, in ascending order of actions; a cheap search has none."""
+    slot, root = log.slots[b], trees.nodes[b, 0]
+    log.flags[b, slot.ply] = 0
+    log.surprise[b, slot.ply] = 0.0
+    log.policy_sizes[b, slot.ply] = 0
+    if not trees.searches[b].full or not keeps_target(trees, b):
+        return
+    scale = np.float32(GUMBEL_WEIGHT) if params.gumbel and root.proven != WIN else np.float32(1.0)
+    first = slot.entries
+    for i in range(root.num_edges):
+        weight = np.int64(min(weights[i] * scale + np.float32(0.5), np.float32(65535.0)))
+        if weight == 0:
+            continue
+        action, place = trees.edges[b, root.first_edge + i].action, slot.entries
+        while place > first and log.policy_actions[b, place - 1] > action:
+            log.policy_actions[b, place] = log.policy_actions[b, place - 1]
+            log.policy_weights[b, place] = log.policy_weights[b, place - 1]
+            place -= 1
+        log.policy_actions[b, place] = action
+        log.policy_weights[b, place] = weight
+        slot.entries += 1
+    if slot.entries > first:
+        log.flags[b, slot.ply] = FULL_SEARCH
+        log.surprise[b, slot.ply] = surprise(trees, b, weights)
+        log.policy_sizes[b, slot.ply] = slot.entries - first
