@@ -1,0 +1,140 @@
+"""How the columns of a game batch become bytes: plane by plane, and policies action by action.
+
+A plane holds the same byte of every number. zstd then sees many alike bytes in a row; planes that are all zero cost nothing.
+
+A policy is sent the other way round: for each action, the positions that gave it weight, as gaps. A move that search likes it
+likes for several positions in a row, so most gaps are one. On 9x9 Go this takes a third less than each position's list of actions.
+"""
+
+from typing import Any
+
+import numpy as np
+import zstandard
+from numpy.typing import NDArray
+
+from games.compiled import compiled
+
+VALUE_STEPS = 127  # root values are sent in steps of 1 / 127, well below what a search's noise leaves of them
+OCTAVE_STEPS = 4  # surprises are sent as logarithms, in steps of a quarter of an octave: within 9 %
+LEAST_SURPRISE = 2.0**-12  # nats; anything below 0.92 of it counts as none
+
+
+def compress(columns: list[NDArray[Any]]) -> bytes:
+    """The planes of the columns as one zstd frame; the same columns give the same bytes.
+
+    Each plane starts a new zstd block, with its own Huffman code: joined, they take an eighth more. Matches of fewer than six bytes
+    are left out, because in such numbers they are chance and cost more than they save: another tenth.
+    """
+    settings = zstandard.ZstdCompressionParameters.from_level(19, min_match=6, strategy=zstandard.STRATEGY_BTULTRA2)
+    stream = zstandard.ZstdCompressor(compression_params=settings).compressobj(size=sum(column.nbytes for column in columns))
+    parts = []
+    for column in columns:
+        for plane in to_planes(column):
+            parts += [stream.compress(plane.tobytes()), stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)]
+    return b"".join([*parts, stream.flush()])
+
+
+def to_planes(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """The bytes of the array's N elements, the lowest byte of each first, ``[itemsize, N]``."""
+    little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+    return little.reshape(-1, 1).view(np.uint8).T
+
+
+def from_planes(planes: memoryview, dtype: type[np.generic], count: int) -> NDArray[Any]:
+    """The ``count`` elements whose planes, one after another, are ``planes``."""
+    little = np.dtype(dtype).newbyteorder("<")
+    rows = np.frombuffer(planes, np.uint8).reshape(little.itemsize, count)
+    return np.ascontiguousarray(rows.T).view(little).reshape(count).astype(dtype, copy=False)
+
+
+def pack_values(values: NDArray[np.float32]) -> NDArray[np.int8]:
+    """Values in [-1, 1] in steps of 1 / ``VALUE_STEPS``."""
+    return np.rint(values * VALUE_STEPS).astype(np.int8)
+
+
+def unpack_values(steps: NDArray[np.int8]) -> NDArray[np.float32]:
+    """The values of these steps. They pack to the same steps again; -128 gives a value below -1."""
+    return steps.astype(np.float32) / np.float32(VALUE_STEPS)
+
+
+def pack_surprise(surprise: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """Surprises >= 0, in nats: 0 for none, else 1 + the steps above ``LEAST_SURPRISE``."""
+    octaves = np.log2(np.maximum(surprise, LEAST_SURPRISE / 2, dtype=np.float64) / LEAST_SURPRISE)
+    return np.clip(np.rint(octaves * OCTAVE_STEPS) + 1, 0, 255).astype(np.uint8)
+
+
+def unpack_surprise(steps: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """The surprises of these steps; they pack to the same steps again."""
+    table = np.exp2((np.arange(256) - 1) / OCTAVE_STEPS) * LEAST_SURPRISE
+    table[0] = 0
+    return table.astype(np.float32)[steps]
+
+
+def invert_policies(
+    sizes: NDArray[np.int32], actions: NDArray[np.int32]
+) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.int64]]:
+    """Policies as positions for each action.
+
+    Args:
+        sizes: how many entries each position has, ``[M]``.
+        actions: the entries' actions, ascending within a position, ``[E]``.
+
+    Returns:
+        How many positions give each action weight, ``[A]``, where the last count is not zero; the gaps between these positions,
+        the first one counted from -1, ``[E]``; and which entry each gap belongs to, ``[E]``.
+    """
+    order = np.argsort(actions.astype(np.uint16), kind="stable")
+    counts = np.bincount(actions).astype(np.uint32)
+    positions = np.repeat(np.arange(sizes.size), sizes)[order]
+    gaps = np.diff(positions, prepend=-1)
+    firsts = (np.cumsum(counts, dtype=np.int64) - counts)[counts > 0]
+    gaps[firsts] = positions[firsts] + 1
+    return counts, gaps.astype(np.uint32), order
+
+
+@compiled
+def place_policies(
+    counts: NDArray[np.uint32],
+    gaps: NDArray[np.uint32],
+    weights: NDArray[np.uint16],
+    sizes: NDArray[np.int32],
+    policy_actions: NDArray[np.int32],
+    policy_weights: NDArray[np.uint16],
+) -> bool:
+    """Turn positions for each action into actions for each position, ascending: the inverse of ``invert_policies``.
+
+    Args:
+        counts: ``[A]``; their sum is E.
+        gaps: ``[E]``.
+        weights: in the order of the gaps, ``[E]``.
+        sizes: zeros ``[M]``; receives how many entries each position has.
+        policy_actions: receives the actions, position by position, ``[E]``.
+        policy_weights: receives their weights, ``[E]``.
+
+    Returns:
+        Whether the gaps make sense: none is zero, and none leads past the last position. If not, the outputs mean nothing.
+    """
+    entry = 0
+    for count in counts:
+        position = -1
+        for _ in range(count):
+            position += int(gaps[entry])
+            if gaps[entry] == 0 or position >= sizes.size:
+                return False
+            sizes[position] += 1
+            entry += 1
+    places = np.empty(sizes.size, np.int64)
+    place = 0
+    for m in range(sizes.size):
+        places[m] = place
+        place += sizes[m]
+    entry = 0
+    for action in range(counts.size):
+        position = -1
+        for _ in range(counts[action]):
+            position += int(gaps[entry])
+            policy_actions[places[position]] = action
+            policy_weights[places[position]] = weights[entry]
+            places[position] += 1
+            entry += 1
+    return True
