@@ -1,0 +1,54 @@
+"""One writer per run, and no lock outlives its process."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from games.compiled import PROJECT
+from training.run_lock import RunLock, RunLocked
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from training.run_lock import RunLock
+with RunLock(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def hold(folder: Path) -> subprocess.Popen[str]:
+    """A process that has the lock."""
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(folder)], cwd=PROJECT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout and process.stdout.readline() == "held\n"
+    return process
+
+
+def test_a_second_coach_is_told_which_process_works_on_the_run(tmp_path: Path) -> None:
+    with RunLock(tmp_path), pytest.raises(RunLocked, match=f"in use: process {os.getpid()} holds coach.lock"):
+        RunLock(tmp_path)
+
+
+def test_the_lock_can_be_taken_again_when_it_was_given_back(tmp_path: Path) -> None:
+    RunLock(tmp_path).close()
+    with RunLock(tmp_path):
+        assert (tmp_path / "coach.lock").read_text() == f"{os.getpid()}\n"
+
+
+def test_runs_do_not_share_a_lock(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    with RunLock(tmp_path), RunLock(tmp_path / "other"):
+        pass
+
+
+def test_a_killed_process_leaves_no_lock(tmp_path: Path) -> None:
+    with hold(tmp_path) as process:
+        with pytest.raises(RunLocked, match=f"process {process.pid} holds"):
+            RunLock(tmp_path)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        RunLock(tmp_path).close()

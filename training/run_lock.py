@@ -1,0 +1,43 @@
+"""One writer per run: a lock that the Coach holds while it runs, and that the system takes back when the process ends, however it ends."""
+
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+LOCK = "coach.lock"
+
+
+class RunLocked(RuntimeError):
+    """Another process works on this run."""
+
+
+class RunLock:
+    """The right to write to the run in ``folder``, for as long as the process lives or until ``close``.
+
+    Raises:
+        RunLocked: another process has it; the text names its process id.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        path = folder / LOCK
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(self._file, 20, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(self._file)
+            raise RunLocked(f"{folder} is in use: process {holder} holds {path.name}; stop it first, or choose another run name") from None
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+
+    def close(self) -> None:
+        """Let others write."""
+        os.close(self._file)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
