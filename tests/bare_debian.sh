@@ -27,9 +27,9 @@ if [ ! -e "$base.whole" ]; then
 fi
 rm -rf "$root"
 cp -a --reflink=auto "$base" "$root"
-mkdir "$root/keima"
-git archive HEAD | tar -x -C "$root/keima"
-chown -R "$(chroot "$root" id -u "$user"):" "$root/keima"
+mkdir -p "$root/home/keima/checkout"
+git archive HEAD | tar -x -C "$root/home/keima/checkout"
+chroot "$root" chown -R "$user" /home/keima
 
 # The rest runs in mount and process namespaces of its own, so that nothing outlives this script.
 passed=()
@@ -50,8 +50,8 @@ passed=("${@:1:count}"); shift "$count"
 for command in "$@"; do
     echo "bare Debian \$ $command"
     started=$SECONDS
-    chroot --userspec="$user" "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/keima LANG=C.UTF-8 "${passed[@]}" \
-        sh -c "cd /keima && $command"
+    chroot --userspec="$user" "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/home/keima LANG=C.UTF-8 "${passed[@]}" \
+        sh -c "cd ~/checkout && $command"
     echo "bare Debian: took $((SECONDS - started)) s"
 done
 ' bash "${#passed[@]}" "${passed[@]}" "$@"

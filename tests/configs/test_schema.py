@@ -1,0 +1,80 @@
+"""The settings' own rules: what is frozen, what goes together, how workers are named."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from configs.schema import DistributedSettings, Settings, WorkerSettings, first_label
+
+
+def settings(**sections: Any) -> Settings:
+    return Settings.model_validate({"run": {"name": "test"}, "game": {"name": "go"}} | sections)
+
+
+def worker(host: str, **more: Any) -> dict[str, Any]:
+    return {"host": host, "user": "keima", "key_path": "~/.ssh/id_ed25519"} | more
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        settings().run.seed = 2  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", ["", "..", ".hidden", "-rf", "a/b", "a b", "a\n", "ä", "a" * 65])
+def test_a_run_name_is_safe_as_a_file_name(name: str) -> None:
+    with pytest.raises(ValidationError, match=r"run\.name"):
+        settings(run={"name": name})
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "message"),
+    [
+        ("search", {"num_simulations": 8}, "cheap_simulations"),
+        ("search", {"temperature": 0.1}, "temperature_final"),
+        ("training", {"window": {"min_positions": 10, "max_positions": 9}}, "min_positions"),
+        ("training", {"window": {"min_positions": 10}}, "batch_size"),
+        ("training", {"learning_rate_schedule": "cosine"}, "run.iterations"),
+        ("evaluation", {"sprt": {"elo0": 5, "elo1": 5}}, "elo0"),
+        ("distributed", {"enabled": True}, "workers"),
+        ("distributed", {"workers": [worker("a", gpu_ids=[])]}, "gpu_ids"),
+        ("distributed", {"worker_weights": {"a": 1.0}}, "no worker is called a; the workers are: none"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(section: str, values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        settings(**{section: values})
+    assert message in str(refused.value)
+
+
+def test_cheap_searches_are_not_limited_where_there_are_none() -> None:
+    assert settings(search={"num_simulations": 8, "full_search_probability": 1.0}).search.num_simulations == 8
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [("worker1", "worker1"), ("worker1.example.org", "worker1"), ("192.168.1.5", "192.168.1.5"), ("fe80::1", "fe80--1"), ("::1", "1")],
+)
+def test_a_worker_is_called_by_its_host_when_it_has_no_name(host: str, name: str) -> None:
+    assert first_label(host) == name
+    assert WorkerSettings.model_validate(worker(host)).name == name
+
+
+@pytest.mark.parametrize("key", ["host", "user"])
+@pytest.mark.parametrize("text", ["-oProxyCommand=x", "", "a b", "a\nb", "$(x)"])
+def test_what_ssh_could_take_for_an_option_is_no_host_and_no_user(key: str, text: str) -> None:
+    with pytest.raises(ValidationError, match="expected a"):
+        WorkerSettings.model_validate(worker("a") | {key: text})
+
+
+def test_there_is_no_place_for_a_password() -> None:
+    with pytest.raises(ValidationError, match="password"):
+        WorkerSettings.model_validate(worker("a", password="secret"))
+
+
+def test_two_workers_of_one_name_are_refused_until_they_are_given_names() -> None:
+    pair = [worker("box.a"), worker("box.b")]
+    with pytest.raises(ValidationError, match="box names several"):
+        DistributedSettings.model_validate({"workers": pair})
+    named = DistributedSettings.model_validate({"workers": [pair[0], pair[1] | {"name": "box2"}], "worker_weights": {"box2": 2.0}})
+    assert [each.name for each in named.workers] == ["box", "box2"]

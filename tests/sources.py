@@ -1,0 +1,54 @@
+"""The project's own files as the tests about the project see them."""
+
+import ast
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOMS = ("configs", "games", "training", "distributed")  # library code
+PROGRAMS = ("scripts", "benchmarks")
+
+
+def python_files(*rooms: str) -> list[Path]:
+    """The Python files of these rooms, sorted."""
+    return sorted(path for room in rooms for path in (ROOT / room).rglob("*.py"))
+
+
+def programs() -> list[Path]:
+    """The files that are started rather than imported."""
+    return [*sorted(ROOT.glob("*.py")), *python_files(*PROGRAMS)]
+
+
+def relative(path: Path) -> str:
+    """The path as one writes it from the root."""
+    return path.relative_to(ROOT).as_posix()
+
+
+@functools.cache
+def tree(path: Path) -> ast.Module:
+    """The file, parsed."""
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def imported_modules(path: Path) -> Iterator[str]:
+    """Each module that the file imports anywhere in it, dotted; for ``from a import b`` both ``a`` and ``a.b``."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0 and node.module, f"{relative(path)}: line {node.lineno}: imports are absolute"
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def project_file(module: str) -> Path | None:
+    """The file of a project module, or None for any other."""
+    path = ROOT.joinpath(*module.split("."))
+    return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
+
+
+def imported_files(path: Path) -> set[Path]:
+    """The project files that the file imports directly."""
+    files = {project_file(module) for module in imported_modules(path)}
+    return {file for file in files if file and file != path}

@@ -1,0 +1,111 @@
+"""Who may import whom. A file imports only from what stands before it: docs/architecture.md draws it, this checks it."""
+
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+from tests.sources import ROOMS, ROOT, imported_files, imported_modules, programs, python_files, relative
+
+HOUSE = ["configs", "games", "training", "distributed"]  # above them all: scripts, benchmarks and start_*.py
+
+# Within training/, lowest first; a folder stands for all of its files. Floors 1 to 3 of the map are its three parts.
+TRAINING = [
+    "__init__.py",
+    # 1: what a game, a network and a record of a game are
+    "random.py",
+    "files.py",
+    "reports.py",
+    "columns.py",
+    "records.py",
+    "verify.py",
+    "run_lock.py",
+    "ledger_rows.py",
+    "ledger.py",
+    "receive.py",
+    "search",
+    "network.py",
+    "fused.py",
+    # 2: playing and learning
+    "evaluator.py",
+    "self_play.py",
+    "replay.py",
+    "model_file.py",
+    "update_step.py",
+    "learner.py",
+    "checkpoint.py",
+    # 3: a whole run
+    "evaluation",
+    "worker_folder.py",
+    "worker.py",
+    "backend.py",
+    "observers",
+    "coach.py",
+]
+
+TORCH = ["network.py", "fused.py", "evaluator.py", "model_file.py", "update_step.py", "learner.py", "checkpoint.py"]
+
+LIBRARY = python_files(*ROOMS)
+EVERYTHING = [*LIBRARY, *programs()]
+IN_TRAINING = python_files("training")
+
+
+def names(paths: list[Path]) -> list[str]:
+    return [relative(path) for path in paths]
+
+
+def rooms_below(path: Path) -> list[str]:
+    """The rooms from which the file may import: its own and those below it."""
+    room = path.relative_to(ROOT).parts[0]
+    return HOUSE[: HOUSE.index(room) + 1] if room in HOUSE else [*HOUSE, room]
+
+
+def test_a_file_imports_only_from_its_room_and_those_below() -> None:
+    imports = [(path, file) for path in EVERYTHING for file in imported_files(path)]
+    assert not [names([path, file]) for path, file in imports if file.relative_to(ROOT).parts[0] not in rooms_below(path)]
+
+
+def place(path: Path) -> int:
+    """Where the table has a file of training/."""
+    return TRAINING.index(path.relative_to(ROOT / "training").parts[0])
+
+
+def test_every_file_of_training_has_its_place_in_the_table() -> None:
+    assert {path.relative_to(ROOT / "training").parts[0] for path in IN_TRAINING} <= set(TRAINING)
+
+
+def test_a_file_of_training_imports_only_what_the_table_has_before_it() -> None:
+    imports = [(path, file) for path in IN_TRAINING for file in imported_files(path) & set(IN_TRAINING)]
+    across = [(path, file) for path, file in imports if path.parent != file.parent or path.parent == ROOT / "training"]
+    assert not [names([path, file]) for path, file in across if place(file) >= place(path)]
+
+
+def test_there_are_no_import_cycles() -> None:
+    graph = {path: imported_files(path) for path in EVERYTHING}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(relative(path) for path in error.args[1]))
+
+
+def imports(path: Path, package: str) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for module in imported_modules(path))
+
+
+def test_torch_stays_where_tensors_are() -> None:
+    assert set(names([path for path in EVERYTHING if imports(path, "torch")])) <= {f"training/{name}" for name in TORCH}
+
+
+@pytest.mark.parametrize("package", ["threading", "multiprocessing", "paramiko"])
+def test_what_is_hard_to_get_right_stays_in_one_file(package: str) -> None:
+    assert len(names([path for path in EVERYTHING if imports(path, package)])) <= 1
+
+
+@pytest.mark.parametrize("package", ["concurrent", "asyncio", "pickle", "dill", "marshal", "shelve"])
+def test_what_the_house_does_without_is_imported_nowhere(package: str) -> None:
+    assert not names([path for path in EVERYTHING if imports(path, package)])
+
+
+def test_every_room_is_a_package() -> None:
+    folders = {path.parent for path in LIBRARY}
+    assert not names(sorted(folder for folder in folders if not (folder / "__init__.py").is_file()))
