@@ -1,0 +1,90 @@
+"""The README's commands exist, take the flags that it gives them, and do what it says."""
+
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.sources import ROOT
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PYTHON = ".venv/bin/python"
+
+
+def commands() -> list[list[str]]:
+    """The commands in the README's shell blocks, as words."""
+    blocks = re.findall(r"^```sh\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    return [shlex.split(line) for block in blocks for line in block.splitlines()]
+
+
+PROGRAMS = sorted({words[1] for words in commands() if words[0] == PYTHON})
+
+
+def run(*words: str, timeout: float = 100) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def test_the_readme_uses_nothing_but_make_our_python_and_the_package_manager() -> None:
+    assert {words[0] for words in commands()} == {"make", PYTHON, "sudo"}
+
+
+def test_make_has_the_targets_that_the_readme_names() -> None:
+    named = set(re.findall(r"make ([a-z]+(?:-[a-z]+)*)", " ".join(re.findall(r"`make [^`]*`", README))))
+    named |= {words[1] for words in commands() if words[0] == "make"}
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    assert {"train", "test", "check", "help"} <= named <= targets
+
+
+def test_make_alone_shows_what_there_is() -> None:
+    shown = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert {"setup", "train", "test", "check", "clean"} <= set(re.findall(r"make ([a-z-]+)", shown))
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_program_knows_the_flags_that_the_readme_gives_it(program: str) -> None:
+    shown = run(program, "--help")
+    assert shown.returncode == 0, shown.stderr
+    flags = {word for words in commands() if words[1] == program for word in words if word.startswith("--")}
+    if program == "start_main.py":
+        flags |= set(re.findall(r"^\| `(--[a-z-]+)", README, re.MULTILINE))
+    assert flags <= set(re.findall(r"--[a-z-]+", shown.stdout))
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_program_refuses_flags_that_it_does_not_know(program: str) -> None:
+    refused = run(program, "--no-such-flag")
+    assert refused.returncode == 2
+    assert "--no-such-flag" in refused.stderr or "required" in refused.stderr
+
+
+def test_the_files_that_commands_name_are_there() -> None:
+    files = {word for words in commands() for word in words if word.endswith((".py", ".yaml"))}
+    assert not [file for file in sorted(files) if not (ROOT / file).is_file()]
+
+
+def test_every_shipped_experiment_is_described() -> None:
+    described = set(re.findall(r"\]\(configs/([a-z0-9_]+\.yaml)\)", README))
+    assert described == {path.name for path in (ROOT / "configs").glob("*.yaml")}
+
+
+def test_the_python_version_is_the_one_that_is_required() -> None:
+    required = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["requires-python"]
+    assert f"Python {required.removeprefix('>=')} or newer" in README
+
+
+@pytest.mark.trial
+def test_a_smoke_run_leaves_behind_what_the_readme_lists(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    ran = run("start_main.py", "--config", "configs/tic_tac_toe.yaml", "--smoke", "--run-dir", str(folder))
+    assert ran.returncode == 0, ran.stderr
+    section = README.partition("## What a run leaves behind")[2].partition("\n## ")[0]
+    listed = re.findall(r"^\| `([^`]+)`", section, re.MULTILINE)
+    assert len(listed) > 5
+    assert not [name for name in listed if not (folder / name).exists()]
+    for program in (["scripts/view_results.py"], ["scripts/audit.py"], ["scripts/watch_training.py", "--once"]):
+        looked = run(*program, str(folder))
+        assert looked.returncode == 0, looked.stderr
