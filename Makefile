@@ -6,7 +6,7 @@ PYTHON ?=
 TORCH_INDEX ?=
 # What the tests use beside Python. `make test` installs what is missing if it may (Debian, root); without it their tests are skipped.
 DEBIAN_PACKAGES := python3-venv git
-PACKAGES := configs games training distributed $(wildcard scripts benchmarks start_*.py)
+PACKAGES := configs games training distributed scripts $(wildcard benchmarks/*.py start_*.py)
 
 export PYTHON TORCH_INDEX
 

@@ -33,7 +33,7 @@ def _like(pattern: str, description: str) -> AfterValidator:
 
 
 Line = Annotated[str, Field(max_length=4096), _like(r"[^\x00-\x1f\x7f]+", "one line of text")]
-Name = Annotated[str, _like(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "up to 64 letters, digits, '.', '_' or '-', with a letter or a digit first")]
+Name = Annotated[str, _like(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "up to 64 letters, digits, '.', '_', '-', no sign first")]
 Host = Annotated[str, _like(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]{0,252}", "a host name or an IP address")]
 User = Annotated[str, _like(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}", "a user name")]
 Variable = Annotated[str, _like(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of an environment variable")]
