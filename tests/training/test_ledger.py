@@ -66,7 +66,7 @@ def test_the_books_of_another_game_are_not_written_to(tmp_path: Path, game: Game
     open_ledger(tmp_path, game).close()
     with pytest.raises(LedgerMismatch, match=r"is a run of tic_tac_toe \{\} .* not of connect_four .*: choose another run name"):
         open_ledger(tmp_path, load_game("connect_four"))
-    with pytest.raises(LedgerMismatch, match="rules version 1.* not of .*rules version 2"):
+    with pytest.raises(LedgerMismatch, match=r"rules version 1.* not of .*rules version 2"):
         open_ledger(tmp_path, replace(game, rules_version=2))
 
 
@@ -202,6 +202,7 @@ OPERATIONS = st.one_of(
 @given(st.lists(OPERATIONS, min_size=3, max_size=12))
 def test_the_books_balance_whatever_happens(tmp_path_factory: pytest.TempPathFactory, operations: list[tuple[Any, ...]]) -> None:
     with open_ledger(tmp_path_factory.mktemp("run"), load_game("tic_tac_toe")) as ledger:
+        ledger._db.execute("PRAGMA synchronous = OFF")
         counted: set[int] = set()
         for number, (operation, *values) in enumerate(operations):
             try:
@@ -223,7 +224,7 @@ def carry_out(ledger: Ledger, operation: str, values: list[int], batch_id: str) 
     if operation == "grant":
         ledger.grant("w1", *values)
     elif operation == "discard":
-        ledger.discard("w1", *values, "it never came")
+        ledger.discard("w1", values[0], "it never came")
     elif operation == "received":
         ledger.add_received(row(batch_id, *values))
     else:
