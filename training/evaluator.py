@@ -1,0 +1,237 @@
+"""The network as search sees it: observations in, policy logits and values out.
+
+One ``Evaluator`` answers ``evaluate(observations [N, C, H, W]) -> (policy_logits [N, A], values [N])`` for any batch up to its
+``max_batch``; no row ever depends on another. It runs the network on a CPU through fused operators where that works
+(training/fused.py), else through torch; on a CUDA device through torch as one captured graph per batch size.
+"""
+
+import copy
+import logging
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from games.game import Game
+from training.fused import Arithmetic, Bfloat16, Float32, FusedResNet
+from training.network import ConvNorm, ResNet
+
+log = logging.getLogger(__name__)
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class Runtime(Protocol):
+    """A way to run a network on one device in one type of number."""
+
+    def describe(self) -> str:
+        """For people and logs."""
+
+    def load(self, network: nn.Module) -> None:
+        """Run with the weights of ``network``, in evaluation mode and folded, from now on."""
+
+    def run(self, observations: NDArray[np.float32], count: int) -> tuple[Tensor, Tensor]:
+        """Policy logits ``[count, A]`` and value logits ``[count]``; rows beyond the observations ``[n, C, H, W]`` are padding."""
+
+
+class Evaluator:
+    """A network that is ready to play.
+
+    Args:
+        network: its weights are copied.
+        game: what it plays.
+        device: "auto" (a CUDA device where there is one), "cpu", "cuda", "cuda:1", ...
+        dtype: "auto" (bfloat16 where the device is fast in it), "float32", "bfloat16" or "float16".
+        max_batch: no batch is larger.
+        fused: whether to use the fused operators on a CPU where they work.
+        graphs: whether to capture CUDA graphs on a CUDA device.
+
+    Raises:
+        ValueError: there is no such type of number.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        game: Game,
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        max_batch: int = 256,
+        fused: bool = True,
+        graphs: bool = True,
+    ) -> None:
+        if dtype != "auto" and dtype not in DTYPES:
+            raise ValueError(f"there is no dtype {dtype!r} for evaluation; use auto, {', '.join(DTYPES)}")
+        where = pick_device(device)
+        what = fast_dtype(where) if dtype == "auto" else DTYPES[dtype]
+        self.game = game
+        self.max_batch = max_batch
+        self._network = copy.deepcopy(network).cpu().eval().requires_grad_(False)
+        self._runtime = pick_runtime(folded(self._network), game, where, what, fused=fused, graphs=graphs)
+
+    def describe(self) -> str:
+        """How the network is run, such as "fused bfloat16 on cpu"."""
+        return self._runtime.describe()
+
+    def load(self, weights: Mapping[str, Tensor]) -> None:
+        """Play with these weights (a state dictionary of the network) from now on.
+
+        Raises:
+            ValueError: they belong to another network; the old ones stay.
+        """
+        network = copy.deepcopy(self._network)
+        try:
+            network.load_state_dict(weights)
+        except RuntimeError as error:
+            raise ValueError(f"these weights belong to another network: {error}") from error
+        self._network = network
+        self._runtime.load(folded(network))
+
+    def __call__(self, observations: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Evaluate positions.
+
+        Args:
+            observations: float32 ``[N, C, H, W]``, N from 0 to ``max_batch``.
+
+        Returns:
+            Policy logits float32 ``[N, A]`` and values float32 ``[N]`` in [-1, 1] for the player to move, in memory of their own.
+
+        Raises:
+            ValueError: there are too many rows, or they are not observations of this game.
+        """
+        count = len(observations)
+        if observations.shape[1:] != self.game.observation_shape or count > self.max_batch or observations.dtype != np.float32:
+            wanted = f"float32 [up to {self.max_batch}, {', '.join(map(str, self.game.observation_shape))}]"
+            raise ValueError(f"observations must be {wanted}, not {observations.dtype} {list(observations.shape)}")
+        if count == 0:
+            return np.empty((0, self.game.num_actions), np.float32), np.empty(0, np.float32)
+        with torch.inference_mode():
+            logits, value_logits = self._runtime.run(observations, padded(count))
+            return logits[:count].numpy(), torch.tanh(value_logits[:count] / 2).numpy()
+
+
+def padded(count: int) -> int:
+    """The batch size at which ``count`` rows are run: ``count`` rounded up to six binary digits, so at most 3 % more.
+
+    A new size costs some 10 ms at first (oneDNN, CUDA graphs); rounded, there are only 32 between a power of two and the next.
+    """
+    step: int = 2 ** max(0, count.bit_length() - 6)
+    return -(-count // step) * step
+
+
+def pick_device(name: str) -> torch.device:
+    """The device called ``name``; "auto" is a CUDA device where there is one, else the CPU."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
+
+
+def fast_dtype(device: torch.device) -> torch.dtype:
+    """The shortest type of number in which ``device`` multiplies fast."""
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+    names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    fast = any(getattr(torch.cpu, name, bool)() for name in names)
+    return torch.bfloat16 if fast and device.type == "cpu" else torch.float32
+
+
+def folded(network: nn.Module) -> nn.Module:
+    """A copy of a network in evaluation mode whose batch norms are merged into their convolutions."""
+    network = copy.deepcopy(network)
+    for module in network.modules():
+        if isinstance(module, ConvNorm):
+            module.fold()
+    return network
+
+
+def pick_runtime(network: nn.Module, game: Game, device: torch.device, dtype: torch.dtype, *, fused: bool, graphs: bool) -> Runtime:
+    """The fastest way to run a folded network on ``device`` in ``dtype``."""
+    if device.type == "cpu" and fused and isinstance(network, ResNet) and dtype != torch.float16:
+        arithmetic = Bfloat16() if dtype == torch.bfloat16 else Float32()
+        try:
+            runtime = FusedRuntime(network, game, arithmetic)
+            runtime.run(np.zeros((1, *game.observation_shape), np.float32), 1)
+            return runtime
+        except (AttributeError, RuntimeError) as error:  # another torch, or a processor that its oneDNN does not serve
+            log.warning("the network runs through plain torch, slower: the fused operators do not work here: %s", error)
+    return ModuleRuntime(network, game, device, dtype, graphs=graphs and device.type == "cuda")
+
+
+class FusedRuntime:
+    """A residual network on a CPU."""
+
+    def __init__(self, network: ResNet, game: Game, arithmetic: Arithmetic) -> None:
+        self._arithmetic = arithmetic
+        self._board = game.observation_shape[1:]
+        self.load(network)
+
+    def describe(self) -> str:
+        """For people and logs."""
+        return f"fused {str(self._arithmetic.dtype).removeprefix('torch.')} on cpu"
+
+    def load(self, network: nn.Module) -> None:
+        """Pack the weights anew."""
+        assert isinstance(network, ResNet)
+        self._network = FusedResNet(network, self._board, self._arithmetic)
+
+    def run(self, observations: NDArray[np.float32], count: int) -> tuple[Tensor, Tensor]:
+        """Policy logits ``[count, A]`` and value logits ``[count]``."""
+        return self._network(observations, count)
+
+
+class ModuleRuntime:
+    """Any network on any device, through torch; with ``graphs``, as one captured CUDA graph per batch size."""
+
+    def __init__(self, network: nn.Module, game: Game, device: torch.device, dtype: torch.dtype, *, graphs: bool) -> None:
+        self._network = network.to(device=device, dtype=dtype, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._shape, self._device, self._dtype, self._graphs = game.observation_shape, device, dtype, graphs
+        self._programs: dict[int, Program] = {}
+
+    def describe(self) -> str:
+        """For people and logs."""
+        name = str(self._dtype).removeprefix("torch.")
+        return f"torch {name} on {self._device}{' with graphs' if self._graphs else ''}"
+
+    def load(self, network: nn.Module) -> None:
+        """Copy the weights to where captured graphs read them."""
+        self._network.load_state_dict(network.state_dict())
+
+    def run(self, observations: NDArray[np.float32], count: int) -> tuple[Tensor, Tensor]:
+        """Policy logits ``[count, A]`` and value logits ``[count]``, float32 on the CPU."""
+        if count not in self._programs:
+            inputs = torch.zeros((count, *self._shape), device=self._device, dtype=self._dtype)
+            self._programs[count] = Program(self._network, inputs.contiguous(memory_format=torch.channels_last), graph=self._graphs)
+        logits, value_logits = self._programs[count](torch.from_numpy(observations))
+        return logits.float().cpu(), value_logits.float().cpu()
+
+
+class Program:
+    """A network at one batch size: always the same memory for its input, and on request a captured graph."""
+
+    def __init__(self, network: nn.Module, inputs: Tensor, *, graph: bool) -> None:
+        self._network, self._inputs = network, inputs
+        self._graph = self._capture() if graph else None
+
+    def _capture(self) -> torch.cuda.CUDAGraph:
+        side = torch.cuda.Stream(self._inputs.device)
+        side.wait_stream(torch.cuda.current_stream(self._inputs.device))
+        with torch.cuda.stream(side):  # libraries allocate and choose algorithms in the first calls, which a graph must not hold
+            for _ in range(3):
+                self._network(self._inputs)
+        torch.cuda.current_stream(self._inputs.device).wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._outputs = self._network(self._inputs)
+        return graph
+
+    def __call__(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits of all rows; those beyond the observations are of older positions."""
+        self._inputs[: len(observations)] = observations.to(self._inputs.device)
+        if self._graph is None:
+            return self._network(self._inputs)
+        self._graph.replay()
+        return self._outputs

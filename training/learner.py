@@ -1,0 +1,234 @@
+"""The learner: draws positions from the replay window and fits the network to what search found and how the games ended.
+
+The losses are AlphaZero's (arXiv 1712.01815): the cross-entropy between the search's policy and the network's, over legal actions
+only, and for the value the binary cross-entropy of its logit (see training/network.py), each averaged over the batch.
+"""
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from training.evaluator import pick_device
+from training.random import seed_stream
+from training.replay import Batch
+from training.reports import LearnerReport
+from training.update_step import AverageWeights, Losses, StepReport, UpdateStep
+
+IMPOSSIBLE = -1e9  # the logit of an illegal action: its probability is 0, and nothing becomes infinite or undefined
+COSINE_END = 0.01  # what a cosine schedule leaves of the learning rate
+FIGURES = ("loss", "policy_loss", "value_loss", "policy_entropy", "grad_norm")
+
+
+class TrainingDiverged(ArithmeticError):
+    """Not one step could be taken: losses or gradients are infinite or undefined."""
+
+
+class Window(Protocol):
+    """Where the learner draws from: ``training.replay.ReplayWindow``."""
+
+    def sample(self, count: int, rng_seed: int) -> Batch:
+        """Draw ``count`` positions; the same seed draws the same from the same window."""
+
+
+@dataclass(frozen=True)
+class TensorBatch:
+    """A ``Batch`` on the device."""
+
+    observations: Tensor  # [N, C, H, W] float32, channels last
+    policies: Tensor  # [N, A] float32: the target, each row's sum 1 (or 0)
+    legal: Tensor  # [N, A] bool
+    values: Tensor  # [N] float32 in [-1, 1]: the target for the player to move
+    policy_mask: Tensor  # [N] float32: 0 where the policy is no target
+
+
+@dataclass(frozen=True)
+class LearnerState:
+    """A learner at rest: what a checkpoint holds."""
+
+    tensors: dict[str, dict[str, Tensor]]  # "network", "average", "optimizer", "random" -> name -> tensor
+    counters: dict[str, Any]  # plain JSON
+
+
+def to_tensors(batch: Batch, device: torch.device) -> TensorBatch:
+    """Copy a batch to the device (on the CPU: share its memory where the order of elements allows)."""
+    observations = torch.from_numpy(batch.observations).to(device).contiguous(memory_format=torch.channels_last)
+    others = (batch.policies, batch.legal, batch.values, batch.policy_mask)
+    return TensorBatch(observations, *(torch.from_numpy(array).to(device) for array in others))
+
+
+class Learner:
+    """A network in training.
+
+    Args:
+        network: is moved to ``device`` and trained in place.
+        device: "auto" (a CUDA device where there is one), "cpu", "cuda", ...
+        batch_size: positions a step.
+        learning_rate: after the warm-up, and before any decay.
+        learning_rate_schedule: "constant", or "cosine" from there to a hundredth over the run.
+        warmup_steps: over so many steps the learning rate rises from zero.
+        optimizer: "adamw", or "sgd" with ``momentum``.
+        weight_decay: of matrices and kernels, not of biases and norms.
+        clip_norm: gradients are scaled down to this norm.
+        ema_decay: of the averaged weights that play; 0 plays with the last weights.
+        value_weight: of the value loss beside the policy loss.
+        mixed_precision: "auto" computes in a 16-bit type where the device is fast in it.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        *,
+        device: str = "auto",
+        batch_size: int = 256,
+        learning_rate: float = 1e-3,
+        learning_rate_schedule: Literal["constant", "cosine"] = "constant",
+        warmup_steps: int = 100,
+        optimizer: Literal["adamw", "sgd"] = "adamw",
+        momentum: float = 0.9,
+        weight_decay: float = 1e-4,
+        clip_norm: float = 1.0,
+        ema_decay: float = 0.999,
+        value_weight: float = 1.0,
+        mixed_precision: bool | Literal["auto"] = "auto",
+    ) -> None:
+        self.device = pick_device(device)
+        self.network = network.to(device=self.device, memory_format=torch.channels_last).train()  # type: ignore[call-overload]
+        self.batch_size, self.value_weight = batch_size, value_weight
+        self.learning_rate, self.learning_rate_schedule, self.warmup_steps = learning_rate, learning_rate_schedule, warmup_steps
+        self.average = AverageWeights(self.network, decay=ema_decay)
+        self.optimizer = build_optimizer(self.network, kind=optimizer, momentum=momentum, weight_decay=weight_decay)
+        self._update = UpdateStep(self.network, self.optimizer, clip_norm=clip_norm, mixed_precision=mixed_precision, average=self.average)
+        self.step = 0  # steps taken, those that were skipped included
+
+    def train(self, window: Window, steps: int, seed: int, *, progress: float = 0.0) -> LearnerReport:
+        """Take ``steps`` steps on batches drawn from ``window``.
+
+        Args:
+            seed: with the number of the step, decides what is drawn: ten steps are five steps and five more.
+            progress: the share of the run that is over, for a learning rate that decays.
+
+        Raises:
+            TrainingDiverged: no step had finite losses and gradients; the network is as it was.
+        """
+        started = time.perf_counter()
+        totals: dict[str, Tensor] = {}
+        skipped = 0
+        for _ in range(steps):
+            batch = window.sample(self.batch_size, seed_stream(seed, "learner", self.step))
+            report = self.descend(to_tensors(batch, self.device), progress=progress)
+            skipped += report.skipped
+            if not report.skipped:
+                figures = {**report.figures, "grad_norm": report.grad_norm}
+                totals = {name: figure + totals.get(name, 0) for name, figure in figures.items()}
+        if steps and skipped == steps:
+            raise TrainingDiverged(
+                f"none of {steps} steps had finite losses and gradients; look at the data, or lower training.learning_rate"
+            )
+        means = {name: totals[name].item() / (steps - skipped) if steps else 0.0 for name in FIGURES}
+        seconds = time.perf_counter() - started
+        return LearnerReport(
+            steps=steps,
+            samples=steps * self.batch_size,
+            seconds=seconds,
+            samples_per_second=steps * self.batch_size / seconds,
+            learning_rate=self.learning_rate_now(progress),
+            skipped_steps=skipped,
+            **means,
+        )
+
+    def descend(self, batch: TensorBatch, *, progress: float = 0.0) -> StepReport:
+        """Take one step on ``batch``."""
+        self.step += 1
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.learning_rate_now(progress)
+        return self._update(self.losses, [batch])
+
+    def learning_rate_now(self, progress: float) -> float:
+        """The learning rate of the step under way, when the share ``progress`` of the run is over."""
+        rate = self.learning_rate * min(1.0, self.step / max(1, self.warmup_steps))
+        if self.learning_rate_schedule == "constant":
+            return rate
+        return rate * (COSINE_END + (1 - COSINE_END) * (1 + math.cos(math.pi * min(1.0, progress))) / 2)
+
+    def losses(self, batch: TensorBatch) -> Losses:
+        """The losses of one batch; their unit is the nat."""
+        logits, value_logits = self.network(batch.observations)
+        log_policy = functional.log_softmax(logits.float().masked_fill(~batch.legal, IMPOSSIBLE), 1)
+        policy_loss = -((batch.policies * log_policy).sum(1) * batch.policy_mask).mean()
+        value_loss = functional.binary_cross_entropy_with_logits(value_logits.float(), (1 + batch.values) / 2)
+        entropy = -(log_policy.exp() * log_policy).sum(1).mean()
+        figures = {"policy_loss": policy_loss, "value_loss": value_loss, "policy_entropy": entropy}
+        return Losses(policy_loss + self.value_weight * value_loss, {name: figure.detach() for name, figure in figures.items()})
+
+    def weights(self) -> dict[str, Tensor]:
+        """The averaged weights, which play: a copy on the CPU."""
+        return {name: tensor.to("cpu", copy=True).contiguous() for name, tensor in self.average.network.state_dict().items()}
+
+    def state(self) -> LearnerState:
+        """Everything that ``restore`` needs to go on exactly as if nothing had happened: a copy on the CPU."""
+        optimizer = {
+            f"{name}/{key}": tensor
+            for name, parameter in self.network.named_parameters()
+            for key, tensor in self.optimizer.state.get(parameter, {}).items()
+        }
+        groups = {"network": self.network.state_dict(), "average": self.average.network.state_dict(), "optimizer": optimizer}
+        counters = {
+            "step": self.step,
+            "average_updates": self.average.updates,
+            "optimizer": type(self.optimizer).__name__,
+            "scaler": self._update.scaler.state_dict(),
+        }
+        tensors = {
+            group: {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in members.items()}
+            for group, members in groups.items()
+        }
+        tensors["random"] = {"torch": torch.get_rng_state()}
+        return LearnerState(tensors, counters)
+
+    def restore(self, state: LearnerState) -> None:
+        """Go on from ``state``.
+
+        Raises:
+            ValueError: it belongs to another network or another optimizer.
+        """
+        kind = type(self.optimizer).__name__
+        if state.counters.get("optimizer") != kind:
+            raise ValueError(f"the saved state is of {state.counters.get('optimizer')}, not of {kind}: see training.optimizer")
+        try:
+            self.network.load_state_dict(state.tensors["network"])
+            self.average.network.load_state_dict(state.tensors["average"])
+            self._restore_optimizer(state.tensors["optimizer"])
+            self.average.updates = state.counters["average_updates"]
+            self._update.scaler.load_state_dict(state.counters["scaler"])
+            self.step = state.counters["step"]
+            torch.set_rng_state(state.tensors["random"]["torch"])
+        except (KeyError, RuntimeError) as error:
+            raise ValueError(f"the saved state does not fit this learner: was the network changed?: {error}") from error
+
+    def _restore_optimizer(self, tensors: dict[str, Tensor]) -> None:
+        parameters = dict(self.network.named_parameters())
+        indices = {id(p): i for i, p in enumerate(p for group in self.optimizer.param_groups for p in group["params"])}
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in tensors.items():
+            parameter, key = name.rsplit("/", 1)
+            state.setdefault(indices[id(parameters[parameter])], {})[key] = tensor
+        self.optimizer.load_state_dict({"state": state, "param_groups": self.optimizer.state_dict()["param_groups"]})
+
+
+def build_optimizer(network: nn.Module, *, kind: str, momentum: float, weight_decay: float) -> torch.optim.Optimizer:
+    """AdamW (arXiv 1711.05101) or SGD with momentum; only matrices and kernels decay. The learning rate is set at each step."""
+    parameters = list(network.parameters())
+    groups = [
+        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},
+        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    if kind == "adamw":
+        return torch.optim.AdamW(groups, lr=0.0, fused=True)
+    if kind == "sgd":
+        return torch.optim.SGD(groups, lr=0.0, momentum=momentum, fused=True)
+    raise ValueError(f"training.optimizer: there is no optimizer called {kind!r}; use adamw or sgd")
