@@ -1,0 +1,307 @@
+"""The replay window: the newest games, and the batches of positions that a learner draws from them.
+
+Positions are not kept. A sample is made by replaying its game's moves up to it, in compiled code. A window of 500,000 positions
+of 9x9 Go takes well under 100 MB.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from games.compiled import compiled
+from games.game import Actions, Game, Planes, Rules, States
+from training.random import Streams, below, seed_stream, uniform
+from training.records import FULL_SEARCH, RANDOM_MOVE, GameBatch
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Batch:
+    """What a learner learns from in one step: N positions, seen by the player to move."""
+
+    observations: Planes  # [N, C, H, W]
+    policies: NDArray[np.float32]  # [N, A] adds up to 1, or all zero where policy_mask is 0
+    legal: NDArray[np.bool_]  # [N, A]
+    values: NDArray[np.float32]  # [N] for the player to move, in [-1, 1]
+    policy_mask: NDArray[np.float32]  # [N] 1 where the policy is a target, else 0
+
+    @staticmethod
+    def empty(game: Game, count: int) -> "Batch":
+        """Space for ``count`` samples."""
+        return Batch(
+            observations=np.empty((count, *game.observation_shape), np.float32),
+            policies=np.empty((count, game.num_actions), np.float32),
+            legal=np.empty((count, game.num_actions), np.bool_),
+            values=np.empty(count, np.float32),
+            policy_mask=np.empty(count, np.float32),
+        )
+
+
+class Tail:
+    """The newest rows of an endless column: they are appended at the end and dropped from the front."""
+
+    def __init__(self, dtype: type[np.generic], *shape: int) -> None:
+        self._buffer: NDArray[Any] = np.empty((0, *shape), dtype)
+        self._start, self._end = 0, 0
+
+    @property
+    def rows(self) -> NDArray[Any]:
+        """The rows as a view, which the next ``append`` may overwrite."""
+        return self._buffer[self._start : self._end]
+
+    def append(self, rows: NDArray[Any]) -> None:
+        """Add rows at the end."""
+        if self._end + len(rows) > len(self._buffer):
+            self._make_room(len(rows))
+        self._buffer[self._end : self._end + len(rows)] = rows
+        self._end += len(rows)
+
+    def drop(self, count: int) -> None:
+        """Forget the ``count`` oldest rows."""
+        self._start += count
+
+    def _make_room(self, count: int) -> None:
+        """Move the rows to the front, of a larger buffer if they and ``count`` more would fill over three quarters of this one."""
+        kept = self.rows
+        needed = len(kept) + count
+        if needed > 0.75 * len(self._buffer):
+            self._buffer = np.empty((2 * needed, *kept.shape[1:]), kept.dtype)
+        self._buffer[: len(kept)] = kept
+        self._start, self._end = 0, len(kept)
+
+
+class Columns(NamedTuple):
+    """The window as the kernels see it: G games, M positions, E policy entries."""
+
+    game_starts: NDArray[np.int64]  # [G] the first position of each game
+    returns: NDArray[np.float32]  # [G, P]
+    actions: NDArray[np.uint16]  # [M]
+    root_values: NDArray[np.float32]  # [M]
+    entry_starts: NDArray[np.int64]  # [M + 1] the first policy entry of each position
+    policy_actions: NDArray[np.uint16]  # [E]
+    policy_weights: NDArray[np.uint16]  # [E]
+    cumulative: NDArray[np.float64]  # [M] sampling weights, added up
+
+
+class ReplayWindow:
+    """The newest games, up to ``capacity_positions`` positions to learn from.
+
+    What it holds, and what it draws for a seed, depends only on the batches added and on the capacity: a resumed run adds the same
+    batches in the same order. (Batches that are gone from the window may be left out, if the capacity never grew by more
+    positions than were added since.)
+    """
+
+    def __init__(
+        self,
+        game: Game,
+        *,
+        capacity_positions: int,
+        policy_surprise_weight: float = 0.5,
+        train_on_cheap: bool = False,
+        value_target_mix: float = 0.0,
+        symmetries: bool = True,
+    ) -> None:
+        """An empty window.
+
+        Args:
+            game: the game of all batches.
+            capacity_positions: how many positions to learn from it may hold. The newest game is kept in any case.
+            policy_surprise_weight: how much of each game's sampling weight goes to its positions in proportion to how far search
+                moved away from the prior; the rest is spread evenly. 0.5 is KataGo's (docs/KataGoMethods.md there).
+            train_on_cheap: also learn values, but no policies, from positions without a full search, except before random moves.
+            value_target_mix: how much of the value target is the root value of search instead of the game's outcome.
+            symmetries: show each sample under a random symmetry of the game.
+        """
+        self._game = game
+        self._capacity = capacity_positions
+        self._policy_surprise_weight = policy_surprise_weight
+        self._train_on_cheap = train_on_cheap
+        self._value_target_mix = value_target_mix
+        self._num_symmetries = len(game.action_symmetries) if symmetries else 1
+        self._lengths, self._sampled, self._returns = Tail(np.int32), Tail(np.int32), Tail(np.float32, game.num_players)
+        self._actions, self._root_values, self._weights = Tail(np.uint16), Tail(np.float32), Tail(np.float32)
+        self._policy_sizes = Tail(np.uint16)
+        self._policy_actions, self._policy_weights = Tail(np.uint16), Tail(np.uint16)
+        self._columns: Columns | None = None
+
+    @property
+    def num_games(self) -> int:
+        """Games in the window."""
+        return len(self._lengths.rows)
+
+    @property
+    def num_positions(self) -> int:
+        """Positions to learn from in the window."""
+        return int(self._sampled.rows.sum(dtype=np.int64))
+
+    def add(self, batch: GameBatch) -> int:
+        """Take in a verified batch, and forget the oldest games that are too many.
+
+        Returns:
+            How many positions to learn from the batch brought.
+        """
+        weights = sampling_weights(batch, policy_surprise_weight=self._policy_surprise_weight, train_on_cheap=self._train_on_cheap)
+        sampled = np.add.reduceat((weights > 0).astype(np.int32), np.cumsum(batch.lengths) - batch.lengths)
+        for tail, rows in (
+            (self._lengths, batch.lengths),
+            (self._sampled, sampled),
+            (self._returns, batch.returns),
+            (self._actions, batch.actions),
+            (self._root_values, batch.root_values),
+            (self._weights, weights),
+            (self._policy_sizes, batch.policy_sizes),
+            (self._policy_actions, batch.policy_actions),
+            (self._policy_weights, batch.policy_weights),
+        ):
+            tail.append(rows)
+        self._forget()
+        return int(sampled.sum())
+
+    def resize(self, capacity_positions: int) -> None:
+        """Change the capacity; games forgotten before do not come back."""
+        self._capacity = capacity_positions
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop the oldest games until the others fit the capacity."""
+        self._columns = None
+        newest_first = np.cumsum(self._sampled.rows[::-1], dtype=np.int64)
+        games = self.num_games - max(1, int(np.searchsorted(newest_first, self._capacity, side="right")))
+        if games <= 0:
+            return
+        positions = int(self._lengths.rows[:games].sum(dtype=np.int64))
+        entries = int(self._policy_sizes.rows[:positions].sum(dtype=np.int64))
+        for tail in (self._lengths, self._sampled, self._returns):
+            tail.drop(games)
+        for tail in (self._actions, self._root_values, self._weights, self._policy_sizes):
+            tail.drop(positions)
+        for tail in (self._policy_actions, self._policy_weights):
+            tail.drop(entries)
+
+    def sample(self, count: int, rng_seed: int, *, out: Batch | None = None) -> Batch:
+        """Draw ``count`` positions with replacement, in proportion to their sampling weights.
+
+        Args:
+            count: N.
+            rng_seed: the same seed and the same window give the same batch.
+            out: a batch of N samples to write over, instead of a new one.
+
+        Raises:
+            ValueError: there is nothing to learn from in the window.
+        """
+        columns = self._columns = self._columns or self._index()
+        if len(columns.cumulative) == 0 or columns.cumulative[-1] <= 0:
+            raise ValueError("the replay window has no positions to learn from")
+        batch = out or Batch.empty(self._game, count)
+        positions, symmetries = np.empty(count, np.int64), np.empty(count, np.int64)
+        draw(np.array([seed_stream(rng_seed)], np.uint64), columns.cumulative, self._num_symmetries, positions, symmetries)
+        game = self._game
+        planes, legal = np.empty(game.observation_shape, np.float32), np.empty(game.num_actions, np.int32)
+        tables = (game.point_symmetries, game.action_symmetries)
+        targets = (batch.observations, batch.policies, batch.legal, batch.values, batch.policy_mask)
+        fill(
+            game.rules,
+            game.initial_state(),
+            game.start,
+            planes,
+            legal,
+            columns,
+            self._value_target_mix,
+            positions,
+            symmetries,
+            tables,
+            targets,
+        )
+        return batch
+
+    def _index(self) -> Columns:
+        lengths = self._lengths.rows
+        return Columns(
+            game_starts=np.cumsum(lengths, dtype=np.int64) - lengths,
+            returns=self._returns.rows,
+            actions=self._actions.rows,
+            root_values=self._root_values.rows,
+            entry_starts=np.concatenate(([0], np.cumsum(self._policy_sizes.rows, dtype=np.int64))),
+            policy_actions=self._policy_actions.rows,
+            policy_weights=self._policy_weights.rows,
+            cumulative=np.cumsum(self._weights.rows, dtype=np.float64),
+        )
+
+
+def sampling_weights(batch: GameBatch, *, policy_surprise_weight: float, train_on_cheap: bool) -> NDArray[np.float32]:
+    """How often each position is drawn, relative to the others, ``[M]``: for the positions with a full search, 1 on average in each game.
+
+    Policy surprise weighting as in KataGo (docs/KataGoMethods.md there).
+    """
+    full = (batch.flags & FULL_SEARCH) != 0
+    starts = np.cumsum(batch.lengths) - batch.lengths
+    surprise = np.where(full, batch.surprise, 0).astype(np.float64)
+    totals = np.repeat(np.add.reduceat(surprise, starts), batch.lengths)
+    counts = np.repeat(np.add.reduceat(full.astype(np.int64), starts), batch.lengths)
+    shares = np.divide(surprise * counts, totals, out=np.ones_like(surprise), where=totals > 0)
+    weights = np.where(full, 1 - policy_surprise_weight + policy_surprise_weight * shares, 0)
+    if train_on_cheap:
+        weights[(batch.flags & (FULL_SEARCH | RANDOM_MOVE)) == 0] = 1
+    return weights.astype(np.float32)
+
+
+@compiled
+def draw(
+    streams: Streams, cumulative: NDArray[np.float64], num_symmetries: int, positions: NDArray[np.int64], symmetries: NDArray[np.int64]
+) -> None:
+    """Choose positions by weight, and a symmetry for each."""
+    for n in range(positions.size):
+        target = uniform(streams, 0) * cumulative[-1]
+        # The first position whose sum is above the target: never one without weight.
+        positions[n] = np.searchsorted(cumulative, target, side="right")
+        symmetries[n] = below(streams, 0, num_symmetries)
+
+
+@compiled
+def fill(
+    rules: Rules,
+    state: States,
+    start: States,
+    planes: Planes,
+    legal: Actions,
+    columns: Columns,
+    value_target_mix: float,
+    positions: NDArray[np.int64],
+    symmetries: NDArray[np.int64],
+    tables: tuple[NDArray[np.int32], NDArray[np.int32]],
+    targets: Any,
+) -> None:
+    """Make the samples; ``state``, ``planes`` and ``legal`` are scratch space."""
+    legal_actions, step, current_player, observe = rules.legal_actions, rules.step, rules.current_player, rules.observe
+    observations, policies, legal_masks, values, policy_mask = targets
+    policies[:] = 0
+    legal_masks[:] = False
+    for n in range(positions.size):
+        position = positions[n]
+        game = np.searchsorted(columns.game_starts, position, side="right") - 1
+        state[:] = start
+        for ply in range(columns.game_starts[game], position):
+            step(state, np.int64(columns.actions[ply]))
+        observe(state, planes)
+        turn_planes(planes, tables[0][symmetries[n]], observations[n])
+        moved = tables[1][symmetries[n]]
+        for i in range(legal_actions(state, legal)):
+            legal_masks[n, moved[legal[i]]] = True
+        first, last = columns.entry_starts[position], columns.entry_starts[position + 1]
+        total = columns.policy_weights[first:last].sum()
+        for entry in range(first, last):
+            policies[n, moved[columns.policy_actions[entry]]] = columns.policy_weights[entry] / total
+        policy_mask[n] = last > first
+        outcome = columns.returns[game, current_player(state)]
+        values[n] = (1 - value_target_mix) * outcome + value_target_mix * columns.root_values[position]
+
+
+@compiled
+def turn_planes(planes: Planes, points: NDArray[np.int32], out: Planes) -> None:
+    """``out`` shows at each point what ``planes`` show at ``points[point]``."""
+    channels, height, width = planes.shape
+    flat, turned = planes.reshape(channels, height * width), out.reshape(channels, height * width)
+    for channel in range(channels):
+        for point in range(height * width):
+            turned[channel, point] = flat[channel, points[point]]
