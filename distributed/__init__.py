@@ -1,0 +1,1 @@
+"""Reaching workers: processes on this machine; other machines come next."""

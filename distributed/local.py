@@ -1,0 +1,125 @@
+"""Workers as processes of this machine, each on a worker folder of its own: the cluster's protocol without a network."""
+
+import ctypes
+import logging
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import torch
+
+from configs.schema import Settings
+from games import Game
+from training.backend import FolderBackend, Parcel
+from training.worker import Worker
+from training.worker_folder import Heartbeat
+
+log = logging.getLogger(__name__)
+
+PR_SET_PDEATHSIG = 1
+STOP_SECONDS = 20.0  # a worker gets so long to hand over its games
+RESTARTS, RESTART_WINDOW = 5, 600.0  # more restarts than this in so many seconds are a crash loop
+LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
+
+
+class LocalProcesses(FolderBackend):
+    """``count`` worker processes; one that dies is named and replaced, unless it dies again and again."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        count: int,
+        game: Game,
+        settings: Settings,
+        run_id: str,
+        tell: Callable[[str], None] = log.warning,
+        target: Callable[[Path, int], None] | None = None,
+    ) -> None:
+        names = [f"local-{number}" for number in range(1, count + 1)]
+        super().__init__(root, names, game=game, settings=settings, run_id=run_id)
+        self._tell = tell
+        self._target = target or play_in_folder
+        self._context = multiprocessing.get_context("spawn")
+        self._processes: dict[str, BaseProcess] = {}
+        self._starts: dict[str, list[float]] = {name: [] for name in names}
+        self._given_up: dict[str, str] = {}
+        for name in names:
+            self._start(name)
+
+    def collect(self) -> list[Parcel]:
+        """See ``SelfPlayBackend``; also replaces workers that have died."""
+        for name, process in list(self._processes.items()):
+            if not process.is_alive():
+                self._replace(name, process.exitcode)
+        return super().collect()
+
+    def status(self) -> dict[str, Heartbeat | None]:
+        """See ``SelfPlayBackend``; a worker that was given up says so."""
+        heartbeats = super().status()
+        for name, reason in self._given_up.items():
+            last = heartbeats[name] or Heartbeat(run_id=self._run_id, worker=name, beat=0, pid=0, state="error")
+            heartbeats[name] = last.model_copy(update={"state": "error", "error": reason, "games_per_second": 0.0})
+        return heartbeats
+
+    def close(self) -> None:
+        """See ``SelfPlayBackend``."""
+        self._stop = True
+        for name in self.workers:
+            self._assign(name)
+        deadline = time.monotonic() + STOP_SECONDS
+        for name, process in self._processes.items():
+            process.join(max(0.0, deadline - time.monotonic()))
+            if process.is_alive():
+                log.warning("worker %s did not end within %.0f s and is killed", name, STOP_SECONDS)
+                process.kill()
+                process.join()
+        self._processes.clear()
+
+    def _start(self, name: str) -> None:
+        process = self._context.Process(target=self._target, args=(self.folders[name].root, os.getpid()), name=name, daemon=True)
+        process.start()
+        self._processes[name] = process
+        self._starts[name].append(time.monotonic())
+
+    def _replace(self, name: str, exit_code: int | None) -> None:
+        del self._processes[name]
+        now = time.monotonic()
+        recent = [start for start in self._starts[name] if now - start < RESTART_WINDOW]
+        where = self.folders[name].root / "logs" / f"worker_{name}.log"
+        if len(recent) > RESTARTS:
+            self._given_up[name] = (
+                f"ended {len(recent)} times in {RESTART_WINDOW / 60:.0f} minutes, last with exit code {exit_code}; see {where}"
+            )
+            self._tell(f"worker {name} {self._given_up[name]}")
+            return
+        self._tell(f"worker {name} ended with exit code {exit_code} and is started again; see {where}")
+        self._start(name)
+
+
+def play_in_folder(root: Path, parent: int) -> None:
+    """What a worker process does: play in the worker folder ``root`` on one core, for as long as process ``parent`` lives."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the Coach decides what it means
+    end_with_parent(parent)
+    logging.basicConfig(filename=root / "logs" / f"worker_{root.name}.log", level=logging.INFO, format=LOG_FORMAT)
+    torch.set_num_threads(1)  # one thread a process scales better than several threads in one
+    try:
+        Worker(root).run()
+    except Exception:
+        log.exception("worker %s ends", root.name)
+        raise
+
+
+def end_with_parent(parent: int) -> None:
+    """Have the system end this process when its parent dies, even by kill -9 (Linux; elsewhere the lease ends it later)."""
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    except (OSError, AttributeError):
+        return
+    if os.getppid() != parent:  # it died before the request
+        raise SystemExit(1)

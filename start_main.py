@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""Train a network by self-play: the program of the main node.
+
+    python start_main.py --config configs/quickstart.yaml          Connect Four on this machine, in about ten minutes
+    python start_main.py --config configs/go9.yaml                 9x9 Go
+    python start_main.py --config configs/go9.yaml --resume        go on after any end, a power cut included
+    python start_main.py --config configs/go9.yaml --smoke         the same program, shrunk to seconds, to see that all is well
+
+Everything that a run writes lies in one folder, runs/<name>. Ctrl-C ends it cleanly: the workers hand over the games that they have
+finished. A second Ctrl-C ends it at once; nothing that was finished is lost then either.
+"""
+
+import argparse
+import logging
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from configs.load import ConfigError, load_settings, save_resolved, shrink
+from configs.schema import Settings
+from distributed.local import LocalProcesses
+from games import Game
+from training.coach import Coach
+from training.observers import make_observers
+from training.reports import IterationReport
+from training.run import open_coach
+from training.run_lock import RunLock, RunLocked
+
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; returns its exit code."""
+    arguments = parse(argv)
+    console = Console(stderr=True, highlight=False)
+    try:
+        settings = read_settings(arguments)
+        run_dir = arguments.run_dir or Path(settings.run.directory) / settings.run.name
+        prepare(run_dir, resume=arguments.resume)
+        with RunLock(run_dir):
+            save_resolved(settings, run_dir)
+            return train(run_dir, settings)
+    except (ConfigError, RunLocked, ValueError, OSError) as error:
+        console.print(f"start_main.py: {error}", style="red", markup=False)
+        return 2
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--config", type=Path, default=Path("configs/quickstart.yaml"), help="what to train, and how (default: %(default)s)"
+    )
+    parser.add_argument("--resume", action="store_true", help="go on with the run where it ended")
+    parser.add_argument("--run-dir", type=Path, help="the run's folder (default: runs/<name in the config>)")
+    parser.add_argument("--iterations", type=int, help="end after so many iterations in all, instead of what the config says")
+    parser.add_argument("--minutes", type=float, help="end after so many minutes in all, instead of what the config says")
+    parser.add_argument("--seed", type=int, help="of everything random, instead of the config's")
+    parser.add_argument("--smoke", action="store_true", help="shrink the experiment to seconds; the code that runs is the same")
+    return parser.parse_args(argv)
+
+
+def read_settings(arguments: argparse.Namespace) -> Settings:
+    """The config file with the command line's changes."""
+    given = {"run.iterations": arguments.iterations, "run.minutes": arguments.minutes, "run.seed": arguments.seed}
+    overrides: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    settings = load_settings(arguments.config, overrides=overrides)
+    return shrink(settings) if arguments.smoke else settings
+
+
+def prepare(run_dir: Path, *, resume: bool) -> None:
+    """Make the run's folder, or see that it is there to go on with.
+
+    Raises:
+        ValueError: it is there and nobody said --resume, or the other way round.
+    """
+    begun = (run_dir / "run.db").exists()
+    if begun and not resume:
+        raise ValueError(f"{run_dir} holds a run already: go on with it by --resume, or choose another folder by --run-dir")
+    if resume and not begun:
+        raise ValueError(f"there is no run in {run_dir} to go on with: start it without --resume")
+    run_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    logging.basicConfig(filename=run_dir / "coach.log", level=logging.INFO, format=LOG_FORMAT)
+
+
+def train(run_dir: Path, settings: Settings) -> int:
+    """Run the Coach to its end and say where everything lies."""
+    torch.set_num_threads(learner_threads(settings))
+    workers = worker_count(settings)
+
+    def make_backend(game: Game, run_id: str) -> LocalProcesses:
+        return LocalProcesses(run_dir / "workers", count=workers, game=game, settings=settings, run_id=run_id)
+
+    observers = make_observers(run_dir, name=settings.run.name, game=settings.game.name)
+    coach = open_coach(run_dir, settings, make_backend=make_backend, observers=observers)
+    stop_on_signals(coach)
+    try:
+        report = coach.run()
+    finally:
+        for observer in observers:
+            observer.close()
+        coach.ledger.close()
+    say_goodbye(run_dir, report, stopped=coach.stop_requested)
+    return 130 if coach.stop_requested else 0
+
+
+def worker_count(settings: Settings) -> int:
+    """How many worker processes play: one for each core that this process may use, unless the config says otherwise."""
+    workers = settings.self_play.workers
+    return len(os.sched_getaffinity(0)) if workers == "auto" else workers
+
+
+def learner_threads(settings: Settings) -> int:
+    """How many threads train: half the cores, since the workers are busy on all of them."""
+    threads = settings.training.threads
+    return max(1, len(os.sched_getaffinity(0)) // 2) if threads == "auto" else threads
+
+
+def stop_on_signals(coach: Coach) -> None:
+    """Ctrl-C and termination end the run cleanly; the second one ends it at once."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if coach.stop_requested:
+            raise KeyboardInterrupt
+        coach.stop_requested = True
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+
+
+def say_goodbye(run_dir: Path, report: IterationReport | None, *, stopped: bool) -> None:
+    """How strong the network is, where everything lies, and how to play against it."""
+    console = Console(highlight=False)
+    width = shutil.get_terminal_size().columns
+    console.rule(style="dim") if width > 40 else None
+    if report and report.evaluation:
+        strength = report.evaluation
+        if strength.search_error is not None and strength.policy_error is not None:
+            error = f"{strength.search_error:.1%} ± {strength.search_error_margin or 0:.1%}"
+            console.print(f"With {strength.num_simulations} simulations a move, {error} of its moves throw away game value.")
+            console.print(f"Without search, {strength.policy_error:.1%}.")
+        if strength.random_not_lost is not None:
+            console.print(f"Not lost against a random player: {strength.random_not_lost:.1%}.")
+        if strength.elo is not None:
+            console.print(f"Elo {strength.elo:.0f} ± {strength.elo_margin:.0f}, the random player being 0.")
+    console.print(f"Everything is in {run_dir}: models/ games/ checkpoints/ training_stats.json run.db")
+    console.print(f"Play against it:   python scripts/play.py --run {run_dir}", soft_wrap=True)
+    console.print(f"Look at the run:   python scripts/view_results.py {run_dir}", soft_wrap=True)
+    console.print(f"Prove its books:   python scripts/audit.py {run_dir}", soft_wrap=True)
+    if stopped:
+        console.print(
+            f"Go on:             python start_main.py --config {run_dir}/config.yaml --run-dir {run_dir} --resume", soft_wrap=True
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

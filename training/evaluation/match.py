@@ -1,0 +1,141 @@
+"""Matches between players, from paired openings with colours swapped, all games side by side."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from games.compiled import compiled
+from games.game import Actions, Game, States
+from training.random import Streams, below, seed_stream
+from training.search.search import Search
+
+
+class Player(Protocol):
+    """Somebody who chooses moves."""
+
+    def choose(self, states: States) -> Actions:
+        """A legal action ``[N]`` for each of ``states`` ``[N, S]``, in none of which the game is over."""
+
+
+class SearchPlayer:
+    """A network that searches."""
+
+    def __init__(self, search: Search) -> None:
+        self._search = search
+
+    def choose(self, states: States) -> Actions:
+        """The best action that search finds."""
+        return self._search.find(states).actions
+
+
+class RandomPlayer:
+    """Plays any legal move: the anchor of the ratings, at 0 Elo."""
+
+    def __init__(self, game: Game, seed: int) -> None:
+        self._game = game
+        self._streams = np.array([seed_stream(seed, "random player")], np.uint64)
+
+    def choose(self, states: States) -> Actions:
+        """A legal action, each as likely as the others."""
+        return random_actions(self._game.rules.legal_actions, states, self._streams, self._game.num_actions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatchResult:
+    """The games of a match as the first player saw them, two a pair."""
+
+    scores: NDArray[np.float64]  # [pairs, 2] 1 won, 0.5 drawn, 0 lost; the first player began the first game of each pair
+
+    @property
+    def wins(self) -> int:
+        """Games that the first player won."""
+        return int((self.scores == 1).sum())
+
+    @property
+    def draws(self) -> int:
+        """Games that nobody won."""
+        return int((self.scores == 0.5).sum())
+
+    @property
+    def losses(self) -> int:
+        """Games that the first player lost."""
+        return int((self.scores == 0).sum())
+
+
+def play_match(
+    game: Game,
+    first: Player,
+    second: Player,
+    *,
+    pairs: int,
+    opening_plies: int,
+    seed: int,
+    look: Callable[[], None] = lambda: None,
+) -> MatchResult:
+    """Play ``2 * pairs`` games: each pair from one random opening of ``opening_plies`` moves, once with either colour.
+
+    ``look`` is called before each round of moves.
+    """
+    starts = openings(game, pairs, opening_plies, seed)
+    states = np.repeat(starts, 2, axis=0)
+    second_moves_first = np.tile([False, True], pairs)  # in terms of the player to move at the start of the game
+    while True:
+        running = ~query_all(game.rules.terminal, states).astype(np.bool_)
+        if not running.any():
+            break
+        look()
+        to_move = query_all(game.rules.current_player, states)
+        second_to_move = (to_move == 0) == second_moves_first
+        for player, mine in ((first, ~second_to_move), (second, second_to_move)):
+            rows = np.flatnonzero(running & mine)
+            if len(rows):
+                step_all(game.rules.step, states, rows, player.choose(states[rows]))
+    returns = np.stack([game.returns(state) for state in states])
+    won = np.where(second_moves_first, returns[:, 1], returns[:, 0])
+    return MatchResult(scores=((np.sign(won) + 1) / 2).reshape(pairs, 2))
+
+
+def openings(game: Game, count: int, plies: int, seed: int) -> States:
+    """``count`` states ``[count, S]`` after ``plies`` random moves, none of them the end of the game."""
+    streams = np.array([seed_stream(seed, "openings")], np.uint64)
+    states = game.initial_states(count)
+    missing = np.arange(count)
+    while len(missing):
+        fresh = game.initial_states(len(missing))
+        for _ in range(plies):
+            rows = np.flatnonzero(query_all(game.rules.terminal, fresh) == 0)
+            chosen = random_actions(game.rules.legal_actions, fresh[rows], streams, game.num_actions)
+            step_all(game.rules.step, fresh, rows, chosen)
+        states[missing] = fresh
+        missing = missing[query_all(game.rules.terminal, fresh) != 0]
+    return states
+
+
+@compiled
+def random_actions(legal_actions: Any, states: States, streams: Streams, num_actions: int) -> Actions:
+    """A random legal action ``[N]`` for each of ``states`` ``[N, S]``, from stream 0."""
+    out = np.empty(num_actions, np.int32)
+    chosen = np.empty(len(states), np.int32)
+    for i in range(len(states)):
+        count = legal_actions(states[i], out)
+        chosen[i] = out[below(streams, 0, count)]
+    return chosen
+
+
+@compiled
+def query_all(function: Any, states: States) -> NDArray[np.int64]:
+    """What a query kernel says of each of ``states`` ``[N, S]``."""
+    answers = np.empty(len(states), np.int64)
+    for i in range(len(states)):
+        answers[i] = function(states[i])
+    return answers
+
+
+@compiled
+def step_all(step: Any, states: States, rows: NDArray[np.int64], actions: Actions) -> None:
+    """Play ``actions`` ``[R]`` in ``states[rows]``, in place."""
+    for i in range(len(rows)):
+        step(states[rows[i]], np.int64(actions[i]))

@@ -1,0 +1,129 @@
+"""Opening a run: its folder, its books, its learner, and everything else that a Coach needs, new or as an earlier sitting left it."""
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from configs.schema import Settings
+from games import Game, load_game
+from training.backend import SelfPlayBackend
+from training.checkpoint import Checkpoint, Checkpoints
+from training.coach import Coach, CoachState, window_capacity
+from training.evaluation.strength import Strength
+from training.learner import Learner
+from training.ledger import Ledger, open_ledger
+from training.network import build_network
+from training.random import seed_stream
+from training.receive import load_received, recover
+from training.records import FULL_SEARCH, GameBatch
+from training.replay import ReplayWindow
+from training.reports import Observer
+
+log = logging.getLogger(__name__)
+
+MakeBackend = Callable[[Game, str], SelfPlayBackend]  # (game, run id)
+
+
+def open_coach(run_dir: Path, settings: Settings, *, make_backend: MakeBackend, observers: Sequence[Observer]) -> Coach:
+    """The Coach of the run in ``run_dir``, which goes on where the newest checkpoint ended, if there is one.
+
+    The caller holds the run's lock.
+
+    Raises:
+        LedgerMismatch, LedgerDamaged, CorruptCheckpoint, CorruptBatch: an earlier sitting's files do not fit or are damaged.
+    """
+    game = load_game(settings.game.name, **settings.game.options)
+    ledger = open_ledger(run_dir, game, run_id=repeatable_run_id(settings))
+    for folder in ("models", "games"):
+        (run_dir / folder).mkdir(mode=0o700, exist_ok=True)
+    for receipt in recover(ledger, game):
+        log.info("found after the last sitting: %s", receipt)
+    learner = make_learner(game, settings)
+    checkpoints = Checkpoints(run_dir / "checkpoints", keep=settings.training.keep_checkpoints)
+    checkpoint = checkpoints.load()
+    state = restore(learner, checkpoint)
+    window = refill_window(make_window(game, settings), ledger, settings, state)
+    return Coach(
+        run_dir=run_dir,
+        settings=settings,
+        game=game,
+        ledger=ledger,
+        backend=make_backend(game, ledger.run_id),
+        learner=learner,
+        window=window,
+        checkpoints=checkpoints,
+        evaluation=Strength(game, settings, ledger),
+        observers=observers,
+        state=state,
+    )
+
+
+def repeatable_run_id(settings: Settings) -> str | None:
+    """In synchronous mode the run's id follows from its name and seed, so that a seed gives the same bytes; else None: a random one."""
+    if settings.training.asynchronous:
+        return None
+    return f"{seed_stream(settings.run.name, settings.run.seed):016x}"
+
+
+def make_learner(game: Game, settings: Settings) -> Learner:
+    """A learner with a new network, whose weights follow from the run's seed."""
+    training = settings.training
+    torch.manual_seed(seed_stream(settings.run.seed, "network") % 2**63)
+    return Learner(
+        build_network(game, **settings.network.model_dump()),
+        batch_size=training.batch_size,
+        learning_rate=training.learning_rate,
+        learning_rate_schedule=training.learning_rate_schedule,
+        warmup_steps=training.warmup_steps,
+        optimizer=training.optimizer,
+        momentum=training.momentum,
+        weight_decay=training.weight_decay,
+        clip_norm=training.clip_norm,
+        ema_decay=training.ema_decay,
+        value_weight=training.value_weight,
+        mixed_precision=training.mixed_precision,
+    )
+
+
+def make_window(game: Game, settings: Settings) -> ReplayWindow:
+    """An empty replay window of the smallest size."""
+    training = settings.training
+    return ReplayWindow(
+        game,
+        capacity_positions=window_capacity(training.window, 0),
+        policy_surprise_weight=training.policy_surprise_weight,
+        value_target_mix=training.value_target_mix,
+        symmetries=training.symmetries,
+    )
+
+
+def restore(learner: Learner, checkpoint: Checkpoint | None) -> CoachState:
+    """Put the learner where the checkpoint left it; returns the Coach's own state."""
+    if checkpoint is None:
+        return CoachState()
+    learner.restore(checkpoint.learner)
+    return CoachState(**checkpoint.coach)
+
+
+def refill_window(window: ReplayWindow, ledger: Ledger, settings: Settings, state: CoachState) -> ReplayWindow:
+    """Bring the window to where the checkpoint's was, from the newest batches that it had seen.
+
+    Batches that came later are not in it yet: ``Coach.catch_up`` counts them as new.
+    """
+    capacity = window_capacity(settings.training.window, state.total_samples)
+    window.resize(capacity)
+    rows = ledger.received_batches(up_to=state.window_sequence)
+    newest: list[GameBatch] = []
+    samples = 0
+    for row in reversed(rows):
+        batch = load_received(ledger.folder, row)
+        newest.append(batch)
+        samples += int(np.count_nonzero(batch.flags & FULL_SEARCH))
+        if samples > capacity:
+            break
+    for batch in reversed(newest):
+        window.add(batch)
+    return window

@@ -1,0 +1,72 @@
+"""Counting the games of an iteration as they come in."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from configs.schema import ResignationSettings
+from training.records import FULL_SEARCH, GameBatch
+from training.reports import SelfPlayReport
+
+
+@dataclass
+class Tally:
+    """The games received since the last iteration."""
+
+    resignation: ResignationSettings
+    games: int = 0
+    positions: int = 0
+    targets: int = 0  # positions with a policy target: those that are learned from
+    size: int = 0  # bytes on the wire
+    first_player_wins: int = 0
+    draws: int = 0
+    resigned: int = 0
+    would_resign: int = 0  # games that were played to the end although a player would have given up
+    false_resignations: int = 0  # of those, the ones that he did not lose
+    versions: set[int] = field(default_factory=set)
+
+    def add(self, batch: GameBatch, size: int) -> None:
+        """Count ``batch``, of ``size`` bytes."""
+        self.games += batch.num_games
+        self.positions += batch.num_positions
+        self.targets += int(np.count_nonzero(batch.flags & FULL_SEARCH))
+        self.size += size
+        self.first_player_wins += int((batch.returns[:, 0] > 0).sum())
+        self.draws += int((batch.returns[:, 0] == 0).sum())
+        self.resigned += int(np.count_nonzero(batch.resigned))
+        self.versions.update(batch.last_model.tolist())
+        if self.resignation.enabled:
+            self._count_false_resignations(batch)
+
+    def report(self, seconds: float) -> SelfPlayReport:
+        """What came in, over the last ``seconds``."""
+        games = max(self.games, 1)
+        return SelfPlayReport(
+            games=self.games,
+            positions=self.positions,
+            games_per_second=self.games / max(seconds, 1e-9),
+            mean_plies=self.positions / games,
+            first_player_wins=self.first_player_wins / games,
+            draws=self.draws / games,
+            resigned=self.resigned / games,
+            false_resignations=self.false_resignations / max(self.would_resign, 1),
+            bytes_per_game=self.size / games,
+        )
+
+    def _count_false_resignations(self, batch: GameBatch) -> None:
+        ends = np.cumsum(batch.lengths)
+        for game in np.flatnonzero(batch.resigned == 0):
+            values = batch.root_values[ends[game] - batch.lengths[game] : ends[game]]
+            hopeless = [_longest_run(values[player::2] <= -self.resignation.threshold) for player in (0, 1)]
+            players = [player for player in (0, 1) if hopeless[player] >= self.resignation.consecutive]
+            if players:
+                self.would_resign += 1
+                self.false_resignations += any(batch.returns[game, player] >= 0 for player in players)
+
+
+def _longest_run(flags: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> int:
+    longest = current = 0
+    for flag in flags:
+        current = current + 1 if flag else 0
+        longest = max(longest, current)
+    return longest

@@ -1,0 +1,290 @@
+"""A worker: plays the games that its folder's assignment grants, with the newest model there, and puts them into the outbox.
+
+It watches files and nothing else, so that it plays on when the main node or the way to it is gone. ``Worker`` is made to be
+subclassed: override ``play`` or ``make_self_play`` to play otherwise.
+"""
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from games import Game, load_game
+from training.evaluator import Evaluator
+from training.files import read_limited, remove_stale_parts, sha256_hex, write_atomically
+from training.model_file import MAX_MODEL_BYTES, Model, decode_model
+from training.random import seed_stream
+from training.records import GameBatch, GameRecord, encode
+from training.self_play import SelfPlay
+from training.tuning import measure_parallel_games
+from training.worker_folder import Assignment, BrokenMessage, Heartbeat, WorkerFolder, batch_name
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.3  # between looks at the assignment
+BEAT_SECONDS = 1.0
+IDLE_SECONDS = 0.05
+RATE_SECONDS = 10.0  # over which rates are averaged
+
+
+class Worker:
+    """One worker on its folder.
+
+    Args:
+        root: the worker folder.
+        clock: seconds that never go back.
+    """
+
+    def __init__(self, root: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.folder = WorkerFolder(root).make()
+        self.clock = clock
+        self.assignment: Assignment | None = None
+        self.game: Game | None = None
+        self.evaluator: Evaluator | None = None
+        self.self_play: SelfPlay | None = None
+        self.model_version = 0
+        self._model_sha256 = ""
+        self.stopping = False
+        self.error = ""
+        self.note = ""
+        self._buffer: list[GameRecord] = []
+        self._buffered_since = 0.0
+        self._begun = 0  # games in all
+        self._next_game = 0  # the number of the first game of the next batch
+        self._beat = 0
+        self._rates = Rates(clock())
+        self._lease = ""
+        self._lease_seen = clock()
+        self._looked = -LOOK_SECONDS
+        self._beaten = -BEAT_SECONDS
+
+    # The loop.
+
+    def run(self) -> None:
+        """Play until the assignment says stop, a signal comes, or the lease has run out.
+
+        Raises:
+            AlreadyRunning: another process plays in this folder.
+        """
+        with self.folder.lock():
+            remove_stale_parts(self.folder.outbox)
+            signal.signal(signal.SIGTERM, self._on_signal)
+            while not self.stopping:
+                if not self.cycle():
+                    time.sleep(IDLE_SECONDS)
+            self.flush()
+            self.beat("ended")
+
+    def cycle(self) -> bool:
+        """One look at the folder, when it is time for one, and one step of play; False when there was nothing to play."""
+        now = self.clock()
+        if now - self._looked >= LOOK_SECONDS:
+            self._looked = now
+            self.look()
+        played = self.self_play is not None and not self.stopping and self.play(self.self_play)
+        if self._due():
+            self.flush()
+        if now - self._beaten >= BEAT_SECONDS:
+            self.beat("error" if self.error else "playing" if played else "waiting" if self.self_play else "starting")
+        return played
+
+    def play(self, self_play: SelfPlay) -> bool:
+        """Begin what is granted and advance all games by one evaluation; False when no game is under way."""
+        assert self.assignment is not None
+        wanted = min(self.assignment.granted - self._begun, self_play.num_idle())
+        if wanted > 0:
+            self_play.begin([self._seed(self._begun + i) for i in range(wanted)])
+            self._begun += wanted
+        if self_play.num_playing == 0:
+            return False
+        for record in self_play.advance():
+            self.keep(record)
+        return True
+
+    def make_self_play(self, game: Game, evaluator: Evaluator, assignment: Assignment) -> SelfPlay:
+        """The games that this worker plays."""
+        parallel_games = assignment.parallel_games
+        if parallel_games == 0:
+            parallel_games, self.note = measure_parallel_games(game, evaluator, assignment.search)
+            log.info("%s", self.note)
+        return SelfPlay(game, evaluator, assignment.search, parallel_games=parallel_games, cache_positions=assignment.cache_positions)
+
+    # What comes in.
+
+    def look(self) -> None:
+        """Read the assignment and take up what has changed."""
+        in_outbox = self.folder.next_game()  # before the assignment: a batch leaves only after "delivered" has been raised
+        try:
+            assignment = self.folder.read_assignment()
+        except BrokenMessage as error:
+            self._complain(str(error))
+            return
+        if assignment is None:
+            return
+        self._check_lease(assignment)
+        first = self.assignment is None
+        self.assignment = assignment
+        if first:
+            self._begun = self._next_game = max(assignment.delivered, in_outbox)
+        if assignment.stop:
+            self.stopping = True
+        elif assignment.model_sha256 != self._model_sha256 or self.self_play is None:
+            self._take_model(assignment)
+
+    def _check_lease(self, assignment: Assignment) -> None:
+        now = self.clock()
+        if assignment.lease != self._lease:
+            self._lease, self._lease_seen = assignment.lease, now
+        elif now - self._lease_seen > assignment.lease_seconds:
+            log.warning("nobody has renewed the lease for %.0f s: ending", now - self._lease_seen)
+            self.stopping = True
+
+    def _take_model(self, assignment: Assignment) -> None:
+        try:
+            model = self._read_model(assignment)
+            if self.self_play is None:
+                self.game = load_game(assignment.game, **assignment.options)
+                self.evaluator = self._make_evaluator(model, self.game, assignment)
+                self.self_play = self.make_self_play(self.game, self.evaluator, assignment)
+            else:
+                assert self.evaluator is not None
+                self.evaluator.load(model.weights)
+            self.self_play.change_model(assignment.model_version)
+        except (ValueError, OSError) as error:
+            self._complain(f"model {assignment.model_version}: {error}")
+            return
+        self.model_version, self._model_sha256, self.error = assignment.model_version, assignment.model_sha256, ""
+        for path in self.folder.inbox.glob("model-*.model"):
+            if path != self.folder.model_path(self.model_version):
+                path.unlink(missing_ok=True)
+
+    def _read_model(self, assignment: Assignment) -> Model:
+        path = self.folder.model_path(assignment.model_version)
+        data = read_limited(path, MAX_MODEL_BYTES)
+        if sha256_hex(data) != assignment.model_sha256:
+            raise ValueError(f"{path} does not have the SHA-256 that the assignment names")
+        return decode_model(data)
+
+    def _make_evaluator(self, model: Model, game: Game, assignment: Assignment) -> Evaluator:
+        most = max(assignment.parallel_games, 256) * assignment.search.leaves_per_tree
+        return Evaluator(model.build(game), game, max_batch=most)
+
+    # What goes out.
+
+    def keep(self, record: GameRecord) -> None:
+        """Put a finished game aside for the next batch."""
+        if not self._buffer:
+            self._buffered_since = self.clock()
+        self._buffer.append(record)
+        self._rates.games += 1
+
+    def _due(self) -> bool:
+        assignment = self.assignment
+        if not self._buffer or assignment is None or self.self_play is None:
+            return False
+        waited = self.clock() - self._buffered_since
+        complete = self._begun >= assignment.granted and self.self_play.num_playing == 0
+        late = assignment.flush_seconds is not None and waited >= assignment.flush_seconds
+        return complete or late or len(self._buffer) >= assignment.batch_games
+
+    def flush(self) -> None:
+        """Put the finished games into the outbox, at most a batch's worth at a time."""
+        while self._buffer and self.assignment is not None:
+            records = self._buffer[: self.assignment.batch_games]
+            batch = self._batch(records)
+            write_atomically(self.folder.outbox / f"{batch.batch_id}.games", encode(batch))
+            self._next_game += len(records)
+            del self._buffer[: len(records)]
+
+    def _batch(self, records: list[GameRecord]) -> GameBatch:
+        assert self.assignment is not None and self.game is not None
+        columns = gather(records)
+        content = sha256_hex(columns["seeds"].tobytes() + columns["actions"].tobytes())
+        return GameBatch(
+            batch_id=batch_name(self.assignment.worker, self._next_game, len(records), content),
+            run_id=self.assignment.run_id,
+            worker=self.assignment.worker,
+            game=self.game.name,
+            options=self.game.options,
+            rules_version=self.game.rules_version,
+            first_game=self._next_game,
+            **columns,
+        )
+
+    def beat(self, state: str) -> None:
+        """Replace the heartbeat."""
+        now = self.clock()
+        self._beaten = now
+        if self.assignment is None:
+            return
+        self._beat += 1
+        evaluations = self.self_play.evaluations if self.self_play else 0
+        games_rate, evaluations_rate = self._rates.measure(now, evaluations)
+        playing = self.self_play.num_playing if self.self_play else 0
+        heartbeat = Heartbeat.model_validate(
+            dict(
+                run_id=self.assignment.run_id,
+                worker=self.assignment.worker,
+                beat=self._beat,
+                pid=os.getpid(),
+                state=state,
+                error=self.error[:1000],
+                model_version=self.model_version,
+                finished=self._begun - playing,
+                evaluations=evaluations,
+                games_per_second=games_rate,
+                evaluations_per_second=evaluations_rate,
+                note=self.note[:1000],
+            )
+        )
+        self.folder.write_heartbeat(heartbeat)
+
+    def _seed(self, number: int) -> int:
+        assert self.assignment is not None
+        return seed_stream(self.assignment.seed, self.assignment.worker, number)
+
+    def _complain(self, text: str) -> None:
+        if text != self.error:
+            log.error("%s", text)
+        self.error = text
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.stopping = True
+
+
+def gather(records: list[GameRecord]) -> dict[str, NDArray[Any]]:
+    """The columns of a ``GameBatch`` of these games."""
+    joined = ("actions", "root_values", "flags", "surprise", "policy_sizes", "policy_actions", "policy_weights")
+    return {
+        "lengths": np.array([len(record.actions) for record in records], np.int32),
+        "returns": np.stack([record.returns for record in records]),
+        "first_model": np.array([record.first_model for record in records], np.int32),
+        "last_model": np.array([record.last_model for record in records], np.int32),
+        "seeds": np.array([record.seed for record in records], np.uint64),
+        "resigned": np.array([record.resigned for record in records], np.uint8),
+        **{name: np.concatenate([getattr(record, name) for record in records]) for name in joined},
+    }
+
+
+class Rates:
+    """Games and evaluations a second, over the last ``RATE_SECONDS``."""
+
+    def __init__(self, now: float) -> None:
+        self.games = 0
+        self._marks: list[tuple[float, int, int]] = [(now, 0, 0)]
+
+    def measure(self, now: float, evaluations: int) -> tuple[float, float]:
+        """Games and evaluations a second; call it about once a second."""
+        self._marks.append((now, self.games, evaluations))
+        while len(self._marks) > 2 and now - self._marks[0][0] > RATE_SECONDS:
+            del self._marks[0]
+        then, games, earlier = self._marks[0]
+        seconds = max(now - then, 1e-6)
+        return (self.games - games) / seconds, max(evaluations - earlier, 0) / seconds

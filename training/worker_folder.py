@@ -1,0 +1,176 @@
+"""The protocol between the main node and a worker: a folder of files that appear whole.
+
+    <worker folder>/
+      inbox/   model-000007.model    a model, checked by its SHA-256 before use
+               assignment.json       what the worker is to do; the main node replaces it
+      outbox/  <batch id>.games      finished games; removed by the main node once it has them safe
+      worker.json                    the worker's heartbeat; the worker replaces it
+      worker.lock                    held while a worker process runs: one process a folder
+
+The worker plays until it has delivered ``granted`` games in all. How many those are, it reads off the folder: the games in the
+outbox, and those that ``delivered`` says the main node has taken. The main node raises ``delivered`` before it removes a file, so
+that no crash on either side makes a game count twice or not at all.
+"""
+
+import fcntl
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from configs.schema import SearchSettings
+from training.files import read_limited, write_atomically
+
+MAX_JSON_BYTES = 64 * 2**10
+BATCH_NAME = re.compile(r"(\d{9,12})-(\d{1,5})-[a-z0-9-]{1,62}\.games")  # first game, number of games, worker and content
+
+Count = Annotated[int, Field(ge=0, le=2**53)]
+Text = Annotated[str, Field(max_length=1000)]
+
+
+class BrokenMessage(ValueError):
+    """An assignment or heartbeat is not what it should be."""
+
+
+class AlreadyRunning(RuntimeError):
+    """Another worker process holds this folder."""
+
+
+class Message(BaseModel):
+    """What assignments and heartbeats share."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    protocol: Literal[1] = 1
+    run_id: Text
+    worker: Text
+
+
+class Assignment(Message):
+    """What a worker is to do, replaced by the main node at every contact."""
+
+    lease: Text  # changes at every contact: how the worker knows that somebody still wants its games
+    lease_seconds: Annotated[float, Field(gt=0)]
+    stop: bool = False  # finish no more games, hand over what there is, and end
+    granted: Count  # games in all, since the run began
+    delivered: Count  # games that the main node has safe, likewise
+    model_version: Count
+    model_sha256: Text
+    game: Text
+    options: dict[str, Any]
+    search: SearchSettings
+    seed: Count
+    parallel_games: Count  # 0: the worker measures what is fastest
+    cache_positions: Count
+    batch_games: Annotated[int, Field(ge=1, le=10_000)]
+    flush_seconds: Annotated[float, Field(gt=0)] | None  # how long a finished game waits for its batch to fill; None: as long as it takes
+
+
+class Heartbeat(Message):
+    """What a worker says of itself, about once a second."""
+
+    beat: Count  # counts up
+    pid: Count
+    state: Literal["starting", "playing", "waiting", "error", "ended"]
+    error: Text = ""
+    model_version: Count = 0
+    finished: Count = 0  # games in all, those that wait for their batch included
+    evaluations: Count = 0  # by this process
+    games_per_second: Annotated[float, Field(ge=0)] = 0.0
+    evaluations_per_second: Annotated[float, Field(ge=0)] = 0.0
+    note: Text = ""
+
+
+M = TypeVar("M", bound=Message)
+
+
+class WorkerFolder:
+    """The folder of one worker, as both sides use it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.inbox = root / "inbox"
+        self.outbox = root / "outbox"
+
+    def make(self) -> Self:
+        """Make what is missing."""
+        for folder in (self.inbox, self.outbox, self.root / "logs"):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return self
+
+    def model_path(self, version: int) -> Path:
+        """Where model ``version`` lies."""
+        return self.inbox / f"model-{version:06d}.model"
+
+    def write_assignment(self, assignment: Assignment) -> None:
+        """Replace the assignment."""
+        write_atomically(self.inbox / "assignment.json", assignment.model_dump_json(indent=1).encode())
+
+    def read_assignment(self) -> Assignment | None:
+        """The assignment, if there is one.
+
+        Raises:
+            BrokenMessage: it cannot be understood.
+        """
+        return _read(self.inbox / "assignment.json", Assignment)
+
+    def write_heartbeat(self, heartbeat: Heartbeat) -> None:
+        """Replace the heartbeat."""
+        write_atomically(self.root / "worker.json", heartbeat.model_dump_json(indent=1).encode())
+
+    def read_heartbeat(self) -> Heartbeat | None:
+        """The heartbeat, if there is one.
+
+        Raises:
+            BrokenMessage: it cannot be understood.
+        """
+        return _read(self.root / "worker.json", Heartbeat)
+
+    def batches(self) -> list[Path]:
+        """The batches in the outbox, oldest first."""
+        return sorted(path for path in self.outbox.iterdir() if BATCH_NAME.fullmatch(path.name))
+
+    def next_game(self) -> int:
+        """The number behind the last game in the outbox; 0 when that is empty."""
+        found = (BATCH_NAME.fullmatch(path.name) for path in self.batches())
+        return max((int(match[1]) + int(match[2]) for match in found if match), default=0)
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Be this folder's only worker process.
+
+        Raises:
+            AlreadyRunning: another process is.
+        """
+        descriptor = os.open(self.root / "worker.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise AlreadyRunning(f"{self.root}: another worker process is using this folder") from error
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def batch_name(worker: str, first_game: int, games: int, digest: str) -> str:
+    """A batch's id, which says where its games stand among the worker's and is unique for ever by what it holds."""
+    return f"{first_game:09d}-{games}-{re.sub('[^a-z0-9]+', '-', worker.lower())[:40]}-{digest[:16]}"
+
+
+def _read(path: Path, kind: type[M]) -> M | None:
+    try:
+        text = read_limited(path, MAX_JSON_BYTES)
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise BrokenMessage(str(error)) from error
+    try:
+        return kind.model_validate(json.loads(text))
+    except (ValidationError, ValueError, RecursionError) as error:
+        raise BrokenMessage(f"{path}: {error}") from error
