@@ -259,8 +259,10 @@ class Ledger:
         self._db.execute("INSERT INTO events VALUES (NULL, ?, ?, ?, ?)", (kind, worker, text, time.time()))
 
 
-def open_ledger(folder: Path, game: Game) -> Ledger:
+def open_ledger(folder: Path, game: Game, *, run_id: str | None = None) -> Ledger:
     """Open the books in ``folder`` for writing, or begin them; the caller holds the ``RunLock``.
+
+    A new run is called ``run_id``, or gets an id of its own.
 
     Raises:
         LedgerDamaged: they cannot be read.
@@ -268,7 +270,7 @@ def open_ledger(folder: Path, game: Game) -> Ledger:
     """
     with _connection(folder / FILE, "rwc") as connection:
         if _format(connection) == 0:
-            _begin(connection, game)
+            _begin(connection, game, run_id or secrets.token_hex(8))
             sync_folder(folder)
         ledger = _checked(folder, connection)
         ours, theirs = (game.name, game.options, game.rules_version), (ledger.game, ledger.options, ledger.rules_version)
@@ -313,10 +315,10 @@ def _format(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
-def _begin(connection: sqlite3.Connection, game: Game) -> None:
+def _begin(connection: sqlite3.Connection, game: Game, run_id: str) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     facts = {
-        "run_id": secrets.token_hex(8),
+        "run_id": run_id,
         "game": game.name,
         "options": json.dumps(game.options, sort_keys=True),
         "rules_version": str(game.rules_version),
