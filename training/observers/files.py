@@ -1,0 +1,211 @@
+"""What a run leaves for programs to read: training_stats.json, metrics.jsonl and TensorBoard's event files.
+
+A run that is taken up again repeats the iterations after its last checkpoint. What a file says of an iteration and of later ones is
+dropped when that iteration is reported again.
+"""
+
+import json
+import logging
+import math
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from training.files import FileTooLarge, read_limited, write_atomically
+from training.observers.tensorboard import restart_event, scalars_event, version_event
+from training.reports import IterationReport, ProgressReport
+
+logger = logging.getLogger(__name__)
+
+STATS_NAME = "training_stats.json"
+METRICS_NAME = "metrics.jsonl"
+EVENTS_FOLDER = "tensorboard"
+SIZE_LIMIT = 2**28  # bytes of a file that is read again
+MODE = 0o644  # figures are no secret
+
+
+class UnreadableStats(ValueError):
+    """A statistics file is not what its name says."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatsRow(IterationReport):
+    """A row of training_stats.json: the report, and what was planned when it was made."""
+
+    iterations: int | None = None
+    seconds_left: float | None = None
+
+
+# A number that is not finite is a string in the file ("NaN"), because JSON has none.
+_ROWS = TypeAdapter(list[StatsRow], config=ConfigDict(ser_json_inf_nan="strings"))
+
+
+def read_stats(path: Path) -> list[StatsRow]:
+    """The iterations in a statistics file.
+
+    Raises:
+        UnreadableStats: it is no such file, or only part of one.
+        OSError: it is missing or may not be read.
+    """
+    try:
+        return _ROWS.validate_json(read_limited(path, SIZE_LIMIT))
+    except FileTooLarge as error:
+        raise UnreadableStats(str(error)) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise UnreadableStats(f"{path} is not a list of iterations: {place + ': ' if place else ''}{first['msg']}") from error
+
+
+def stats_path(given: Path) -> Path:
+    """The statistics file that is meant by its own path or by its run's folder."""
+    return given / STATS_NAME if given.is_dir() else given
+
+
+def scalars(report: IterationReport) -> dict[str, float]:
+    """Every finite number of a report under the name ``section/figure``; a figure that was not measured is left out."""
+    content = report.as_dict()
+    workers, _ = content.pop("workers"), content.pop("iteration")
+    sections: dict[str, dict[str, Any]] = {"run": {}}
+    for key, value in content.items():
+        if isinstance(value, dict):
+            sections[key] = value
+        else:
+            sections["run"][key] = value
+    sections["workers"] = {
+        "playing": sum(worker["state"] == "playing" for worker in workers),
+        "evaluations_per_second": sum(worker["evaluations_per_second"] for worker in workers),
+    }
+    figures = {f"{section}/{name}": value for section, values in sections.items() for name, value in values.items()}
+    return {name: float(value) for name, value in figures.items() if isinstance(value, int | float) and math.isfinite(value)}
+
+
+class _Record:
+    """An observer of iterations alone."""
+
+    def progress(self, report: ProgressReport) -> None:
+        """Nothing is recorded between iterations."""
+
+    def event(self, text: str) -> None:
+        """Events are kept elsewhere."""
+
+    def close(self) -> None:
+        """Nothing is left open."""
+
+
+class StatsFile(_Record):
+    """Keeps training_stats.json: a list of iterations, one a line, replaced whole after each iteration."""
+
+    def __init__(self, path: Path, *, earlier: Sequence[StatsRow] = ()) -> None:
+        """Write to ``path``, after the rows of ``earlier`` sittings."""
+        self.path = path
+        self._lines = {row.iteration: _line(row) for row in earlier}
+        self._plan: dict[str, Any] = {}
+
+    def progress(self, report: ProgressReport) -> None:
+        """Remember the plan for the next row."""
+        self._plan = {"iterations": report.iterations, "seconds_left": report.seconds_left}
+
+    def iteration(self, report: IterationReport) -> None:
+        """Put the iteration at the end; rows that could not be written before are written now."""
+        before = {iteration: line for iteration, line in self._lines.items() if iteration < report.iteration}
+        self._lines = {**before, report.iteration: _line(StatsRow(**vars(report), **self._plan))}
+        write_atomically(self.path, b"[\n" + b",\n".join(self._lines.values()) + b"\n]\n", mode=MODE)
+
+
+def earlier_rows(path: Path) -> list[StatsRow]:
+    """The iterations of earlier sittings; a file that can't be read is kept under another name, and said so in the log."""
+    try:
+        return read_stats(path)
+    except FileNotFoundError:
+        return []
+    except (OSError, UnreadableStats) as error:
+        aside = path.with_name(f"{path.name}.unreadable-{time.time_ns()}")
+        logger.warning("%s; it is kept as %s, and the list begins anew", error, aside.name)
+        with suppress(OSError):
+            path.rename(aside)
+        return []
+
+
+def _line(row: StatsRow) -> bytes:
+    return _ROWS.dump_json([row])[1:-1]
+
+
+class MetricsFile(_Record):
+    """Appends one flat JSON object per iteration to metrics.jsonl."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = _Appended(path)
+        self._begun = False
+
+    def iteration(self, report: IterationReport) -> None:
+        """Append the iteration."""
+        if not self._begun:
+            _drop_repeated(self._file.path, report.iteration)
+            self._begun = True
+        line = {"iteration": report.iteration, "time": time.time(), **scalars(report)}
+        self._file.append(json.dumps(line).encode() + b"\n")
+
+
+def _drop_repeated(path: Path, iteration: int) -> None:
+    """Remove the lines of ``iteration`` and later ones, and one that a crash tore."""
+    if not path.exists():
+        return
+    lines = read_limited(path, SIZE_LIMIT).splitlines(keepends=True)
+    kept = [line for line in lines if _line_iteration(line) < iteration]
+    if kept != lines:
+        write_atomically(path, b"".join(kept), mode=MODE)
+
+
+def _line_iteration(line: bytes) -> float:
+    """Infinity for a line that is not whole."""
+    try:
+        return int(json.loads(line)["iteration"]) if line.endswith(b"\n") else math.inf
+    except (ValueError, KeyError, TypeError):
+        return math.inf
+
+
+class EventFile(_Record):
+    """Writes the iterations' numbers for TensorBoard, to a new file for each sitting."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._file: _Appended | None = None
+
+    def iteration(self, report: IterationReport) -> None:
+        """Append the iteration."""
+        if self._file is None:
+            self._file = self._begin(report.iteration)
+        self._file.append(scalars_event(time.time(), report.iteration, scalars(report)))
+
+    def _begin(self, iteration: int) -> "_Appended":
+        self._folder.mkdir(parents=True, exist_ok=True)
+        now = time.time_ns()
+        file = _Appended(self._folder / f"events.out.tfevents.{now // 10**9:010d}.{now % 10**9:09d}")
+        file.append(version_event(now / 1e9) + restart_event(now / 1e9, iteration))
+        return file
+
+
+class _Appended:
+    """A file to which whole pieces are appended: what can't be written waits for the next time, and leaves no torn piece behind."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._waiting = b""
+
+    def append(self, piece: bytes) -> None:
+        self._waiting += piece
+        with self.path.open("ab", buffering=0) as file:
+            end, left = file.tell(), self._waiting
+            try:
+                while left:
+                    left = left[file.write(left) :]
+            except OSError:
+                file.truncate(end)
+                raise
+        self._waiting = b""
