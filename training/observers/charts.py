@@ -1,0 +1,133 @@
+"""Numbers, sparklines and columns as people read them; all views share them.
+
+Lines are laid out here rather than by ``rich.table``: that takes ten times as long, and it wraps where a column had better go.
+"""
+
+import math
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Generic, TypeVar
+
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
+Row = TypeVar("Row")
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+GAP = 2  # blanks between columns
+# Named colours that stay readable on dark and on light terminals.
+TITLE, FAINT, GOOD, NOTICE, BAD = "bold", "dim", "green", "magenta", "bold red"
+
+
+def count(number: float) -> str:
+    """A count in at most six characters: 9,999, 12.3k, 4.56M."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(number) >= max(0.9995 * size, 9999.5):
+            digits = 2 if abs(number) < 9.995 * size else 1 if abs(number) < 99.95 * size else 0
+            return f"{number / size:.{digits}f}{letter}"
+    return f"{number:,.0f}"
+
+
+def rate(number: float) -> str:
+    """A rate or other small quantity with three digits: 0.05, 4.56, 12.3, 123."""
+    if not math.isfinite(number) or abs(number) >= 99.95:
+        return count(number)
+    return f"{number:.2f}" if abs(number) < 9.995 else f"{number:.1f}"
+
+
+def percent(share: float, margin: float | None = None) -> str:
+    """A share as a percentage, with half the width of its interval: 4.1 ± 0.8 %."""
+    return f"{100 * share:.1f} %" if margin is None else f"{100 * share:.1f} ± {100 * margin:.1f} %"
+
+
+def rating(elo: float, margin: float | None = None) -> str:
+    """An Elo rating with half the width of its interval: 812 ± 40."""
+    return f"{elo:,.0f}" if margin is None else f"{elo:,.0f} ± {margin:,.0f}"
+
+
+def duration(seconds: float) -> str:
+    """A span of time in its two largest units: 42 s, 12 min 05 s, 3 h 07 min, 2 d 04 h."""
+    if not math.isfinite(seconds):
+        return "?"
+    whole = round(max(seconds, 0))
+    for size, unit, part, part_unit in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            return f"{whole // size} {unit} {whole % size // part:02d} {part_unit}"
+    return f"{whole} s"
+
+
+def sparkline(values: Sequence[float | None], width: int) -> str:
+    """The finite values as a row of at most ``width`` blocks from the least to the greatest; neighbours share a block by their mean."""
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    size = min(len(known), width)
+    if size < 1:
+        return ""
+    edges = [len(known) * i // size for i in range(size + 1)]
+    means = [sum(known[a:b]) / (b - a) for a, b in pairwise(edges)]
+    low, span = min(means), max(means) - min(means)
+    if span == 0:
+        return BLOCKS[3] * size
+    return "".join(BLOCKS[round((mean - low) / span * (len(BLOCKS) - 1))] for mean in means)
+
+
+def bar(done: float, wanted: float, width: int) -> Text:
+    """A progress bar."""
+    filled = round(width * min(max(done / wanted, 0.0), 1.0)) if wanted > 0 else 0
+    return Text("█" * filled, GOOD) + Text("░" * (width - filled), FAINT)
+
+
+def printable(text: str) -> str:
+    """Text from elsewhere on one line and without anything that a terminal would obey."""
+    return " ".join("".join(" " if unicodedata.category(char)[0] == "C" else char for char in text).split())
+
+
+def spread(left: Text, right: Text, width: int) -> Text:
+    """``left`` and ``right`` at the two ends of a line; where it is too short, ``left`` gives way."""
+    room = width - right.cell_len - 1
+    if room < 1:
+        return left
+    start = left.copy()
+    start.truncate(room, overflow="ellipsis", pad=True)
+    return start + Text(" ") + right
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column(Generic[Row]):
+    """A column of a table; one whose cells are all empty is not shown."""
+
+    title: str
+    cell: Callable[[Row], str]
+    rank: int = 0  # where the line is too short, columns of the highest rank go first, and rank 0 stays
+    left: bool = False  # aligned to the left
+    claim: int = 1000  # cells it may claim at the cost of other columns
+    style: Callable[[Row], str] | None = None  # of a cell
+
+
+def table(columns: Sequence[Column[Row]], rows: Sequence[Row], width: int) -> list[Text]:
+    """A line of titles and one per row, none of which is longer than ``width``."""
+    cells = {column: [column.cell(row) for row in rows] for column in columns}
+    shown = [column for column in columns if any(cells[column]) or not rows]
+    widths = {column: max(map(cell_len, [column.title, *cells[column]])) for column in shown}
+    while sum(min(widths[column], column.claim) + GAP for column in shown) - GAP > width and any(column.rank for column in shown):
+        last = max(reversed(shown), key=lambda column: column.rank)
+        shown = [column for column in shown if column is not last]
+    titles = Text(style=FAINT)
+    for column in shown:
+        titles.append(_aligned(column.title, widths[column], column.left) + " " * GAP)
+    lines = [titles]
+    for i, row in enumerate(rows):
+        line = Text()
+        for column in shown:
+            style = column.style(row) if column.style else ""
+            line.append(_aligned(cells[column][i], widths[column], column.left), style).append(" " * GAP)
+        lines.append(line)
+    for line in lines:
+        line.rstrip()
+        line.truncate(width, overflow="ellipsis")
+    return lines
+
+
+def _aligned(text: str, width: int, left: bool) -> str:
+    return set_cell_size(text, width) if left else " " * (width - cell_len(text)) + text

@@ -1,0 +1,106 @@
+"""A run as plain lines, for logs and for terminals that can do no more."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime
+from typing import TextIO
+
+from training.observers.charts import count, duration, percent, printable, rate, rating
+from training.reports import EvaluationReport, IterationReport, LearnerReport, ProgressReport
+
+HEARTBEAT_SECONDS = 30.0
+
+
+def iteration_line(report: IterationReport, iterations: int | None = None) -> str:
+    """An iteration in one line of fields with their units; figures that were not measured are left out."""
+    play = report.self_play
+    parts = [
+        _when(report.iteration, iterations, report.seconds),
+        f"{report.total_games:>9,} games (+{play.games:,})",
+        f"{rate(play.games_per_second):>5} games/s",
+        f"window {count(report.window_positions):>5} positions",
+        f"model {report.model_version:>4}",
+    ]
+    if report.learner:
+        parts.append(f"loss {_losses(report.learner)}")
+    if report.evaluation:
+        parts += _strength(report.evaluation)
+    return "  ".join(parts)
+
+
+def _when(iteration: int, iterations: int | None, seconds: float) -> str:
+    planned = f"/{iterations}" if iterations else ""
+    return f"iteration {f'{iteration}{planned}':>7}  {duration(seconds):>12}"
+
+
+def _losses(learner: LearnerReport) -> str:
+    skipped = f", {learner.skipped_steps} of {learner.steps} steps skipped" if learner.skipped_steps else ""
+    return f"{learner.loss:.3f} (policy {learner.policy_loss:.3f}, value {learner.value_loss:.3f}){skipped}"
+
+
+def _strength(evaluation: EvaluationReport) -> list[str]:
+    parts = []
+    if evaluation.elo is not None:
+        parts.append(f"elo {rating(evaluation.elo, evaluation.elo_margin)}")
+    if evaluation.search_error is not None:
+        parts.append(f"search error {percent(evaluation.search_error, evaluation.search_error_margin)}")
+    if evaluation.policy_error is not None:
+        parts.append(f"policy error {percent(evaluation.policy_error)}")
+    if evaluation.random_not_lost is not None and evaluation.elo is None:
+        parts.append(f"not lost to random {percent(evaluation.random_not_lost)}")
+    if evaluation.accepted is not None:
+        parts.append("accepted" if evaluation.accepted else "refused by the gate")
+    return parts
+
+
+def heartbeat_line(report: ProgressReport) -> str:
+    """What the run is doing, in one line."""
+    states = Counter(printable(worker.state) for worker in report.workers)
+    parts = [
+        _when(report.iteration, report.iterations, report.seconds),
+        printable(report.phase),
+    ]
+    if report.games_wanted:
+        parts.append(f"{report.games_here:,} of {report.games_wanted:,} games")
+    parts += [f"{rate(report.games_per_second)} games/s", f"{count(report.evaluations_per_second)} evaluations/s"]
+    if states:
+        parts.append("workers: " + ", ".join(f"{number} {state}" for state, number in states.items()))
+    if report.seconds_left is not None:
+        parts.append(f"about {duration(report.seconds_left)} left")
+    return "  ".join(parts)
+
+
+class PlainLines:
+    """Writes a line for each iteration and event, and a sign of life where there has been no line for a while."""
+
+    def __init__(
+        self, stream: TextIO, *, heartbeat_seconds: float = HEARTBEAT_SECONDS, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._stream = stream
+        self._heartbeat_seconds = heartbeat_seconds
+        self._clock = clock
+        self._last = clock()
+        self._iterations: int | None = None
+
+    def progress(self, report: ProgressReport) -> None:
+        """Write a line if the last one is old."""
+        self._iterations = report.iterations
+        if self._clock() - self._last >= self._heartbeat_seconds:
+            self._write(heartbeat_line(report))
+
+    def iteration(self, report: IterationReport) -> None:
+        """Write the iteration."""
+        self._write(iteration_line(report, self._iterations))
+
+    def event(self, text: str) -> None:
+        """Write the event."""
+        self._write(printable(text))
+
+    def close(self) -> None:
+        """The stream is its owner's to close."""
+
+    def _write(self, line: str) -> None:
+        self._last = self._clock()
+        self._stream.write(f"{datetime.now():%Y-%m-%d %H:%M:%S}  {line}\n")
+        self._stream.flush()
