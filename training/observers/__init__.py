@@ -1,0 +1,77 @@
+"""Who watches a run: the terminal, and the files that it leaves. Observers read reports and can be taken away one by one."""
+
+import io
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TextIO
+
+from training.observers.files import EVENTS_FOLDER, METRICS_NAME, STATS_NAME, EventFile, MetricsFile, StatsFile, earlier_rows
+from training.observers.live import LiveView, TerminalConsole
+from training.observers.plain import PlainLines
+from training.reports import IterationReport, Observer, ProgressReport
+
+logger = logging.getLogger(__name__)
+
+
+def make_observers(run_dir: Path, *, name: str, game: str, stream: TextIO | None = None) -> list[Observer]:
+    """The observers of a run, new or taken up again; none of them can stop it by failing.
+
+    Args:
+        run_dir: the run's folder, where the files go.
+        name: the run's name, for people.
+        game: the game's name, for people.
+        stream: where people look, by default the standard output: a live view if it is a terminal that can show one, else lines.
+    """
+    out = stream or sys.stdout
+    if isinstance(out, io.TextIOWrapper):
+        out.reconfigure(errors="replace")  # a character that the terminal lacks is no reason to fail
+    earlier = earlier_rows(run_dir / STATS_NAME)
+    observers: list[Observer] = [
+        StatsFile(run_dir / STATS_NAME, earlier=earlier),
+        MetricsFile(run_dir / METRICS_NAME),
+        EventFile(run_dir / EVENTS_FOLDER),
+        _terminal_observer(out, name=name, game=game, earlier=earlier),
+    ]
+    return [shielded(observer) for observer in observers]
+
+
+def _terminal_observer(stream: TextIO, *, name: str, game: str, earlier: Sequence[IterationReport]) -> Observer:
+    console = TerminalConsole(file=stream, highlight=False)
+    if stream.isatty() and console.is_terminal and not console.is_dumb_terminal:
+        return LiveView(name=name, game=game, console=console, earlier=earlier)
+    return PlainLines(stream)
+
+
+def shielded(observer: Observer) -> Observer:
+    """``observer``, whose failures are logged once and otherwise ignored: a full disk or a closed terminal must not end a run."""
+    return _Shielded(observer)
+
+
+class _Shielded:
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self._warned = False
+
+    def progress(self, report: ProgressReport) -> None:
+        self._try(lambda: self._observer.progress(report))
+
+    def iteration(self, report: IterationReport) -> None:
+        self._try(lambda: self._observer.iteration(report))
+
+    def event(self, text: str) -> None:
+        self._try(lambda: self._observer.event(text))
+
+    def close(self) -> None:
+        self._try(self._observer.close)
+
+    def _try(self, tell: Callable[[], None]) -> None:
+        try:
+            tell()
+        except Exception as error:
+            if self._warned:
+                return
+            self._warned = True
+            unforeseen = not isinstance(error, OSError)
+            logger.warning("%s failed, training goes on: %s", type(self._observer).__name__, error, exc_info=unforeseen)
