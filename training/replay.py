@@ -88,8 +88,9 @@ class ReplayWindow:
     """The newest games, up to ``capacity_positions`` positions to learn from.
 
     What it holds, and what it draws for a seed, depends only on the batches added and on the capacity: a resumed run adds the same
-    batches in the same order. (Batches that are gone from the window may be left out, if the capacity never grew by more
-    positions than were added since.)
+    batches in the same order. Those that are gone from the window may be left out, if the capacity never grew by more positions
+    than were added. The oldest games go when the window is next resized, added to or looked at, so that a capacity that grows with
+    what is added may be set right after adding.
     """
 
     def __init__(
@@ -121,26 +122,30 @@ class ReplayWindow:
         self._num_symmetries = len(game.action_symmetries) if symmetries else 1
         self._lengths, self._sampled, self._returns = Tail(np.int32), Tail(np.int32), Tail(np.float32, game.num_players)
         self._actions, self._root_values, self._weights = Tail(np.uint16), Tail(np.float32), Tail(np.float32)
-        self._policy_sizes = Tail(np.uint16)
+        self._policy_sizes = Tail(np.int32)
         self._policy_actions, self._policy_weights = Tail(np.uint16), Tail(np.uint16)
         self._columns: Columns | None = None
 
     @property
     def num_games(self) -> int:
         """Games in the window."""
+        self._forget()
         return len(self._lengths.rows)
 
     @property
     def num_positions(self) -> int:
         """Positions to learn from in the window."""
+        self._forget()
         return int(self._sampled.rows.sum(dtype=np.int64))
 
     def add(self, batch: GameBatch) -> int:
-        """Take in a verified batch, and forget the oldest games that are too many.
+        """Take in a verified batch.
 
         Returns:
             How many positions to learn from the batch brought.
         """
+        self._forget()
+        self._columns = None
         weights = sampling_weights(batch, policy_surprise_weight=self._policy_surprise_weight, train_on_cheap=self._train_on_cheap)
         sampled = np.add.reduceat((weights > 0).astype(np.int32), np.cumsum(batch.lengths) - batch.lengths)
         for tail, rows in (
@@ -155,19 +160,17 @@ class ReplayWindow:
             (self._policy_weights, batch.policy_weights),
         ):
             tail.append(rows)
-        self._forget()
         return int(sampled.sum())
 
     def resize(self, capacity_positions: int) -> None:
-        """Change the capacity; games forgotten before do not come back."""
-        self._capacity = capacity_positions
+        """Change the capacity; games that are gone do not come back."""
+        self._capacity, self._columns = capacity_positions, None
         self._forget()
 
     def _forget(self) -> None:
         """Drop the oldest games until the others fit the capacity."""
-        self._columns = None
         newest_first = np.cumsum(self._sampled.rows[::-1], dtype=np.int64)
-        games = self.num_games - max(1, int(np.searchsorted(newest_first, self._capacity, side="right")))
+        games = len(newest_first) - max(1, int(np.searchsorted(newest_first, self._capacity, side="right")))
         if games <= 0:
             return
         positions = int(self._lengths.rows[:games].sum(dtype=np.int64))
@@ -216,6 +219,8 @@ class ReplayWindow:
         return batch
 
     def _index(self) -> Columns:
+        """Settle what the window holds until the next change."""
+        self._forget()
         lengths = self._lengths.rows
         return Columns(
             game_starts=np.cumsum(lengths, dtype=np.int64) - lengths,

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import zstandard
 from numpy.typing import NDArray
 
 from training.columns import from_planes, to_planes
-from training.records import DIGEST_BYTES, FORMAT, MAGIC, PREFIX, WIRE
+from training.records import COUNTS, DIGEST_BYTES, FORMAT, MAGIC, PREFIX, WIRE
 
 Wire = dict[str, NDArray[Any]]
 
@@ -20,12 +21,22 @@ def take_apart(data: bytes) -> tuple[dict[str, Any], bytes]:
     return json.loads(data[PREFIX.size : PREFIX.size + size]), data[PREFIX.size + size : -DIGEST_BYTES]
 
 
+def sizes(header: dict[str, Any]) -> dict[str, int]:
+    """How many elements each column has, by the header."""
+    axes = {axis: header[name] for name, axis in COUNTS.items()}
+    return {name: math.prod(axes[axis] for axis in letters) for name, (_, letters) in WIRE.items()}
+
+
+def column_bytes(header: dict[str, Any]) -> int:
+    """How many bytes all columns have together, by the header."""
+    return sum(count * np.dtype(WIRE[name][0]).itemsize for name, count in sizes(header).items())
+
+
 def unpack(header: dict[str, Any], frame: bytes) -> Wire:
     """The columns of a valid file."""
-    axes = {"G": header["games"], "P": header["players"], "M": header["positions"], "E": header["entries"], "A": header["actions"]}
     raw, start, columns = zstandard.decompress(frame), 0, {}
-    for name, (dtype, letters) in WIRE.items():
-        count = int(np.prod([axes[letter] for letter in letters]))
+    for name, count in sizes(header).items():
+        dtype = WIRE[name][0]
         stop = start + count * np.dtype(dtype).itemsize
         columns[name] = from_planes(memoryview(raw)[start:stop], dtype, count).copy()
         start = stop

@@ -10,6 +10,7 @@ import zstandard
 
 from games import load_game
 from tests.training.forging import Wire, dump, pack, put_together, seal, take_apart, unpack
+from tests.training.fuzz_records import fuzz
 from tests.training.synthetic import synthetic_batch
 from training.records import FORMAT, LAYOUT, MAGIC, PREFIX, BatchLimits, CorruptBatch, GameBatch, decode, encode
 
@@ -357,6 +358,11 @@ def test_a_batch_that_would_be_refused_is_not_encoded(batch: GameBatch, fault: s
     changed = {name: column if "type" in fault else column.astype(getattr(batch, name).dtype) for name, column in changed.items()}
     with pytest.raises(CorruptBatch, match=reason):
         encode(replace(batch, **changed))
+
+
+def test_nothing_but_corrupt_batch_comes_out_for_damaged_and_forged_files() -> None:
+    outcomes = fuzz(inputs=1500, seed=7).outcomes
+    assert outcomes.keys() == {"refused by decode", "refused by verify", "let in"}
 
 
 def test_a_batch_over_the_readers_limits_is_not_encoded() -> None:

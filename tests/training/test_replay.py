@@ -128,6 +128,13 @@ def test_values_are_those_of_the_player_to_move(connect_four: Game) -> None:
         assert mixed.tolist() == [0.75 * outcome + 0.25 * 0.5] * 8
 
 
+def test_the_largest_policy_weights_add_up(connect_four: Game) -> None:
+    batch = synthetic_batch(connect_four, games=4)
+    policies = window_of(connect_four, batch).sample(64, 1).policies
+    scaled = replace(batch, policy_weights=(batch.policy_weights * (65535 // 16)).astype(np.uint16))
+    assert np.allclose(window_of(connect_four, scaled).sample(64, 1).policies, policies)
+
+
 def test_half_of_the_weight_is_even_and_half_goes_with_the_surprise_within_each_game() -> None:
     template = synthetic_batch(load_game("tic_tac_toe"), games=2)
     batch = replace(
@@ -238,6 +245,18 @@ def test_a_rebuilt_window_draws_the_same_samples(game: Game) -> None:
     recent = batches[-12:]
     assert sum((batch.flags & FULL_SEARCH).sum() for batch in recent) > 300
     assert keys(window_of(game, *recent, capacity_positions=300).sample(256, 9)) == expected
+
+
+def test_a_window_that_grows_with_what_is_added_can_be_rebuilt_from_its_newest_batches(connect_four: Game) -> None:
+    batches = [synthetic_batch(connect_four, games=5, seed=seed) for seed in range(30)]
+    lived, added = window_of(connect_four, capacity_positions=50), 0
+    for batch in batches:
+        added += lived.add(batch)
+        lived.resize(50 + added // 4)
+    assert lived.num_games < 60
+    rebuilt = window_of(connect_four, *batches[-15:], capacity_positions=50 + added // 4)
+    assert rebuilt.num_games == lived.num_games
+    assert keys(rebuilt.sample(256, 9)) == keys(lived.sample(256, 9))
 
 
 def test_memory_stays_flat_over_many_additions(connect_four: Game) -> None:
