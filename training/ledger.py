@@ -66,6 +66,15 @@ class Ledger:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
+    @contextmanager
+    def one_moment(self) -> Iterator[None]:
+        """What is read within the block is of one moment, though a Coach goes on writing."""
+        self._db.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._db.execute("ROLLBACK")
+
     def damage(self) -> list[str]:
         """What SQLite's own checks find wrong with the file; empty when it is sound."""
         found = [text for (text,) in self._db.execute("PRAGMA integrity_check") if text != "ok"]

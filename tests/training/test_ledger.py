@@ -62,6 +62,21 @@ def test_new_books_know_their_run_and_keep_knowing_it(tmp_path: Path) -> None:
         assert (reader.game, reader.options, reader.rules_version) == ("tic_tac_toe", {}, game.rules_version)
 
 
+def test_a_run_can_be_given_its_id(tmp_path: Path, game: Game) -> None:
+    open_ledger(tmp_path, game, run_id="demo-1").close()
+    with open_ledger(tmp_path, game, run_id="demo-2") as ledger:
+        assert ledger.run_id == "demo-1"
+
+
+def test_what_is_read_together_is_of_one_moment(tmp_path: Path, game: Game) -> None:
+    with open_ledger(tmp_path, game) as ledger, read_ledger(tmp_path) as reader:
+        with reader.one_moment():
+            assert reader.workers() == []
+            ledger.grant("w1", 7)
+            assert reader.workers() == []
+        assert reader.workers() == ["w1"]
+
+
 def test_the_books_of_another_game_are_not_written_to(tmp_path: Path, game: Game) -> None:
     open_ledger(tmp_path, game).close()
     with pytest.raises(LedgerMismatch, match=r"is a run of tic_tac_toe \{\} .* not of connect_four .*: choose another run name"):

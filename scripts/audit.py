@@ -1,0 +1,341 @@
+"""Prove that the books of a run balance: no finished game is lost, and none counts twice.
+
+    python scripts/audit.py runs/connect_four
+    python scripts/audit.py runs/connect_four --quick      without replaying the games
+    python scripts/audit.py runs/connect_four --json       for programs
+
+For every worker, granted = received + quarantined + missing + discarded + outstanding. Quarantined games were refused (the reason
+is in quarantine/), missing ones are in no batch although later ones are, discarded ones were given up, and outstanding ones are
+still to come. Beyond the sums: every received batch has its file with the right SHA-256, and its games can be replayed by the
+rules; every file in games/ is in the books; no game is in two batches; every model has its file; and the newest checkpoint has
+learned from exactly the games that the books have up to its last batch. The run may go on meanwhile; nothing is changed.
+
+Exit code: 0 when everything balances, 1 when not (each problem is named), 2 when the folder is no run.
+"""
+
+import argparse
+import json
+import sqlite3
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from games import Game, load_game
+from training.files import PART, read_limited, sha256_hex
+from training.ledger import Ledger, LedgerDamaged, LedgerMismatch, NoSuchRun, read_ledger
+from training.ledger_rows import RECEIVED, BatchRow, ModelRow, WorkerBooks
+from training.observers.charts import printable
+from training.receive import MAX_BYTES, SUFFIX, games_path
+from training.records import CorruptBatch, decode
+from training.verify import verify
+
+RUNS = Path("runs")
+MAX_MODEL_BYTES = 2**34
+SETTLE_SECONDS = 3.0  # a running Coach enters a file in the books so soon after it is in place
+COLUMNS = ("granted", "received", "quarantined", "missing", "discarded", "outstanding")  # of a worker's account
+
+
+@dataclass(frozen=True, kw_only=True)
+class Books:
+    """What the ledger says, all of one moment."""
+
+    workers: list[WorkerBooks]
+    batches: list[BatchRow]
+    models: list[ModelRow]
+    damage: list[str]
+
+    @property
+    def received(self) -> list[BatchRow]:
+        """The received batches in order of receipt."""
+        return [row for row in self.batches if row.state == RECEIVED]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """What was found."""
+
+    run: str
+    workers: list[dict[str, Any]] = field(default_factory=list)
+    batches: int = 0  # received
+    games: int = 0
+    positions: int = 0
+    bytes: int = 0
+    models: int = 0
+    replayed: bool = False
+    notes: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def audit(folder: Path, *, quick: bool = False) -> Audit:
+    """Check the run in ``folder``; ``quick`` takes the games in its files on trust.
+
+    Raises:
+        NoSuchRun, LedgerMismatch: there is nothing here that this program can check.
+    """
+    checkpoint = newest_checkpoint(folder)  # before the books, which then know at least as much
+    try:
+        with read_ledger(folder) as ledger:
+            books = read_books(ledger)
+            problems = list(find_problems(ledger, books, checkpoint, quick=quick))
+    except (LedgerDamaged, sqlite3.DatabaseError) as error:
+        return Audit(run=str(folder), problems=[f"the books are damaged: {error}"])
+    gaps, excused = find_gaps(books)
+    return Audit(
+        run=str(folder),
+        workers=[{"name": worker.name} | {name: getattr(worker, name) for name in COLUMNS} for worker in books.workers],
+        batches=len(books.received),
+        games=sum(row.games for row in books.received),
+        positions=sum(row.positions for row in books.received),
+        bytes=sum(row.bytes for row in books.received),
+        models=len(books.models),
+        replayed=not quick,
+        notes=excused + half_files(folder),
+        problems=problems + gaps,
+    )
+
+
+def read_books(ledger: Ledger) -> Books:
+    """All that is checked, as of one moment."""
+    with ledger.one_moment():
+        return Books(
+            workers=[ledger.books(name) for name in ledger.workers()],
+            batches=ledger.batches(),
+            models=ledger.models(),
+            damage=ledger.damage(),
+        )
+
+
+def game_of(ledger: Ledger) -> Game:
+    """The game that the run plays.
+
+    Raises:
+        LedgerMismatch: this program does not have it.
+    """
+    try:
+        game = load_game(ledger.game, **ledger.options)
+    except ValueError as error:
+        raise LedgerMismatch(f"{ledger.folder}: {error} (--quick does not replay the games)") from error
+    if game.rules_version != ledger.rules_version:
+        versions = f"rules version {ledger.rules_version} of {ledger.game}, and this program has version {game.rules_version}"
+        raise LedgerMismatch(f"{ledger.folder} was played by {versions} (--quick does not replay the games)")
+    return game
+
+
+def find_problems(ledger: Ledger, books: Books, checkpoint: Path | None, *, quick: bool) -> Iterator[str]:
+    """Everything that is wrong, except for gaps."""
+    yield from (f"run.db: {text}" for text in books.damage)
+    for worker in books.workers:
+        if worker.outstanding < 0:
+            yield f"worker {worker.name} has handed over {-worker.outstanding:,} games more than it was granted"
+    yield from find_doubles(books)
+    yield from find_strays(ledger)
+    game = None if quick else game_of(ledger)
+    console = Console(stderr=True)
+    for row in track(books.received, "Checking batches", console=console, transient=True, disable=not console.is_terminal):
+        yield from (f"batch {row.id}: {problem}" for problem in check_batch(ledger, row, game))
+    for model in books.models:
+        yield from (f"model {model.version}: {problem}" for problem in check_model(ledger.folder, model))
+    if checkpoint:
+        yield from (f"{checkpoint.name}: {problem}" for problem in check_checkpoint(checkpoint, books))
+
+
+# Games that count twice, or not at all.
+
+
+def places(books: Books, worker: str) -> list[BatchRow]:
+    """The batches of ``worker`` that have a place in its sequence, in the order of that."""
+    found = [row for row in books.batches if row.worker == worker and row.first_game is not None]
+    return sorted(found, key=first_game)
+
+
+def first_game(row: BatchRow) -> int:
+    """Where the batch begins; only for those that have a place."""
+    assert row.first_game is not None
+    return row.first_game
+
+
+def find_doubles(books: Books) -> Iterator[str]:
+    """Games that are in two batches."""
+    for worker in books.workers:
+        end, longest = 0, ""
+        for row in places(books, worker.name):
+            if first_game(row) < end:
+                yield f"games from {first_game(row)} of worker {worker.name} count twice: in batch {longest} and in {row.id}"
+            end, longest = max((end, longest), (first_game(row) + row.games, row.id))
+    contents: dict[str, str] = {}
+    for row in books.received:
+        twin = contents.setdefault(row.sha256, row.id)
+        if twin != row.id:
+            yield f"batches {twin} and {row.id} have the same content"
+
+
+def find_gaps(books: Books) -> tuple[list[str], list[str]]:
+    """Games in no batch although later ones are: those that nothing explains, and those of a worker whose files could not be read."""
+    unexplained, explained = [], []
+    for worker in books.workers:
+        refused = [row.id for row in books.batches if row.worker == worker.name and row.first_game is None]
+        end = 0
+        for row in places(books, worker.name):
+            text = f"games {end} to {first_game(row) - 1} of worker {worker.name} are missing"
+            if first_game(row) > end and refused:
+                explained.append(f"{text}: see the refused batches {', '.join(refused[:5])}")
+            elif first_game(row) > end:
+                unexplained.append(text)
+            end = max(end, first_game(row) + row.games)
+    return unexplained, explained
+
+
+# Files.
+
+
+def find_strays(ledger: Ledger) -> Iterator[str]:
+    """Files in games/ that the books do not know, and that are not just on their way into them."""
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while (strays := unknown_files(ledger)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    for path in strays:
+        remedy = "start the run again, which will take it in" if path.suffix == SUFFIX else "it does not belong there"
+        yield f"games/{path.name} is not in the books: {remedy}"
+
+
+def unknown_files(ledger: Ledger) -> list[Path]:
+    """The files in games/ that the books do not know now."""
+    known = {f"{batch_id}{SUFFIX}" for batch_id in ledger.batch_ids_in_order()}
+    found = sorted(games_path(ledger.folder, "").parent.glob("*"))
+    return [path for path in found if path.name not in known and not path.name.endswith(PART)]
+
+
+def half_files(folder: Path) -> list[str]:
+    """What killed writers have left."""
+    return [f"games/{path.name} is half a file: the next start removes it" for path in sorted(folder.glob(f"games/*{PART}"))]
+
+
+def check_file(path: Path, size: int, sha256: str, limit: int) -> tuple[bytes, str]:
+    """The content of a file, and what is wrong with it."""
+    try:
+        data = read_limited(path, limit)
+    except FileNotFoundError:
+        return b"", f"its file {path} is gone"
+    except (OSError, ValueError) as error:
+        return b"", f"its file cannot be read: {error}"
+    intact = len(data) == size and sha256_hex(data) == sha256
+    return data, "" if intact else f"its file {path} is not the one that was entered: its SHA-256 differs"
+
+
+def check_batch(ledger: Ledger, row: BatchRow, game: Game | None) -> Iterator[str]:
+    """What is wrong with a received batch."""
+    data, problem = check_file(games_path(ledger.folder, row.id), row.bytes, row.sha256, MAX_BYTES)
+    if problem or game is None:
+        yield from [problem] if problem else []
+        return
+    try:
+        batch = decode(data)
+        verify(batch, game)
+    except CorruptBatch as error:
+        yield f"its games are not valid: {error}"
+        return
+    said = {"id": batch.batch_id, "worker": batch.worker, "first_game": batch.first_game, "games": batch.num_games}
+    said |= {"positions": batch.num_positions, "first_model": int(batch.first_model.min()), "last_model": int(batch.last_model.max())}
+    if batch.run_id != ledger.run_id:
+        yield f"it is of run {batch.run_id}, and this is run {ledger.run_id}"
+    for name, value in said.items():
+        if getattr(row, name) != value:
+            yield f"its file says {name} {value}, the books say {getattr(row, name)}"
+
+
+def check_model(folder: Path, model: ModelRow) -> list[str]:
+    """What is wrong with a model."""
+    _, problem = check_file(folder / model.path, model.bytes, model.sha256, MAX_MODEL_BYTES)
+    return [problem] if problem else []
+
+
+def newest_checkpoint(folder: Path) -> Path | None:
+    """The checkpoint from which the run would go on."""
+    found = [path for path in folder.glob("checkpoints/checkpoint-*") if path.name.removeprefix("checkpoint-").isdecimal()]
+    return max(found, key=lambda path: int(path.name.removeprefix("checkpoint-")), default=None)
+
+
+def check_checkpoint(path: Path, books: Books) -> Iterator[str]:
+    """Whether a checkpoint has learned from exactly the games that the books have up to its last batch."""
+    try:
+        index = json.loads((path / "checkpoint.json").read_bytes())
+        coach = json.loads(index["content"])["coach"]
+        last, games, positions = (int(coach[name]) for name in ("window_sequence", "total_games", "total_positions"))
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        yield f"it does not say which games it has seen: {error!r}"
+        return
+    seen = [row for row in books.received if row.sequence <= last]
+    if last > 0 and not (seen and seen[-1].sequence == last):
+        yield f"its last batch has number {last}, which is not in the books"
+    for name, counted, entered in (
+        ("games", games, sum(row.games for row in seen)),
+        ("positions", positions, sum(row.positions for row in seen)),
+    ):
+        if counted != entered:
+            yield f"it has counted {counted:,} {name} up to batch number {last}, and the books have {entered:,}"
+
+
+# Showing it.
+
+
+def show(found: Audit) -> None:
+    """Print what was found, for people."""
+    console = Console(highlight=False, markup=False)
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    table.add_column("Worker")
+    for name in COLUMNS:
+        table.add_column(name.capitalize(), justify="right", no_wrap=True)
+    sums = {name: sum(worker[name] for worker in found.workers) for name in COLUMNS}
+    for worker in [*found.workers, {"name": "Total"} | sums]:
+        table.add_row(printable(worker["name"]), *(f"{worker[name]:,}" for name in COLUMNS))
+    console.print(table)
+    checked = "replayed by the rules" if found.replayed else "not replayed"
+    lines = [("", ""), (f"Received batches: {found.batches:,} ({found.games:,} games, {found.positions:,} positions; {checked})", "")]
+    lines += [(f"Models: {found.models:,}", "")]
+    lines += [(f"Note: {printable(note)}", "yellow") for note in found.notes]
+    lines += [(f"Problem: {printable(problem)}", "red") for problem in found.problems]
+    if found.problems:
+        lines.append((f"The books of {found.run} do not balance; problems: {len(found.problems)}", "bold red"))
+    else:
+        lines.append((f"The books of {found.run} balance.", "bold green"))
+    for text, style in lines:
+        console.print(text, style=style, soft_wrap=True)
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line; ``folder`` is the run's."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", metavar="RUN", help=f"the run's folder, or its name if it is in {RUNS}/")
+    parser.add_argument("--quick", action="store_true", help="check files by their SHA-256 alone, without replaying the games in them")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    args = parser.parse_args(argv)
+    args.folder = Path(args.run) if Path(args.run).is_dir() else RUNS / args.run
+    return args
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Check a run and say what was found."""
+    args = parse(argv)
+    try:
+        found = audit(args.folder, quick=args.quick)
+    except (NoSuchRun, LedgerMismatch) as error:
+        print(f"audit: {error}", file=sys.stderr)
+        return 2
+    if args.json:
+        print(json.dumps({"balances": not found.problems} | asdict(found), indent=1))
+    else:
+        show(found)
+    return 1 if found.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
