@@ -150,7 +150,8 @@ class Learner:
 
     def learning_rate_now(self, progress: float) -> float:
         """The learning rate of the step under way, when the share ``progress`` of the run is over."""
-        rate = self.learning_rate * min(1.0, self.step / max(1, self.warmup_steps))
+        warm = min(1.0, self.step / self.warmup_steps) if self.warmup_steps else 1.0
+        rate = self.learning_rate * warm
         if self.learning_rate_schedule == "constant":
             return rate
         return rate * (COSINE_END + (1 - COSINE_END) * (1 + math.cos(math.pi * min(1.0, progress))) / 2)
@@ -214,9 +215,12 @@ class Learner:
         parameters = dict(self.network.named_parameters())
         indices = {id(p): i for i, p in enumerate(p for group in self.optimizer.param_groups for p in group["params"])}
         state: dict[int, dict[str, Tensor]] = {}
-        for name, tensor in tensors.items():
-            parameter, key = name.rsplit("/", 1)
-            state.setdefault(indices[id(parameters[parameter])], {})[key] = tensor
+        for path, tensor in tensors.items():
+            name, key = path.rsplit("/", 1)
+            parameter = parameters[name]
+            if tensor.ndim:  # fused optimizers walk through memory and need the parameter's own order of elements (channels last)
+                tensor = torch.empty_like(parameter).copy_(tensor)
+            state.setdefault(indices[id(parameter)], {})[key] = tensor
         self.optimizer.load_state_dict({"state": state, "param_groups": self.optimizer.state_dict()["param_groups"]})
 
 
