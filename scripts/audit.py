@@ -32,7 +32,7 @@ from rich.table import Table
 from games import Game, load_game
 from training.files import PART, read_limited, sha256_hex
 from training.ledger import Ledger, LedgerDamaged, LedgerMismatch, NoSuchRun, read_ledger
-from training.ledger_rows import RECEIVED, BatchRow, ModelRow, WorkerBooks
+from training.ledger_rows import QUARANTINED, RECEIVED, BatchRow, ModelRow, WorkerBooks
 from training.observers.charts import printable
 from training.receive import MAX_BYTES, SUFFIX, games_path
 from training.records import CorruptBatch, decode
@@ -136,6 +136,7 @@ def find_problems(ledger: Ledger, books: Books, checkpoint: Path | None, *, quic
     for worker in books.workers:
         if worker.outstanding < 0:
             yield f"worker {worker.name} has handed over {-worker.outstanding:,} games more than it was granted"
+    yield from find_wrong_sums(books)
     yield from find_doubles(books)
     yield from find_strays(ledger)
     game = None if quick else game_of(ledger)
@@ -161,6 +162,18 @@ def first_game(row: BatchRow) -> int:
     """Where the batch begins; only for those that have a place."""
     assert row.first_game is not None
     return row.first_game
+
+
+def find_wrong_sums(books: Books) -> Iterator[str]:
+    """Accounts that say something else than the batches."""
+    for worker in books.workers:
+        rows = places(books, worker.name)
+        sums = {state: sum(row.games for row in rows if row.state == state) for state in (RECEIVED, QUARANTINED)}
+        sums["next_game"] = max((first_game(row) + row.games for row in rows), default=0)
+        for name, total in sums.items():
+            entered = getattr(worker, name)
+            if entered != total:
+                yield f"the account of worker {worker.name} has {entered:,} for {name}, and its batches add up to {total:,}"
 
 
 def find_doubles(books: Books) -> Iterator[str]:

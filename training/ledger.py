@@ -108,22 +108,9 @@ class Ledger:
 
     def books(self, worker: str) -> WorkerBooks:
         """The account of ``worker``; all zero for one that is not known."""
-        row = self._db.execute("SELECT granted, discarded FROM workers WHERE name = ?", (worker,)).fetchone()
-        granted, discarded = row or (0, 0)
-        received, quarantined, next_game = self._db.execute(
-            "SELECT TOTAL(games) FILTER (WHERE state = 'received'), TOTAL(games) FILTER (WHERE state = 'quarantined'),"
-            " COALESCE(MAX(first_game + games), 0) FROM batches WHERE worker = ? AND first_game IS NOT NULL",
-            (worker,),
-        ).fetchone()
-        return WorkerBooks(
-            name=worker,
-            granted=granted,
-            received=int(received),
-            quarantined=int(quarantined),
-            missing=next_game - int(received) - int(quarantined),
-            discarded=discarded,
-            next_game=next_game,
-        )
+        columns = "granted, received, quarantined, next_game, discarded"
+        row = self._db.execute(f"SELECT {columns} FROM workers WHERE name = ?", (worker,)).fetchone()
+        return WorkerBooks(name=worker, **dict(zip(columns.split(", "), row or (0,) * 5, strict=True)))
 
     def workers(self) -> list[str]:
         """The names of all workers that this run has known, sorted."""
@@ -155,9 +142,10 @@ class Ledger:
     def refusal(self, worker: str, first_game: int, games: int) -> str:
         """Why games ``first_game`` to ``first_game + games - 1`` of ``worker`` have no place in the books; empty if they have one."""
         end = first_game + games
-        place = "WHERE worker = ? AND first_game < ? AND first_game + games > ? ORDER BY first_game LIMIT 1"
-        for other in self._batches(place, (worker, end, first_game)):
-            return f"games {first_game} to {end - 1} of worker {worker} overlap batch {other.id}"
+        # Batches do not overlap each other: of those that begin before the end, the last one reaches farthest.
+        for other in self._batches("WHERE worker = ? AND first_game < ? ORDER BY first_game DESC LIMIT 1", (worker, end)):
+            if (other.first_game or 0) + other.games > first_game:
+                return f"games {first_game} to {end - 1} of worker {worker} overlap batch {other.id}"
         granted = self.books(worker).granted
         if end > granted:
             return f"games {first_game} to {end - 1} of worker {worker} are beyond the {granted} granted"
@@ -174,7 +162,6 @@ class Ledger:
             raise BooksUnbalanced(refusal)
         with _transaction(self._db):
             sequence = self._add_batch(row)
-            self._take_back(row.worker)
         return sequence
 
     def add_quarantined(self, row: BatchRow) -> int:
@@ -182,7 +169,6 @@ class Ledger:
         with _transaction(self._db):
             self._know(row.worker)
             sequence = self._add_batch(row)
-            self._take_back(row.worker)
             self._note("quarantined", f"batch {row.id}: {row.reason}", row.worker)
         return sequence
 
@@ -252,10 +238,14 @@ class Ledger:
         marks = ", ".join("?" for _ in columns)
         values = [getattr(row, column) for column in columns]
         added = self._db.execute(f"INSERT INTO batches ({', '.join(columns)}, time) VALUES ({marks}, ?)", (*values, time.time()))
+        if row.first_game is not None:
+            self._count(row.worker, row.state, row.games, row.first_game + row.games)
         return int(added.lastrowid or 0)
 
-    def _take_back(self, worker: str) -> None:
-        """Games that were given up have come all the same: they count as what they are."""
+    def _count(self, worker: str, state: str, games: int, end: int) -> None:
+        """Add a batch to its worker's sums; games that were given up and have come all the same count as what they are."""
+        sums = f"{state} = {state} + ?, next_game = MAX(next_game, ?)"
+        self._db.execute(f"UPDATE workers SET {sums} WHERE name = ?", (games, end, worker))
         late = -self.books(worker).outstanding
         if late > 0:
             self._db.execute("UPDATE workers SET discarded = discarded - ? WHERE name = ?", (late, worker))

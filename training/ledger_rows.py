@@ -10,6 +10,9 @@ TABLES = (
     """CREATE TABLE workers (
     name TEXT PRIMARY KEY,
     granted INTEGER NOT NULL DEFAULT 0 CHECK (granted >= 0),
+    received INTEGER NOT NULL DEFAULT 0, -- this and the next two are sums over the worker's batches
+    quarantined INTEGER NOT NULL DEFAULT 0,
+    next_game INTEGER NOT NULL DEFAULT 0,
     discarded INTEGER NOT NULL DEFAULT 0 CHECK (discarded >= 0)
 )""",
     """CREATE TABLE batches (
@@ -95,9 +98,13 @@ class WorkerBooks:
     granted: int  # so far, in all
     received: int
     quarantined: int
-    missing: int  # below next_game, yet in no batch
-    discarded: int  # given up
     next_game: int  # behind the last delivered game: where a worker that has lost its folder goes on counting
+    discarded: int  # given up
+
+    @property
+    def missing(self) -> int:
+        """Games in no batch although later ones are."""
+        return self.next_game - self.received - self.quarantined
 
     @property
     def outstanding(self) -> int:

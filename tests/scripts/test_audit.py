@@ -125,6 +125,8 @@ BATCH_DAMAGE: list[tuple[str, Callable[[Path], object]]] = [
     ("model 1: its file .* is not the one", lambda run: (run / "models" / "model-000001.model").write_bytes(b"weighty")),
 ]
 FALSE_BOOKS = [
+    ("account of worker one has 19 for received, and its batches add up to 20", "UPDATE workers SET received = 19 WHERE name = 'one'"),
+    ("account of worker one has 20 for next_game, and its batches add up to 10", "DELETE FROM batches WHERE id = 'c'"),
     ("worker one has handed over 5 games more than it was granted", "UPDATE workers SET granted = 20 WHERE name = 'one'"),
     ("games from 5 of worker one count twice: in batch a and in c", "UPDATE batches SET first_game = 5 WHERE id = 'c'"),
     ("games 10 to 11 of worker one are missing", "UPDATE batches SET first_game = 12 WHERE id = 'c'"),
