@@ -29,6 +29,7 @@ from training.reports import (
     LearnerReport,
     Observer,
     ProgressReport,
+    SelfPlayReport,
     WorkerReport,
     tell_event,
     tell_iteration,
@@ -42,6 +43,7 @@ log = logging.getLogger(__name__)
 PROGRESS_SECONDS = 1.0
 WAIT_SECONDS = 0.1
 STEPS_BETWEEN_LOOKS = 8
+BACKLOG_ITERATIONS = 3  # so many iterations' games may wait for the learner before the workers must wait too
 
 
 class Evaluation(Protocol):
@@ -115,10 +117,9 @@ class Coach:
         self.observers, self.state, self.clock, self.sleep = observers, state, clock, sleep
         self.stop_requested = False
         self.model: Model | None = None  # the one that plays
-        self._tally = Tally(settings.search.resignation)
+        self._tally = Tally(settings.search.resignation, since=clock())
         self._phase = "starting"
         self._seconds_before, self._started = state.seconds, clock()
-        self._iteration_started = clock()
         self._shown = -PROGRESS_SECONDS
 
     def run(self) -> IterationReport | None:
@@ -127,16 +128,17 @@ class Coach:
         self.catch_up()
         self.publish_again() if self.state.model_version else self.publish()
         while not self.finished():
-            tally = self.gather()
+            games = self.gather()
             if self.stop_requested:
-                break
-            learned = self.learn(tally)
+                break  # the iteration is played on when the run is resumed
+            learned = self.learn()
             self.publish()
             evaluated = self.evaluate()
-            report = self.conclude(tally, learned, evaluated)
+            report = self.conclude(games, learned, evaluated)
         self._phase = "ending"
         self.backend.close()
         self.take_in(self.backend.collect())
+        self.save()
         return report
 
     def finished(self) -> bool:
@@ -156,35 +158,31 @@ class Coach:
 
     # The phases.
 
-    def gather(self) -> Tally:
+    def gather(self) -> SelfPlayReport:
         """Wait until the iteration's games are here, or the time is up."""
         self._phase = "waiting for games"
         wanted = self.settings.training.games_per_iteration
         while self._tally.games < wanted and not self.stop_requested and not self.time_is_up():
             if not self.look():
                 self.sleep(WAIT_SECONDS)
-        return self.begin_tally()
+        now = self.clock()
+        tally, self._tally = self._tally, Tally(self.settings.search.resignation, since=now)
+        return tally.report(now)
 
-    def begin_tally(self) -> Tally:
-        """The games so far; those to come count for the next iteration."""
-        tally, self._tally = self._tally, Tally(self.settings.search.resignation)
-        return tally
-
-    def learn(self, tally: Tally) -> LearnerReport | None:
-        """Take the steps that the new positions allow; None while the window is too small."""
+    def learn(self) -> LearnerReport | None:
+        """Take the steps that the new positions allow; None while the window is too small for any."""
         training = self.settings.training
         if self.window.num_positions < training.window.min_positions:
             return None
         self._phase = "training"
-        self.state.owed_samples += tally.targets * training.samples_per_position
         steps = int(self.state.owed_samples // training.batch_size)
         reports = []
-        for done in range(0, steps, STEPS_BETWEEN_LOOKS):
-            count = min(STEPS_BETWEEN_LOOKS, steps - done)
+        while steps > 0 and not self.stop_requested:
+            count = min(STEPS_BETWEEN_LOOKS, steps)
             reports.append(self.learner.train(self.window, count, self.settings.run.seed, progress=self.progress()))
-            if training.asynchronous:
-                self.look()
-        self.state.owed_samples -= steps * training.batch_size
+            self.state.owed_samples -= count * training.batch_size
+            steps -= count
+            self.look_if_asynchronous()
         return merge_reports(reports) if reports else None
 
     def publish(self) -> None:
@@ -232,9 +230,8 @@ class Coach:
         assert self.model is not None
         return self.evaluation.measure(self.model, iteration=self.state.iteration + 1, look=self.look_if_asynchronous)
 
-    def conclude(self, tally: Tally, learned: LearnerReport | None, evaluated: EvaluationReport | None) -> IterationReport:
+    def conclude(self, games: SelfPlayReport, learned: LearnerReport | None, evaluated: EvaluationReport | None) -> IterationReport:
         """Count the iteration, keep a checkpoint, and tell everybody."""
-        now = self.clock()
         self.state.iteration += 1
         self.state.seconds = self.seconds()
         report = IterationReport(
@@ -245,18 +242,21 @@ class Coach:
             window_games=self.window.num_games,
             window_positions=self.window.num_positions,
             model_version=self.state.model_version,
-            self_play=tally.report(now - self._iteration_started),
+            self_play=games,
             learner=learned,
             evaluation=evaluated,
             workers=self.workers(),
         )
-        self._iteration_started = now
         self.ledger.add_iteration(report.iteration, report.as_dict())
-        last = self.finished()
-        if last or self.state.iteration % self.settings.training.checkpoint_every == 0:
-            self.checkpoints.save(self.learner.state(), vars(self.state))
+        if self.state.iteration % self.settings.training.checkpoint_every == 0:
+            self.save()
         tell_iteration(self.observers, report)
         return report
+
+    def save(self) -> None:
+        """Keep a checkpoint."""
+        self.state.seconds = self.seconds()
+        self.checkpoints.save(self.learner.state(), vars(self.state))
 
     # Games.
 
@@ -296,7 +296,9 @@ class Coach:
         self.state.total_games += batch.num_games
         self.state.total_positions += batch.num_positions
         self.state.window_sequence = sequence
-        self.state.total_samples += self.window.add(batch)
+        samples = self.window.add(batch)
+        self.state.total_samples += samples
+        self.state.owed_samples += samples * self.settings.training.samples_per_position
         self.window.resize(window_capacity(self.settings.training.window, self.state.total_samples))
 
     def grant(self) -> None:
@@ -304,7 +306,9 @@ class Coach:
         training, workers = self.settings.training, self.backend.workers
         outstanding = {worker: self.ledger.books(worker).outstanding for worker in workers}
         if training.asynchronous:
-            missing = [self.settings.self_play.games_per_worker - outstanding[worker] for worker in workers]
+            behind = self._tally.games >= BACKLOG_ITERATIONS * training.games_per_iteration
+            ahead = 0 if behind else self.settings.self_play.games_per_worker
+            missing = [ahead - outstanding[worker] for worker in workers]
         else:
             left = training.games_per_iteration - self._tally.games - sum(outstanding.values())
             missing = [left // len(workers) + (number < left % len(workers)) for number in range(len(workers))]

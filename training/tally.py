@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from configs.schema import ResignationSettings
-from training.records import FULL_SEARCH, GameBatch
+from training.records import GameBatch
 from training.reports import SelfPlayReport
 
 
@@ -14,9 +14,9 @@ class Tally:
     """The games received since the last iteration."""
 
     resignation: ResignationSettings
+    since: float  # when counting began, on the coach's clock
     games: int = 0
     positions: int = 0
-    targets: int = 0  # positions with a policy target: those that are learned from
     size: int = 0  # bytes on the wire
     first_player_wins: int = 0
     draws: int = 0
@@ -29,7 +29,6 @@ class Tally:
         """Count ``batch``, of ``size`` bytes."""
         self.games += batch.num_games
         self.positions += batch.num_positions
-        self.targets += int(np.count_nonzero(batch.flags & FULL_SEARCH))
         self.size += size
         self.first_player_wins += int((batch.returns[:, 0] > 0).sum())
         self.draws += int((batch.returns[:, 0] == 0).sum())
@@ -38,13 +37,13 @@ class Tally:
         if self.resignation.enabled:
             self._count_false_resignations(batch)
 
-    def report(self, seconds: float) -> SelfPlayReport:
-        """What came in, over the last ``seconds``."""
+    def report(self, now: float) -> SelfPlayReport:
+        """What came in until ``now``."""
         games = max(self.games, 1)
         return SelfPlayReport(
             games=self.games,
             positions=self.positions,
-            games_per_second=self.games / max(seconds, 1e-9),
+            games_per_second=self.games / max(now - self.since, 1e-9),
             mean_plies=self.positions / games,
             first_player_wins=self.first_player_wins / games,
             draws=self.draws / games,

@@ -1,0 +1,165 @@
+"""Play against a trained network in the terminal.
+
+    python scripts/play.py --run runs/quickstart                    the newest model of a run; you begin
+    python scripts/play.py --run runs/quickstart --second           it begins
+    python scripts/play.py --run runs/go9 --version 12 --simulations 800
+
+Type a move as the board names it (a column in Connect Four, a point such as D4 or "pass" in Go), or one of: hint, undo, new, quit.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+from rich.console import Console
+
+from configs.schema import SearchSettings
+from games import Game, load_game
+from games.game import States
+from training.evaluation.strength import load_model
+from training.evaluator import Evaluator
+from training.ledger import read_ledger
+from training.model_file import Model
+from training.search.search import Search
+
+EXAMPLES = 3  # of moves, shown to somebody who typed none
+
+
+class Table:
+    """A game under way between a person and a network, who see the same board."""
+
+    def __init__(self, game: Game, search: Search, *, person: int) -> None:
+        self.game, self.search, self.person = game, search, person
+        self.history: list[States] = [game.initial_state()]
+
+    @property
+    def state(self) -> States:
+        """The position."""
+        return self.history[-1]
+
+    def play(self, action: int) -> None:
+        """Make a move; see ``Game.play``."""
+        state = self.state.copy()
+        self.game.play(state, action)
+        self.history.append(state)
+
+    def undo(self) -> None:
+        """Take back the person's last move, and the answer to it."""
+        while len(self.history) > 1:
+            self.history.pop()
+            if self.game.current_player(self.state) == self.person:
+                return
+
+    def think(self) -> tuple[int, float]:
+        """The network's best action, and what it expects of it for the player to move."""
+        found = self.search.find(self.state[None])
+        return int(found.actions[0]), float(found.values[0])
+
+    def result(self) -> str:
+        """How the game ended, as the person sees it."""
+        won = self.game.returns(self.state)[self.person]
+        return "You win!" if won > 0 else "You lose." if won < 0 else "A draw."
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; returns its exit code."""
+    arguments = parse(argv)
+    console = Console(highlight=False)
+    try:
+        model = choose_model(arguments.run, arguments.version)
+        game = load_game(model.description.game, **model.description.options)
+        evaluator = Evaluator(model.build(game), game, max_batch=1)
+    except (ValueError, OSError) as error:
+        print(f"play.py: {error}", file=sys.stderr)
+        return 2
+    settings = SearchSettings(forced_playouts=False)
+    search = Search(game, evaluator, settings, num_simulations=arguments.simulations, num_trees=1)
+    console.print(f"{game.name}, model {model.model_version}, {arguments.simulations} simulations a move. Type hint, undo, new or quit.")
+    try:
+        again = True
+        while again:
+            again = play_game(Table(game, search, person=1 if arguments.second else 0), console)
+    except (KeyboardInterrupt, EOFError):
+        console.print()
+    return 0
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", type=Path, required=True, help="the run's folder, such as runs/quickstart")
+    parser.add_argument("--version", type=int, help="which of the run's models (default: the newest accepted one)")
+    parser.add_argument("--simulations", type=positive, default=400, help="positions that it looks at before each move (default: 400)")
+    parser.add_argument("--second", action="store_true", help="let it begin")
+    return parser.parse_args(argv)
+
+
+def positive(text: str) -> int:
+    """A whole number from 1."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("expected a whole number from 1")
+    return number
+
+
+def choose_model(run: Path, version: int | None) -> Model:
+    """A model of the run: ``version``, or the newest that was accepted.
+
+    Raises:
+        ValueError: there is no such run or model, or its file is damaged.
+    """
+    with read_ledger(run) as ledger:
+        rows = [row for row in ledger.models() if (version is None and row.accepted) or row.version == version]
+    if not rows:
+        raise ValueError(f"{run} has no {'accepted model yet' if version is None else f'model {version}'}")
+    return load_model(run / rows[-1].path)
+
+
+def play_game(table: Table, console: Console) -> bool:
+    """Play one game; returns whether another is wanted."""
+    while not table.game.terminal(table.state):
+        console.print(f"\n{table.game.render(table.state)}\n", markup=False)
+        if table.game.current_player(table.state) != table.person:
+            action, value = table.think()
+            console.print(f"It plays {table.game.action_name(action)} and expects to win {(1 + value) / 2:.0%}.", markup=False)
+            table.play(action)
+            continue
+        command = console.input("Your move: ").strip()
+        if command in {"quit", "q", "exit"}:
+            return False
+        if command == "new":
+            return True
+        for line in obey(table, command):
+            console.print(line, markup=False)
+    console.print(f"\n{table.game.render(table.state)}\n\n{table.result()}\n", markup=False)
+    return console.input("Another game? [y/N] ").strip().lower().startswith("y")
+
+
+def obey(table: Table, command: str) -> Iterator[str]:
+    """Carry out what the person typed; yields what there is to say about it."""
+    game = table.game
+    if command == "undo":
+        table.undo()
+    elif command == "hint":
+        action, value = table.think()
+        yield f"It would play {game.action_name(action)}, and expects you to win {(1 + value) / 2:.0%}."
+    else:
+        legal = game.legal_actions(table.state)
+        try:
+            action = game.parse_action(command)
+        except ValueError as error:
+            yield str(error)
+            return
+        if action in legal:
+            table.play(action)
+            return
+        some = ", ".join(game.action_name(int(choice)) for choice in np.random.default_rng(0).permutation(legal)[:EXAMPLES])
+        yield f"{command} is not legal here; {some} would be."
+
+
+if __name__ == "__main__":
+    sys.exit(main())
