@@ -22,6 +22,7 @@ from training.reports import IterationReport, ProgressReport
 
 logger = logging.getLogger(__name__)
 
+RUNS = Path("runs")  # where a name is looked for
 STATS_NAME = "training_stats.json"
 METRICS_NAME = "metrics.jsonl"
 EVENTS_FOLDER = "tensorboard"
@@ -63,8 +64,9 @@ def read_stats(path: Path) -> list[StatsRow]:
 
 
 def stats_path(given: Path) -> Path:
-    """The statistics file that is meant by its own path or by its run's folder."""
-    return given / STATS_NAME if given.is_dir() else given
+    """The statistics file that is meant by its own path, by its run's folder, or by the run's name."""
+    folders = [folder for folder in (given, RUNS / given) if folder.is_dir()]
+    return folders[0] / STATS_NAME if folders else given
 
 
 def scalars(report: IterationReport) -> dict[str, float]:

@@ -1,0 +1,118 @@
+"""Show what a run has reached: its iterations as a table, the totals, and where its best model lies.
+
+    python scripts/view_results.py runs/connect_four
+    python scripts/view_results.py --training runs/connect_four/training_stats.json --last 5
+
+"Search err" is the share of positions in which the move found by search throws away what perfect play would get, "Policy err"
+the same for the network's first choice without search; Elo is measured against a random player at 0. After ± stands half the
+width of the 95 % interval. Figures that were not measured are not shown.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from operator import itemgetter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from rich.console import Console
+from rich.text import Text
+
+from training.observers.charts import FAINT, TITLE, count, duration, percent, rate, rating, table
+from training.observers.files import StatsRow, UnreadableStats, read_stats, stats_path
+from training.observers.views import HISTORY, trends
+
+LAST = 20  # iterations shown
+FILE_WIDTH = 200  # columns where the output is no terminal
+
+
+def summary(rows: Sequence[StatsRow], run_dir: Path) -> list[tuple[str, str]]:
+    """What the run has reached, as titles and texts."""
+    last = rows[-1]
+    planned = f" of {last.iterations:,}" if last.iterations else ""
+    speed = f", {rate(last.total_games / last.seconds)} a second over the whole time" if last.seconds > 0 else ""
+    lines = [
+        ("Run", str(run_dir)),
+        ("Iterations", f"{last.iteration:,}{planned} in {duration(last.seconds)}"),
+        ("Games", f"{last.total_games:,}{speed}"),
+        ("Positions", f"{last.total_positions:,}, of which {count(last.window_positions)} in the window"),
+    ]
+    bests = best_figures(rows)
+    lines += [(title, f"{figure}, by model {version:,}") for title, figure, version in bests]
+    if bests:
+        lines.append(("Best model", model_place(run_dir, bests[0][2])))
+    return lines
+
+
+def best_figures(rows: Sequence[StatsRow]) -> list[tuple[str, str, int]]:
+    """The best of each kind of measurement: its title, itself, and the version of the model."""
+    evaluations = [row.evaluation for row in rows if row.evaluation]
+    search = [(evaluation.search_error, evaluation) for evaluation in evaluations if evaluation.search_error is not None]
+    policy = [(evaluation.policy_error, evaluation) for evaluation in evaluations if evaluation.policy_error is not None]
+    elo = [(evaluation.elo, evaluation) for evaluation in evaluations if evaluation.elo is not None]
+    bests = []
+    if search:
+        error, best = min(search, key=itemgetter(0))
+        bests.append(("Least search error", percent(error, best.search_error_margin), best.model_version))
+    if policy:
+        error, best = min(policy, key=itemgetter(0))
+        bests.append(("Least policy error", percent(error), best.model_version))
+    if elo:
+        highest, best = max(elo, key=itemgetter(0))
+        bests.append(("Highest Elo", rating(highest, best.elo_margin), best.model_version))
+    return bests
+
+
+def model_place(run_dir: Path, version: int) -> str:
+    """The path of a model of the run, or that it is gone."""
+    path = run_dir / "models" / f"model-{version:06d}.model"
+    return str(path) if path.exists() else f"model {version:,}, whose file is no longer in {path.parent}"
+
+
+def report(rows: Sequence[StatsRow], run_dir: Path, *, last: int, width: int) -> list[Text]:
+    """The table of the ``last`` iterations, sparklines over all of them, and the summary."""
+    titles = summary(rows, run_dir)
+    lines = [*table(HISTORY, rows[-last:], width), Text(), *trends(rows, width), Text()]
+    if len(rows) > last:
+        lines.insert(0, Text(f"The last {last} of {len(rows):,} iterations:", FAINT))
+    return [*lines, *(Text.assemble((f"{title:<20}", FAINT), (text, TITLE)) for title, text in titles)]
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line; ``path`` is the statistics file that it means."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("run", nargs="?", type=Path, metavar="RUN", help="the run's folder, or its name if it is in runs/")
+    which.add_argument("--training", type=Path, metavar="FILE", help="its training_stats.json, or the folder")
+    parser.add_argument("--last", type=int, default=LAST, metavar="N", help="how many iterations the table shows (default: %(default)s)")
+    args = parser.parse_args(argv)
+    if args.last < 1:
+        parser.error(f"--last {args.last}: show at least 1 iteration")
+    args.path = stats_path(args.training or args.run)
+    return args
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the results; 2 when there are none to read."""
+    args = parse(argv)
+    try:
+        rows = read_stats(args.path)
+    except FileNotFoundError:
+        print(f"view_results: {args.path} is not there: name a run's folder (it has the file after its first iteration)", file=sys.stderr)
+        return 2
+    except (OSError, UnreadableStats) as error:
+        print(f"view_results: {error}", file=sys.stderr)
+        return 2
+    if not rows:
+        print(f"view_results: {args.path} holds no iterations yet", file=sys.stderr)
+        return 2
+    console = Console(highlight=False)
+    width = console.width if console.is_terminal else FILE_WIDTH
+    for line in report(rows, args.path.parent, last=args.last, width=width):
+        console.print(line, soft_wrap=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

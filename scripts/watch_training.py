@@ -1,0 +1,186 @@
+"""Watch a run from another terminal, or over SSH: what it has reached, how fast it goes, and how long it will take.
+
+    python scripts/watch_training.py runs/connect_four
+    python scripts/watch_training.py --file runs/connect_four/training_stats.json --simple
+    python scripts/watch_training.py runs/connect_four --once
+
+The screen (or, with --simple, one line per iteration) follows the file until Ctrl-C. "Search err" is the share of positions in
+which the move found by search throws away what perfect play would get, "Policy err" the same for the network's first choice
+without search; Elo is measured against a random player at 0. Figures that were not measured are not shown.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from rich.console import Console
+from rich.live import Live
+
+from training.observers.charts import duration
+from training.observers.files import STATS_NAME, StatsRow, UnreadableStats, read_stats, stats_path
+from training.observers.plain import iteration_line
+from training.observers.views import Frame
+from training.reports import ProgressReport
+
+LOOK_SECONDS = 1.0  # between two looks at the file
+LINES_AT_FIRST = 10  # iterations with which --simple begins
+RECENT = 8  # iterations that tell how long one takes
+STALL_FACTOR, STALL_SECONDS = 3, 60  # an iteration is late after so many usual ones, and not before so many seconds
+
+
+class Stats:
+    """A statistics file, read again whenever it has changed; while it can't be read, what it said before stands."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows: list[StatsRow] = []
+        self.problem = ""
+        self.written = 0.0  # seconds since 1970
+        self._seen: tuple[int, int, int] | None = None
+
+    def poll(self) -> None:
+        """Look at the file."""
+        try:
+            status = self.path.stat()
+            seen = (status.st_ino, status.st_size, status.st_mtime_ns)
+            if seen == self._seen:
+                return
+            self._seen, self.rows, self.problem = seen, read_stats(self.path), ""
+            self.written = status.st_mtime
+        except FileNotFoundError:
+            self._seen, self.problem = None, f"{self.path} is not there yet: it appears after the first iteration"
+        except (OSError, UnreadableStats) as error:
+            self.problem = str(error)
+
+    def age(self) -> float:
+        """Seconds since the last iteration ended."""
+        return max(time.time() - self.written, 0.0)
+
+    def finished(self) -> bool:
+        """Whether the run has reached what was planned."""
+        last = self.rows[-1]
+        return last.iteration == last.iterations or (last.seconds_left is not None and last.seconds_left <= LOOK_SECONDS)
+
+    def note(self) -> str:
+        """What the reader should know about the figures, or nothing."""
+        if self.problem or len(self.rows) < 2 or self.finished():
+            return self.problem
+        recent = self.rows[-RECENT:]
+        usual = (recent[-1].seconds - recent[0].seconds) / (len(recent) - 1)
+        if self.age() < max(STALL_FACTOR * usual, STALL_SECONDS):
+            return ""
+        return (
+            f"No new iteration since {datetime.fromtimestamp(self.written):%Y-%m-%d %H:%M:%S}; the last ones took {duration(usual)} each."
+        )
+
+
+def screen(stats: Stats) -> Frame:
+    """What to show on a terminal."""
+    name = stats.path.resolve().parent.name
+    if not stats.rows:
+        return Frame(name=name, game="", note=stats.note())
+    last = stats.rows[-1]
+    now = ProgressReport(
+        phase=f"{'finished' if stats.finished() else 'done'} {duration(stats.age())} ago",
+        iteration=last.iteration,
+        iterations=last.iterations,
+        seconds=last.seconds,
+        seconds_left=None if last.seconds_left is None else max(last.seconds_left - stats.age(), 0.0),
+        total_games=last.total_games,
+        games_wanted=0,
+        games_here=0,
+        games_per_second=last.self_play.games_per_second,
+        evaluations_per_second=sum(worker.evaluations_per_second for worker in last.workers),
+        window_positions=last.window_positions,
+        model_version=last.model_version,
+        workers=last.workers,
+    )
+    return Frame(name=name, game="", now=now, rows=stats.rows, note=stats.note())
+
+
+def watch_screen(stats: Stats, console: Console) -> None:
+    """Draw the screen again and again, for ever."""
+    with Live(get_renderable=lambda: screen(stats), console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            live.refresh()
+            time.sleep(LOOK_SECONDS)
+            stats.poll()
+
+
+def watch_lines(stats: Stats, console: Console) -> None:
+    """Write a line for each new iteration, and one when there is something to know about them, for ever."""
+    told, noted = write_lines(stats.rows[-LINES_AT_FIRST:], console), ""
+    while True:
+        note = stats.note()
+        if note and note != noted:
+            console.out(note, highlight=False)
+        noted = note
+        time.sleep(LOOK_SECONDS)
+        stats.poll()
+        new = [row for row in stats.rows if row.iteration > told]
+        # A run that was taken up again at its last checkpoint repeats iterations: go back with it.
+        told = write_lines(new, console) or min(told, stats.rows[-1].iteration if stats.rows else 0)
+
+
+def write_lines(rows: Sequence[StatsRow], console: Console) -> int:
+    """Write a line per iteration; the last one's number, or 0."""
+    for row in rows:
+        console.out(iteration_line(row, row.iterations), highlight=False)
+    return rows[-1].iteration if rows else 0
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line; ``path`` is the statistics file that it means."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("run", nargs="?", type=Path, metavar="RUN", help="the run's folder, or its name if it is in runs/")
+    which.add_argument("--file", type=Path, metavar="FILE", help="its training_stats.json, or the folder")
+    parser.add_argument("--simple", action="store_true", help="plain lines, for slow connections and for pipes")
+    parser.add_argument("--once", action="store_true", help="show what there is now, and end")
+    args = parser.parse_args(argv)
+    args.path = stats_path(args.file or args.run)
+    return args
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Watch until Ctrl-C; 2 when there is nothing to watch."""
+    args = parse(argv)
+    console, stats = Console(highlight=False), Stats(args.path)
+    stats.poll()
+    problem = unwatchable(stats, once=args.once)
+    if problem:
+        print(f"watch_training: {problem}", file=sys.stderr)
+        return 2
+    if args.once and args.simple:
+        write_lines(stats.rows[-LINES_AT_FIRST:], console)
+    elif args.once:
+        console.print(screen(stats))
+    else:
+        follow(stats, console, lines=args.simple or not console.is_terminal)
+    return 0
+
+
+def unwatchable(stats: Stats, *, once: bool) -> str:
+    """Why there is nothing to watch, or nothing; a run's file may still be missing, but not its folder."""
+    if not stats.path.parent.is_dir() or (not stats.path.exists() and stats.path.name != STATS_NAME):
+        return f"there is no {stats.path}: name a run's folder, such as runs/connect_four, or the {STATS_NAME} in it"
+    if once and not stats.rows:
+        return stats.problem or f"{stats.path} holds no iterations yet"
+    return ""
+
+
+def follow(stats: Stats, console: Console, *, lines: bool) -> None:
+    """Watch until Ctrl-C."""
+    try:
+        (watch_lines if lines else watch_screen)(stats, console)
+    except KeyboardInterrupt:
+        return
+
+
+if __name__ == "__main__":
+    sys.exit(main())

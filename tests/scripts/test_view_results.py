@@ -1,0 +1,109 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scripts.view_results import main
+from tests.sources import ROOT
+from tests.training.example_reports import evaluation, iteration, progress
+from training.observers.files import STATS_NAME, StatsFile
+from training.reports import EvaluationReport
+
+
+def write(run_dir: Path, evaluations: list[EvaluationReport | None]) -> None:
+    """Let a run in ``run_dir`` have had an iteration with each of these evaluations."""
+    observer = StatsFile(run_dir / STATS_NAME)
+    observer.progress(progress(1, iterations=200))
+    for number, measured in enumerate(evaluations, start=1):
+        observer.iteration(iteration(number, measured=measured))
+
+
+def lines(capsys: pytest.CaptureFixture[str], *options: str) -> list[str]:
+    assert main(options) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def table_numbers(lines: list[str]) -> list[str]:
+    """The first column below the titles."""
+    start = next(i for i, line in enumerate(lines) if line.startswith("Iter."))
+    return [line.split()[0] for line in lines[start + 1 : lines.index("", start)]]
+
+
+def value(lines: list[str], title: str) -> str:
+    """What the summary says under ``title``."""
+    return next(line.removeprefix(title).strip() for line in lines if line.startswith(title))
+
+
+def test_the_table_shows_every_iteration_and_the_summary_the_whole_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, [evaluation(number) for number in range(1, 6)])
+    shown = lines(capsys, str(tmp_path))
+    assert table_numbers(shown) == ["1", "2", "3", "4", "5"]
+    assert value(shown, "Iterations") == "5 of 200 in 5 min 00 s"
+    assert value(shown, "Games") == "500, 1.67 a second over the whole time"
+    assert value(shown, "Positions") == "11,500, of which 11.5k in the window"
+
+
+def test_only_the_last_iterations_are_shown_when_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, [None] * 30)
+    shown = lines(capsys, "--training", str(tmp_path / STATS_NAME), "--last", "5")
+    assert shown[0] == "The last 5 of 30 iterations:"
+    assert table_numbers(shown) == ["26", "27", "28", "29", "30"]
+    assert value(shown, "Iterations").startswith("30 of 200")
+
+
+def test_a_long_run_shows_its_end_unless_asked_for_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, [None] * 50)
+    assert len(table_numbers(lines(capsys, str(tmp_path)))) == 20
+    assert len(table_numbers(lines(capsys, str(tmp_path), "--last", "1000"))) == 50
+
+
+def test_the_best_model_is_the_one_with_the_least_search_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, [evaluation(4, elo=50.0), evaluation(8, elo=20.0), None, evaluation(2, elo=90.0)])
+    model = tmp_path / "models" / "model-000008.model"
+    model.parent.mkdir()
+    model.touch()
+    shown = lines(capsys, str(tmp_path))
+    assert value(shown, "Least search error") == "6.2 ± 1.2 %, by model 8"
+    assert value(shown, "Least policy error") == "10.0 %, by model 8"
+    assert value(shown, "Highest Elo") == "90 ± 40, by model 2"
+    assert value(shown, "Best model") == str(model)
+
+
+def test_without_a_solver_the_best_model_is_the_one_with_the_highest_elo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, [evaluation(1, solved=False, elo=-5.0), evaluation(2, solved=False, elo=-20.0)])
+    shown = lines(capsys, str(tmp_path))
+    assert value(shown, "Best model") == f"model 1, whose file is no longer in {tmp_path / 'models'}"
+    assert not any("search error" in line for line in shown)
+
+
+def test_a_run_without_measurements_has_no_best_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, [None, None])
+    assert not any(line.startswith(("Best", "Least", "Highest")) for line in lines(capsys, str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"), [(None, "is not there"), ("[]", "holds no iterations yet"), ("[1", "is not a list of iterations")]
+)
+def test_unusable_input_is_refused_with_its_name(
+    tmp_path: Path, content: str | None, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if content is not None:
+        (tmp_path / STATS_NAME).write_text(content)
+    assert main([str(tmp_path)]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith(f"view_results: {tmp_path / STATS_NAME}") and complaint in captured.err
+    assert not captured.out
+
+
+def test_fewer_than_one_iteration_cannot_be_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([str(tmp_path), "--last", "0"])
+    assert "--last 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("script", ["view_results", "watch_training"])
+def test_a_script_teaches_itself_from_any_folder(tmp_path: Path, script: str) -> None:
+    command = [sys.executable, str(ROOT / "scripts" / f"{script}.py"), "--help"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    assert f"python scripts/{script}.py runs/connect_four" in done.stdout

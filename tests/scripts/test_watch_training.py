@@ -1,0 +1,229 @@
+import io
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from scripts.watch_training import Stats, follow, main, screen
+from tests.sources import ROOT
+from tests.training.example_reports import evaluation, iteration, progress, worker
+from training.observers.files import STATS_NAME, StatsFile, StatsRow, read_stats
+
+
+def write(path: Path, numbers: Sequence[int], *, iterations: int | None = 200, seconds_left: float | None = 3600.0) -> None:
+    """Put a statistics file of these iterations at ``path``, as a run does."""
+    observer = StatsFile(path)
+    for number in numbers:
+        observer.progress(progress(number, iterations=iterations, seconds_left=seconds_left))
+        observer.iteration(iteration(number, measured=evaluation(number), workers=(worker(0), worker(1, state="error", error="lost"))))
+
+
+@pytest.fixture
+def stats(tmp_path: Path) -> Stats:
+    """The statistics of a run of three iterations, read once."""
+    write(tmp_path / STATS_NAME, [1, 2, 3])
+    stats = Stats(tmp_path / STATS_NAME)
+    stats.poll()
+    return stats
+
+
+def numbers(stats: Stats) -> list[int]:
+    return [row.iteration for row in stats.rows]
+
+
+def text(stats: Stats, width: int = 80, height: int = 24) -> str:
+    return "\n".join(line.plain for line in screen(stats).lines(width, height))
+
+
+def at_age(monkeypatch: pytest.MonkeyPatch, stats: Stats, seconds: float) -> None:
+    """Let so many seconds have passed since the file was written."""
+    monkeypatch.setattr(time, "time", lambda: stats.written + seconds)
+
+
+def test_the_screen_shows_how_far_the_run_is_and_how_long_it_will_take(stats: Stats, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_age(monkeypatch, stats, 60.0)
+    shown = text(stats)
+    assert "Iteration 3 of 200 · done 1 min 00 s ago" in shown
+    assert "3 min 00 s · about 59 min 00 s left" in shown
+    assert "16.7 ± 1.2 %" in shown and "█▃▁" in shown
+    assert "local-1" in shown and "lost" in shown
+
+
+def test_a_run_that_has_reached_its_end_is_finished_and_not_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / STATS_NAME, [1, 2, 3], iterations=3, seconds_left=0.0)
+    stats = Stats(tmp_path / STATS_NAME)
+    stats.poll()
+    at_age(monkeypatch, stats, 86400.0)
+    assert "finished 1 d 00 h ago" in text(stats)
+    assert "No new iteration" not in text(stats)
+
+
+def test_a_run_that_has_come_to_a_stop_is_noticed(stats: Stats, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_age(monkeypatch, stats, 170.0)
+    assert "No new iteration" not in text(stats)
+    at_age(monkeypatch, stats, 190.0)
+    assert "No new iteration since" in text(stats) and "took 1 min 00 s each" in text(stats)
+
+
+def test_a_clock_that_was_set_back_shows_no_negative_times(stats: Stats, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_age(monkeypatch, stats, -500.0)
+    assert "done 0 s ago" in text(stats) and "1 h 00 min left" in text(stats)
+
+
+def test_the_file_is_read_again_when_it_has_changed_and_only_then(stats: Stats, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = []
+
+    def counted(path: Path) -> list[StatsRow]:
+        reads.append(path)
+        return read_stats(path)
+
+    monkeypatch.setattr("scripts.watch_training.read_stats", counted)
+    stats.poll()
+    assert not reads
+    write(stats.path, [1, 2, 3, 4])
+    stats.poll()
+    stats.poll()
+    assert numbers(stats) == [1, 2, 3, 4] and len(reads) == 1
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[: len(data) // 2], lambda data: b"", lambda data: b'{"iteration": 1}'])
+def test_while_the_file_is_half_written_the_last_good_figures_stand(stats: Stats, damage: Callable[[bytes], bytes]) -> None:
+    whole = stats.path.read_bytes()
+    stats.path.write_bytes(damage(whole))
+    stats.poll()
+    assert numbers(stats) == [1, 2, 3]
+    assert "is not a list of iterations" in text(stats, width=300)
+    stats.path.write_bytes(whole)
+    stats.poll()
+    assert numbers(stats) == [1, 2, 3] and not stats.problem
+
+
+def test_a_file_that_is_taken_away_and_comes_back_is_shown_again(stats: Stats) -> None:
+    stats.path.unlink()
+    stats.poll()
+    assert numbers(stats) == [1, 2, 3] and "is not there" in text(stats, width=300)
+    write(stats.path, [1])
+    stats.poll()
+    assert numbers(stats) == [1] and not stats.problem
+
+
+def test_before_the_first_iteration_the_screen_says_what_it_waits_for(tmp_path: Path) -> None:
+    stats = Stats(tmp_path / STATS_NAME)
+    stats.poll()
+    assert "after the first iteration" in text(stats, width=300)
+
+
+def followed(monkeypatch: pytest.MonkeyPatch, stats: Stats, steps: Sequence[Callable[[], object]], *, lines: bool) -> str:
+    """What is shown when one step is done between two looks, and Ctrl-C pressed after the last."""
+    left = list(steps)
+
+    def sleep(seconds: float) -> None:
+        if not left:
+            raise KeyboardInterrupt
+        left.pop(0)()
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    out = io.StringIO()
+    follow(stats, Console(file=out, width=80, height=24, force_terminal=not lines, color_system=None), lines=lines)
+    return out.getvalue()
+
+
+def test_plain_lines_follow_the_run_through_damage_and_a_return_to_its_checkpoint(stats: Stats, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = [
+        lambda: write(stats.path, [1, 2, 3, 4]),
+        lambda: None,
+        lambda: stats.path.write_bytes(b"["),
+        lambda: None,
+        lambda: write(stats.path, [1, 2, 3, 4, 5, 6]),
+        lambda: write(stats.path, [1, 2, 3, 4]),
+        lambda: write(stats.path, [1, 2, 3, 4, 5]),
+    ]
+    lines = followed(monkeypatch, stats, steps, lines=True).splitlines()
+    told = [line.split()[1].removesuffix("/200") for line in lines if line.startswith("iteration")]
+    assert told == ["1", "2", "3", "4", "5", "6", "5"]
+    assert len([line for line in lines if "is not a list" in line]) == 1
+
+
+def test_the_screen_follows_the_run_and_is_given_back(stats: Stats, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = followed(monkeypatch, stats, [lambda: write(stats.path, [1, 2, 3, 4])], lines=False)
+    assert "Iteration 3 of 200" in shown and "Iteration 4 of 200" in shown
+    assert shown.rindex("\x1b[?1049h") < shown.rindex("\x1b[?1049l")
+
+
+@pytest.mark.parametrize("options", [["{run}"], ["--file", "{run}"], ["--file", "{run}/training_stats.json"]])
+def test_a_run_is_named_by_its_folder_or_its_file(stats: Stats, options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([option.format(run=stats.path.parent) for option in options] + ["--once"]) == 0
+    assert "Iteration 3 of 200" in capsys.readouterr().out
+
+
+def test_a_run_is_named_by_its_name_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "runs" / "first").mkdir(parents=True)
+    write(tmp_path / "runs" / "first" / STATS_NAME, [1])
+    monkeypatch.chdir(tmp_path)
+    assert main(["first", "--once", "--simple"]) == 0
+    assert capsys.readouterr().out.startswith("iteration   1/200")
+
+
+def test_once_shows_the_last_iterations_as_lines_and_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / STATS_NAME, range(1, 31))
+    assert main([str(tmp_path), "--once", "--simple"]) == 0
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == [f"{number}/200" for number in range(21, 31)]
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["{run}/nowhere"], "there is no .*nowhere"),
+        (["--file", "{run}/nowhere/training_stats.json"], "there is no .*nowhere"),
+        (["{run}", "--once"], "is not there yet"),
+    ],
+)
+def test_what_cannot_be_watched_is_refused(tmp_path: Path, options: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([option.format(run=tmp_path) for option in options]) == 2
+    captured = capsys.readouterr()
+    assert not captured.out
+    assert re.search(complaint, captured.err)
+
+
+def test_a_damaged_file_is_refused_when_it_is_looked_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / STATS_NAME).write_text("[{}]")
+    assert main([str(tmp_path), "--once"]) == 2
+    assert "is not a list of iterations: 0.iteration: Field required" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", [[], ["run", "--file", "file"]])
+def test_exactly_one_run_is_watched(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(options)
+    assert "RUN" in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_the_program_cleanly_wherever_it_is_started(stats: Stats, tmp_path: Path) -> None:
+    main_end, child_end = pty.openpty()
+    child = subprocess.Popen(
+        [sys.executable, str(ROOT / "scripts" / "watch_training.py"), str(stats.path)],
+        stdout=child_end,
+        stderr=subprocess.PIPE,
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "TERM": "xterm"},
+    )
+    os.close(child_end)
+    received = b""
+    while b"local-1" not in received:
+        assert select.select([main_end], [], [], 20.0)[0], received
+        received += os.read(main_end, 65536)
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate(timeout=20.0)
+    received += os.read(main_end, 65536)
+    os.close(main_end)
+    assert (child.returncode, errors) == (0, b"")
+    assert b"\x1b[?1049l" in received
