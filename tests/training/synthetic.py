@@ -22,11 +22,15 @@ def synthetic_batch(
     seed: int = 1,
     num_simulations: int = 16,
     sharpness: float = 1.0,
+    first_play: float = -0.15,
     full_share: float = 1.0,
     resign_share: float = 0.0,
     **header: Any,
 ) -> GameBatch:
-    """``games`` games, of which ``resign_share`` end early; ``full_share`` of the moves have a policy."""
+    """``games`` games, of which ``resign_share`` end early; ``full_share`` of the moves have a policy.
+
+    The sharper the priors, and the lower the value of moves not yet tried (``first_play``), the fewer entries have the policies.
+    """
     room = games * game.max_plies
     width = min(num_simulations, game.num_actions)
     columns: dict[str, NDArray[Any]] = {
@@ -44,7 +48,9 @@ def synthetic_batch(
         "policy_actions": np.zeros(room * width, np.int32),
         "policy_weights": np.zeros(room * width, np.uint16),
     }
-    play_all(game.rules, game.start, game.num_actions, num_simulations, sharpness, full_share, resign_share, tuple(columns.values()))
+    play_all(
+        game.rules, game.start, game.num_actions, num_simulations, sharpness, first_play, full_share, resign_share, tuple(columns.values())
+    )
     positions, entries = int(columns["lengths"].sum()), int(columns["policy_sizes"].sum())
     for name in ("actions", "root_values", "flags", "surprise", "policy_sizes"):
         columns[name] = columns[name][:positions].copy()
@@ -61,6 +67,7 @@ def play_all(
     num_actions: int,
     num_simulations: int,
     sharpness: float,
+    first_play: float,
     full_share: float,
     resign_share: float,
     columns: Any,
@@ -82,7 +89,7 @@ def play_all(
                 logits[action] = 0.9 * logits[action] + 0.43 * normal(streams, 0)
             count = legal_actions(state, legal)
             prior = np.exp(sharpness * logits[legal[:count]])
-            visits, values[m] = bandit(streams, prior / prior.sum(), num_simulations)
+            visits, values[m] = bandit(streams, prior / prior.sum(), num_simulations, first_play)
             if uniform(streams, 0) < full_share:
                 flags[m] = FULL_SEARCH
                 surprise[m] = divergence(visits / visits.sum(), prior / prior.sum())
@@ -99,7 +106,7 @@ def play_all(
 
 
 @compiled
-def bandit(streams: Streams, prior: NDArray[np.float64], num_simulations: int) -> tuple[NDArray[np.float64], float]:
+def bandit(streams: Streams, prior: NDArray[np.float64], num_simulations: int, first_play: float) -> tuple[NDArray[np.float64], float]:
     """Visit counts of a PUCT search of one ply, and the mean value."""
     visits, total = np.zeros(prior.size), np.zeros(prior.size)
     means = np.empty(prior.size)
@@ -108,7 +115,7 @@ def bandit(streams: Streams, prior: NDArray[np.float64], num_simulations: int) -
     for simulation in range(num_simulations):
         best, best_score = 0, -np.inf
         for i in range(prior.size):
-            mean = total[i] / visits[i] if visits[i] > 0 else -0.15
+            mean = total[i] / visits[i] if visits[i] > 0 else first_play
             score = mean + 1.25 * prior[i] * math.sqrt(simulation + 1) / (1 + visits[i])
             if score > best_score:
                 best, best_score = i, score
