@@ -2,9 +2,9 @@
 # Proves the README's commands on a bare Debian: makes one with debootstrap, unpacks the last commit in it and runs the commands
 # there, one after the other, until one fails. It needs root, debootstrap and a network, and so is no part of `make test`.
 #
-#   tests/bare_debian.sh                                   the first-time user: packages as in the README, then make setup and check
+#   tests/bare_debian.sh                                   the first-time user: the README's first commands, training included
 #   tests/bare_debian.sh 'make test'                       the build machine: root, and nothing but python3, make and git
-#   AS=nobody tests/bare_debian.sh 'make setup'            somebody who may install no packages
+#   AS=nobody tests/bare_debian.sh 'make setup'            somebody who may install no packages, and is told which one is missing
 #
 # BARE_DEBIAN is the folder in which to work (the Debian base is kept there for the next time). PIP_* variables are passed on;
 # BIND lists files and folders of this machine that are needed inside too, such as a folder of wheels that PIP_FIND_LINKS names.
@@ -16,7 +16,9 @@ base=$folder/base
 root=$folder/root
 user=${AS:-root}
 if [ $# = 0 ]; then
-    set -- "apt-get update -qq && apt-get install -y -qq python3 python3-venv make git" "make setup" "make check"
+    mapfile -t commands < <(sed -n '/^```sh$/,/^```$/p;/^```$/q' README.md | grep -v '^```' |
+        sed 's/^sudo apt-get install/apt-get update -qq \&\& apt-get install -y -qq/')
+    set -- "${commands[@]}"
 fi
 
 if [ ! -e "$base.whole" ]; then
@@ -25,7 +27,7 @@ if [ ! -e "$base.whole" ]; then
     debootstrap --variant=minbase --include=python3,make,git,ca-certificates "${SUITE:-bookworm}" "$base"
     touch "$base.whole"
 fi
-rm -rf "$root"
+rm -rf --one-file-system "$root"
 cp -a --reflink=auto "$base" "$root"
 mkdir -p "$root/home/keima/checkout"
 git archive HEAD | tar -x -C "$root/home/keima/checkout"
@@ -36,12 +38,12 @@ passed=()
 for variable in ${!PIP_@}; do
     passed+=("$variable=${!variable}")
 done
-export root user BIND
+export root user BIND=${BIND:-}
 unshare --mount --pid --fork --kill-child bash -euo pipefail -c '
 mount --rbind /dev "$root/dev"
 mount -t proc proc "$root/proc"
 cp /etc/resolv.conf "$root/etc/resolv.conf"
-for path in ${BIND:-}; do
+for path in $BIND; do
     if [ -d "$path" ]; then mkdir -p "$root$path"; else install -D /dev/null "$root$path"; fi
     mount --bind -o ro "$path" "$root$path"
 done
