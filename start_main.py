@@ -21,7 +21,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import torch
 from rich.console import Console
 
 from configs.load import ConfigError, load_settings, save_resolved, shrink
@@ -29,6 +28,7 @@ from configs.schema import Settings
 from distributed.local import LocalProcesses
 from games import Game
 from training.coach import Coach
+from training.evaluator import use_threads
 from training.observers import make_observers
 from training.reports import IterationReport
 from training.run import open_coach
@@ -93,7 +93,7 @@ def prepare(run_dir: Path, *, resume: bool) -> None:
 
 def train(run_dir: Path, settings: Settings) -> int:
     """Run the Coach to its end and say where everything lies."""
-    torch.set_num_threads(learner_threads(settings))
+    use_threads(learner_threads(settings))
     workers = worker_count(settings)
 
     def make_backend(game: Game, run_id: str) -> LocalProcesses:

@@ -10,11 +10,10 @@ from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-import torch
-
 from configs.schema import Settings
 from games import Game
 from training.backend import FolderBackend, Parcel
+from training.evaluator import use_threads
 from training.worker import Worker
 from training.worker_folder import Heartbeat
 
@@ -106,7 +105,7 @@ def play_in_folder(root: Path, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the Coach decides what it means
     end_with_parent(parent)
     logging.basicConfig(filename=root / "logs" / f"worker_{root.name}.log", level=logging.INFO, format=LOG_FORMAT)
-    torch.set_num_threads(1)  # one thread a process scales better than several threads in one
+    use_threads(1)  # one thread a process scales better than several threads in one
     try:
         Worker(root).run()
     except Exception:

@@ -18,7 +18,7 @@ from training.checkpoint import Checkpoints
 from training.files import read_limited, sha256_hex, write_atomically
 from training.learner import Learner
 from training.ledger import Ledger
-from training.ledger_rows import ModelRow, WorkerBooks
+from training.ledger_rows import ModelRow
 from training.model_file import MAX_MODEL_BYTES, Model, decode_model, describe_model, encode_model
 from training.receive import AlreadyHave, Quarantined, Received, load_received, receive
 from training.records import GameBatch
@@ -35,8 +35,8 @@ from training.reports import (
     tell_iteration,
     tell_progress,
 )
+from training.summary import merge_reports, worker_report
 from training.tally import Tally
-from training.worker_folder import Heartbeat
 
 log = logging.getLogger(__name__)
 
@@ -374,36 +374,3 @@ class Coach:
 def model_path(run_dir: Path, version: int) -> Path:
     """Where a run keeps a published model."""
     return run_dir / "models" / f"model-{version:06d}.model"
-
-
-def worker_report(name: str, heartbeat: Heartbeat | None, books: WorkerBooks) -> WorkerReport:
-    """One worker, from its heartbeat and its account."""
-    return WorkerReport(
-        name=name,
-        state=heartbeat.state if heartbeat else "starting",
-        model_version=heartbeat.model_version if heartbeat else 0,
-        games=books.received,
-        games_per_second=heartbeat.games_per_second if heartbeat else 0.0,
-        evaluations_per_second=heartbeat.evaluations_per_second if heartbeat else 0.0,
-        outstanding=books.outstanding,
-        error=heartbeat.error if heartbeat else "",
-    )
-
-
-def merge_reports(reports: Sequence[LearnerReport]) -> LearnerReport:
-    """One report of all steps: means weighted by the number of steps, sums of the counts."""
-    steps = sum(report.steps for report in reports)
-
-    def mean(name: str) -> float:
-        return float(sum(getattr(report, name) * report.steps for report in reports)) / steps
-
-    samples, seconds = sum(report.samples for report in reports), sum(report.seconds for report in reports)
-    return LearnerReport(
-        steps=steps,
-        samples=samples,
-        seconds=seconds,
-        samples_per_second=samples / max(seconds, 1e-9),
-        learning_rate=reports[-1].learning_rate,
-        skipped_steps=sum(report.skipped_steps for report in reports),
-        **{name: mean(name) for name in ("loss", "policy_loss", "value_loss", "policy_entropy", "grad_norm")},
-    )

@@ -123,6 +123,11 @@ def padded(count: int) -> int:
     return -(-count // step) * step
 
 
+def use_threads(count: int) -> None:
+    """Let networks on the CPU of this process compute with ``count`` threads."""
+    torch.set_num_threads(count)
+
+
 def pick_device(name: str) -> torch.device:
     """The device called ``name``; "auto" is a CUDA device where there is one, else the CPU."""
     if name == "auto":

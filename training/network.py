@@ -190,6 +190,11 @@ def start_near_zero(layer: nn.Linear) -> None:
 NETWORKS: dict[str, Any] = {"resnet": ResNet}
 
 
+def seed_weights(seed: int) -> None:
+    """Let the weights of the networks built from now on follow from ``seed``."""
+    torch.manual_seed(seed % 2**63)
+
+
 def build_network(game: Game, *, type: str = "resnet", blocks: int = 6, channels: int = 64, global_pooling: bool = True) -> nn.Module:
     """A new network for ``game``: observations ``[N, C, H, W]`` -> (policy logits ``[N, A]``, value logits ``[N]``).
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from configs.schema import Settings
 from games import Game, load_game
@@ -15,7 +14,7 @@ from training.coach import Coach, CoachState, window_capacity
 from training.evaluation.strength import Strength
 from training.learner import Learner
 from training.ledger import Ledger, open_ledger
-from training.network import build_network
+from training.network import build_network, seed_weights
 from training.random import seed_stream
 from training.receive import load_received, recover
 from training.records import FULL_SEARCH, GameBatch
@@ -71,7 +70,7 @@ def repeatable_run_id(settings: Settings) -> str | None:
 def make_learner(game: Game, settings: Settings) -> Learner:
     """A learner with a new network, whose weights follow from the run's seed."""
     training = settings.training
-    torch.manual_seed(seed_stream(settings.run.seed, "network") % 2**63)
+    seed_weights(seed_stream(settings.run.seed, "network"))
     return Learner(
         build_network(game, **settings.network.model_dump()),
         batch_size=training.batch_size,

@@ -133,6 +133,7 @@ class Worker:
         self.assignment = assignment
         if first:
             self._begun = self._next_game = max(assignment.delivered, in_outbox)
+            self.beat("starting")  # the first model may take a while: the search is compiled for it
         if assignment.stop:
             self.stopping = True
         elif assignment.model_sha256 != self._model_sha256 or self.self_play is None:

@@ -1,0 +1,44 @@
+"""A run that is as small as a run can be, for tests of those who carry it."""
+
+from pathlib import Path
+
+import torch
+
+from configs.schema import Settings
+from games import load_game
+from training.model_file import Model, describe_model, encode_model
+from training.network import build_network
+
+GAME = load_game("tic_tac_toe")
+NETWORK = {"type": "resnet", "blocks": 1, "channels": 8, "global_pooling": False}
+
+
+def small_settings(directory: Path, **changes: object) -> Settings:
+    """Tic-tac-toe in the smallest form; ``changes`` are by section, such as ``training={...}``."""
+    sections: dict[str, dict[str, object]] = {
+        "run": {"name": "small", "directory": str(directory), "iterations": 2},
+        "game": {"name": "tic_tac_toe"},
+        "network": dict(NETWORK),
+        "search": {"num_simulations": 8, "full_search_probability": 1.0, "opening_random_moves": 1.0},
+        "self_play": {"parallel_games": 8, "workers": 1, "games_per_worker": 40, "flush_seconds": 1.0},
+        "training": {
+            "batch_size": 16,
+            "games_per_iteration": 20,
+            "samples_per_position": 2.0,
+            "window": {"min_positions": 50, "max_positions": 1_000},
+            "threads": 1,
+        },
+        "evaluation": {"every": 0},
+        "distributed": {"batch_size": 10},
+    }
+    for section, values in changes.items():
+        assert isinstance(values, dict)
+        sections[section].update(values)
+    return Settings.model_validate(sections)
+
+
+def model_bytes(version: int) -> bytes:
+    """A new network as the bytes that travel; another version has other weights."""
+    torch.manual_seed(version)
+    network = build_network(GAME, **NETWORK)  # type: ignore[arg-type]
+    return encode_model(Model(description=describe_model(GAME, NETWORK, version), weights=network.eval().state_dict()), GAME)

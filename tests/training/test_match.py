@@ -1,0 +1,66 @@
+import numpy as np
+
+from games import load_game
+from games.game import Actions, Game, States
+from training.evaluation.match import RandomPlayer, openings, play_match
+
+GAME = load_game("connect_four")
+
+
+class FirstLegal:
+    """Always plays the leftmost column, and remembers what it was asked."""
+
+    def __init__(self, game: Game) -> None:
+        self.game = game
+        self.asked = 0
+
+    def choose(self, states: States) -> Actions:
+        self.asked += len(states)
+        return np.array([self.game.legal_actions(state)[0] for state in states], np.int32)
+
+
+def test_both_players_of_a_pair_begin_from_the_same_opening() -> None:
+    player = FirstLegal(GAME)
+    result = play_match(GAME, player, FirstLegal(GAME), pairs=40, opening_plies=4, seed=1)
+    # The same player on both sides: what the one wins in the first game of a pair, the other wins in the second.
+    assert np.array_equal(result.scores.sum(1), np.ones(40))
+    assert result.wins == result.losses
+    assert result.wins + result.draws + result.losses == 80
+
+
+def test_openings_differ_have_the_wanted_length_and_are_never_the_end() -> None:
+    states = openings(GAME, 200, 8, seed=2)
+    assert all(state[2] == 8 for state in states)
+    assert not any(GAME.terminal(state) for state in states)
+    assert len({state.tobytes() for state in states}) > 150
+
+
+def test_openings_of_a_seed_are_the_same_again() -> None:
+    assert np.array_equal(openings(GAME, 20, 3, seed=5), openings(GAME, 20, 3, seed=5))
+    assert not np.array_equal(openings(GAME, 20, 3, seed=5), openings(GAME, 20, 3, seed=6))
+
+
+def test_random_players_are_as_strong_as_each_other() -> None:
+    result = play_match(GAME, RandomPlayer(GAME, 1), RandomPlayer(GAME, 2), pairs=1_000, opening_plies=0, seed=3)
+    assert abs(result.scores.mean() - 0.5) < 0.04
+    assert 0.5 < result.scores[:, 0].mean()  # beginning is an advantage
+
+
+def test_the_first_player_of_a_match_begins_the_first_game_of_each_pair() -> None:
+    game = load_game("tic_tac_toe")
+
+    class Diagonal(FirstLegal):
+        """Takes the middle, then corners: never loses to a player who fills cells from the left."""
+
+        def choose(self, states: States) -> Actions:
+            wishes = (4, 2, 6, 0, 8, 3, 5, 1, 7)
+            return np.array([next(a for a in wishes if a in game.legal_actions(state)) for state in states], np.int32)
+
+    result = play_match(game, Diagonal(game), FirstLegal(game), pairs=1, opening_plies=0, seed=1)
+    assert result.scores[0, 0] == 1.0  # X in the middle, O at 1, X at 3, O at 2, X at 7: a diagonal
+
+
+def test_somebody_may_look_up_between_moves() -> None:
+    looks = []
+    play_match(GAME, RandomPlayer(GAME, 1), RandomPlayer(GAME, 2), pairs=1, opening_plies=0, seed=1, look=lambda: looks.append(1))
+    assert len(looks) >= 7

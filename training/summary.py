@@ -1,0 +1,40 @@
+"""Reports made of others: a worker from its heartbeat and its account, a phase of learning from its parts."""
+
+from collections.abc import Sequence
+
+from training.ledger_rows import WorkerBooks
+from training.reports import LearnerReport, WorkerReport
+from training.worker_folder import Heartbeat
+
+
+def worker_report(name: str, heartbeat: Heartbeat | None, books: WorkerBooks) -> WorkerReport:
+    """One worker, from its heartbeat and its account."""
+    return WorkerReport(
+        name=name,
+        state=heartbeat.state if heartbeat else "starting",
+        model_version=heartbeat.model_version if heartbeat else 0,
+        games=books.received,
+        games_per_second=heartbeat.games_per_second if heartbeat else 0.0,
+        evaluations_per_second=heartbeat.evaluations_per_second if heartbeat else 0.0,
+        outstanding=books.outstanding,
+        error=heartbeat.error if heartbeat else "",
+    )
+
+
+def merge_reports(reports: Sequence[LearnerReport]) -> LearnerReport:
+    """One report of all steps: means weighted by the number of steps, sums of the counts."""
+    steps = sum(report.steps for report in reports)
+
+    def mean(name: str) -> float:
+        return float(sum(getattr(report, name) * report.steps for report in reports)) / steps
+
+    samples, seconds = sum(report.samples for report in reports), sum(report.seconds for report in reports)
+    return LearnerReport(
+        steps=steps,
+        samples=samples,
+        seconds=seconds,
+        samples_per_second=samples / max(seconds, 1e-9),
+        learning_rate=reports[-1].learning_rate,
+        skipped_steps=sum(report.skipped_steps for report in reports),
+        **{name: mean(name) for name in ("loss", "policy_loss", "value_loss", "policy_entropy", "grad_norm")},
+    )
