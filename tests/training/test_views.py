@@ -184,6 +184,10 @@ def test_what_is_not_measured_has_no_place() -> None:
     assert not re.search("Search err|Policy err|None|nan", text)
 
 
+def test_a_run_that_is_named_after_its_game_is_named_once() -> None:
+    assert Frame(name="go", game="go").lines(80, 24)[0].plain == "Keima  go"
+
+
 def test_workers_in_error_come_first_and_those_without_a_line_are_counted() -> None:
     many = tuple(worker(number, state="error" if number == 20 else "playing") for number in range(30))
     text = [line.plain for line in frame(workers=many).lines(80, 24)]

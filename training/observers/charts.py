@@ -1,6 +1,7 @@
 """Numbers, sparklines and columns as people read them; all views share them.
 
-Lines are laid out here rather than by ``rich.table``: that takes ten times as long, and it wraps where a column had better go.
+Lines are laid out here rather than by ``rich.table``, which wraps where a column had better go, and is slow for a screen that is
+drawn again and again while the same cores play games.
 """
 
 import math

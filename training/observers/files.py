@@ -138,6 +138,26 @@ def _line(row: StatsRow) -> bytes:
     return _ROWS.dump_json([row])[1:-1]
 
 
+class _Appended:
+    """A file to which whole pieces are appended: what can't be written waits for the next time, and leaves no torn piece behind."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._waiting = b""
+
+    def append(self, piece: bytes) -> None:
+        self._waiting += piece
+        with self.path.open("ab", buffering=0) as file:
+            end, left = file.tell(), self._waiting
+            try:
+                while left:
+                    left = left[file.write(left) :]
+            except OSError:
+                file.truncate(end)
+                raise
+        self._waiting = b""
+
+
 class MetricsFile(_Record):
     """Appends one flat JSON object per iteration to metrics.jsonl."""
 
@@ -185,29 +205,9 @@ class EventFile(_Record):
             self._file = self._begin(report.iteration)
         self._file.append(scalars_event(time.time(), report.iteration, scalars(report)))
 
-    def _begin(self, iteration: int) -> "_Appended":
+    def _begin(self, iteration: int) -> _Appended:
         self._folder.mkdir(parents=True, exist_ok=True)
         now = time.time_ns()
         file = _Appended(self._folder / f"events.out.tfevents.{now // 10**9:010d}.{now % 10**9:09d}")
         file.append(version_event(now / 1e9) + restart_event(now / 1e9, iteration))
         return file
-
-
-class _Appended:
-    """A file to which whole pieces are appended: what can't be written waits for the next time, and leaves no torn piece behind."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._waiting = b""
-
-    def append(self, piece: bytes) -> None:
-        self._waiting += piece
-        with self.path.open("ab", buffering=0) as file:
-            end, left = file.tell(), self._waiting
-            try:
-                while left:
-                    left = left[file.write(left) :]
-            except OSError:
-                file.truncate(end)
-                raise
-        self._waiting = b""

@@ -152,7 +152,8 @@ class Frame:
         return lines[:-1][:height]
 
     def _header(self, width: int) -> list[Text]:
-        title = Text.assemble(("Keima  ", FAINT), (printable(self.name), TITLE), f" · {printable(self.game)}" if self.game else "")
+        game = "" if self.game in ("", self.name) else f" · {printable(self.game)}"
+        title = Text.assemble(("Keima  ", FAINT), (printable(self.name), TITLE), game)
         notes = [Text(printable(self.note), BAD)] if self.note else []
         now = self.now
         if now is None:
