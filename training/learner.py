@@ -102,7 +102,9 @@ class Learner:
         self.learning_rate, self.learning_rate_schedule, self.warmup_steps = learning_rate, learning_rate_schedule, warmup_steps
         self.average = AverageWeights(self.network, decay=ema_decay)
         self.optimizer = build_optimizer(self.network, kind=optimizer, momentum=momentum, weight_decay=weight_decay)
-        self._update = UpdateStep(self.network, self.optimizer, clip_norm=clip_norm, mixed_precision=mixed_precision, average=self.average)
+        self.update_step = UpdateStep(
+            self.network, self.optimizer, clip_norm=clip_norm, mixed_precision=mixed_precision, average=self.average
+        )
         self.step = 0  # steps taken, those that were skipped included
 
     def train(self, window: Window, steps: int, seed: int, *, progress: float = 0.0) -> LearnerReport:
@@ -146,7 +148,7 @@ class Learner:
         self.step += 1
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate_now(progress)
-        return self._update(self.losses, [batch])
+        return self.update_step(self.losses, [batch])
 
     def learning_rate_now(self, progress: float) -> float:
         """The learning rate of the step under way, when the share ``progress`` of the run is over."""
@@ -182,7 +184,7 @@ class Learner:
             "step": self.step,
             "average_updates": self.average.updates,
             "optimizer": type(self.optimizer).__name__,
-            "scaler": self._update.scaler.state_dict(),
+            "scaler": self.update_step.scaler.state_dict(),
         }
         tensors = {
             group: {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in members.items()}
@@ -205,7 +207,7 @@ class Learner:
             self.average.network.load_state_dict(state.tensors["average"])
             self._restore_optimizer(state.tensors["optimizer"])
             self.average.updates = state.counters["average_updates"]
-            self._update.scaler.load_state_dict(state.counters["scaler"])
+            self.update_step.scaler.load_state_dict(state.counters["scaler"])
             self.step = state.counters["step"]
             torch.set_rng_state(state.tensors["random"]["torch"])
         except (KeyError, RuntimeError) as error:

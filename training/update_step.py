@@ -80,7 +80,7 @@ class UpdateStep:
         self.network, self.optimizer, self.clip_norm, self.average = network, optimizer, clip_norm, average
         self.dtype = torch.bfloat16 if mixed_precision is True and fast == torch.float32 else fast
         mixed = mixed_precision is True or (mixed_precision == "auto" and fast != torch.float32)
-        self._autocast = torch.autocast(device.type, dtype=self.dtype if mixed else None, enabled=mixed)
+        self.autocast = torch.autocast(device.type, dtype=self.dtype if mixed else None, enabled=mixed)
         # float16 has a short range, so its loss is scaled up and its gradients down again; the others pass through unchanged.
         self.scaler = torch.amp.GradScaler(device.type, enabled=mixed and self.dtype == torch.float16)
 
@@ -89,9 +89,11 @@ class UpdateStep:
         buffers = [(buffer, buffer.clone()) for buffer in self.network.buffers()]
         reports = [self._accumulate(loss_function, batch, 1 / len(micro_batches)) for batch in micro_batches]
         self.scaler.unscale_(self.optimizer)
-        norm = nn.utils.clip_grad_norm_(self.network.parameters(), self.clip_norm)
+        norm = nn.utils.get_total_norm([p.grad for p in self.network.parameters() if p.grad is not None])
         finite = bool(norm.isfinite())
         if finite:
+            if norm > self.clip_norm:
+                nn.utils.clip_grads_with_norm_(self.network.parameters(), self.clip_norm, norm)
             self.scaler.step(self.optimizer)
             if self.average is not None:
                 self.average.update()
@@ -104,7 +106,7 @@ class UpdateStep:
         return StepReport(figures, norm.detach(), skipped=not finite)
 
     def _accumulate(self, loss_function: Callable[[MicroBatch], Losses], batch: MicroBatch, share: float) -> dict[str, Tensor]:
-        with self._autocast:
+        with self.autocast:
             losses = loss_function(batch)
         self.scaler.scale(losses.loss * share).backward()
         return {"loss": losses.loss.detach(), **losses.figures}
