@@ -5,11 +5,13 @@ from typing import Any
 
 from games.connect_four import connect_four
 from games.game import Game, IllegalAction, Rules
+from games.go import go
 from games.tic_tac_toe import tic_tac_toe
 
 GAMES: dict[str, Callable[..., Game]] = {
     "tic_tac_toe": tic_tac_toe,
     "connect_four": connect_four,
+    "go": go,
 }
 
 __all__ = ["GAMES", "Game", "IllegalAction", "Rules", "load_game"]

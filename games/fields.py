@@ -1,0 +1,39 @@
+"""Views into a state that cost nothing.
+
+In compiled code, ``state[a:b].view(np.int16)`` counts references, an atomic operation wherever the view is handed on, and divides
+by item sizes that are known only at run time; the kernels of Go ran at half their speed with it. ``fields`` makes the same view
+from the bare address. It does not keep the memory alive, so it is for kernels only, which borrow their arguments from a caller.
+"""
+
+from typing import Any
+
+from numba.core import types
+from numba.extending import intrinsic, overload
+from numba.np.arrayobj import make_array, populate_array
+from numpy.typing import NDArray
+
+
+def fields(array: NDArray[Any], first: int, length: int, dtype: Any) -> NDArray[Any]:
+    """A contiguous array as numbers of ``dtype``: a flat view of ``length`` of them, beginning with number ``first``."""
+    return array.reshape(-1).view(dtype)[first : first + length]
+
+
+@intrinsic
+def _fields(context: Any, array: Any, first: Any, length: Any, dtype: Any) -> Any:
+    view = types.Array(dtype.dtype, 1, "C")
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source, offset, count, _ = arguments
+        item = context.get_value_type(view.dtype).as_pointer()
+        start = builder.bitcast(make_array(signature.args[0])(context, builder, source).data, item)
+        width = context.get_constant(types.intp, view.dtype.bitwidth // 8)
+        result = make_array(view)(context, builder)
+        populate_array(result, data=builder.gep(start, [offset]), shape=[count], strides=[width], itemsize=width, meminfo=None)
+        return result._getvalue()
+
+    return view(array, types.intp, types.intp, dtype), build
+
+
+@overload(fields, strict=False)
+def _compiled_fields(array: Any, first: Any, length: Any, dtype: Any) -> Any:
+    return lambda array, first, length, dtype: _fields(array, first, length, dtype)

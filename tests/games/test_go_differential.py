@@ -1,0 +1,245 @@
+"""Go and a naive implementation agree on every position of random games; so do OpenSpiel and GNU Go where they are installed."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from games import Game, load_game
+from games.game import States
+from games.go import score
+from games.go_board import BOARD, CELLS, COLOR, EMPTY, FOLLOWING, HASH, HEAD, LIBERTIES, STONES, TABLE, WALL, ZOBRIST
+from tests.games.naive_go import NaiveGo, Point
+
+GNU_GO = shutil.which("gnugo", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/games"]))  # where Debian has it
+
+
+def choose(random: np.random.Generator, naive: NaiveGo, legal: list[int]) -> int:
+    """A random action, rarely the pass, and often one that captures: such games have many kos and go on for long."""
+    plays = legal[:-1]
+    if not plays or random.random() < 0.02:
+        return legal[-1]
+    captures = [action for action in plays if len(naive.plays()[action][1]) <= len(naive.board)]
+    return int(random.choice(captures if captures and random.random() < 0.7 else plays))
+
+
+def games(options: dict[str, Any], *, positions: int, seed: int) -> Iterator[tuple[Game, States, NaiveGo]]:
+    """At least so many positions of random games, each in both implementations; all games are played to their end."""
+    random = np.random.default_rng(seed)
+    game = load_game("go", **options)
+    while positions > 0:
+        state, naive = game.initial_state(), NaiveGo(**game.options)
+        yield game, state, naive
+        while not naive.is_terminal():
+            action = choose(random, naive, naive.legal_actions())
+            game.play(state, action)
+            naive.apply_action(action)
+            positions -= 1
+            yield game, state, naive
+
+
+def cells(state: States, array: int) -> NDArray[np.int16]:
+    begin = int(state[BOARD] + array * state[CELLS])
+    return state.view(np.int16)[begin : begin + int(state[CELLS])]
+
+
+def cell(naive: NaiveGo, point: Point) -> int:
+    return (point[0] + 1) * (naive.size + 1) + point[1] + 1
+
+
+def agree(game: Game, state: States, naive: NaiveGo) -> None:
+    assert game.terminal(state) == naive.is_terminal()
+    assert game.legal_actions(state).tolist() == naive.legal_actions()
+    assert score(state) == naive.score()
+    assert game.returns(state).tolist() == naive.returns()
+    assert game.current_player(state) == naive.current_player()
+
+
+def keeps_its_books(state: States, naive: NaiveGo) -> None:
+    """What the row keeps up to date from play to play is what one finds by looking at the board anew."""
+    color, head, following = cells(state, COLOR), cells(state, HEAD), cells(state, FOLLOWING)
+    colors = np.full(len(color), WALL)
+    for point in naive.around:
+        colors[cell(naive, point)] = EMPTY if point not in naive.board else 1 + naive.board[point]
+    assert color.tolist() == colors.tolist()
+    assert not head[colors != 1][colors[colors != 1] != 2].any()
+    assert cells(state, LIBERTIES)[0] == 0
+    unseen = set(naive.board)
+    while unseen:
+        chain = naive.chain(naive.board, next(iter(unseen)))
+        unseen -= chain
+        numbers = {cell(naive, stone) for stone in chain}
+        name = int(head[min(numbers)])
+        assert numbers == set(np.flatnonzero(head == name).tolist()) == ring(following, name)
+        assert cells(state, LIBERTIES)[name] == naive.liberties(naive.board, next(iter(chain)))
+        assert cells(state, STONES)[name] == len(chain)
+
+
+def ring(following: NDArray[np.int16], start: int) -> set[int]:
+    found = [start]
+    while following[found[-1]] != start:
+        found.append(int(following[found[-1]]))
+    return set(found)
+
+
+def zobrist(naive: NaiveGo, board: frozenset[tuple[Point, int]]) -> int:
+    keys = [ZOBRIST[1 + color, cell(naive, point)] for point, color in board]
+    return int(np.bitwise_xor.reduce([ZOBRIST[EMPTY, 0], *keys]))
+
+
+SIZES = [
+    ({"size": 5, "komi": 0.5, "max_plies": 250}, 5000),
+    ({"size": 5, "komi": -3, "max_plies": 250, "suicide": True}, 5000),
+    ({"size": 6, "komi": 4}, 1000),
+    ({"size": 9, "komi": 7.5, "max_plies": 400}, 400),
+    ({"size": 13, "komi": 0, "suicide": True}, 150),
+    ({"size": 19, "komi": 7, "max_plies": 60}, 60),
+]
+
+
+@pytest.mark.parametrize(("options", "positions"), SIZES)
+def test_random_games_are_judged_alike_to_the_end(options: dict[str, Any], positions: int) -> None:
+    for game, state, naive in games(options, positions=positions, seed=1):
+        agree(game, state, naive)
+
+
+def test_superko_is_put_to_the_test_and_not_by_simple_kos_alone() -> None:
+    kos, longer_cycles = 0, 0
+    for _, _, naive in games({"size": 5, "max_plies": 250}, positions=5000, seed=1):
+        repeated = [frozenset(board.items()) for verdict, board in naive.plays().values() if verdict == "repeats"]
+        kos += sum(board == naive.positions[-2] for board in repeated)
+        longer_cycles += sum(board != naive.positions[-2] for board in repeated)
+    assert kos >= 50
+    assert longer_cycles >= 10
+
+
+@pytest.mark.parametrize(
+    "options", [{"size": 5, "max_plies": 250, "suicide": True}, {"size": 7}, {"size": 9}, {"size": 19, "max_plies": 60}]
+)
+def test_chains_liberties_and_positions_are_kept_up_to_date(options: dict[str, Any]) -> None:
+    for _, state, naive in games(options, positions=60, seed=2):
+        keeps_its_books(state, naive)
+        assert state[HASH] == zobrist(naive, naive.positions[-1])
+        table = state[int(state[TABLE]) :]
+        assert set(table[table != 0].tolist()) == {zobrist(naive, board) for board in naive.positions}
+
+
+def planes_of(naive: NaiveGo) -> NDArray[np.float32]:
+    """What the docstring of ``go`` says that the player to move sees."""
+    planes = np.zeros((14, naive.size, naive.size), np.float32)
+    for point, color in naive.board.items():
+        planes[(int(color != naive.current_player()), *point)] = 1
+        if naive.liberties(naive.board, point) <= 3:
+            planes[(1 + naive.liberties(naive.board, point), *point)] = 1
+    for action, (verdict, _) in naive.plays().items():
+        planes[(5, *naive.point(action))] = verdict == "repeats"
+    for age, action in enumerate(naive.actions[:-6:-1]):
+        if action < naive.size**2:
+            planes[(6 + age, *naive.point(action))] = 1
+    planes[11] = naive.actions[-1:] == [naive.size**2]
+    planes[12] = naive.komi / 20 * (1 if naive.current_player() == 1 else -1)
+    planes[13] = 1
+    return planes
+
+
+@pytest.mark.parametrize("options", [{"size": 5, "max_plies": 250, "suicide": True}, {"size": 5, "max_plies": 250}, {"size": 9}])
+def test_the_network_sees_what_the_docstring_says(options: dict[str, Any]) -> None:
+    for game, state, naive in games(options, positions=500, seed=3):
+        assert np.array_equal(game.observe(state), planes_of(naive))
+
+
+@pytest.mark.parametrize("size", [5, 9, 19])
+def test_openspiel_agrees_except_on_superko(size: int) -> None:
+    """OpenSpiel forbids only to retake a ko at once. A play that repeats an older position is legal there, and ends the game drawn."""
+    pyspiel = pytest.importorskip("pyspiel", exc_type=ImportError, reason="OpenSpiel is not installed")
+    random = np.random.default_rng(size)
+    game = load_game("go", size=size, komi=7.5)
+    other = pyspiel.load_game("go", {"board_size": size, "komi": 7.5, "max_game_length": game.max_plies})
+    upside_down = np.append(np.arange(size * size).reshape(size, size)[::-1].ravel(), size * size)  # its row 1 is the lowest
+    for _ in range(20):
+        state, twin = game.initial_state(), other.new_initial_state()
+        while not twin.is_terminal():
+            ours, theirs = set(game.legal_actions(state).tolist()), {int(upside_down[action]) for action in twin.legal_actions()}
+            assert ours <= theirs
+            for action in theirs - ours:
+                repeated = twin.child(int(upside_down[action]))
+                assert repeated.is_terminal()
+                assert repeated.returns() == [0, 0]
+            action = int(random.choice(sorted(ours)))
+            game.play(state, action)
+            twin.apply_action(int(upside_down[action]))
+        assert game.terminal(state)
+        assert game.returns(state).tolist() == twin.returns()
+
+
+class GnuGo:
+    """GNU Go over the Go Text Protocol."""
+
+    def __init__(self, *options: str) -> None:
+        command = [str(GNU_GO), "--mode", "gtp", "--positional-superko", *options]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, command: str) -> list[str]:
+        """The words of the answer.
+
+        Raises:
+            ValueError: GNU Go refuses the command.
+        """
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{command}\n")
+        self.process.stdin.flush()
+        answer = list(iter(self.process.stdout.readline, "\n"))
+        if not answer[0].startswith("="):
+            raise ValueError(f"{command}: {answer}")
+        return "".join(answer)[1:].split()
+
+    def quit(self) -> None:
+        self.ask("quit")
+        self.process.communicate()
+
+
+@pytest.fixture
+def gnu_go(request: pytest.FixtureRequest) -> Iterator[GnuGo]:
+    if GNU_GO is None:
+        pytest.skip("GNU Go is not installed (Debian: apt-get install gnugo)")
+    engine = GnuGo(*request.param)
+    yield engine
+    engine.quit()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("gnu_go", "options", "positions"),
+    [
+        ([], {"size": 5, "max_plies": 250}, 3000),
+        (["--allow-suicide"], {"size": 5, "max_plies": 250, "suicide": True}, 3000),
+        ([], {"size": 9, "max_plies": 400}, 500),
+        ([], {"size": 19}, 20),
+    ],
+    indirect=["gnu_go"],
+)
+def test_gnu_go_agrees_on_legal_plays_and_captures(gnu_go: GnuGo, options: dict[str, Any], positions: int) -> None:
+    """GNU Go allows a suicide to repeat a position. Its scores are not compared: it takes dead stones off the board by its own judgment."""
+    for game, state, naive in games(options, positions=positions, seed=4):
+        mover, other = ("black", "white") if naive.current_player() == 0 else ("white", "black")
+        if naive.actions:
+            gnu_go.ask(f"play {other} {game.action_name(naive.actions[-1])}")
+        else:
+            gnu_go.ask(f"boardsize {naive.size}")
+            gnu_go.ask("clear_board")
+        for color, name in enumerate(["black", "white"]):
+            stones = {game.parse_action(word) for word in gnu_go.ask(f"list_stones {name}")}
+            assert stones == {naive.action(point) for point, owner in naive.board.items() if owner == color}
+        if game.terminal(state):
+            continue
+        returning = {
+            action for action, (verdict, board) in naive.plays().items() if verdict == "repeats" and naive.point(action) not in board
+        }
+        legal = {game.parse_action(word) for word in gnu_go.ask(f"all_legal {mover}")}
+        assert legal == set(game.legal_actions(state).tolist()) - {naive.size**2} | returning
