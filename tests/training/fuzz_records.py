@@ -233,7 +233,7 @@ def real_batches() -> list[tuple[Game, bytes]]:
         {"games": 30, "resign_share": 0.5},
         {"games": 3, "full_share": 0.0},
     ]
-    games = [load_game("tic_tac_toe"), load_game("connect_four")]
+    games = [load_game("tic_tac_toe"), load_game("connect_four"), load_game("go", size=5)]
     return [(game, encode(synthetic_batch(game, seed=seed, **shape))) for game in games for seed, shape in enumerate(shapes)]
 
 

@@ -17,9 +17,10 @@ from training.records import FULL_SEARCH, RANDOM_MOVE, GameBatch
 from training.replay import Batch, ReplayWindow, Tail, sampling_weights
 
 
-@pytest.fixture(scope="module", params=["tic_tac_toe", "connect_four"])
+@pytest.fixture(scope="module", params=[("tic_tac_toe", {}), ("connect_four", {}), ("go", {"size": 5})], ids=lambda param: param[0])
 def game(request: pytest.FixtureRequest) -> Game:
-    return load_game(request.param)
+    name, options = request.param
+    return load_game(name, **options)
 
 
 @pytest.fixture(scope="module")

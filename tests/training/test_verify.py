@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from games import load_game
 from games.game import Game
 from tests.training.synthetic import synthetic_batch
-from training.records import FULL_SEARCH, CorruptBatch, GameBatch, check
+from training.records import FULL_SEARCH, CorruptBatch, GameBatch, check, decode, encode
 from training.verify import verify
 
 
@@ -58,10 +58,10 @@ SECOND_WINS = [0, 3, 2, 3, 2, 3, 1, 3]
 DRAW = [0, 1, 0, 1, 0, 1, 1, 0, 1, 0, 1, 0, 2, 3, 2, 3, 2, 3, 3, 2, 3, 2, 3, 2, 4, 5, 4, 5, 4, 5, 5, 4, 5, 4, 5, 4, 6, 6, 6, 6, 6, 6]
 
 
-def test_real_games_are_let_in(game: Game, batch: GameBatch) -> None:
-    verify(batch, game)
-    tic_tac_toe = load_game("tic_tac_toe")
-    verify(synthetic_batch(tic_tac_toe, games=50), tic_tac_toe)
+@pytest.mark.parametrize(("name", "options"), [("tic_tac_toe", {}), ("connect_four", {}), ("go", {"size": 7})])
+def test_real_games_are_let_in(name: str, options: dict[str, Any]) -> None:
+    game = load_game(name, **options)
+    verify(decode(encode(synthetic_batch(game, games=50, full_share=0.5, resign_share=0.5))), game)
 
 
 @pytest.mark.parametrize(("moves", "returns"), [(FIRST_WINS, [1, -1]), (SECOND_WINS, [-1, 1]), (DRAW, [0, 0])])
