@@ -1,0 +1,37 @@
+"""Every shipped experiment runs, in its small form, and leaves behind what the README says."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.sources import ROOT
+
+CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
+LEFT_BY_LOCKS_AND_DATABASES = {"coach.lock", "run.db-shm", "run.db-wal"}
+
+
+def run(*words: str | Path) -> str:
+    """Run one of our programs to its good end; returns what it printed."""
+    ended = subprocess.run([sys.executable, *map(str, words)], cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def listed_in_readme() -> set[str]:
+    """What the README says that a run's folder holds."""
+    section = (ROOT / "README.md").read_text(encoding="utf-8").partition("## What a run leaves behind")[2].partition("\n## ")[0]
+    return {name.rstrip("/") for name in re.findall(r"^\| `([^`]+)`", section, re.MULTILINE)}
+
+
+@pytest.mark.trial
+@pytest.mark.timeout(600)  # most of it compiling, the first time
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.stem)
+def test_a_shipped_experiment_runs_in_its_small_form(config: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run("start_main.py", "--config", config, "--smoke", "--run-dir", folder)
+    assert {path.name for path in folder.iterdir()} - LEFT_BY_LOCKS_AND_DATABASES == listed_in_readme()
+    for program in (["scripts/view_results.py"], ["scripts/audit.py"], ["scripts/watch_training.py", "--once"]):
+        assert run(*program, folder)
