@@ -50,7 +50,7 @@ class Evaluator:
         graphs: whether to capture CUDA graphs on a CUDA device.
 
     Raises:
-        ValueError: there is no such type of number.
+        ValueError: there is no such device or type of number.
     """
 
     def __init__(
@@ -129,10 +129,19 @@ def use_threads(count: int) -> None:
 
 
 def pick_device(name: str) -> torch.device:
-    """The device called ``name``; "auto" is a CUDA device where there is one, else the CPU."""
+    """The device called ``name``; "auto" is a CUDA device where there is one, else the CPU.
+
+    Raises:
+        ValueError: there is no such device here.
+    """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"there is no device {name!r} here; use auto or cpu: {error}") from error
+    return device
 
 
 def fast_dtype(device: torch.device) -> torch.dtype:

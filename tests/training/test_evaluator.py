@@ -169,3 +169,9 @@ def test_where_the_fused_operators_do_not_work_torch_does_and_the_log_says_so(
 def test_an_unknown_type_of_number_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"'int8'.*auto, float32, bfloat16, float16"):
         Evaluator(trained_network(CONNECT_FOUR), CONNECT_FOUR, dtype="int8")
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99"])
+def test_a_device_that_is_not_here_is_refused(device: str) -> None:
+    with pytest.raises(ValueError, match=f"no device '{device}' here"):
+        Evaluator(trained_network(CONNECT_FOUR), CONNECT_FOUR, device=device)
