@@ -16,14 +16,14 @@ from games.game import Actions, Game, Rules, States
 from training.random import Streams, exponential, uniform
 from training.records import FULL_SEARCH, RANDOM_MOVE, GameRecord
 from training.search.cache import forget_positions, make_cache
-from training.search.decide import choose_move, keeps_target, root_value, surprise, write_weights
+from training.search.decide import choose_action, root_value, surprise, write_weights
 from training.search.gumbel import halving_schedule
-from training.search.puct import Evaluate, Floats, SearchParams, search_params
-from training.search.simulate import expand_and_backup, make_leaves, searching, select_leaves
-from training.search.tree import NONE, UNEXPANDED, WIN, Trees, keep_subtree, make_trees, plant
+from training.search.puct import Evaluate, Integers, SearchParams, search_params
+from training.search.simulate import expand_and_backup, make_leaves, prepare_root, searching, select_leaves
+from training.search.tree import AWAITED, NONE, Floats, Trees, find_child, keep_subtree, make_trees, plant
 
 IDLE, PLAYING, FINISHED = range(3)  # of a slot
-GUMBEL_WEIGHT = 1000.0  # shares of an improved policy are recorded in thousandths
+MOST_WEIGHT = np.float32(65_535.0)  # that a record holds
 
 SLOT = np.dtype(
     [
@@ -44,6 +44,7 @@ SLOT = np.dtype(
 class MoveParams(NamedTuple):
     """The numbers by which moves are made, from ``SearchSettings``."""
 
+    gumbel: bool
     num_simulations: int
     cheap_simulations: int
     full_search_probability: float
@@ -75,6 +76,7 @@ def move_params(settings: SearchSettings, game: Game) -> MoveParams:
     """The compiled code's view of ``settings``."""
     halflife = max(game.observation_shape[1:]) if settings.temperature_halflife == "auto" else settings.temperature_halflife
     return MoveParams(
+        gumbel=settings.algorithm == "gumbel",
         num_simulations=settings.num_simulations,
         cheap_simulations=settings.cheap_simulations,
         full_search_probability=settings.full_search_probability,
@@ -122,9 +124,8 @@ class SelfPlay:
         leaves_per_tree = settings.leaves_per_tree
         most = max(settings.num_simulations, settings.cheap_simulations)
         nodes = most + leaves_per_tree + 2
-        params = search_params(settings)
-        self._trees = make_trees(parallel_games, max_nodes=nodes, max_edges=nodes * game.num_actions)
-        spare = make_trees(1, max_nodes=nodes, max_edges=nodes * game.num_actions)
+        params = search_params(settings, max_visits=nodes)
+        self._trees = make_trees(parallel_games, max_nodes=nodes, num_actions=game.num_actions)
         self._states = game.initial_states(parallel_games)
         self._streams = np.zeros(parallel_games, np.uint64)
         self._log = make_log(game, parallel_games)
@@ -138,15 +139,13 @@ class SelfPlay:
             *(game.rules, params, self._trees, self._states, self._streams, schedules),
             *(self._leaves, self._cache, leaves_per_tree),
         )
-        self._backup_arguments = (params, self._trees, self._leaves, self._cache)
-        self._move_arguments = (
-            *(game.rules, params, move_params(settings, game), self._trees, spare),
-            *(self._states, self._streams, self._log, self._leaves.scores),
-        )
+        self._backup_arguments = (self._trees, self._leaves, self._cache)
+        self._begin_arguments = (game.rules, move_params(settings, game), self._trees, self._states, self._streams, self._log)
+        self._move_arguments = (params, *self._begin_arguments, self._leaves.scratch, np.zeros(nodes, np.int32))
         self._select = specialized(select_leaves, *self._select_arguments)
         self._backup = specialized(expand_and_backup, *self._backup_arguments, *no_answers, 0)
         self._move = specialized(make_moves, *self._move_arguments)
-        self._begin = specialized(begin_game, *self._move_arguments, 0, np.uint64(0), 0)
+        self._begin = specialized(begin_game, *self._begin_arguments, 0, np.uint64(0), 0)
 
     @property
     def num_playing(self) -> int:
@@ -158,7 +157,7 @@ class SelfPlay:
         idle = np.flatnonzero(self._log.slots.status == IDLE)
         for slot, seed in zip(idle[: len(seeds)], seeds, strict=True):
             self._states[slot] = self.game.start
-            self._begin(*self._move_arguments, int(slot), np.uint64(seed), self.model_version)
+            self._begin(*self._begin_arguments, int(slot), np.uint64(seed), self.model_version)
 
     def num_idle(self) -> int:
         """How many games could be begun."""
@@ -208,18 +207,7 @@ class SelfPlay:
 
 @lean
 def begin_game(
-    rules: Rules,
-    params: SearchParams,
-    moves: MoveParams,
-    trees: Trees,
-    spare: Trees,
-    states: States,
-    streams: Streams,
-    log: Log,
-    weights: Floats,
-    b: int,
-    seed: int,
-    model_version: int,
+    rules: Rules, moves: MoveParams, trees: Trees, states: States, streams: Streams, log: Log, b: int, seed: int, model_version: int
 ) -> None:
     """Start a game in slot ``b``, whose state is at the start already."""
     streams[b] = seed
@@ -240,38 +228,36 @@ def begin_game(
 
 @lean
 def begin_search(moves: MoveParams, trees: Trees, streams: Streams, log: Log, b: int) -> None:
-    """Decide how long the next move is thought about."""
+    """Decide how long the next move is thought about: not at all for a random one, else long or briefly."""
     search, slot = trees.searches[b], log.slots[b]
+    random = slot.ply < slot.random_plies
     search.active = True
     search.ready = False
-    if slot.ply < slot.random_plies:
-        search.full = False
-        search.noisy = False
-        search.budget = 0
-        return
-    search.full = moves.full_search_probability >= 1.0 or uniform(streams, b) < moves.full_search_probability
-    search.noisy = search.full
-    search.budget = moves.num_simulations if search.full else moves.cheap_simulations
+    search.full = not random and (moves.full_search_probability >= 1.0 or uniform(streams, b) < moves.full_search_probability)
+    search.noisy = search.full or (moves.gumbel and not random)
+    search.budget = 0 if random else (moves.num_simulations if search.full else moves.cheap_simulations)
 
 
 @lean
 def make_moves(
-    rules: Rules,
     params: SearchParams,
+    rules: Rules,
     moves: MoveParams,
     trees: Trees,
-    spare: Trees,
     states: States,
     streams: Streams,
     log: Log,
-    weights: Floats,
+    scratch: Floats,
+    renumbered: Integers,
 ) -> int:
     """Make the moves of all complete searches; returns how many games that finished."""
     finished = 0
     for b in range(len(log.slots)):
         slot = log.slots[b]
-        while slot.status == PLAYING and trees.nodes[b, 0].num_edges > 0 and not searching(trees, b):
-            make_move(rules, params, moves, trees, spare, states, streams, log, weights, b)
+        while slot.status == PLAYING and trees.nodes[b, 0].stage != AWAITED and not searching(trees, b):
+            if not trees.searches[b].ready:
+                prepare_root(params, trees, b, streams, scratch)
+            make_move(params, rules, moves, trees, states, streams, log, scratch[0], renumbered, b)
             if slot.status == PLAYING:
                 begin_search(moves, trees, streams, log, b)
             else:
@@ -281,76 +267,76 @@ def make_moves(
 
 @lean
 def make_move(
-    rules: Rules,
     params: SearchParams,
+    rules: Rules,
     moves: MoveParams,
     trees: Trees,
-    spare: Trees,
     states: States,
     streams: Streams,
     log: Log,
     weights: Floats,
+    renumbered: Integers,
     b: int,
 ) -> None:
     """Choose, record and play game ``b``'s next move."""
-    slot, root = log.slots[b], trees.nodes[b, 0]
-    player, value = root.player, root_value(trees, b)
-    if resigns(moves, log, b, player, value):
-        slot.resigned = 1 + player
+    slot = log.slots[b]
+    value = root_value(trees, b)
+    if resigns(moves, trees, log, b, value):
+        slot.resigned = 1 + trees.nodes[b, 0].player
         slot.status = FINISHED
         return
-    random = slot.ply < slot.random_plies
     write_weights(params, trees, b, weights)
-    record_policy(params, trees, log, weights, b)
-    temperature = moves.temperature_final + (moves.temperature - moves.temperature_final) * 0.5 ** (slot.ply / moves.temperature_halflife)
-    choice = root.first_edge + choose_move(params, trees, b, weights, 1.0 if random else temperature, streams)
-    edge = trees.edges[b, choice]
-    log.actions[b, slot.ply] = edge.action
+    record_policy(trees, log, weights, b)
+    action = choose_action(params, trees, b, weights, temperature(moves, log, b), streams)
+    log.actions[b, slot.ply] = action
     log.root_values[b, slot.ply] = min(max(value, -1.0), 1.0)
-    if random:
+    if slot.ply < slot.random_plies:
         log.flags[b, slot.ply] |= RANDOM_MOVE
     slot.ply += 1
-    rules.step(states[b], np.int64(edge.action))
+    rules.step(states[b], np.int64(action))
+    child = find_child(trees, b, action)
     if rules.terminal(states[b]) != 0 or slot.ply >= moves.max_plies:
         slot.status = FINISHED
-    elif params.subtree_reuse and edge.child != NONE and trees.nodes[b, edge.child].num_edges != UNEXPANDED:
-        keep_subtree(trees, b, edge.child, spare)
+    elif params.subtree_reuse and child != NONE:
+        keep_subtree(trees, b, child, renumbered)
     else:
         plant(trees, b, rules.current_player(states[b]))
 
 
 @lean
-def resigns(moves: MoveParams, log: Log, b: int, player: int, value: float) -> bool:
-    """Count hopeless moves; whether the player gives up now."""
+def temperature(moves: MoveParams, log: Log, b: int) -> float:
+    """How freely game ``b``'s next move is chosen: as the network has it in a random opening, then ever closer to the best."""
     slot = log.slots[b]
+    if slot.ply < slot.random_plies:
+        return 1.0
+    return moves.temperature_final + (moves.temperature - moves.temperature_final) * 0.5 ** (slot.ply / moves.temperature_halflife)
+
+
+@lean
+def resigns(moves: MoveParams, trees: Trees, log: Log, b: int, value: float) -> bool:
+    """Count hopeless moves; whether the player to move gives up now."""
+    slot, player = log.slots[b], trees.nodes[b, 0].player
     slot.hopeless[player] = slot.hopeless[player] + 1 if value <= moves.resign_below else 0
     return slot.resigns and slot.ply >= slot.random_plies and slot.ply > 0 and slot.hopeless[player] >= moves.resign_after
 
 
 @lean
-def record_policy(params: SearchParams, trees: Trees, log: Log, weights: Floats, b: int) -> None:
-    """Note the policy target of a full search, in ascending order of actions; a cheap search has none."""
-    slot, root = log.slots[b], trees.nodes[b, 0]
+def record_policy(trees: Trees, log: Log, weights: Floats, b: int) -> None:
+    """Note the policy target ``weights`` ``[A]`` of a full search; a cheap one has none."""
+    slot = log.slots[b]
     log.flags[b, slot.ply] = 0
     log.surprise[b, slot.ply] = 0.0
     log.policy_sizes[b, slot.ply] = 0
-    if not trees.searches[b].full or not keeps_target(trees, b):
+    if not trees.searches[b].full:
         return
-    scale = np.float32(GUMBEL_WEIGHT) if params.gumbel and root.proven != WIN else np.float32(1.0)
+    scale = min(np.float32(1.0), MOST_WEIGHT / weights[np.argmax(weights)])
     first = slot.entries
-    for i in range(root.num_edges):
-        weight = np.int64(min(weights[i] * scale + np.float32(0.5), np.float32(65535.0)))
-        if weight == 0:
-            continue
-        action, place = trees.edges[b, root.first_edge + i].action, slot.entries
-        while place > first and log.policy_actions[b, place - 1] > action:
-            log.policy_actions[b, place] = log.policy_actions[b, place - 1]
-            log.policy_weights[b, place] = log.policy_weights[b, place - 1]
-            place -= 1
-        log.policy_actions[b, place] = action
-        log.policy_weights[b, place] = weight
-        slot.entries += 1
-    if slot.entries > first:
-        log.flags[b, slot.ply] = FULL_SEARCH
-        log.surprise[b, slot.ply] = surprise(trees, b, weights)
-        log.policy_sizes[b, slot.ply] = slot.entries - first
+    for action in range(len(weights)):
+        weight = np.int64(weights[action] * scale + np.float32(0.5))
+        if weight > 0:
+            log.policy_actions[b, slot.entries] = action
+            log.policy_weights[b, slot.entries] = weight
+            slot.entries += 1
+    log.flags[b, slot.ply] = FULL_SEARCH
+    log.surprise[b, slot.ply] = surprise(trees, b, weights)
+    log.policy_sizes[b, slot.ply] = slot.entries - first

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from games.compiled import lean
-from training.search.puct import Floats
+from games.compiled import inlined
+from training.search.tree import Floats
 
 EMPTY = np.uint64(0)
 
@@ -25,7 +25,7 @@ def make_cache(positions: int, num_actions: int) -> PositionCache:
     return PositionCache(np.zeros(slots, np.uint64), np.zeros((slots, num_actions), np.float32), np.zeros(slots, np.float32))
 
 
-@lean
+@inlined
 def find_position(cache: PositionCache, key: int) -> int:
     """The slot that holds ``key``, or -1."""
     if len(cache.keys) == 0 or key == EMPTY:
@@ -34,7 +34,7 @@ def find_position(cache: PositionCache, key: int) -> int:
     return int(slot) if cache.keys[slot] == key else -1
 
 
-@lean
+@inlined
 def store_position(cache: PositionCache, key: int, logits: Floats, value: float) -> None:
     """Keep an evaluation: ``logits`` ``[A]`` and a value."""
     if len(cache.keys) == 0:

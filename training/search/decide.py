@@ -1,4 +1,4 @@
-"""What a finished search says: the weights of the root's actions, as a target for learning and to choose the move from."""
+"""What a finished search says: the weights of the root's moves, as a target for learning and to choose the move from."""
 
 import math
 
@@ -6,9 +6,12 @@ import numpy as np
 
 from games.compiled import lean
 from training.random import Streams, uniform
-from training.search.gumbel import improved_scores, softmax
-from training.search.puct import Floats, SearchParams, exploration_scale
-from training.search.tree import DRAW, LOSS, UNPROVEN, WIN, Trees
+from training.search.gumbel import best_considered_child, write_improved_policy
+from training.search.puct import SearchParams
+from training.search.tree import DRAW, LOSS, NONE, UNPROVEN, Floats, Trees, find_child
+
+SHARES = np.float32(1000.0)  # weights that are no visit counts are shares in thousandths
+LEAST_TEMPERATURE = 0.01  # below, the best move is played
 
 
 @lean
@@ -22,116 +25,111 @@ def root_value(trees: Trees, b: int) -> float:
 
 @lean
 def write_weights(params: SearchParams, trees: Trees, b: int, weights: Floats) -> None:
-    """The weight of each root edge, written to ``weights`` ``[edges]``, zero for moves that nobody should learn or play.
+    """The weight of each action at the root, written to ``weights`` ``[A]``, zero for what nobody should learn or play.
 
-    Of a proven root, the edges that keep its value; else visits without those of proven losses and, after a full search, without
-    the forced playouts that were not worth it; for Gumbel search, the improved policy.
+    Of a proven root, the moves that keep its value; else visits without those of proven losses and, after a full search, without
+    the forced playouts that were not worth it; for Gumbel search, the improved policy. If that leaves nothing (there were no
+    visits, or only of proven losses), the network's policy.
     """
     root = trees.nodes[b, 0]
-    if params.gumbel and root.proven == UNPROVEN:
-        improved_scores(params, trees, b, 0, weights)
-        softmax(weights, root.num_edges)
-    total = np.float32(0.0)
-    for i in range(root.num_edges):
-        edge = trees.edges[b, root.first_edge + i]
-        if root.proven != UNPROVEN:
-            weights[i] = max(edge.visits, 1) if edge.proven == root.proven else 0
-        elif edge.proven == LOSS:
-            weights[i] = 0
+    weights[:] = 0
+    unproven = root.proven == UNPROVEN
+    if params.gumbel and unproven:
+        write_improved_policy(params, trees, b, weights)
+        for action in range(len(weights)):
+            weights[action] *= SHARES
+    number = root.first_child
+    while number != NONE:
+        child = trees.nodes[b, number]
+        if not unproven:
+            weights[child.action] = max(child.visits, 1) if child.proven_above == root.proven else 0
+        elif child.proven_above == LOSS:
+            weights[child.action] = 0
         elif not params.gumbel:
-            weights[i] = edge.visits
-        total += weights[i]
-    if total == 0:
-        for i in range(root.num_edges):
-            weights[i] = trees.edges[b, root.first_edge + i].prior
-    elif trees.searches[b].full and params.forced_playouts_k > 0 and root.proven == UNPROVEN:
+            weights[child.action] = child.visits
+        number = child.next_sibling
+    if weights[np.argmax(weights)] == 0:
+        write_network_policy(trees, b, weights)
+    elif trees.searches[b].full and params.forced_playouts_k > 0 and unproven:
         prune_forced_playouts(params, trees, b, weights)
 
 
 @lean
-def prune_forced_playouts(params: SearchParams, trees: Trees, b: int, weights: Floats) -> None:
-    """Take out of the visits in ``weights`` the playouts that were forced and that PUCT alone would not have made.
-
-    KataGo, 3.2: "policy target pruning". An edge left with a single playout loses that too.
-    """
-    root = trees.nodes[b, 0]
-    total = root.visits - 1
-    scale = exploration_scale(params, total)
-    best = 0
-    for i in range(1, root.num_edges):
-        if weights[i] > weights[best]:
-            best = i
-    favourite = trees.edges[b, root.first_edge + best]
-    best_score = favourite.value / favourite.visits + scale * favourite.prior / (1 + favourite.visits)
-    for i in range(root.num_edges):
-        if i == best or weights[i] == 0:
-            continue
-        edge = trees.edges[b, root.first_edge + i]
-        gap = best_score - edge.value / edge.visits
-        earned = weights[i] if gap <= 0 else math.ceil(scale * edge.prior / gap - 1.0)
-        forced = math.ceil(math.sqrt(params.forced_playouts_k * edge.prior * total))
-        left = min(weights[i], max(earned, weights[i] - forced))
-        weights[i] = left if left > 1 else 0
+def write_network_policy(trees: Trees, b: int, weights: Floats) -> None:
+    """The network's priors of the moves that are no proven losses, written to ``weights`` ``[A]``."""
+    for action in range(len(weights)):
+        weights[action] = SHARES * trees.root_priors[b, action]
+    number = trees.nodes[b, 0].first_child
+    while number != NONE:
+        child = trees.nodes[b, number]
+        if child.proven_above == LOSS:
+            weights[child.action] = 0
+        number = child.next_sibling
 
 
 @lean
-def choose_move(params: SearchParams, trees: Trees, b: int, weights: Floats, temperature: float, streams: Streams) -> int:
-    """The number of the root edge to play: drawn with ``weights ** (1 / temperature)``, or the best one.
+def prune_forced_playouts(params: SearchParams, trees: Trees, b: int, weights: Floats) -> None:
+    """Take out of the visits in ``weights`` ``[A]`` the playouts that were forced and that PUCT alone would not have made.
 
-    Gumbel search has drawn its noise already: of the most visited edges, the one of the largest score is played.
+    KataGo, 3.2: "policy target pruning". A move left with a single playout loses that too.
     """
-    root = trees.nodes[b, 0]
-    if params.gumbel and root.proven == UNPROVEN and root.visits > 1:
-        return most_visited_gumbel(trees, b, weights)
-    best = 0
-    for i in range(1, root.num_edges):
-        if weights[i] > weights[best]:
-            best = i
-    if temperature < 0.01:
+    nodes = trees.nodes[b]
+    total = nodes[0].visits - 1
+    scale = params.exploration[total]
+    best = int(np.argmax(weights))
+    favourite = nodes[find_child(trees, b, best)]
+    if favourite.visits == 1:  # among single playouts there is no favourite
+        return
+    best_score = favourite.value_sum / favourite.visits + scale * favourite.prior / (1 + favourite.visits)
+    number = nodes[0].first_child
+    while number != NONE:
+        child = nodes[number]
+        number = child.next_sibling
+        if child.action == best or weights[child.action] == 0:
+            continue
+        gap = best_score - child.value_sum / child.visits
+        earned = child.visits if gap <= 0 else math.ceil(scale * child.prior / gap - 1.0)
+        forced = math.ceil(math.sqrt(params.forced_playouts_k * child.prior * total))
+        left = min(child.visits, max(earned, child.visits - forced))
+        weights[child.action] = left if left > 1 else 0
+
+
+@lean
+def choose_action(params: SearchParams, trees: Trees, b: int, weights: Floats, temperature: float, streams: Streams) -> int:
+    """The action to play: drawn with ``weights ** (1 / temperature)`` from ``weights`` ``[A]``, or the best one.
+
+    Gumbel search has drawn its noise already: it plays what it has considered to the end.
+    """
+    if params.gumbel and trees.nodes[b, 0].proven == UNPROVEN:
+        considered = best_considered_child(params, trees, b)
+        if considered != NONE:
+            return int(trees.nodes[b, considered].action)
+    best = int(np.argmax(weights))
+    if temperature < LEAST_TEMPERATURE:
         return best
     total = 0.0
-    for i in range(root.num_edges):
-        total += (weights[i] / weights[best]) ** (1.0 / temperature)
+    for action in range(len(weights)):
+        if weights[action] > 0:
+            total += (weights[action] / weights[best]) ** (1.0 / temperature)
     left = uniform(streams, b) * total
-    for i in range(root.num_edges):
-        left -= (weights[i] / weights[best]) ** (1.0 / temperature)
-        if left < 0 and weights[i] > 0:
-            return i
-    return best
-
-
-@lean
-def most_visited_gumbel(trees: Trees, b: int, weights: Floats) -> int:
-    """Of the most visited edges that are no proven loss, the one of the largest ``gumbel + logit + sigma(q)``."""
-    root = trees.nodes[b, 0]
-    best, most, best_score = 0, -1, -np.inf
-    for i in range(root.num_edges):
-        edge = trees.edges[b, root.first_edge + i]
-        if edge.proven == LOSS or weights[i] <= 0:
-            continue
-        score = edge.gumbel + math.log(weights[i])  # the improved policy is the softmax of the other two terms
-        if edge.visits > most or (edge.visits == most and score > best_score):
-            best, most, best_score = i, edge.visits, score
+    for action in range(len(weights)):
+        if weights[action] > 0:
+            left -= (weights[action] / weights[best]) ** (1.0 / temperature)
+            if left < 0:
+                return action
     return best
 
 
 @lean
 def surprise(trees: Trees, b: int, weights: Floats) -> float:
-    """KL(weights || the network's priors) in nats: how much search taught."""
-    root = trees.nodes[b, 0]
-    total = 0.0
-    for i in range(root.num_edges):
-        total += weights[i]
-    divergence = 0.0
-    for i in range(root.num_edges):
-        if weights[i] > 0:
-            share = weights[i] / total
-            divergence += share * math.log(share / max(trees.edges[b, root.first_edge + i].root_prior, 1e-12))
+    """KL(weights || the network's policy) in nats: how much search taught. Nothing where every move loses."""
+    if trees.nodes[b, 0].proven == LOSS:
+        return 0.0
+    total, divergence = 0.0, 0.0
+    for action in range(len(weights)):
+        total += weights[action]
+    for action in range(len(weights)):
+        if weights[action] > 0:
+            share = weights[action] / total
+            divergence += share * math.log(share / trees.root_priors[b, action])
     return max(divergence, 0.0)
-
-
-@lean
-def keeps_target(trees: Trees, b: int) -> bool:
-    """Whether a full search's weights are worth learning: not in a lost position, where every move is as good."""
-    root = trees.nodes[b, 0]
-    return root.proven == WIN or root.proven == DRAW or (root.proven == UNPROVEN and root.visits - 1 >= trees.searches[b].budget)

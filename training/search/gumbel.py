@@ -1,26 +1,28 @@
 """Gumbel search: planning with few simulations (Danihelka, Guez, Schrittwieser & Silver, ICLR 2022).
 
-At the root, sequential halving spends the simulations on the actions of the largest ``gumbel + logit + sigma(q)``; below it, an
-edge is followed so that visits approach the improved policy ``softmax(logit + sigma(completed q))``, which is also the target for
-learning. Values enter ``sigma(q) = (c_visit + max visits) * c_scale * q`` scaled to [0, 1].
+At the root, sequential halving spends the simulations on the moves of the largest ``gumbel + logit + sigma(q)``; below it, visits
+are spread so that they approach the improved policy ``softmax(logit + sigma(completed q))``, which is also the target for learning.
+``sigma(q) = (c_visit + most visits) * c_scale * q`` with q scaled to [0, 1]; a move without visits has its value completed by the
+mean of the network's value and the visited moves' (the paper's appendix D).
 """
 
 import math
+from typing import Any
 
 import numpy as np
 
-from games.compiled import lean
-from training.random import Streams, gumbel
-from training.search.puct import LARGE, Floats, Integers, SearchParams
-from training.search.tree import LOSS, Trees
+from games.compiled import inlined, lean
+from training.random import Streams, exponential
+from training.search.puct import LARGE, ONE, Integers, SearchParams, set_root_priors
+from training.search.tree import LEAST_PRIOR, LOSS, NONE, Floats, Trees, bring_best_forward, softmax
 
-LEAST_PRIOR = np.float32(1e-12)
+HALF = np.float32(0.5)
 
 
 def halving_schedule(considered_actions: int, num_simulations: int, *, columns: int) -> Integers:
-    """Which visit count an action must have to be simulated next, ``[considered_actions + 1, columns]``, zeros behind the end.
+    """Which visit count a move must have to be simulated next, ``[considered_actions + 1, columns]``, zeros behind the end.
 
-    Row m is for m considered actions (Karnin, Koren & Somekh, "Almost optimal exploration in multi-armed bandits", 2013): all are
+    Row m is for m considered moves (Karnin, Koren & Somekh, "Almost optimal exploration in multi-armed bandits", 2013): all are
     visited in turn, then the better half of them, and so on.
     """
     table = np.zeros((considered_actions + 1, columns), np.int32)
@@ -38,82 +40,153 @@ def halving_schedule(considered_actions: int, num_simulations: int, *, columns: 
 
 
 @lean
-def add_root_gumbel(trees: Trees, b: int, streams: Streams) -> None:
-    """Draw this move's noise; without it (in play for strength) the largest logits are considered."""
-    root = trees.nodes[b, 0]
-    for i in range(root.first_edge, root.first_edge + root.num_edges):
-        trees.edges[b, i].gumbel = gumbel(streams, b) if trees.searches[b].noisy else 0.0
+def add_root_gumbels(trees: Trees, b: int, streams: Streams, scratch: Floats) -> None:
+    """Give each move of the root a Gumbel draw of noise, as a factor of its prior; ``scratch`` is ``[2, A]``."""
+    noisy = scratch[0]
+    for action in range(len(noisy)):
+        if trees.root_priors[b, action] > 0:
+            noisy[action] = trees.root_priors[b, action] / exponential(streams, b)  # exp(gumbel) is 1 / exponential
+    set_root_priors(trees, b, noisy)
 
 
-@lean
-def improved_scores(params: SearchParams, trees: Trees, b: int, number: int, scores: Floats) -> None:
-    """``logit + sigma(completed q)`` of each edge of a node, written to ``scores`` ``[edges]``.
+@inlined
+def note_logit(trees: Trees, b: int, child_number: int) -> None:
+    """Give a new child its logit, and a child of the root the network's prior in place of the noisy one."""
+    child = trees.nodes[b, child_number]
+    child.logit = np.float32(math.log(max(child.prior, LEAST_PRIOR)))
+    if child.parent == 0:
+        child.prior = trees.root_priors[b, child.action]
 
-    An unvisited edge's value is completed by the mean of the network's value and the visited edges' (the paper's appendix D).
-    """
+
+@inlined
+def mean_value(params: SearchParams, child: Any) -> np.float32:
+    """A visited move's value for the player who chooses it, in [-1, 1]."""
+    return (child.value_sum - params.virtual_loss * np.float32(child.pending)) / np.float32(child.visits)
+
+
+@inlined
+def sigma(scale: np.float32, value: np.float32) -> np.float32:
+    """What a value in [-1, 1] adds to a logit."""
+    return scale * (ONE + value) * HALF
+
+
+@inlined
+def complete_values(params: SearchParams, trees: Trees, b: int, number: int) -> tuple[np.float32, np.float32]:
+    """The scale of ``sigma`` at a node, and the value of its moves without visits."""
     node = trees.nodes[b, number]
-    most, visits_below, weighted = 0, 0, 0.0
-    own_value = node.value_sum  # less the edges' values below: the evaluation of the node itself
-    for i in range(node.first_edge, node.first_edge + node.num_visited):
-        edge = trees.edges[b, i]
-        most = max(most, edge.visits)
-        visits_below += edge.visits
-        own_value -= edge.value
-        weighted += edge.prior * edge.value / edge.visits
-    explored = node.explored
-    mixed = own_value if explored <= 0 else (own_value + visits_below * weighted / explored) / (1 + visits_below)
-    scale = (params.c_visit + most) * params.c_scale
-    for i in range(node.num_edges):
-        edge = trees.edges[b, node.first_edge + i]
-        value = edge.value / edge.visits if edge.visits > 0 else mixed
-        scores[i] = math.log(max(edge.prior, LEAST_PRIOR)) + scale * (1.0 + value) / 2.0
+    most, weighted, explored = 0, np.float32(0.0), np.float32(0.0)
+    next_child = node.first_child
+    while next_child != NONE:
+        child = trees.nodes[b, next_child]
+        most = max(most, child.visits)
+        weighted += child.prior * mean_value(params, child)
+        explored += child.prior
+        next_child = child.next_sibling
+    scale = (params.c_visit + np.float32(most)) * params.c_scale
+    if explored == 0:
+        return scale, node.evaluation
+    visits = np.float32(node.visits - 1)
+    return scale, (node.evaluation + visits * weighted / explored) / (ONE + visits)
 
 
-@lean
-def softmax(scores: Floats, count: int) -> None:
-    """Turn the first ``count`` of ``scores`` into probabilities in place."""
-    largest = -LARGE
-    for i in range(count):
-        largest = max(largest, scores[i])
-    total = np.float32(0.0)
-    for i in range(count):
-        scores[i] = np.float32(math.exp(scores[i] - largest))
-        total += scores[i]
-    for i in range(count):
-        scores[i] /= total
+@inlined
+def choose_gumbel_child(params: SearchParams, trees: Trees, b: int, number: int) -> int:
+    """The child to follow below the root, or NONE for the first candidate: whose visits lag most behind the improved policy."""
+    nodes = trees.nodes[b]
+    node = nodes[number]
+    scale, unvisited = complete_values(params, trees, b, number)
+    prior, unexplored, largest = np.float32(0.0), np.float32(0.0), -LARGE
+    if node.num_candidates > 0:
+        if not node.ordered:
+            bring_best_forward(trees, b, number)
+        prior, unexplored = trees.priors[b, node.first_candidate], max(ONE - node.explored, np.float32(0.0))
+        largest = np.float32(math.log(max(prior, LEAST_PRIOR))) + sigma(scale, unvisited)
+    next_child = node.first_child
+    while next_child != NONE:
+        child = nodes[next_child]
+        largest = max(largest, child.logit + sigma(scale, mean_value(params, child)))
+        next_child = child.next_sibling
+    factor = np.float32(math.exp(sigma(scale, unvisited) - largest))
+    total = unexplored * factor
+    next_child = node.first_child
+    while next_child != NONE:
+        child = nodes[next_child]
+        total += np.float32(math.exp(child.logit + sigma(scale, mean_value(params, child)) - largest))
+        next_child = child.next_sibling
+    best, best_lag = NONE, prior * factor / total if node.num_candidates > 0 else -LARGE
+    next_child = node.first_child
+    while next_child != NONE:
+        child = nodes[next_child]
+        share = np.float32(math.exp(child.logit + sigma(scale, mean_value(params, child)) - largest)) / total
+        lag = share - np.float32(child.visits) / np.float32(node.visits)
+        if lag > best_lag and child.proven_above != LOSS:
+            best, best_lag = next_child, lag
+        next_child = child.next_sibling
+    return int(best)
 
 
-@lean
-def choose_gumbel_edge(params: SearchParams, trees: Trees, b: int, number: int, scores: Floats) -> int:
-    """The edge to follow below the root: the one whose visits lag most behind the improved policy."""
-    node = trees.nodes[b, number]
-    improved_scores(params, trees, b, number, scores)
-    softmax(scores, node.num_edges)
-    best, best_lag = 0, -LARGE
-    for i in range(node.num_edges):
-        edge = trees.edges[b, node.first_edge + i]
-        lag = scores[i] - edge.visits / np.float32(node.visits)
-        if lag > best_lag and edge.proven != LOSS:
-            best, best_lag = i, lag
-    return int(node.first_edge + best)
+@inlined
+def choose_gumbel_root_child(params: SearchParams, trees: Trees, b: int, schedule: Integers) -> int:
+    """The child to follow at the root, or NONE for the first candidate: of those with the scheduled visits, that of the largest score.
 
-
-@lean
-def choose_gumbel_root_edge(params: SearchParams, trees: Trees, b: int, schedule: Integers, scores: Floats) -> int:
-    """The edge to follow at the root: of those with the scheduled number of visits, the one of the largest score.
-
-    When proven losses have spoilt the schedule, the best edge of all is followed.
+    When proven losses have spoilt the schedule, the one of the largest score of all.
     """
     root = trees.nodes[b, 0]
-    improved_scores(params, trees, b, 0, scores)
-    considered = min(params.considered_actions, root.num_edges)
-    due = schedule[considered, min(root.visits - 1, schedule.shape[1] - 1)]
-    best, best_score = 0, -2 * LARGE
-    for i in range(root.num_edges):
-        edge = trees.edges[b, root.first_edge + i]
-        score = scores[i] + edge.gumbel
-        if edge.visits != due:
-            score -= LARGE / 2
-        if score > best_score and edge.proven != LOSS:
-            best, best_score = i, score
-    return int(root.first_edge + best)
+    scale, unvisited = complete_values(params, trees, b, 0)
+    due = schedule[min(params.considered_actions, count_moves(trees, b)), min(root.visits - 1, schedule.shape[1] - 1)]
+    best, best_score, best_due = NONE, -LARGE, False
+    if root.num_candidates > 0:
+        if not root.ordered:
+            bring_best_forward(trees, b, 0)
+        prior = max(trees.priors[b, root.first_candidate], LEAST_PRIOR)
+        best_score, best_due = np.float32(math.log(prior)) + sigma(scale, unvisited), due == 0
+    number = root.first_child
+    while number != NONE:
+        child = trees.nodes[b, number]
+        score, is_due = child.logit + sigma(scale, mean_value(params, child)), child.visits == due
+        better = is_due if is_due != best_due else score > best_score
+        if better and child.proven_above != LOSS:
+            best, best_score, best_due = number, score, is_due
+        number = child.next_sibling
+    return int(best)
+
+
+@lean
+def count_moves(trees: Trees, b: int) -> int:
+    """How many moves the root has."""
+    root = trees.nodes[b, 0]
+    count, number = root.num_candidates, root.first_child
+    while number != NONE:
+        count += 1
+        number = trees.nodes[b, number].next_sibling
+    return int(count)
+
+
+@lean
+def write_improved_policy(params: SearchParams, trees: Trees, b: int, policy: Floats) -> None:
+    """The root's improved policy, without noise, written to ``policy`` ``[A]``."""
+    scale, unvisited = complete_values(params, trees, b, 0)
+    for action in range(len(policy)):
+        prior = trees.root_priors[b, action]
+        policy[action] = math.log(prior) + sigma(scale, unvisited) if prior > 0 else -LARGE
+    number = trees.nodes[b, 0].first_child
+    while number != NONE:
+        child = trees.nodes[b, number]
+        policy[child.action] = math.log(trees.root_priors[b, child.action]) + sigma(scale, mean_value(params, child))
+        number = child.next_sibling
+    softmax(policy)
+
+
+@lean
+def best_considered_child(params: SearchParams, trees: Trees, b: int) -> int:
+    """The child that a complete search plays: of the most visited ones that are no proven loss, that of the largest score; or NONE."""
+    scale, _ = complete_values(params, trees, b, 0)
+    best, most, best_score = NONE, 0, -LARGE
+    number = trees.nodes[b, 0].first_child
+    while number != NONE:
+        child = trees.nodes[b, number]
+        score = child.logit + sigma(scale, mean_value(params, child))
+        if (child.visits > most or (child.visits == most and score > best_score)) and child.proven_above != LOSS:
+            best, most, best_score = number, child.visits, score
+        number = child.next_sibling
+    return int(best)

@@ -4,44 +4,41 @@
 in a finished game, a proven node or a cached position are backed up at once and the tree is walked again.
 """
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from games.compiled import lean
-from games.game import Actions, Game, Planes, Returns, Rules, States
+from games.compiled import inlined, lean
+from games.game import Game, Planes, Returns, Rules, States
 from training.random import Streams
 from training.search.cache import PositionCache, find_position, store_position
-from training.search.gumbel import add_root_gumbel, choose_gumbel_edge, choose_gumbel_root_edge
-from training.search.puct import Floats, Integers, SearchParams, add_root_noise, choose_edge, choose_root_edge, visit_edge
-from training.search.tree import DRAW, LOSS, NONE, UNEXPANDED, UNPROVEN, WIN, Trees, add_node, bring_best_forward
+from training.search.gumbel import add_root_gumbels, choose_gumbel_child, choose_gumbel_root_child, note_logit
+from training.search.puct import Integers, SearchParams, add_root_noise, choose_child, forced_child, note_root_priors
+from training.search.tree import AWAITED, CLOSED, DRAW, LOSS, NONE, OVER, UNPROVEN, WIN, Floats, Trees, add_child, open_node
 
 AWAITS_EVALUATION, BACKED_UP, COLLIDED = range(3)  # how a walk ended
 
-LEAF = np.dtype([("tree", np.int32), ("node", np.int32), ("num_actions", np.int32), ("hash", np.uint64)], align=True)
+LEAF = np.dtype([("tree", np.int32), ("node", np.int32), ("hash", np.uint64)], align=True)
 
 
 class Leaves(NamedTuple):
     """The walks that await evaluation, K at most, and scratch space."""
 
     rows: Any  # [K] of LEAF
-    actions: Actions  # [K, A] the legal ones
     observations: Planes  # [K, C, H, W]
     state: States  # [S] scratch
     returns: Returns  # [players] scratch
-    scores: Floats  # [A] scratch
+    scratch: Floats  # [2, A]
 
 
 def make_leaves(game: Game, count: int) -> Leaves:
     """Space for ``count`` walks."""
     return Leaves(
         rows=np.zeros(count, LEAF).view(np.recarray),
-        actions=np.zeros((count, game.num_actions), np.int32),
         observations=np.zeros((count, *game.observation_shape), np.float32),
         state=game.initial_state(),
         returns=np.zeros(game.num_players, np.float32),
-        scores=np.zeros(game.num_actions, np.float32),
+        scratch=np.zeros((2, game.num_actions), np.float32),
     )
 
 
@@ -53,7 +50,7 @@ def searching(trees: Trees, b: int) -> bool:
         return False
     if root.visits == 0:
         return True
-    return root.num_edges != UNEXPANDED and root.proven == UNPROVEN and root.visits - 1 < search.budget
+    return root.stage != AWAITED and root.proven == UNPROVEN and root.visits - 1 < search.budget
 
 
 @lean
@@ -80,23 +77,24 @@ def select_leaves(
     for b in range(len(trees.searches)):
         wanted = count + leaves_per_tree
         while count < wanted and searching(trees, b):
-            if not trees.searches[b].ready and trees.nodes[b, 0].num_edges > 0:
-                prepare_root(params, trees, b, streams)
+            if not trees.searches[b].ready and trees.nodes[b, 0].stage != AWAITED:
+                prepare_root(params, trees, b, streams, leaves.scratch)
             end = walk(rules, params, trees, states, schedules, leaves, b, count)
             if end == COLLIDED:
                 break
-            if end == AWAITS_EVALUATION and not expand_from_cache(params, trees, leaves, cache, count):
+            if end == AWAITS_EVALUATION and not expand_from_cache(trees, leaves, cache, count):
                 count += 1
     return count
 
 
 @lean
-def prepare_root(params: SearchParams, trees: Trees, b: int, streams: Streams) -> None:
-    """Add the noise of this move's search to an expanded root."""
-    if params.gumbel:
-        add_root_gumbel(trees, b, streams)
+def prepare_root(params: SearchParams, trees: Trees, b: int, streams: Streams, scratch: Floats) -> None:
+    """Make an evaluated root ready for this move's search: note its priors, and add noise to them if wanted."""
+    note_root_priors(trees, b)
+    if trees.searches[b].noisy and params.gumbel:
+        add_root_gumbels(trees, b, streams, scratch)
     elif trees.searches[b].noisy:
-        add_root_noise(params, trees, b, streams)
+        add_root_noise(params, trees, b, streams, scratch)
     trees.searches[b].ready = True
 
 
@@ -104,160 +102,157 @@ def prepare_root(params: SearchParams, trees: Trees, b: int, streams: Streams) -
 def walk(rules: Rules, params: SearchParams, trees: Trees, states: States, schedules: Integers, leaves: Leaves, b: int, row: int) -> int:
     """Follow tree ``b`` from its root to a new node, to a finished game, or to a node that awaits its evaluation already."""
     step, current_player = rules.step, rules.current_player
-    state = leaves.state
+    nodes, state = trees.nodes[b], leaves.state
     for word in range(len(state)):
         state[word] = states[b, word]
     number = 0
-    node = trees.nodes[b, 0]
-    node.visits += 1
-    while node.num_edges != UNEXPANDED and node.proven == UNPROVEN and node.num_edges > 0:
-        i = follow(params, trees, schedules, leaves, b, number)
-        i = visit_edge(params, trees, b, number, i)
-        edge = trees.edges[b, i]
-        step(state, np.int64(edge.action))
-        if edge.child == NONE:
-            edge.child = add_node(trees, b, number, i, current_player(state))
-        number = edge.child
-        node = trees.nodes[b, number]
+    while nodes[number].stage >= CLOSED and nodes[number].proven == UNPROVEN:
+        node = nodes[number]
+        if node.stage == CLOSED:
+            open_node(trees, b, number)
+        next_number = follow(params, trees, schedules, b, number)
         node.visits += 1
-    leaf = leaves.rows[row]
-    leaf.tree, leaf.node = b, number
+        node.pending += 1
+        if next_number != NONE:
+            step(state, np.int64(nodes[next_number].action))
+        else:
+            next_number = add_child(trees, b, number)
+            child = nodes[next_number]
+            step(state, np.int64(child.action))
+            child.player = current_player(state)
+            child.turn = 1.0 if child.player == node.player else -1.0
+            if params.gumbel:
+                note_logit(trees, b, next_number)
+        number = next_number
+    node = nodes[number]
+    node.visits += 1
+    node.pending += 1
     if node.proven != UNPROVEN:
-        backup(params, trees, b, number, float(node.proven - DRAW))
-        return BACKED_UP
-    if node.num_edges == UNEXPANDED and node.visits > 1:
-        undo(params, trees, b, number)
+        value = np.float32(node.proven - DRAW)
+    elif node.stage == OVER:
+        value = node.evaluation
+    elif node.visits > 1:
+        undo(trees, b, number)
         return COLLIDED
-    if node.num_edges == 0 or rules.terminal(state) != 0:
-        finish(rules, params, trees, leaves, b, number)
-        return BACKED_UP
-    leaf.num_actions = rules.legal_actions(state, leaves.actions[row])
-    leaf.hash = np.uint64(rules.hash(state))
-    rules.observe(state, leaves.observations[row])
-    return AWAITS_EVALUATION
+    elif rules.terminal(state) != 0:
+        value = finish(rules, params, leaves, node)
+    else:
+        await_evaluation(rules, trees, leaves, b, number, row)
+        return AWAITS_EVALUATION
+    backup(trees, b, number, value)
+    return BACKED_UP
+
+
+@inlined
+def follow(params: SearchParams, trees: Trees, schedules: Integers, b: int, number: int) -> int:
+    """The child that the search's rule chooses at a node, or NONE for its first candidate."""
+    full = trees.searches[b].full
+    if params.gumbel:
+        if number > 0:
+            return choose_gumbel_child(params, trees, b, number)
+        return choose_gumbel_root_child(params, trees, b, schedules[1 if full else 0])
+    if number == 0 and full and params.forced_playouts_k > 0:
+        forced = forced_child(params, trees, b)
+        if forced != NONE:
+            return forced
+    return choose_child(params, trees, b, number)
 
 
 @lean
-def follow(params: SearchParams, trees: Trees, schedules: Integers, leaves: Leaves, b: int, number: int) -> int:
-    """The edge that the search's rule chooses at a node."""
-    if not params.gumbel:
-        return choose_edge(params, trees, b, number) if number > 0 else choose_root_edge(params, trees, b)
-    if number > 0:
-        return choose_gumbel_edge(params, trees, b, number, leaves.scores)
-    return choose_gumbel_root_edge(params, trees, b, schedules[1 if trees.searches[b].full else 0], leaves.scores)
-
-
-@lean
-def finish(rules: Rules, params: SearchParams, trees: Trees, leaves: Leaves, b: int, number: int) -> None:
-    """Give a node in which the game is over its value, and back it up."""
+def finish(rules: Rules, params: SearchParams, leaves: Leaves, node: Any) -> np.float32:
+    """Note that the game is over at a new node; returns its value there."""
     rules.returns(leaves.state, leaves.returns)
-    node = trees.nodes[b, number]
     value = leaves.returns[node.player]
-    node.num_edges = 0
+    node.stage = OVER
+    node.evaluation = value
     if params.proven_results:
         node.proven = WIN if value > 0 else (LOSS if value < 0 else DRAW)
-    backup(params, trees, b, number, value)
+    return value
 
 
-@lean
-def expand(trees: Trees, leaves: Leaves, row: int, logits: Floats) -> None:
-    """Give the node of ``row`` its edges, with the softmax of the legal actions' ``logits`` ``[A]`` as priors."""
-    leaf = leaves.rows[row]
-    search, node = trees.searches[leaf.tree], trees.nodes[leaf.tree, leaf.node]
-    node.first_edge = search.used_edges
-    node.num_edges = leaf.num_actions
-    search.used_edges += leaf.num_actions
-    scores = leaves.scores
-    largest = -np.float32(1e30)
-    for i in range(leaf.num_actions):
-        scores[i] = logits[leaves.actions[row, i]]
-        largest = max(largest, scores[i])
-    total = np.float32(0.0)
-    for i in range(leaf.num_actions):
-        scores[i] = np.float32(math.exp(scores[i] - largest))
-        total += scores[i]
-    scale = np.float32(1.0) / total
-    for i in range(leaf.num_actions):
-        edge = trees.edges[leaf.tree, node.first_edge + i]
-        edge.value = 0.0
-        edge.prior = scores[i] * scale
-        edge.visits = 0
-        edge.child = NONE
-        edge.action = leaves.actions[row, i]
-        edge.root_prior = edge.prior
-        edge.proven = UNPROVEN
-    bring_best_forward(trees, leaf.tree, leaf.node)
+@inlined
+def await_evaluation(rules: Rules, trees: Trees, leaves: Leaves, b: int, number: int, row: int) -> None:
+    """Note a new node's legal actions, and write to ``row`` of ``leaves`` what the network must look at."""
+    search, node, leaf = trees.searches[b], trees.nodes[b, number], leaves.rows[row]
+    leaf.tree, leaf.node, leaf.hash = b, number, np.uint64(rules.hash(leaves.state))
+    node.first_candidate = search.used_candidates
+    node.num_candidates = rules.legal_actions(leaves.state, trees.actions[b, node.first_candidate :])
+    search.used_candidates += node.num_candidates
+    rules.observe(leaves.state, leaves.observations[row])
 
 
-@lean
-def expand_from_cache(params: SearchParams, trees: Trees, leaves: Leaves, cache: PositionCache, row: int) -> bool:
-    """Expand and back up the walk of ``row`` from the position cache, if the position is there."""
+@inlined
+def expand(trees: Trees, b: int, number: int, logits: Floats, value: np.float32) -> None:
+    """Give a node its evaluation: ``logits`` ``[A]`` and a value; and back that up."""
+    node = trees.nodes[b, number]
+    for i in range(node.first_candidate, node.first_candidate + node.num_candidates):
+        trees.priors[b, i] = logits[trees.actions[b, i]]
+    node.stage = CLOSED
+    node.evaluation = value
+    backup(trees, b, number, value)
+
+
+@inlined
+def expand_from_cache(trees: Trees, leaves: Leaves, cache: PositionCache, row: int) -> bool:
+    """Expand the node of ``row`` from the position cache, if the position is there."""
     leaf = leaves.rows[row]
     slot = find_position(cache, leaf.hash)
     if slot < 0:
         return False
-    expand(trees, leaves, row, cache.logits[slot])
-    backup(params, trees, leaf.tree, leaf.node, cache.values[slot])
+    expand(trees, leaf.tree, leaf.node, cache.logits[slot], cache.values[slot])
     return True
 
 
 @lean
-def expand_and_backup(
-    params: SearchParams, trees: Trees, leaves: Leaves, cache: PositionCache, logits: Floats, values: Floats, count: int
-) -> None:
+def expand_and_backup(trees: Trees, leaves: Leaves, cache: PositionCache, logits: Floats, values: Floats, count: int) -> None:
     """Take the network's answers for the first ``count`` walks: ``logits`` ``[N, A]`` and ``values`` ``[N]``."""
     for row in range(count):
         leaf = leaves.rows[row]
-        expand(trees, leaves, row, logits[row])
-        backup(params, trees, leaf.tree, leaf.node, values[row])
+        expand(trees, leaf.tree, leaf.node, logits[row], values[row])
         store_position(cache, leaf.hash, logits[row], values[row])
 
 
-@lean
-def backup(params: SearchParams, trees: Trees, b: int, number: int, value: float) -> None:
+@inlined
+def backup(trees: Trees, b: int, number: int, value: np.float32) -> None:
     """Add ``value``, that of node ``number`` for its player, to all above, and settle what it proves."""
-    virtual_loss = np.float32(params.virtual_loss)
-    child = trees.nodes[b, number]
-    child.value_sum += np.float32(value)
-    while child.parent != NONE:
-        node, edge = trees.nodes[b, child.parent], trees.edges[b, child.parent_edge]
-        same_player = node.player == child.player
-        if not same_player:
-            value = -value
-        edge.value += np.float32(value) + virtual_loss
-        node.value_sum += np.float32(value)
-        if child.proven != UNPROVEN and edge.proven == UNPROVEN:
-            edge.proven = child.proven if same_player else WIN + LOSS - child.proven
-            settle(trees, b, child.parent, edge.proven)
-        child = node
+    nodes = trees.nodes[b]
+    while number != NONE:
+        node = nodes[number]
+        value *= node.turn
+        node.value_sum += value
+        node.pending -= 1
+        if node.proven != UNPROVEN and node.proven_above == UNPROVEN:
+            node.proven_above = node.proven if node.turn > 0 else WIN + LOSS - node.proven
+            if node.parent != NONE:
+                settle(nodes, node.parent, node.proven_above)
+        number = node.parent
 
 
-@lean
-def settle(trees: Trees, b: int, number: int, latest: int) -> None:
-    """Prove a node if one of its edges, the ``latest``, is a proven win, or if all its edges are proven."""
-    node = trees.nodes[b, number]
+@inlined
+def settle(nodes: Any, number: int, latest: int) -> None:
+    """Prove a node of one tree ``[M]`` if one of its moves, the ``latest``, is a proven win, or if all its moves are proven."""
+    node = nodes[number]
     if latest == WIN:
         node.proven = WIN
         return
-    if node.num_visited < node.num_edges:
+    if node.num_candidates > 0:
         return
     best = np.int8(LOSS)
-    for i in range(node.first_edge, node.first_edge + node.num_edges):
-        proven = trees.edges[b, i].proven
-        if proven == UNPROVEN:
+    child_number = node.first_child
+    while child_number != NONE:
+        child = nodes[child_number]
+        if child.proven_above == UNPROVEN:
             return
-        best = max(best, proven)
+        best = max(best, child.proven_above)
+        child_number = child.next_sibling
     node.proven = best
 
 
 @lean
-def undo(params: SearchParams, trees: Trees, b: int, number: int) -> None:
+def undo(trees: Trees, b: int, number: int) -> None:
     """Take back the pending visits of a walk that led to a node somebody else is waiting for."""
-    node = trees.nodes[b, number]
-    node.visits -= 1
-    while node.parent != NONE:
-        edge = trees.edges[b, node.parent_edge]
-        edge.visits -= 1
-        edge.value += np.float32(params.virtual_loss)
-        node = trees.nodes[b, node.parent]
+    while number != NONE:
+        node = trees.nodes[b, number]
         node.visits -= 1
+        node.pending -= 1
+        number = node.parent

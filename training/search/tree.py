@@ -1,165 +1,224 @@
-"""The trees of B games at once, as flat arrays of records.
+"""The trees of B games at once, as flat arrays.
 
-Tree ``b`` is row ``b`` of every array. Node 0 is the root. The edges of a node stand side by side, the visited ones first, so that
-selection looks at a few edges and not at every legal action: ``edges[b, first_edge : first_edge + num_edges]``.
+Tree ``b`` is row ``b`` of every array; node 0 is the root. A node stands for a position and for the move that led there, so that a
+move which has been visited *is* a node, a child in its parent's linked list. Moves that have not been visited are mere candidates:
+an action and a prior each, side by side. A search visits few of them.
 
-Values are always those of the player to move: a node's for the player to move there, an edge's for the player who chooses it.
-Records and not one array a field, because a compiled call with many arrays costs more than a simulation may.
+A node's value is summed up for the player who chose to go there, which is what selection compares.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from games.compiled import lean
+from games.compiled import inlined, lean
+from games.game import Actions
 
-UNEXPANDED = -1  # num_edges of a node whose evaluation has not come back
-NONE = -1  # no child, no parent
+Floats = NDArray[np.float32]
+
+NONE = -1  # no child, no sibling, no parent
+AWAITED, OVER, CLOSED, OPEN = range(4)  # stage: not evaluated yet; the game is over; evaluated; ... and candidates have priors
 UNPROVEN, LOSS, DRAW, WIN = range(4)  # what the rules have been shown to force; a proven value is proven - DRAW
+LEAST_PRIOR = np.float32(1e-12)  # of a legal move, so that it has a logarithm
 
 NODE = np.dtype(
     [
-        ("value_sum", np.float32),  # of the evaluations here and below, for the player to move
-        ("explored", np.float32),  # the sum of the priors of the visited edges
-        ("visits", np.int32),  # simulations through this node, its own evaluation included, pending ones included
+        ("value_sum", np.float32),  # of the evaluations here and below, for the player above; at the root for the player to move
+        ("visits", np.int32),  # simulations through this node, its own evaluation and pending ones included
+        ("pending", np.int32),  # of them, those whose evaluation has not come back
+        ("prior", np.float32),  # of the move that led here
+        ("next_sibling", np.int32),
+        ("proven", np.int8),  # for the player to move
+        ("proven_above", np.int8),  # the same for the player above
+        ("stage", np.int8),
+        ("ordered", np.bool_),  # whether the first candidate is the one of the largest prior
+        ("turn", np.float32),  # 1.0 where the player above is to move, else -1.0
+        ("player", np.int32),  # to move
+        ("action", np.int32),  # that led here
         ("parent", np.int32),
-        ("parent_edge", np.int32),
-        ("first_edge", np.int32),
-        ("num_edges", np.int32),  # 0 where the game is over
-        ("num_visited", np.int32),  # of those edges
-        ("player", np.int8),  # to move
-        ("proven", np.int8),  # UNPROVEN, or the value under perfect play
-    ],
-    align=True,
-)
-EDGE = np.dtype(
-    [
-        ("value", np.float32),  # sum, for the player to move above the edge; a pending visit counts as a virtual loss
-        ("prior", np.float32),
-        ("visits", np.int32),  # pending ones included
-        ("child", np.int32),
-        ("action", np.int32),
-        ("root_prior", np.float32),  # at the root: the network's prior, before noise
-        ("gumbel", np.float32),  # at the root: this move's Gumbel noise
-        ("proven", np.int8),  # for the player to move above the edge
+        ("first_child", np.int32),  # the latest visited; they are linked by next_sibling
+        ("first_candidate", np.int32),
+        ("num_candidates", np.int32),
+        ("explored", np.float32),  # the sum of the children's priors
+        ("evaluation", np.float32),  # the network's value, or the game's outcome, for the player to move
+        ("logit", np.float32),  # of the move that led here: the logarithm of its prior, at a Gumbel search's root with noise
     ],
     align=True,
 )
 SEARCH = np.dtype(
     [
         ("used_nodes", np.int32),
-        ("used_edges", np.int32),
+        ("used_candidates", np.int32),
         ("budget", np.int32),  # simulations wanted at the root, those kept from the move before included
         ("active", np.bool_),
-        ("full", np.bool_),  # a full search, with root noise and forced playouts, for a policy target
-        ("noisy", np.bool_),  # whether noise is added at the root at all
-        ("ready", np.bool_),  # whether this move's noise has been added
+        ("full", np.bool_),  # a full search, with forced playouts, for a policy target
+        ("noisy", np.bool_),  # whether noise is added at the root
+        ("ready", np.bool_),  # whether the root has been prepared for this search
     ],
     align=True,
 )
 
 
 class Trees(NamedTuple):
-    """B trees of at most M nodes and E edges (record arrays: ``Any`` because numpy's types know no fields)."""
+    """B trees of at most M nodes and E candidates over A actions (record arrays: ``Any``, because numpy's types know no fields)."""
 
     searches: Any  # [B] of SEARCH
     nodes: Any  # [B, M] of NODE
-    edges: Any  # [B, E] of EDGE
+    priors: Floats  # [B, E] of candidates; logits in nodes that are CLOSED
+    actions: Actions  # [B, E] of candidates
+    root_priors: Floats  # [B, A] the network's, at least LEAST_PRIOR where an action is legal and 0 elsewhere
 
 
-def make_trees(count: int, *, max_nodes: int, max_edges: int) -> Trees:
+def make_trees(count: int, *, max_nodes: int, num_actions: int) -> Trees:
     """``count`` empty trees. The arrays are mapped, not filled: memory is used as trees grow."""
+    candidates = max_nodes * num_actions
     return Trees(
-        np.zeros(count, SEARCH).view(np.recarray),
-        np.zeros((count, max_nodes), NODE).view(np.recarray),
-        np.zeros((count, max_edges), EDGE).view(np.recarray),
+        searches=np.zeros(count, SEARCH).view(np.recarray),
+        nodes=np.zeros((count, max_nodes), NODE).view(np.recarray),
+        priors=np.zeros((count, candidates), np.float32),
+        actions=np.zeros((count, candidates), np.int32),
+        root_priors=np.zeros((count, num_actions), np.float32),
     )
-
-
-@lean
-def add_node(trees: Trees, b: int, parent: int, parent_edge: int, player: int) -> int:
-    """A new node of tree ``b``, awaiting its evaluation."""
-    search = trees.searches[b]
-    number = search.used_nodes
-    search.used_nodes = number + 1
-    node = trees.nodes[b, number]
-    node.value_sum = 0.0
-    node.explored = 0.0
-    node.visits = 0
-    node.parent = parent
-    node.parent_edge = parent_edge
-    node.first_edge = 0
-    node.num_edges = UNEXPANDED
-    node.num_visited = 0
-    node.player = player
-    node.proven = UNPROVEN
-    return int(number)
 
 
 @lean
 def plant(trees: Trees, b: int, player: int) -> None:
     """Cut tree ``b`` down to a root that awaits its evaluation."""
     search = trees.searches[b]
-    search.used_nodes = 0
-    search.used_edges = 0
+    search.used_nodes = 1
+    search.used_candidates = 0
     search.ready = False
-    add_node(trees, b, NONE, NONE, player)
+    clear_node(trees.nodes[b, 0])
+    trees.nodes[b, 0].player = player
 
 
-@lean
-def swap_edges(trees: Trees, b: int, one: int, other: int) -> None:
-    """Exchange two unvisited edges of one node."""
-    first, second = trees.edges[b, one], trees.edges[b, other]
-    action, prior, root_prior, noise = first.action, first.prior, first.root_prior, first.gumbel
-    first.action, first.prior, first.root_prior, first.gumbel = second.action, second.prior, second.root_prior, second.gumbel
-    second.action, second.prior, second.root_prior, second.gumbel = action, prior, root_prior, noise
+@inlined
+def clear_node(node: Any) -> None:
+    """Make a node one that awaits its evaluation and is nobody's child."""
+    node.value_sum = 0.0
+    node.visits = 0
+    node.pending = 0
+    node.next_sibling = NONE
+    node.proven = UNPROVEN
+    node.proven_above = UNPROVEN
+    node.stage = AWAITED
+    node.turn = 1.0
+    node.parent = NONE
+    node.first_child = NONE
+    node.num_candidates = 0
+    node.explored = 0.0
 
 
-@lean
-def bring_best_forward(trees: Trees, b: int, number: int) -> None:
-    """Put the unvisited edge of the largest prior right behind the visited ones, where selection looks for it."""
+@inlined
+def add_child(trees: Trees, b: int, number: int) -> int:
+    """Turn a node's first candidate into a child; returns the child's number. Who is to move there is left to the caller."""
+    search, node = trees.searches[b], trees.nodes[b, number]
+    new = search.used_nodes
+    search.used_nodes += 1
+    child = trees.nodes[b, new]
+    clear_node(child)
+    child.parent = number
+    child.action = trees.actions[b, node.first_candidate]
+    child.prior = trees.priors[b, node.first_candidate]
+    child.next_sibling = node.first_child
+    node.first_child = new
+    node.first_candidate += 1
+    node.num_candidates -= 1
+    node.ordered = False
+    node.explored += child.prior
+    return int(new)
+
+
+@inlined
+def open_node(trees: Trees, b: int, number: int) -> None:
+    """Turn the logits of an evaluated node's candidates into priors. Most nodes are never walked through and stay closed."""
     node = trees.nodes[b, number]
-    begin = node.first_edge + node.num_visited
-    best, best_prior = begin, np.float32(-1.0)
-    for edge in range(begin, node.first_edge + node.num_edges):
-        prior = trees.edges[b, edge].prior
-        if prior > best_prior:
-            best, best_prior = edge, prior
-    if best != begin:
-        swap_edges(trees, b, begin, best)
+    priors = trees.priors[b, node.first_candidate : node.first_candidate + node.num_candidates]
+    softmax(priors)
+    node.stage = OPEN
+    node.ordered = False
 
 
 @lean
-def keep_subtree(trees: Trees, b: int, root: int, spare: Trees) -> None:
-    """Make node ``root`` the root of tree ``b`` and forget the rest.
+def softmax(scores: Floats) -> None:
+    """Turn ``scores`` into probabilities in place."""
+    largest = scores[0]
+    for i in range(len(scores)):
+        largest = max(largest, scores[i])
+    total = np.float32(0.0)
+    for i in range(len(scores)):
+        scores[i] = math.exp(scores[i] - largest)
+        total += scores[i]
+    scale = np.float32(1.0) / total
+    for i in range(len(scores)):
+        scores[i] *= scale
 
-    The nodes are renumbered breadth first into ``spare``, a single tree of the same size, and copied back.
+
+@inlined
+def bring_best_forward(trees: Trees, b: int, number: int) -> None:
+    """Put the candidate of the largest prior first, where selection looks for it."""
+    node = trees.nodes[b, number]
+    first, end = node.first_candidate, node.first_candidate + node.num_candidates
+    best = first
+    for i in range(first, end):
+        if trees.priors[b, i] > trees.priors[b, best]:
+            best = i
+    action, prior = trees.actions[b, first], trees.priors[b, first]
+    trees.actions[b, first], trees.priors[b, first] = trees.actions[b, best], trees.priors[b, best]
+    trees.actions[b, best], trees.priors[b, best] = action, prior
+    node.ordered = True
+
+
+@lean
+def find_child(trees: Trees, b: int, action: int) -> int:
+    """The root's child by ``action``, or NONE."""
+    child = trees.nodes[b, 0].first_child
+    while child != NONE and trees.nodes[b, child].action != action:
+        child = trees.nodes[b, child].next_sibling
+    return int(child)
+
+
+@lean
+def keep_subtree(trees: Trees, b: int, root: int, renumbered: NDArray[np.int32]) -> None:
+    """Make node ``root`` the root of tree ``b`` and forget the rest. No evaluation may be awaited.
+
+    A node's number is larger than its parent's, and its candidates come later: one pass moves everything down in place.
+    ``renumbered`` ``[M]`` is scratch space.
     """
-    spare.nodes[0, 0] = trees.nodes[b, root]
-    spare.nodes[0, 0].parent = NONE
-    found, edges, new = 1, 0, 0
-    while new < found:
-        node = spare.nodes[0, new]
-        first = node.first_edge
-        node.first_edge = edges
-        for old in range(first, first + max(node.num_edges, 0)):
-            spare.edges[0, edges] = trees.edges[b, old]
-            edge = spare.edges[0, edges]
-            if edge.child != NONE:
-                spare.nodes[0, found] = trees.nodes[b, edge.child]
-                spare.nodes[0, found].parent = new
-                spare.nodes[0, found].parent_edge = edges
-                edge.child = found
-                found += 1
-            edges += 1
-        new += 1
-    for number in range(found):
-        trees.nodes[b, number] = spare.nodes[0, number]
-    for number in range(edges):
-        trees.edges[b, number] = spare.edges[0, number]
-    search = trees.searches[b]
+    search, nodes = trees.searches[b], trees.nodes[b]
+    found, candidates = 0, 0
+    for old in range(root, search.used_nodes):
+        node = nodes[old]
+        parent = NONE if old == root or node.parent < root else renumbered[node.parent]
+        if old != root and parent == NONE:
+            renumbered[old] = NONE
+            continue
+        renumbered[old] = found
+        nodes[found] = node
+        node = nodes[found]
+        node.parent = parent
+        node.first_child = NONE
+        node.next_sibling = NONE
+        if parent != NONE:
+            node.next_sibling = nodes[parent].first_child
+            nodes[parent].first_child = found
+        move_candidates(trees, b, found, candidates)
+        candidates += node.num_candidates
+        found += 1
+    nodes[0].value_sum *= nodes[0].turn
+    nodes[0].turn = 1.0
     search.used_nodes = found
-    search.used_edges = edges
+    search.used_candidates = candidates
     search.ready = False
-    for number in range(max(trees.nodes[b, 0].num_edges, 0)):
-        trees.edges[b, number].root_prior = trees.edges[b, number].prior
+
+
+@lean
+def move_candidates(trees: Trees, b: int, number: int, first: int) -> None:
+    """Move a node's candidates down to ``first``."""
+    node = trees.nodes[b, number]
+    for i in range(node.num_candidates):
+        trees.actions[b, first + i] = trees.actions[b, node.first_candidate + i]
+        trees.priors[b, first + i] = trees.priors[b, node.first_candidate + i]
+    node.first_candidate = first

@@ -1,0 +1,164 @@
+"""The compiled search with its lid off: tests look into the trees between the steps."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from configs.schema import SearchSettings
+from games.compiled import specialized
+from games.game import Game, States
+from tests.training.naive_search import NaiveNode, Path
+from training.search.cache import make_cache
+from training.search.gumbel import halving_schedule
+from training.search.puct import Evaluate, search_params
+from training.search.simulate import expand_and_backup, make_leaves, select_leaves
+from training.search.tree import DRAW, NONE, OPEN, UNPROVEN, find_child, keep_subtree, make_trees, plant
+
+Summary = dict[Path, tuple[int, int | None, float]]  # visits, proven value and sum of values of each edge, by the moves to it
+
+
+class Forest:
+    """One tree for each of ``states``, searched as ``settings`` say with ``num_simulations`` each."""
+
+    def __init__(
+        self,
+        game: Game,
+        evaluate: Evaluate,
+        settings: SearchSettings,
+        states: States,
+        *,
+        num_simulations: int,
+        full: bool = False,
+        noisy: bool = False,
+        cache_positions: int = 0,
+        most_simulations: int = 0,
+    ) -> None:
+        count, leaves_per_tree = len(states), settings.leaves_per_tree
+        most = max(num_simulations, most_simulations)
+        nodes = most + leaves_per_tree + 2
+        self.game, self.evaluate = game, evaluate
+        self.params = search_params(settings, max_visits=nodes)
+        self.states = states.copy()
+        self.streams = np.arange(count).astype(np.uint64)
+        self.leaves = make_leaves(game, count * leaves_per_tree)
+        self.trees = make_trees(count, max_nodes=nodes, num_actions=game.num_actions)
+        self._renumbered = np.zeros(nodes, np.int32)
+        cache = make_cache(cache_positions, game.num_actions)
+        schedule = halving_schedule(settings.gumbel.considered_actions, num_simulations, columns=most)
+        self._select_arguments = (
+            *(game.rules, self.params, self.trees, self.states, self.streams, np.stack([schedule, schedule])),
+            *(self.leaves, cache, leaves_per_tree),
+        )
+        self._backup_arguments = (self.trees, self.leaves, cache)
+        no_answers = (np.zeros((1, game.num_actions), np.float32), np.zeros(1, np.float32))
+        self._select = specialized(select_leaves, *self._select_arguments)
+        self._backup = specialized(expand_and_backup, *self._backup_arguments, *no_answers, 0)
+        searches = self.trees.searches
+        searches.active, searches.full, searches.noisy, searches.budget = True, full, noisy, num_simulations
+        for b in range(count):
+            plant(self.trees, b, game.current_player(self.states[b]))
+
+    def select(self) -> int:
+        """Walk the trees; the number of positions that they wait for."""
+        return int(self._select(*self._select_arguments))
+
+    def answer(self, count: int) -> None:
+        """Evaluate those positions."""
+        self._backup(*self._backup_arguments, *self.evaluate(self.leaves.observations[:count]), count)
+
+    def step(self) -> int:
+        """Walk, and evaluate; the number of positions."""
+        count = self.select()
+        if count:
+            self.answer(count)
+        return count
+
+    def run(self) -> "Forest":
+        """Search to the end."""
+        while self.step():
+            pass
+        return self
+
+    def play(self, b: int, action: int) -> None:
+        """Keep the subtree of tree ``b`` behind ``action``."""
+        child = find_child(self.trees, b, action)
+        self.game.play(self.states[b], action)
+        keep_subtree(self.trees, b, child, self._renumbered)
+
+    def children(self, b: int, number: int = 0) -> list[int]:
+        """The numbers of a node's children, the latest visited first."""
+        found, child = [], int(self.trees.nodes[b, number].first_child)
+        while child != NONE:
+            found.append(child)
+            child = int(self.trees.nodes[b, child].next_sibling)
+        return found
+
+    def candidates(self, b: int, number: int = 0) -> dict[int, float]:
+        """The prior of each of a node's moves without visits."""
+        node = self.trees.nodes[b, number]
+        assert node.stage == OPEN
+        row = slice(int(node.first_candidate), int(node.first_candidate + node.num_candidates))
+        return dict(zip(self.trees.actions[b, row].tolist(), self.trees.priors[b, row].tolist(), strict=True))
+
+    def network_priors(self, b: int) -> dict[int, float]:
+        """The prior that the network gave each of the root's moves."""
+        priors = self.trees.root_priors[b]
+        return {int(action): float(priors[action]) for action in np.flatnonzero(priors)}
+
+    def root_priors(self, b: int) -> dict[int, float]:
+        """The prior of each of the root's moves in a PUCT search, noise included."""
+        nodes = self.trees.nodes[b]
+        return self.candidates(b) | {int(nodes[child].action): float(nodes[child].prior) for child in self.children(b)}
+
+    def root_gumbels(self, b: int) -> dict[int, float]:
+        """The noise of each of the root's moves in a Gumbel search."""
+        nodes = self.trees.nodes[b]
+        noisy = {action: math.log(weight) for action, weight in self.candidates(b).items()}
+        noisy |= {int(nodes[child].action): float(nodes[child].logit) for child in self.children(b)}
+        return {action: logit - math.log(self.trees.root_priors[b, action]) for action, logit in noisy.items()}
+
+    def summary(self, b: int, number: int = 0, path: Path = ()) -> Summary:
+        """All that has been visited in tree ``b``."""
+        found: Summary = {}
+        for child in self.children(b, number):
+            node = self.trees.nodes[b, child]
+            here = (*path, int(node.action))
+            proven = None if node.proven_above == UNPROVEN else int(node.proven_above) - DRAW
+            found[here] = (int(node.visits), proven, float(node.value_sum))
+            found |= self.summary(b, child, here)
+        return found
+
+
+def naive_summary(node: NaiveNode, path: Path = ()) -> Summary:
+    """All that a naive search has visited."""
+    found: Summary = {}
+    for action, edge in node.edges.items():
+        if edge.child is not None:
+            here = (*path, action)
+            found[here] = (edge.visits, edge.proven, edge.value)
+            found |= naive_summary(edge.child, here)
+    return found
+
+
+def random_states(game: Game, count: int, random: np.random.Generator, *, most_plies: int) -> States:
+    """Positions after up to ``most_plies`` random moves, in none of which the game is over."""
+    states = game.initial_states(count)
+    for state in states:
+        for _ in range(random.integers(most_plies + 1)):
+            after = state.copy()
+            game.play(after, int(random.choice(game.legal_actions(state))))
+            if game.terminal(after):
+                break
+            state[:] = after
+    return states
+
+
+def same_shape(summary: Summary) -> dict[Path, tuple[int, int | None]]:
+    """The part of a summary that is exact."""
+    return {path: (visits, proven) for path, (visits, proven, _) in summary.items()}
+
+
+def values_of(summary: Summary) -> NDArray[np.float64]:
+    """The sums of values, in the order of the paths."""
+    return np.array([summary[path][2] for path in sorted(summary)])

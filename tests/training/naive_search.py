@@ -1,0 +1,233 @@
+"""A second search to hold the compiled one against: recursive, in plain Python with dictionaries, written from the papers.
+
+Nothing is shared with ``training.search``. Arithmetic is in doubles, so that a decision between nearly equal scores could fall
+otherwise than in the compiled search: such searches end in ``Undecided`` and a test passes over them.
+"""
+
+import math
+import zlib
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from configs.schema import SearchSettings
+from games.game import Game, Planes, States
+
+Floats = NDArray[np.float32]
+Path = tuple[int, ...]
+
+NEARLY_EQUAL = 1e-5
+STUB_ROWS = 8192
+
+
+class Undecided(Exception):
+    """Two scores are too close to tell which edge single precision follows."""
+
+
+class StubEvaluator:
+    """A network that knows nothing: logits and a value drawn from a position's checksum, whatever stands beside it in the batch."""
+
+    def __init__(self, game: Game, *, seed: int = 0, policy_scale: float = 1.0, value_scale: float = 0.4) -> None:
+        random = np.random.default_rng(seed)
+        self._logits = (policy_scale * random.normal(size=(STUB_ROWS, game.num_actions))).astype(np.float32)
+        self._values = np.tanh(value_scale * random.normal(size=STUB_ROWS)).astype(np.float32)
+        self.positions = 0
+
+    def __call__(self, observations: Planes) -> tuple[Floats, Floats]:
+        self.positions += len(observations)
+        rows = [zlib.crc32(observation.tobytes()) % STUB_ROWS for observation in observations]
+        return self._logits[rows], self._values[rows]
+
+
+@dataclass
+class NaiveEdge:
+    prior: float
+    gumbel: float = 0.0
+    visits: int = 0
+    value: float = 0.0  # sum, for the player above
+    proven: int | None = None  # -1, 0, 1 for the player above
+    child: "NaiveNode | None" = None
+
+    @property
+    def mean(self) -> float:
+        return self.value / self.visits
+
+
+@dataclass
+class NaiveNode:
+    state: States
+    player: int
+    evaluation: float = 0.0
+    proven: int | None = None  # for the player to move
+    edges: dict[int, NaiveEdge] = field(default_factory=dict)  # by action
+    order: list[int] = field(default_factory=list)  # actions by their first visit
+    visits: int = 0
+    value: float = 0.0  # sum
+
+    @property
+    def edge_visits(self) -> int:
+        return sum(edge.visits for edge in self.edges.values())
+
+    def visited(self) -> list[NaiveEdge]:
+        return [self.edges[action] for action in self.order]
+
+
+def best(scores: dict[int, float]) -> int:
+    """The action of the largest score."""
+    ranked = sorted(scores, key=lambda action: -scores[action])
+    if len(ranked) > 1 and scores[ranked[0]] - scores[ranked[1]] < NEARLY_EQUAL * max(1.0, abs(scores[ranked[0]])):
+        raise Undecided
+    return ranked[0]
+
+
+class NaiveSearch:
+    """One tree. ``full`` searches force playouts at the root."""
+
+    def __init__(self, game: Game, evaluate: StubEvaluator, settings: SearchSettings, state: States, *, full: bool) -> None:
+        self.game, self.evaluate, self.settings, self.full = game, evaluate, settings, full
+        self.root = NaiveNode(state.copy(), game.current_player(state))
+        self.num_simulations = 0  # only Gumbel plans with it
+
+    def run(self, num_simulations: int, *, priors: dict[int, float], gumbels: dict[int, float]) -> None:
+        """Search until the root has so many simulations, with these priors and this noise at the root."""
+        self.num_simulations = num_simulations
+        if not self.root.edges:
+            self.simulate(self.root)
+        for action, edge in self.root.edges.items():
+            edge.prior, edge.gumbel = priors[action], gumbels.get(action, 0.0)
+        while self.root.visits - 1 < num_simulations and self.root.proven is None:
+            self.simulate(self.root)
+
+    def play(self, action: int) -> None:
+        """The subtree behind ``action`` becomes the tree."""
+        child = self.root.edges[action].child
+        assert child is not None
+        self.root = child
+
+    def simulate(self, node: NaiveNode) -> float:
+        """One simulation from ``node``; returns its value for the player to move there."""
+        value = self._simulate(node)
+        node.visits += 1
+        node.value += value
+        return value
+
+    def _simulate(self, node: NaiveNode) -> float:
+        if node.proven is not None:
+            return float(node.proven)
+        if self.game.terminal(node.state):
+            value = float(self.game.returns(node.state)[node.player])
+            if self.settings.proven_results:
+                node.proven = round(value)
+            return value
+        if not node.edges:
+            return self._expand(node)
+        action = self.choose(node)
+        edge = node.edges[action]
+        if edge.child is None:
+            state = node.state.copy()
+            self.game.play(state, action)
+            edge.child = NaiveNode(state, self.game.current_player(state))
+            node.order.append(action)
+        sign = 1 if edge.child.player == node.player else -1
+        value = sign * self.simulate(edge.child)
+        edge.visits += 1
+        edge.value += value
+        if edge.child.proven is not None:
+            edge.proven = sign * edge.child.proven
+            self._settle(node)
+        return value
+
+    def _expand(self, node: NaiveNode) -> float:
+        logits, values = self.evaluate(self.game.observe(node.state)[None])
+        legal = [int(action) for action in self.game.legal_actions(node.state)]
+        weights = [math.exp(logits[0, action]) for action in legal]
+        node.edges = {action: NaiveEdge(weight / sum(weights)) for action, weight in zip(legal, weights, strict=True)}
+        node.evaluation = float(values[0])
+        return node.evaluation
+
+    def _settle(self, node: NaiveNode) -> None:
+        known = [edge.proven for edge in node.edges.values()]
+        if 1 in known:
+            node.proven = 1
+        elif None not in known:
+            node.proven = max(proven for proven in known if proven is not None)
+
+    def choose(self, node: NaiveNode) -> int:
+        """The action that a simulation follows."""
+        if self.settings.algorithm == "gumbel":
+            return self.choose_gumbel_root(node) if node is self.root else self.choose_gumbel(node)
+        return self.choose_puct(node)
+
+    # PUCT: AlphaZero's formula, with KataGo's value of unvisited edges and forced playouts.
+
+    def choose_puct(self, node: NaiveNode) -> int:
+        settings, total = self.settings, node.edge_visits
+        c = settings.c_puct + math.log((1 + total + settings.c_puct_log_base) / settings.c_puct_log_base)
+        reduction = settings.root_fpu_reduction if node is self.root else settings.fpu_reduction
+        explored = sum(edge.prior for edge in node.visited())
+        unvisited = node.value / node.visits - reduction * math.sqrt(explored)
+        scores = {}
+        for action, edge in node.edges.items():
+            value = edge.mean if edge.visits else unvisited
+            if edge.proven != -1:
+                scores[action] = value + c * edge.prior * math.sqrt(total + 0.01) / (1 + edge.visits)
+        if node is self.root and self.full and settings.forced_playouts:
+            for action in reversed(node.order):
+                edge = node.edges[action]
+                lacking = settings.forced_playouts_k * edge.prior * total - edge.visits**2
+                if abs(lacking) < NEARLY_EQUAL * edge.visits**2:
+                    raise Undecided
+                if lacking > 0 and edge.proven != -1:
+                    return action
+        return best(scores)
+
+    # Gumbel: the paper's section 3 at the root, section 5 below, and appendix D for the value of unvisited edges.
+
+    def improved_logits(self, node: NaiveNode) -> dict[int, float]:
+        visited = node.visited()
+        mixed = node.evaluation
+        if visited:
+            mean = sum(edge.prior * edge.mean for edge in visited) / sum(edge.prior for edge in visited)
+            mixed = (node.evaluation + node.edge_visits * mean) / (1 + node.edge_visits)
+        most = max(edge.visits for edge in node.edges.values())
+        scale = (self.settings.gumbel.c_visit + most) * self.settings.gumbel.c_scale
+        completed = {action: edge.mean if edge.visits else mixed for action, edge in node.edges.items()}
+        return {action: math.log(edge.prior) + scale * (completed[action] + 1) / 2 for action, edge in node.edges.items()}
+
+    def improved_policy(self, node: NaiveNode) -> dict[int, float]:
+        logits = self.improved_logits(node)
+        weights = {action: math.exp(logit - max(logits.values())) for action, logit in logits.items()}
+        return {action: weight / sum(weights.values()) for action, weight in weights.items()}
+
+    def choose_gumbel(self, node: NaiveNode) -> int:
+        policy = self.improved_policy(node)
+        total = node.edge_visits
+        return best({action: policy[action] - edge.visits / (1 + total) for action, edge in node.edges.items() if edge.proven != -1})
+
+    def choose_gumbel_root(self, node: NaiveNode) -> int:
+        logits = self.improved_logits(node)
+        scores = {action: logits[action] + edge.gumbel for action, edge in node.edges.items() if edge.proven != -1}
+        considered = min(self.settings.gumbel.considered_actions, len(node.edges))
+        due = considered_visits(considered, self.num_simulations)[node.edge_visits]
+        on_schedule = {action: score for action, score in scores.items() if node.edges[action].visits == due}
+        return best(on_schedule or scores)
+
+
+def considered_visits(considered: int, num_simulations: int) -> list[int]:
+    """The visit count that an action must have to be simulated in each turn of sequential halving.
+
+    Written as the published implementation in mctx does it: one counter for each considered action.
+    """
+    if considered <= 1:
+        return list(range(num_simulations))
+    phases = math.ceil(math.log2(considered))
+    counters = [0] * considered
+    sequence: list[int] = []
+    left = considered
+    while len(sequence) < num_simulations:
+        for _ in range(max(1, int(num_simulations / (phases * left)))):
+            sequence += counters[:left]
+            counters[:left] = [counter + 1 for counter in counters[:left]]
+        left = max(2, left // 2)
+    return sequence[:num_simulations]
