@@ -8,7 +8,7 @@ One ``Evaluator`` answers ``evaluate(observations [N, C, H, W]) -> (policy_logit
 import copy
 import logging
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -167,10 +167,10 @@ def pick_runtime(network: nn.Module, game: Game, device: torch.device, dtype: to
     if device.type == "cpu" and fused and isinstance(network, ResNet) and dtype != torch.float16:
         arithmetic = Bfloat16() if dtype == torch.bfloat16 else Float32()
         try:
-            runtime = FusedRuntime(network, game, arithmetic)
+            runtime = FusedRuntime(network, arithmetic)
             runtime.run(np.zeros((1, *game.observation_shape), np.float32), 1)
             return runtime
-        except (AttributeError, RuntimeError) as error:  # another torch, or a processor that its oneDNN does not serve
+        except (AttributeError, RuntimeError, TypeError) as error:  # another torch, or a processor that its oneDNN does not serve
             log.warning("the network runs through plain torch, slower: the fused operators do not work here: %s", error)
     return ModuleRuntime(network, game, device, dtype, graphs=graphs and device.type == "cuda")
 
@@ -178,9 +178,8 @@ def pick_runtime(network: nn.Module, game: Game, device: torch.device, dtype: to
 class FusedRuntime:
     """A residual network on a CPU."""
 
-    def __init__(self, network: ResNet, game: Game, arithmetic: Arithmetic) -> None:
+    def __init__(self, network: ResNet, arithmetic: Arithmetic) -> None:
         self._arithmetic = arithmetic
-        self._board = game.observation_shape[1:]
         self.load(network)
 
     def describe(self) -> str:
@@ -190,7 +189,7 @@ class FusedRuntime:
     def load(self, network: nn.Module) -> None:
         """Pack the weights anew."""
         assert isinstance(network, ResNet)
-        self._network = FusedResNet(network, self._board, self._arithmetic)
+        self._network = FusedResNet(network, self._arithmetic)
 
     def run(self, observations: NDArray[np.float32], count: int) -> tuple[Tensor, Tensor]:
         """Policy logits ``[count, A]`` and value logits ``[count]``."""
@@ -202,13 +201,15 @@ class ModuleRuntime:
 
     def __init__(self, network: nn.Module, game: Game, device: torch.device, dtype: torch.dtype, *, graphs: bool) -> None:
         self._network = network.to(device=device, dtype=dtype, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self._shape, self._device, self._dtype, self._graphs = game.observation_shape, device, dtype, graphs
+        self._shape, self._device, self._dtype = game.observation_shape, device, dtype
+        # Graphs share their memory: one runs at a time, and its answers are copied before the next.
+        self._pool = torch.cuda.graph_pool_handle() if graphs else None
         self._programs: dict[int, Program] = {}
 
     def describe(self) -> str:
         """For people and logs."""
         name = str(self._dtype).removeprefix("torch.")
-        return f"torch {name} on {self._device}{' with graphs' if self._graphs else ''}"
+        return f"torch {name} on {self._device}{' with graphs' if self._pool else ''}"
 
     def load(self, network: nn.Module) -> None:
         """Copy the weights to where captured graphs read them."""
@@ -218,19 +219,19 @@ class ModuleRuntime:
         """Policy logits ``[count, A]`` and value logits ``[count]``, float32 on the CPU."""
         if count not in self._programs:
             inputs = torch.zeros((count, *self._shape), device=self._device, dtype=self._dtype)
-            self._programs[count] = Program(self._network, inputs.contiguous(memory_format=torch.channels_last), graph=self._graphs)
+            self._programs[count] = Program(self._network, inputs.contiguous(memory_format=torch.channels_last), self._pool)
         logits, value_logits = self._programs[count](torch.from_numpy(observations))
         return logits.float().cpu(), value_logits.float().cpu()
 
 
 class Program:
-    """A network at one batch size: always the same memory for its input, and on request a captured graph."""
+    """A network at one batch size: always the same memory for its input, and with a memory pool for it a captured CUDA graph."""
 
-    def __init__(self, network: nn.Module, inputs: Tensor, *, graph: bool) -> None:
+    def __init__(self, network: nn.Module, inputs: Tensor, pool: Any) -> None:
         self._network, self._inputs = network, inputs
-        self._graph = self._capture() if graph else None
+        self._graph = self._capture(pool) if pool else None
 
-    def _capture(self) -> torch.cuda.CUDAGraph:
+    def _capture(self, pool: Any) -> torch.cuda.CUDAGraph:
         side = torch.cuda.Stream(self._inputs.device)
         side.wait_stream(torch.cuda.current_stream(self._inputs.device))
         with torch.cuda.stream(side):  # libraries allocate and choose algorithms in the first calls, which a graph must not hold
@@ -238,7 +239,7 @@ class Program:
                 self._network(self._inputs)
         torch.cuda.current_stream(self._inputs.device).wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, pool=pool):
             self._outputs = self._network(self._inputs)
         return graph
 

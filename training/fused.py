@@ -6,7 +6,7 @@ the global pooling and its bias, runs in compiled kernels. Activations lie in me
 processor multiplies it fast, else in float32.
 """
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -163,14 +163,13 @@ class Float32:
 class Convolution:
     """A folded convolution with packed weights; maps are ``[N, C, H, W]`` in channels-last order."""
 
-    def __init__(self, layer: ConvNorm, board: tuple[int, int], dtype: torch.dtype) -> None:
+    def __init__(self, layer: ConvNorm, dtype: torch.dtype) -> None:
         conv = layer.conv
         assert conv.bias is not None
         self.padding = [int(side) for side in conv.padding]
         weight = conv.weight.detach().to(dtype).to_mkldnn()
-        hint = [32, conv.in_channels, *board]  # the packed order suits every batch size (measured)
-        reorder: Any = torch._C._nn.mkldnn_reorder_conv2d_weight
-        self.weight = reorder(weight, self.padding, [1, 1], [1, 1], 1, hint)
+        # Without the size of the input, which it could be told; no size was found to be slower for it.
+        self.weight = torch._C._nn.mkldnn_reorder_conv2d_weight(weight, self.padding, [1, 1], [1, 1], 1)
         self.bias = conv.bias.detach().to(dtype)
 
     def __call__(self, x: Tensor, activation: str) -> Tensor:
@@ -187,14 +186,14 @@ class Convolution:
 class FusedBlock:
     """A block of the tower, with or without pooling; it changes its input in place."""
 
-    def __init__(self, block: nn.Module, board: tuple[int, int], arithmetic: Arithmetic) -> None:
+    def __init__(self, block: nn.Module, arithmetic: Arithmetic) -> None:
         assert isinstance(block, Block | PooledBlock)
         self.arithmetic = arithmetic
-        self.first = Convolution(block.first, board, arithmetic.dtype)
-        self.second = Convolution(block.second, board, arithmetic.dtype)
+        self.first = Convolution(block.first, arithmetic.dtype)
+        self.second = Convolution(block.second, arithmetic.dtype)
         self.pooled = None
         if isinstance(block, PooledBlock):
-            self.pooled = Convolution(block.pooled, board, arithmetic.dtype)
+            self.pooled = Convolution(block.pooled, arithmetic.dtype)
             self.bias = block.bias
 
     def __call__(self, x: Tensor) -> None:
@@ -214,18 +213,17 @@ class FusedResNet:
 
     Args:
         network: with its batch norms folded.
-        board: height and width.
 
     Raises:
-        AttributeError, RuntimeError: this torch lacks the operators, or they do not work here.
+        AttributeError, RuntimeError, TypeError: this torch lacks the operators, or they do not work here.
     """
 
-    def __init__(self, network: ResNet, board: tuple[int, int], arithmetic: Arithmetic) -> None:
+    def __init__(self, network: ResNet, arithmetic: Arithmetic) -> None:
         self.arithmetic = arithmetic
-        self.stem = Convolution(network.stem, board, arithmetic.dtype)
-        self.blocks = [FusedBlock(block, board, arithmetic) for block in network.tower]
-        self.head = Convolution(network.head, board, arithmetic.dtype)
-        self.map = Convolution(network.policy.conv, board, arithmetic.dtype)
+        self.stem = Convolution(network.stem, arithmetic.dtype)
+        self.blocks = [FusedBlock(block, arithmetic) for block in network.tower]
+        self.head = Convolution(network.head, arithmetic.dtype)
+        self.map = Convolution(network.policy.conv, arithmetic.dtype)
         self.policy, self.value = network.policy, network.value
 
     def __call__(self, observations: NDArray[np.float32], count: int) -> tuple[Tensor, Tensor]:
