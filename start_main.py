@@ -3,7 +3,7 @@
 
     python start_main.py --config configs/quickstart.yaml          Connect Four on this machine, in about ten minutes
     python start_main.py --config configs/go9.yaml                 9x9 Go
-    python start_main.py --config configs/go9.yaml --resume        go on after any end, a power cut included
+    python start_main.py --run-dir runs/go9 --resume               go on after any end, a power cut included
     python start_main.py --config configs/go9.yaml --smoke         the same program, shrunk to seconds, to see that all is well
 
 Everything that a run writes lies in one folder, runs/<name>. Ctrl-C ends it cleanly: the workers hand over the games that they have
@@ -15,8 +15,10 @@ import logging
 import os
 import shutil
 import signal
+import sqlite3
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -29,36 +31,44 @@ from distributed.local import LocalProcesses
 from games import Game
 from training.coach import Coach
 from training.evaluator import use_threads
+from training.files import write_atomically
+from training.granting import NobodyPlays
+from training.learner import TrainingDiverged
 from training.observers import make_observers
-from training.reports import IterationReport
+from training.reports import IterationReport, tell_event
 from training.run import open_coach
 from training.run_lock import RunLock, RunLocked
 
+log = logging.getLogger("start_main")
+
+QUICKSTART = Path("configs/quickstart.yaml")
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the program; returns its exit code."""
+    """Run the program; returns its exit code: 0, or 130 after Ctrl-C, 2 when something is wrong that can be put right."""
     arguments = parse(argv)
     console = Console(stderr=True, highlight=False)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         settings = read_settings(arguments)
         run_dir = arguments.run_dir or Path(settings.run.directory) / settings.run.name
         prepare(run_dir, resume=arguments.resume)
         with RunLock(run_dir):
-            save_resolved(settings, run_dir)
             return train(run_dir, settings)
-    except (ConfigError, RunLocked, ValueError, OSError) as error:
-        console.print(f"start_main.py: {error}", style="red", markup=False)
+    except KeyboardInterrupt:
+        console.print("Ended at once. Everything that was finished is safe: go on with --resume.")
+        return 130
+    except (ConfigError, RunLocked, NobodyPlays, TrainingDiverged, ValueError, OSError, sqlite3.Error) as error:
+        log.info("the run ends", exc_info=True)
+        console.print(f"start_main.py: {error}", style="red", markup=False, soft_wrap=True)
         return 2
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--config", type=Path, default=Path("configs/quickstart.yaml"), help="what to train, and how (default: %(default)s)"
-    )
+    parser.add_argument("--config", type=Path, help=f"what to train, and how (default: what --run-dir resumes, else {QUICKSTART})")
     parser.add_argument("--resume", action="store_true", help="go on with the run where it ended")
     parser.add_argument("--run-dir", type=Path, help="the run's folder (default: runs/<name in the config>)")
     parser.add_argument("--iterations", type=int, help="end after so many iterations in all, instead of what the config says")
@@ -72,7 +82,9 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
     """The config file with the command line's changes."""
     given = {"run.iterations": arguments.iterations, "run.minutes": arguments.minutes, "run.seed": arguments.seed}
     overrides: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    settings = load_settings(arguments.config, overrides=overrides)
+    resumed = arguments.run_dir / "config.yaml" if arguments.resume and arguments.run_dir else None
+    path = arguments.config or (resumed if resumed and resumed.exists() else QUICKSTART)
+    settings = load_settings(path, overrides=overrides)
     return shrink(settings) if arguments.smoke else settings
 
 
@@ -95,19 +107,24 @@ def train(run_dir: Path, settings: Settings) -> int:
     """Run the Coach to its end and say where everything lies."""
     use_threads(learner_threads(settings))
     workers = worker_count(settings)
+    observers = make_observers(run_dir, name=settings.run.name, game=settings.game.name)
+
+    def tell(text: str) -> None:
+        log.warning("%s", text)
+        tell_event(observers, text)
 
     def make_backend(game: Game, run_id: str) -> LocalProcesses:
-        return LocalProcesses(run_dir / "workers", count=workers, game=game, settings=settings, run_id=run_id)
+        return LocalProcesses(run_dir / "workers", count=workers, game=game, settings=settings, run_id=run_id, tell=tell)
 
-    observers = make_observers(run_dir, name=settings.run.name, game=settings.game.name)
-    coach = open_coach(run_dir, settings, make_backend=make_backend, observers=observers)
-    stop_on_signals(coach)
     try:
-        report = coach.run()
+        coach = open_coach(run_dir, settings, make_backend=make_backend, observers=observers)
+        save_resolved(settings, run_dir, write=write_atomically)
+        with stop_on_signals(coach):
+            report = coach.run()
     finally:
         for observer in observers:
             observer.close()
-        coach.ledger.close()
+    coach.ledger.close()
     say_goodbye(run_dir, report, stopped=coach.stop_requested)
     return 130 if coach.stop_requested else 0
 
@@ -124,16 +141,21 @@ def learner_threads(settings: Settings) -> int:
     return max(1, len(os.sched_getaffinity(0)) // 2) if threads == "auto" else threads
 
 
-def stop_on_signals(coach: Coach) -> None:
-    """Ctrl-C and termination end the run cleanly; the second one ends it at once."""
+@contextmanager
+def stop_on_signals(coach: Coach) -> Iterator[None]:
+    """Within the block, Ctrl-C and termination end the run cleanly; the second one ends it at once."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         if coach.stop_requested:
             raise KeyboardInterrupt
         coach.stop_requested = True
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
+    earlier = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
 
 
 def say_goodbye(run_dir: Path, report: IterationReport | None, *, stopped: bool) -> None:
@@ -156,9 +178,7 @@ def say_goodbye(run_dir: Path, report: IterationReport | None, *, stopped: bool)
     console.print(f"Look at the run:   python scripts/view_results.py {run_dir}", soft_wrap=True)
     console.print(f"Prove its books:   python scripts/audit.py {run_dir}", soft_wrap=True)
     if stopped:
-        console.print(
-            f"Go on:             python start_main.py --config {run_dir}/config.yaml --run-dir {run_dir} --resume", soft_wrap=True
-        )
+        console.print(f"Go on:             python start_main.py --run-dir {run_dir} --resume", soft_wrap=True)
 
 
 if __name__ == "__main__":

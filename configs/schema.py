@@ -288,6 +288,7 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.training.learning_rate_schedule == "cosine" and self.run.iterations is None:
-            raise ValueError("training.learning_rate_schedule: cosine needs run.iterations, since it falls over the whole run")
+        endless = self.run.iterations is None and self.run.minutes is None
+        if self.training.learning_rate_schedule == "cosine" and endless:
+            raise ValueError("training.learning_rate_schedule: cosine needs run.iterations or run.minutes, since it falls over the whole run")
         return self

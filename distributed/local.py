@@ -14,6 +14,7 @@ from configs.schema import Settings
 from games import Game
 from training.backend import FolderBackend, Parcel
 from training.evaluator import use_threads
+from training.tuning import search_is_compiled
 from training.worker import Worker
 from training.worker_folder import Heartbeat
 
@@ -21,12 +22,22 @@ log = logging.getLogger(__name__)
 
 PR_SET_PDEATHSIG = 1
 STOP_SECONDS = 20.0  # a worker gets so long to hand over its games
+FIRST_TIME = "The search is compiled for this machine: once, in about a minute; from then on it starts in seconds."
 RESTARTS, RESTART_WINDOW = 5, 600.0  # more restarts than this in so many seconds are a crash loop
+READY = ("playing", "waiting")
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 
 class LocalProcesses(FolderBackend):
-    """``count`` worker processes; one that dies is named and replaced, unless it dies again and again."""
+    """``count`` worker processes; one that dies is named and replaced, unless it dies again and again.
+
+    Where the search has never been compiled, one process starts, and the others when it has compiled it.
+
+    Args:
+        tell: is told what is worth a line in the log.
+        target: what a process does, given its folder and the id of this process.
+        compiled: whether the search has been compiled; by default its compile cache is looked at.
+    """
 
     def __init__(
         self,
@@ -38,6 +49,7 @@ class LocalProcesses(FolderBackend):
         run_id: str,
         tell: Callable[[str], None] = log.warning,
         target: Callable[[Path, int], None] | None = None,
+        compiled: bool | None = None,
     ) -> None:
         names = [f"local-{number}" for number in range(1, count + 1)]
         super().__init__(root, names, game=game, settings=settings, run_id=run_id)
@@ -47,14 +59,23 @@ class LocalProcesses(FolderBackend):
         self._processes: dict[str, BaseProcess] = {}
         self._starts: dict[str, list[float]] = {name: [] for name in names}
         self._given_up: dict[str, str] = {}
-        for name in names:
-            self._start(name)
+        self._compiled = search_is_compiled() if compiled is None else compiled
+
+    def publish(self, version: int, model: bytes) -> None:
+        """See ``SelfPlayBackend``."""
+        super().publish(version, model)
+        if not self._processes and not self._compiled:
+            self._tell(FIRST_TIME)
+        self._start_missing()
 
     def collect(self) -> list[Parcel]:
         """See ``SelfPlayBackend``; also replaces workers that have died."""
         for name, process in list(self._processes.items()):
             if not process.is_alive():
                 self._replace(name, process.exitcode)
+        if not self._compiled and any(heartbeat and heartbeat.state in READY for heartbeat in super().status().values()):
+            self._compiled = True
+            self._start_missing()
         return super().collect()
 
     def status(self) -> dict[str, Heartbeat | None]:
@@ -68,8 +89,10 @@ class LocalProcesses(FolderBackend):
     def close(self) -> None:
         """See ``SelfPlayBackend``."""
         self._stop = True
-        for name in self.workers:
+        for name in self._processes:
             self._assign(name)
+        for process in self._processes.values():
+            process.terminate()  # whatever it is doing; it hands over its games first
         deadline = time.monotonic() + STOP_SECONDS
         for name, process in self._processes.items():
             process.join(max(0.0, deadline - time.monotonic()))
@@ -78,6 +101,12 @@ class LocalProcesses(FolderBackend):
                 process.kill()
                 process.join()
         self._processes.clear()
+
+    def _start_missing(self) -> None:
+        missing = [name for name in self.workers if name not in self._processes]
+        room = len(missing) if self._compiled else max(0, 1 - len(self._processes))
+        for name in missing[:room]:
+            self._start(name)
 
     def _start(self, name: str) -> None:
         process = self._context.Process(target=self._target, args=(self.folders[name].root, os.getpid()), name=name, daemon=True)
@@ -91,13 +120,17 @@ class LocalProcesses(FolderBackend):
         recent = [start for start in self._starts[name] if now - start < RESTART_WINDOW]
         where = self.folders[name].root / "logs" / f"worker_{name}.log"
         if len(recent) > RESTARTS:
-            self._given_up[name] = (
-                f"ended {len(recent)} times in {RESTART_WINDOW / 60:.0f} minutes, last with exit code {exit_code}; see {where}"
-            )
-            self._tell(f"worker {name} {self._given_up[name]}")
+            times = f"{len(recent)} times in {RESTART_WINDOW / 60:.0f} minutes"
+            self._give_up(name, f"ended {times}, last with exit code {exit_code}; see {where}")
             return
         self._tell(f"worker {name} ended with exit code {exit_code} and is started again; see {where}")
         self._start(name)
+
+    def _give_up(self, name: str, reason: str) -> None:
+        self._given_up[name] = reason
+        self.workers = tuple(worker for worker in self.workers if worker != name)
+        self._tell(f"worker {name} {reason}")
+        self._start_missing()
 
 
 def play_in_folder(root: Path, parent: int) -> None:

@@ -4,7 +4,9 @@ A backend has named workers. The Coach says how many games each may play in all 
 that lie in the outboxes, and releases each once it is safe. ``tests/training/test_backends.py`` holds every backend to this.
 """
 
+import logging
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +19,11 @@ from training.files import read_limited, sha256_hex, write_atomically
 from training.worker import Worker
 from training.worker_folder import Assignment, BrokenMessage, Heartbeat, WorkerFolder
 
-NewLease = Callable[[], str]
+log = logging.getLogger(__name__)
+
+LEASES_PER_LEASE = 20  # so often a lease is renewed before it would run out ...
+RENEW_SECONDS = 5.0  # ... and at least at this interval
+SAME_PARALLEL_GAMES = 64  # in synchronous mode, instead of what a measurement finds: it decides in which order games are finished
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,26 +36,29 @@ class Parcel:
 
 
 class SelfPlayBackend(Protocol):
-    """Those who play."""
+    """Those who play. What cannot be written or reached now is tried again at the next call; nothing is lost meanwhile."""
 
     @property
     def workers(self) -> Sequence[str]:
-        """Their names."""
+        """The names of those who may be granted games; one that fails for good is no longer among them."""
 
     def publish(self, version: int, model: bytes) -> None:
-        """Give all workers a new model; they change over while they play."""
+        """Give all workers a new model; they change over while they play. The first one starts them: set their accounts before."""
 
     def grant(self, worker: str, *, granted: int, delivered: int) -> None:
         """Let ``worker`` play up to ``granted`` games in all, of which ``delivered`` are safe here."""
 
     def collect(self) -> list[Parcel]:
-        """The batches that wait, each worker's oldest first; plays meanwhile, if nobody else does. Renews the leases."""
+        """The batches that wait, each worker's oldest first; plays meanwhile, if nobody else does. Renews the leases.
+
+        Among them are those of workers that are no longer: of earlier sittings, or failed.
+        """
 
     def release(self, parcel: Parcel, *, delivered: int) -> None:
         """The batch is safe: raise the worker's account to ``delivered`` games, then delete its copy."""
 
     def status(self) -> dict[str, Heartbeat | None]:
-        """The last heartbeat of each worker."""
+        """The last heartbeat of each worker, of the failed ones too."""
 
     def close(self) -> None:
         """Let the workers hand over what they have finished, and end them."""
@@ -67,41 +76,50 @@ class FolderBackend:
     """
 
     def __init__(self, root: Path, names: Sequence[str], *, game: Game, settings: Settings, run_id: str) -> None:
+        self.root = root
         self.workers = tuple(names)
         self.folders = {name: WorkerFolder(root / name).make() for name in names}
+        for folder in self.folders.values():
+            folder.forget_heartbeat()  # an earlier sitting's
         self._game, self._settings, self._run_id = game, settings, run_id
         self._accounts = dict.fromkeys(names, (0, 0))
+        self._renew_at = dict.fromkeys(names, 0.0)  # by this process's clock
+        self._unwritten: set[str] = set()  # whose assignment the disk has refused
         self._model = (0, "")
         self._stop = False
 
     def publish(self, version: int, model: bytes) -> None:
         """See ``SelfPlayBackend``."""
-        self._model = (version, sha256_hex(model))
-        for name, folder in self.folders.items():
+        for folder in self.folders.values():
             write_atomically(folder.model_path(version), model)
+        self._model = (version, sha256_hex(model))
+        for name in self.folders:
             self._assign(name)
 
     def grant(self, worker: str, *, granted: int, delivered: int) -> None:
         """See ``SelfPlayBackend``."""
-        if self._accounts[worker] != (granted, delivered):
+        if worker in self._accounts and self._accounts[worker] != (granted, delivered):
             self._accounts[worker] = (granted, delivered)
             self._assign(worker)
 
     def collect(self) -> list[Parcel]:
         """See ``SelfPlayBackend``."""
-        for name in self.workers:
-            self._assign(name)
+        now = time.monotonic()
+        for name in self.folders:
+            if now >= self._renew_at[name] or name in self._unwritten:
+                self._assign(name)
         return [
-            Parcel(worker=name, batch_id=path.stem, fetch=partial(read_limited, path))
-            for name, folder in self.folders.items()
-            for path in folder.batches()
+            Parcel(worker=outbox.parent.name, batch_id=path.stem, fetch=partial(read_limited, path))
+            for outbox in sorted(self.root.glob("*/outbox"))
+            for path in WorkerFolder(outbox.parent).batches()
         ]
 
     def release(self, parcel: Parcel, *, delivered: int) -> None:
         """See ``SelfPlayBackend``."""
-        granted, _ = self._accounts[parcel.worker]
+        granted, _ = self._accounts.get(parcel.worker, (0, 0))
         self.grant(parcel.worker, granted=granted, delivered=delivered)
-        (self.folders[parcel.worker].outbox / f"{parcel.batch_id}.games").unlink(missing_ok=True)
+        if parcel.worker not in self._unwritten:  # else it does not know yet, and the next look releases the batch
+            (WorkerFolder(self.root / parcel.worker).outbox / f"{parcel.batch_id}.games").unlink(missing_ok=True)
 
     def status(self) -> dict[str, Heartbeat | None]:
         """See ``SelfPlayBackend``; a heartbeat that cannot be read counts as none."""
@@ -114,12 +132,25 @@ class FolderBackend:
         return heartbeats
 
     def _assign(self, name: str) -> None:
-        version, digest = self._model
-        if version == 0:
+        """Write the assignment of ``name``; when the disk does not take it, the next look tries again."""
+        if self._model[0] == 0:
             return
-        granted, delivered = self._accounts[name]
+        try:
+            self.folders[name].write_assignment(self._assignment(name))
+        except OSError as error:
+            log.warning("the assignment of %s cannot be written: %s", name, error)
+            self._unwritten.add(name)
+            return
+        self._unwritten.discard(name)
+        lease = self._settings.distributed.lease_seconds
+        self._renew_at[name] = time.monotonic() + min(RENEW_SECONDS, lease / LEASES_PER_LEASE)
+
+    def _assignment(self, name: str) -> Assignment:
+        (version, digest), (granted, delivered) = self._model, self._accounts[name]
         self_play, distributed = self._settings.self_play, self._settings.distributed
-        assignment = Assignment(
+        asynchronous = self._settings.training.asynchronous
+        measured = 0 if asynchronous else SAME_PARALLEL_GAMES
+        return Assignment(
             run_id=self._run_id,
             worker=name,
             lease=secrets.token_hex(8),
@@ -133,12 +164,12 @@ class FolderBackend:
             options=self._game.options,
             search=self._settings.search,
             seed=self._settings.run.seed,
-            parallel_games=0 if self_play.parallel_games == "auto" else self_play.parallel_games,
+            parallel_games=measured if self_play.parallel_games == "auto" else self_play.parallel_games,
+            max_positions=0 if self_play.batch_size == "auto" else self_play.batch_size,
             cache_positions=self_play.cache_positions,
             batch_games=distributed.batch_size,
-            flush_seconds=self_play.flush_seconds if self._settings.training.asynchronous else None,
+            flush_seconds=self_play.flush_seconds if asynchronous else None,
         )
-        self.folders[name].write_assignment(assignment)
 
 
 class InlineBackend(FolderBackend):
@@ -156,6 +187,8 @@ class InlineBackend(FolderBackend):
     def collect(self) -> list[Parcel]:
         """See ``SelfPlayBackend``."""
         parcels = super().collect()
+        if self._stop:
+            return parcels
         self._worker.look()
         for _ in range(self._cycles):
             self._worker.cycle()
@@ -163,5 +196,6 @@ class InlineBackend(FolderBackend):
 
     def close(self) -> None:
         """See ``SelfPlayBackend``."""
+        self._stop = True
         self._worker.flush()
         self._worker.beat("ended")

@@ -5,22 +5,25 @@ synchronous mode an iteration's games are all played by one model, and a seed gi
 """
 
 import logging
+import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from configs.schema import Settings, WindowSettings
+from configs.schema import Settings
 from games import Game
 from training.backend import Parcel, SelfPlayBackend
+from training.bounds import Bounds, CoachState, window_capacity
 from training.checkpoint import Checkpoints
 from training.files import read_limited, sha256_hex, write_atomically
+from training.fingerprint import fingerprint
+from training.granting import Granting
 from training.learner import Learner
 from training.ledger import Ledger
 from training.ledger_rows import ModelRow
 from training.model_file import MAX_MODEL_BYTES, Model, decode_model, describe_model, encode_model
-from training.receive import AlreadyHave, Quarantined, Received, load_received, receive
+from training.receive import Quarantined, Received, load_received, receive
 from training.records import GameBatch
 from training.replay import ReplayWindow
 from training.reports import (
@@ -35,7 +38,7 @@ from training.reports import (
     tell_iteration,
     tell_progress,
 )
-from training.summary import merge_reports, worker_report
+from training.summary import merge_reports, phase_of_all, worker_report
 from training.tally import Tally
 
 log = logging.getLogger(__name__)
@@ -43,7 +46,10 @@ log = logging.getLogger(__name__)
 PROGRESS_SECONDS = 1.0
 WAIT_SECONDS = 0.1
 STEPS_BETWEEN_LOOKS = 8
-BACKLOG_ITERATIONS = 3  # so many iterations' games may wait for the learner before the workers must wait too
+
+
+class Stopped(Exception):
+    """Somebody has asked the run to end."""
 
 
 class Evaluation(Protocol):
@@ -54,26 +60,6 @@ class Evaluation(Protocol):
 
     def accepts(self, candidate: Model, best: Model, *, look: Callable[[], None]) -> bool:
         """Whether ``candidate`` may replace ``best`` in self-play."""
-
-
-@dataclass
-class CoachState:
-    """Where the run stands; what a checkpoint keeps beside the learner."""
-
-    iteration: int = 0  # finished ones
-    model_version: int = 0
-    window_sequence: int = 0  # the ledger's last batch in the window
-    seconds: float = 0.0  # of running, earlier sittings included
-    total_games: int = 0
-    total_positions: int = 0
-    total_samples: int = 0  # of the positions, those to learn from
-    owed_samples: float = 0.0  # that new positions allow and no step has drawn yet
-
-
-def window_capacity(settings: WindowSettings, total_samples: int) -> int:
-    """How many positions the window holds when so many have been played: KataGo's power law, within the bounds."""
-    grown = settings.min_positions * max(1.0, total_samples / settings.min_positions) ** settings.growth_exponent
-    return min(int(grown), settings.max_positions)
 
 
 class Coach:
@@ -118,43 +104,54 @@ class Coach:
         self.stop_requested = False
         self.model: Model | None = None  # the one that plays
         self._tally = Tally(settings.search.resignation, since=clock())
+        self._granting = Granting(settings=settings, ledger=ledger, backend=backend, clock=clock, tell=self.tell)
+        self._gathered = state.iteration_sequence  # the ledger's last batch when the iteration's games were complete
         self._phase = "starting"
-        self._seconds_before, self._started = state.seconds, clock()
+        self._bounds = Bounds(settings.run, seconds=state.seconds, clock=clock)
         self._shown = -PROGRESS_SECONDS
+        self._troubles: dict[str, str] = {}  # batch -> why it could not be taken in at the last look
 
     def run(self) -> IterationReport | None:
-        """Cycle until the run's bounds are reached or a stop is asked for; returns the last iteration's report."""
+        """Cycle until the run's bounds are reached or a stop is asked for; returns the last iteration's report.
+
+        Raises:
+            NobodyPlays: all workers have failed.
+            TrainingDiverged: the learner could take no step.
+            OSError, sqlite3.Error: a model or a checkpoint cannot be kept. The run can be resumed, as after any other end.
+        """
         report = None
+        try:
+            self.start()
+            while not self.finished():
+                games = self.gather()
+                learned = self.learn()
+                if learned:
+                    self.publish()
+                evaluated = self.evaluate()
+                report = self.conclude(games, learned, evaluated)
+        except Stopped:
+            log.info("stopped while %s; the iteration goes on when the run is resumed", self._phase)
+        self.end()
+        return report
+
+    def start(self) -> None:
+        """Take up what an earlier sitting has left, and set the workers to work, if there is anything left to do."""
         self.catch_up()
+        self._granting.restore()
+        if self.finished():
+            return
         self.publish_again() if self.state.model_version else self.publish()
-        while not self.finished():
-            games = self.gather()
-            if self.stop_requested:
-                break  # the iteration is played on when the run is resumed
-            learned = self.learn()
-            self.publish()
-            evaluated = self.evaluate()
-            report = self.conclude(games, learned, evaluated)
+
+    def end(self) -> None:
+        """Let the workers hand over what they have finished, and keep everything."""
         self._phase = "ending"
         self.backend.close()
         self.take_in(self.backend.collect())
         self.save()
-        return report
 
     def finished(self) -> bool:
         """Whether a bound of the run is reached, or a stop was asked for."""
-        run = self.settings.run
-        enough = run.iterations is not None and self.state.iteration >= run.iterations
-        return self.stop_requested or enough or self.time_is_up()
-
-    def time_is_up(self) -> bool:
-        """Whether the run's minutes are over."""
-        minutes = self.settings.run.minutes
-        return minutes is not None and self.seconds() >= minutes * 60
-
-    def seconds(self) -> float:
-        """Of running, earlier sittings included."""
-        return self._seconds_before + self.clock() - self._started
+        return self.stop_requested or self._bounds.reached(self.state.iteration)
 
     # The phases.
 
@@ -162,11 +159,12 @@ class Coach:
         """Wait until the iteration's games are here, or the time is up."""
         self._phase = "waiting for games"
         wanted = self.settings.training.games_per_iteration
-        while self._tally.games < wanted and not self.stop_requested and not self.time_is_up():
-            if not self.look():
+        while self._tally.games < wanted and not self._bounds.time_is_up():
+            if not self.visit(take=True):
                 self.sleep(WAIT_SECONDS)
         now = self.clock()
         tally, self._tally = self._tally, Tally(self.settings.search.resignation, since=now)
+        self._gathered = self.state.window_sequence
         return tally.report(now)
 
     def learn(self) -> LearnerReport | None:
@@ -177,12 +175,13 @@ class Coach:
         self._phase = "training"
         steps = int(self.state.owed_samples // training.batch_size)
         reports = []
-        while steps > 0 and not self.stop_requested:
+        while steps > 0:
             count = min(STEPS_BETWEEN_LOOKS, steps)
-            reports.append(self.learner.train(self.window, count, self.settings.run.seed, progress=self.progress()))
+            progress = self._bounds.share(self.state.iteration)
+            reports.append(self.learner.train(self.window, count, self.settings.run.seed, progress=progress))
             self.state.owed_samples -= count * training.batch_size
             steps -= count
-            self.look_if_asynchronous()
+            self.look()
         return merge_reports(reports) if reports else None
 
     def publish(self) -> None:
@@ -191,7 +190,7 @@ class Coach:
         version = max((row.version for row in self.ledger.models()), default=0) + 1
         description = describe_model(self.game, self.settings.network.model_dump(), version)
         model = Model(description=description, weights=self.learner.weights())
-        accepted = self.model is None or self.evaluation.accepts(model, self.model, look=self.look_if_asynchronous)
+        accepted = self.model is None or self.evaluation.accepts(model, self.model, look=self.look)
         data = encode_model(model, self.game)
         path = model_path(self.run_dir, version)
         write_atomically(path, data)
@@ -206,34 +205,44 @@ class Coach:
             )
         )
         if not accepted:
-            tell_event(self.observers, f"model {version} was not stronger than model {self.state.model_version} and is not used")
+            self.tell(f"model {version} was not stronger than model {self.state.model_version} and is not used")
             return
         self.model, self.state.model_version = model, version
         self.backend.publish(version, data)
 
     def publish_again(self) -> None:
-        """Give all workers the model that an earlier sitting published last."""
-        data = read_limited(model_path(self.run_dir, self.state.model_version), MAX_MODEL_BYTES)
-        self.model = decode_model(data)
+        """Give all workers the model that an earlier sitting published last, or if its file is damaged, a new one."""
+        try:
+            data = read_limited(model_path(self.run_dir, self.state.model_version), MAX_MODEL_BYTES)
+            self.model = decode_model(data)
+        except (OSError, ValueError) as error:
+            self.tell(f"model {self.state.model_version} cannot be read, the learner's weights take its place: {error}")
+            self.publish()
+            return
         self.backend.publish(self.state.model_version, data)
 
     def catch_up(self) -> None:
-        """Take in what an earlier sitting received after its last checkpoint."""
-        for row in self.ledger.received_batches(after=self.state.window_sequence):
+        """Count again the games of the unfinished iteration, and take in what was received after the last checkpoint."""
+        for row in self.ledger.received_batches(after=self.state.iteration_sequence):
             batch = load_received(self.run_dir, row)
-            self.add_to_window(batch, row.sequence)
             self._tally.add(batch, row.bytes)
+            if row.sequence > self.state.window_sequence:
+                self.add_to_window(batch, row.sequence)
 
     def evaluate(self) -> EvaluationReport | None:
-        """Measure the published model, when it is time to."""
+        """Measure the published model, when it is time to; not to its end when a stop is asked for."""
         self._phase = "evaluating"
         assert self.model is not None
-        return self.evaluation.measure(self.model, iteration=self.state.iteration + 1, look=self.look_if_asynchronous)
+        try:
+            return self.evaluation.measure(self.model, iteration=self.state.iteration + 1, look=self.look)
+        except Stopped:
+            return None
 
     def conclude(self, games: SelfPlayReport, learned: LearnerReport | None, evaluated: EvaluationReport | None) -> IterationReport:
         """Count the iteration, keep a checkpoint, and tell everybody."""
         self.state.iteration += 1
-        self.state.seconds = self.seconds()
+        self.state.iteration_sequence = self._gathered
+        self.state.seconds = self._bounds.seconds()
         report = IterationReport(
             iteration=self.state.iteration,
             seconds=self.state.seconds,
@@ -255,41 +264,75 @@ class Coach:
 
     def save(self) -> None:
         """Keep a checkpoint."""
-        self.state.seconds = self.seconds()
-        self.checkpoints.save(self.learner.state(), vars(self.state))
+        self.state.seconds = self._bounds.seconds()
+        learner = self.learner.state()
+        path = self.checkpoints.save(learner, vars(self.state))
+        log.info("%s: %s", path.name, fingerprint(learner, self.window))
 
     # Games.
 
-    def look(self) -> bool:
-        """Take in what has come, grant what is due, show how things stand; False when nothing had come."""
-        parcels = self.in_turn(self.backend.collect())
-        self.take_in(parcels)
-        self.grant()
+    def look(self) -> None:
+        """Visit the workers in between, but leave games where they are when every iteration's must be those of one model.
+
+        Raises:
+            Stopped, NobodyPlays: see ``visit``.
+        """
+        self.visit(take=self.settings.training.asynchronous)
+
+    def visit(self, *, take: bool) -> bool:
+        """See what the workers have, ``take`` it in and grant more, show how things stand; False when nothing was taken in.
+
+        Raises:
+            Stopped: somebody has asked for it.
+            NobodyPlays: all workers have failed.
+        """
+        if self.stop_requested:
+            raise Stopped
+        waiting = self.backend.collect()
+        taken = 0
+        if take:
+            taken = self.take_in(self._granting.in_turn(waiting))
+            self.grant(waiting)
         now = self.clock()
         if now - self._shown >= PROGRESS_SECONDS:
             self._shown = now
             tell_progress(self.observers, self.progress_report())
-        return bool(parcels)
+        return taken > 0
 
-    def look_if_asynchronous(self) -> None:
-        """Look, but leave games where they are when every iteration's games must be those of one model."""
-        if self.settings.training.asynchronous:
-            self.look()
+    def grant(self, waiting: Sequence[Parcel]) -> None:
+        """Keep the workers in work; ``waiting`` is all that lay in their outboxes."""
+        try:
+            self._granting.give_up_lost(waiting)
+            self._granting.grant(self._tally.games)
+            self.settle("grants")
+        except (OSError, sqlite3.OperationalError) as error:
+            self.settle("grants", f"games cannot be granted now: {error}")
 
-    def take_in(self, parcels: Sequence[Parcel]) -> None:
-        """Receive each batch, learn from those that are good, and let the workers delete their copies."""
+    def take_in(self, parcels: Sequence[Parcel]) -> int:
+        """Receive each batch, learn from those that are good, and let the workers delete their copies; returns how many were received.
+
+        What cannot be fetched or kept now, because of a full disk for example, stays where it is until the next look.
+        """
+        taken = 0
         for parcel in parcels:
-            receipt = receive(self.ledger, self.game, worker=parcel.worker, batch_id=parcel.batch_id, fetch=parcel.fetch)
-            match receipt:
-                case Received(batch=batch, sequence=sequence):
-                    self.add_to_window(batch, sequence)
-                    row = self.ledger.batch(batch.batch_id)
-                    self._tally.add(batch, row.bytes if row else 0)
-                case Quarantined(batch_id=batch_id, reason=reason):
-                    tell_event(self.observers, f"batch {batch_id} of {parcel.worker} is in quarantine: {reason}")
-                case AlreadyHave(batch_id=batch_id):
-                    log.info("batch %s of %s was here already", batch_id, parcel.worker)
-            self.backend.release(parcel, delivered=self.ledger.books(parcel.worker).next_game)
+            try:
+                self.take(parcel)
+                taken += 1
+                self.settle(parcel.batch_id)
+            except (OSError, sqlite3.OperationalError) as error:
+                self.settle(parcel.batch_id, f"batch {parcel.batch_id} of {parcel.worker} cannot be taken in now: {error}")
+        return taken
+
+    def take(self, parcel: Parcel) -> None:
+        """Receive one batch."""
+        receipt = receive(self.ledger, self.game, worker=parcel.worker, batch_id=parcel.batch_id, fetch=parcel.fetch)
+        if isinstance(receipt, Received):
+            self.add_to_window(receipt.batch, receipt.sequence)
+            row = self.ledger.batch(parcel.batch_id)
+            self._tally.add(receipt.batch, row.bytes if row else 0)
+        elif isinstance(receipt, Quarantined):
+            self.tell(f"batch {receipt.batch_id} of {parcel.worker} is in quarantine: {receipt.reason}")
+        self.backend.release(parcel, delivered=self.ledger.books(parcel.worker).next_game)
 
     def add_to_window(self, batch: GameBatch, sequence: int) -> None:
         """Put a received batch into the window, which grows with all that was ever played."""
@@ -301,55 +344,35 @@ class Coach:
         self.state.owed_samples += samples * self.settings.training.samples_per_position
         self.window.resize(window_capacity(self.settings.training.window, self.state.total_samples))
 
-    def grant(self) -> None:
-        """Keep every worker in work: so many games ahead each, or what the iteration still lacks in synchronous mode."""
-        training, workers = self.settings.training, self.backend.workers
-        outstanding = {worker: self.ledger.books(worker).outstanding for worker in workers}
-        if training.asynchronous:
-            behind = self._tally.games >= BACKLOG_ITERATIONS * training.games_per_iteration
-            ahead = 0 if behind else self.settings.self_play.games_per_worker
-            missing = [ahead - outstanding[worker] for worker in workers]
-        else:
-            left = training.games_per_iteration - self._tally.games - sum(outstanding.values())
-            missing = [left // len(workers) + (number < left % len(workers)) for number in range(len(workers))]
-        for worker, games in zip(workers, missing, strict=True):
-            if games > 0:
-                self.ledger.grant(worker, games)
-            books = self.ledger.books(worker)
-            self.backend.grant(worker, granted=books.granted, delivered=books.next_game)
-
-    def in_turn(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
-        """In synchronous mode, the parcels of one worker after the other, so that the games come in the same order again."""
-        if self.settings.training.asynchronous:
-            return parcels
-        turn = next((worker for worker in self.backend.workers if self.ledger.books(worker).outstanding > 0), None)
-        return [parcel for parcel in parcels if parcel.worker == turn]
-
     # What observers are told.
 
-    def progress(self) -> float:
-        """The share of the run that is over, for schedules."""
-        run = self.settings.run
-        shares = [
-            self.state.iteration / run.iterations if run.iterations else 0.0,
-            self.seconds() / 60 / run.minutes if run.minutes else 0.0,
-        ]
-        return min(1.0, max(shares))
+    def tell(self, text: str) -> None:
+        """Tell everybody what is worth a line."""
+        log.warning("%s", text)
+        tell_event(self.observers, text)
+
+    def settle(self, what: str, trouble: str = "") -> None:
+        """Tell of a trouble when it is new, and forget it when it is over."""
+        if trouble and self._troubles.get(what) != trouble:
+            self.tell(trouble)
+        self._troubles.pop(what, None)
+        if trouble:
+            self._troubles[what] = trouble
 
     def workers(self) -> tuple[WorkerReport, ...]:
         """Each worker as it stands."""
         status = self.backend.status()
-        return tuple(worker_report(name, status[name], self.ledger.books(name)) for name in self.backend.workers)
+        return tuple(worker_report(name, heartbeat, self.ledger.books(name)) for name, heartbeat in status.items())
 
     def progress_report(self) -> ProgressReport:
         """The run as it stands."""
         workers = self.workers()
         return ProgressReport(
-            phase=self._phase,
+            phase=phase_of_all(self._phase, workers),
             iteration=self.state.iteration + 1,
             iterations=self.settings.run.iterations,
-            seconds=self.seconds(),
-            seconds_left=self.seconds_left(),
+            seconds=self._bounds.seconds(),
+            seconds_left=self._bounds.seconds_left(self.state.iteration),
             total_games=self.state.total_games,
             games_wanted=self.settings.training.games_per_iteration,
             games_here=self._tally.games,
@@ -359,16 +382,6 @@ class Coach:
             model_version=self.state.model_version,
             workers=workers,
         )
-
-    def seconds_left(self) -> float | None:
-        """Until the run's bounds are reached, as far as can be told."""
-        run, seconds, done = self.settings.run, self.seconds(), self.state.iteration
-        estimates = []
-        if run.minutes is not None:
-            estimates.append(run.minutes * 60 - seconds)
-        if run.iterations is not None and done:
-            estimates.append(seconds / done * (run.iterations - done))
-        return max(min(estimates), 0.0) if estimates else None
 
 
 def model_path(run_dir: Path, version: int) -> Path:

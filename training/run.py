@@ -9,16 +9,18 @@ import numpy as np
 from configs.schema import Settings
 from games import Game, load_game
 from training.backend import SelfPlayBackend
+from training.bounds import CoachState, window_capacity
 from training.checkpoint import Checkpoint, Checkpoints
-from training.coach import Coach, CoachState, window_capacity
+from training.coach import Coach
 from training.evaluation.strength import Strength
+from training.fingerprint import fingerprint
 from training.learner import Learner
 from training.ledger import Ledger, open_ledger
 from training.network import build_network, seed_weights
 from training.random import seed_stream
 from training.receive import load_received, recover
-from training.records import FULL_SEARCH, GameBatch
-from training.replay import ReplayWindow
+from training.records import GameBatch
+from training.replay import ReplayWindow, sampling_weights
 from training.reports import Observer
 
 log = logging.getLogger(__name__)
@@ -45,6 +47,8 @@ def open_coach(run_dir: Path, settings: Settings, *, make_backend: MakeBackend, 
     checkpoint = checkpoints.load()
     state = restore(learner, checkpoint)
     window = refill_window(make_window(game, settings), ledger, settings, state)
+    if checkpoint:
+        log.info("resumed from %s: %s", checkpoint.path.name, fingerprint(learner.state(), window))
     return Coach(
         run_dir=run_dir,
         settings=settings,
@@ -104,7 +108,10 @@ def restore(learner: Learner, checkpoint: Checkpoint | None) -> CoachState:
     if checkpoint is None:
         return CoachState()
     learner.restore(checkpoint.learner)
-    return CoachState(**checkpoint.coach)
+    try:
+        return CoachState(**checkpoint.coach)
+    except TypeError as error:
+        raise ValueError(f"{checkpoint.path} was written by another version of this program: {error}") from error
 
 
 def refill_window(window: ReplayWindow, ledger: Ledger, settings: Settings, state: CoachState) -> ReplayWindow:
@@ -120,7 +127,8 @@ def refill_window(window: ReplayWindow, ledger: Ledger, settings: Settings, stat
     for row in reversed(rows):
         batch = load_received(ledger.folder, row)
         newest.append(batch)
-        samples += int(np.count_nonzero(batch.flags & FULL_SEARCH))
+        weights = sampling_weights(batch, policy_surprise_weight=settings.training.policy_surprise_weight, train_on_cheap=False)
+        samples += int(np.count_nonzero(weights))
         if samples > capacity:
             break
     for batch in reversed(newest):

@@ -22,11 +22,12 @@ def worker_report(name: str, heartbeat: Heartbeat | None, books: WorkerBooks) ->
 
 
 def merge_reports(reports: Sequence[LearnerReport]) -> LearnerReport:
-    """One report of all steps: means weighted by the number of steps, sums of the counts."""
+    """One report of all steps: means weighted by the number of steps that were taken, sums of the counts."""
     steps = sum(report.steps for report in reports)
+    taken = [report.steps - report.skipped_steps for report in reports]
 
     def mean(name: str) -> float:
-        return float(sum(getattr(report, name) * report.steps for report in reports)) / steps
+        return float(sum(getattr(report, name) * weight for report, weight in zip(reports, taken, strict=True))) / sum(taken)
 
     samples, seconds = sum(report.samples for report in reports), sum(report.seconds for report in reports)
     return LearnerReport(
@@ -38,3 +39,11 @@ def merge_reports(reports: Sequence[LearnerReport]) -> LearnerReport:
         skipped_steps=sum(report.skipped_steps for report in reports),
         **{name: mean(name) for name in ("loss", "policy_loss", "value_loss", "policy_entropy", "grad_norm")},
     )
+
+
+def phase_of_all(phase: str, workers: Sequence[WorkerReport]) -> str:
+    """What the run is doing: while it waits for games, what the workers are doing."""
+    states = {worker.state for worker in workers}
+    if phase != "waiting for games" or not states <= {"starting", "compiling"}:
+        return phase
+    return "compiling the search, once on this machine" if "compiling" in states else "starting the workers"

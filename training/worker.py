@@ -22,8 +22,9 @@ from training.files import read_limited, remove_stale_parts, sha256_hex, write_a
 from training.model_file import MAX_MODEL_BYTES, Model, decode_model
 from training.random import seed_stream
 from training.records import GameBatch, GameRecord, encode
+from training.search.puct import Evaluate
 from training.self_play import SelfPlay
-from training.tuning import measure_parallel_games
+from training.tuning import AUTO_SIZES, in_parts, measure_parallel_games, search_is_compiled
 from training.worker_folder import Assignment, BrokenMessage, Heartbeat, WorkerFolder, batch_name
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,7 @@ LOOK_SECONDS = 0.3  # between looks at the assignment
 BEAT_SECONDS = 1.0
 IDLE_SECONDS = 0.05
 RATE_SECONDS = 10.0  # over which rates are averaged
+RETRY_SECONDS = 2.0  # after a disk has refused finished games
 
 
 class Worker:
@@ -52,12 +54,14 @@ class Worker:
         self.model_version = 0
         self._model_sha256 = ""
         self.stopping = False
-        self.error = ""
         self.note = ""
+        self._errors: dict[str, str] = {}  # by what went wrong
         self._buffer: list[GameRecord] = []
         self._buffered_since = 0.0
+        self._first_game = 0  # where this process began to count
         self._begun = 0  # games in all
         self._next_game = 0  # the number of the first game of the next batch
+        self._retry_flush = 0.0
         self._beat = 0
         self._rates = Rates(clock())
         self._lease = ""
@@ -72,6 +76,7 @@ class Worker:
 
         Raises:
             AlreadyRunning: another process plays in this folder.
+            OSError: the disk does not take the last games.
         """
         with self.folder.lock():
             remove_stale_parts(self.folder.outbox)
@@ -89,8 +94,8 @@ class Worker:
             self._looked = now
             self.look()
         played = self.self_play is not None and not self.stopping and self.play(self.self_play)
-        if self._due():
-            self.flush()
+        if self._due() and now >= self._retry_flush:
+            self._try_to_flush(now)
         if now - self._beaten >= BEAT_SECONDS:
             self.beat("error" if self.error else "playing" if played else "waiting" if self.self_play else "starting")
         return played
@@ -108,60 +113,63 @@ class Worker:
             self.keep(record)
         return True
 
-    def make_self_play(self, game: Game, evaluator: Evaluator, assignment: Assignment) -> SelfPlay:
+    def make_self_play(self, game: Game, evaluate: Evaluate, assignment: Assignment) -> SelfPlay:
         """The games that this worker plays."""
         parallel_games = assignment.parallel_games
         if parallel_games == 0:
-            parallel_games, self.note = measure_parallel_games(game, evaluator, assignment.search)
+            parallel_games, self.note = measure_parallel_games(game, evaluate, assignment.search)
             log.info("%s", self.note)
-        return SelfPlay(game, evaluator, assignment.search, parallel_games=parallel_games, cache_positions=assignment.cache_positions)
+        return SelfPlay(game, evaluate, assignment.search, parallel_games=parallel_games, cache_positions=assignment.cache_positions)
 
     # What comes in.
 
     def look(self) -> None:
         """Read the assignment and take up what has changed."""
-        in_outbox = self.folder.next_game()  # before the assignment: a batch leaves only after "delivered" has been raised
+        in_outbox = self.folder.ends_of_batches()  # before the assignment: a batch leaves only after "delivered" has been raised
         try:
             assignment = self.folder.read_assignment()
+            self._say("assignment", "")
         except BrokenMessage as error:
-            self._complain(str(error))
-            return
-        if assignment is None:
-            return
-        self._check_lease(assignment)
+            assignment = None
+            self._say("assignment", str(error))
+        if assignment is not None:
+            self._take(assignment, in_outbox)
+        self._check_lease()
+
+    def _take(self, assignment: Assignment, in_outbox: list[int]) -> None:
         first = self.assignment is None
         self.assignment = assignment
+        if assignment.lease != self._lease:
+            self._lease, self._lease_seen = assignment.lease, self.clock()
         if first:
-            self._begun = self._next_game = max(assignment.delivered, in_outbox)
-            self.beat("starting")  # the first model may take a while: the search is compiled for it
+            believed = [end for end in in_outbox if end <= assignment.granted]  # any other was not put there by a worker
+            self._first_game = self._begun = self._next_game = max(assignment.delivered, *believed, 0)
+            self.beat("starting" if search_is_compiled() else "compiling")  # which takes a while, without another beat
         if assignment.stop:
             self.stopping = True
         elif assignment.model_sha256 != self._model_sha256 or self.self_play is None:
             self._take_model(assignment)
 
-    def _check_lease(self, assignment: Assignment) -> None:
-        now = self.clock()
-        if assignment.lease != self._lease:
-            self._lease, self._lease_seen = assignment.lease, now
-        elif now - self._lease_seen > assignment.lease_seconds:
-            log.warning("nobody has renewed the lease for %.0f s: ending", now - self._lease_seen)
+    def _check_lease(self) -> None:
+        since = self.clock() - self._lease_seen
+        if self.assignment is not None and since > self.assignment.lease_seconds:
+            log.warning("nobody has renewed the lease for %.0f s: ending", since)
             self.stopping = True
 
     def _take_model(self, assignment: Assignment) -> None:
         try:
             model = self._read_model(assignment)
             if self.self_play is None:
-                self.game = load_game(assignment.game, **assignment.options)
-                self.evaluator = self._make_evaluator(model, self.game, assignment)
-                self.self_play = self.make_self_play(self.game, self.evaluator, assignment)
+                self._start_playing(model, assignment)
             else:
                 assert self.evaluator is not None
                 self.evaluator.load(model.weights)
-            self.self_play.change_model(assignment.model_version)
+                self.self_play.change_model(assignment.model_version)
         except (ValueError, OSError) as error:
-            self._complain(f"model {assignment.model_version}: {error}")
+            self._say("model", f"model {assignment.model_version}: {error}")
             return
-        self.model_version, self._model_sha256, self.error = assignment.model_version, assignment.model_sha256, ""
+        self._say("model", "")
+        self.model_version, self._model_sha256 = assignment.model_version, assignment.model_sha256
         for path in self.folder.inbox.glob("model-*.model"):
             if path != self.folder.model_path(self.model_version):
                 path.unlink(missing_ok=True)
@@ -173,9 +181,14 @@ class Worker:
             raise ValueError(f"{path} does not have the SHA-256 that the assignment names")
         return decode_model(data)
 
-    def _make_evaluator(self, model: Model, game: Game, assignment: Assignment) -> Evaluator:
-        most = max(assignment.parallel_games, 256) * assignment.search.leaves_per_tree
-        return Evaluator(model.build(game), game, max_batch=most)
+    def _start_playing(self, model: Model, assignment: Assignment) -> None:
+        self.game = load_game(assignment.game, **assignment.options)
+        most = (assignment.parallel_games or max(AUTO_SIZES)) * assignment.search.leaves_per_tree
+        limit = min(assignment.max_positions or most, most)
+        self.evaluator = Evaluator(model.build(self.game), self.game, max_batch=limit)
+        evaluate = self.evaluator if limit == most else in_parts(self.evaluator, limit)
+        self.self_play = self.make_self_play(self.game, evaluate, assignment)
+        self.self_play.change_model(assignment.model_version)
 
     # What goes out.
 
@@ -195,8 +208,20 @@ class Worker:
         late = assignment.flush_seconds is not None and waited >= assignment.flush_seconds
         return complete or late or len(self._buffer) >= assignment.batch_games
 
+    def _try_to_flush(self, now: float) -> None:
+        try:
+            self.flush()
+            self._say("outbox", "")
+        except OSError as error:
+            self._retry_flush = now + RETRY_SECONDS
+            self._say("outbox", f"finished games cannot be handed over, and wait: {error}")
+
     def flush(self) -> None:
-        """Put the finished games into the outbox, at most a batch's worth at a time."""
+        """Put the finished games into the outbox, at most a batch's worth at a time.
+
+        Raises:
+            OSError: the disk does not take them; they are kept.
+        """
         while self._buffer and self.assignment is not None:
             records = self._buffer[: self.assignment.batch_games]
             batch = self._batch(records)
@@ -245,19 +270,36 @@ class Worker:
                 note=self.note[:1000],
             )
         )
-        self.folder.write_heartbeat(heartbeat)
+        try:
+            self.folder.write_heartbeat(heartbeat)
+        except OSError as error:
+            log.warning("the heartbeat cannot be written: %s", error)
 
     def _seed(self, number: int) -> int:
-        assert self.assignment is not None
-        return seed_stream(self.assignment.seed, self.assignment.worker, number)
+        """Where a game's random numbers start.
 
-    def _complain(self, text: str) -> None:
-        if text != self.error:
-            log.error("%s", text)
-        self.error = text
+        A process that takes over draws new seeds: it cannot know which games of the last one have been handed over already.
+        """
+        assert self.assignment is not None
+        return seed_stream(self.assignment.seed, self.assignment.worker, self._first_game, number)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self.stopping = True
+        if self.self_play is None:
+            os._exit(128 + number)  # nothing has been played, and compiling the search would take its time
+
+    @property
+    def error(self) -> str:
+        """What is wrong now; empty when nothing is."""
+        return "; ".join(self._errors.values())
+
+    def _say(self, what: str, text: str) -> None:
+        """Note what is wrong with the assignment, the model or the outbox, or that nothing is any more."""
+        if text and self._errors.get(what) != text:
+            log.error("%s", text)
+        self._errors.pop(what, None)
+        if text:
+            self._errors[what] = text
 
 
 def gather(records: list[GameRecord]) -> dict[str, NDArray[Any]]:

@@ -16,6 +16,7 @@ import fcntl
 import json
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +28,8 @@ from configs.schema import SearchSettings
 from training.files import read_limited, write_atomically
 
 MAX_JSON_BYTES = 64 * 2**10
-BATCH_NAME = re.compile(r"(\d{9,12})-(\d{1,5})-[a-z0-9-]{1,62}\.games")  # first game, number of games, worker and content
+BATCH_NAME = re.compile(r"([0-9]{9,12})-([0-9]{1,5})-[a-z0-9-]{1,60}\.games")  # first game, number of games, worker and content
+LOCK_SECONDS = 30.0  # so long a new process waits for an old one that is handing over its games
 
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Text = Annotated[str, Field(max_length=1000)]
@@ -66,6 +68,7 @@ class Assignment(Message):
     search: SearchSettings
     seed: Count
     parallel_games: Count  # 0: the worker measures what is fastest
+    max_positions: Count = 0  # in one network call; 0: as many as there are
     cache_positions: Count
     batch_games: Annotated[int, Field(ge=1, le=10_000)]
     flush_seconds: Annotated[float, Field(gt=0)] | None  # how long a finished game waits for its batch to fill; None: as long as it takes
@@ -76,7 +79,7 @@ class Heartbeat(Message):
 
     beat: Count  # counts up
     pid: Count
-    state: Literal["starting", "playing", "waiting", "error", "ended"]
+    state: Literal["starting", "compiling", "playing", "waiting", "error", "ended"]
     error: Text = ""
     model_version: Count = 0
     finished: Count = 0  # games in all, those that wait for their batch included
@@ -115,7 +118,7 @@ class WorkerFolder:
         """The assignment, if there is one.
 
         Raises:
-            BrokenMessage: it cannot be understood.
+            BrokenMessage: it cannot be read or understood.
         """
         return _read(self.inbox / "assignment.json", Assignment)
 
@@ -127,35 +130,46 @@ class WorkerFolder:
         """The heartbeat, if there is one.
 
         Raises:
-            BrokenMessage: it cannot be understood.
+            BrokenMessage: it cannot be read or understood.
         """
         return _read(self.root / "worker.json", Heartbeat)
+
+    def forget_heartbeat(self) -> None:
+        """Remove the heartbeat of a process that is no longer."""
+        (self.root / "worker.json").unlink(missing_ok=True)
 
     def batches(self) -> list[Path]:
         """The batches in the outbox, oldest first."""
         return sorted(path for path in self.outbox.iterdir() if BATCH_NAME.fullmatch(path.name))
 
-    def next_game(self) -> int:
-        """The number behind the last game in the outbox; 0 when that is empty."""
+    def ends_of_batches(self) -> list[int]:
+        """For each batch in the outbox, the number behind its last game, as its name has it."""
         found = (BATCH_NAME.fullmatch(path.name) for path in self.batches())
-        return max((int(match[1]) + int(match[2]) for match in found if match), default=0)
+        return [int(match[1]) + int(match[2]) for match in found if match]
 
     @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Be this folder's only worker process.
+    def lock(self, *, seconds: float = LOCK_SECONDS) -> Iterator[None]:
+        """Be this folder's only worker process, once an earlier one has ended, for which this waits.
 
         Raises:
-            AlreadyRunning: another process is.
+            AlreadyRunning: it has not ended within ``seconds``.
         """
         descriptor = os.open(self.root / "worker.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise AlreadyRunning(f"{self.root}: another worker process is using this folder") from error
+            self._wait_for(descriptor, time.monotonic() + seconds)
             yield
         finally:
             os.close(descriptor)
+
+    def _wait_for(self, descriptor: int, deadline: float) -> None:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError as error:
+                if time.monotonic() >= deadline:
+                    raise AlreadyRunning(f"{self.root}: another worker process is using this folder") from error
+            time.sleep(0.1)
 
 
 def batch_name(worker: str, first_game: int, games: int, digest: str) -> str:
@@ -168,7 +182,7 @@ def _read(path: Path, kind: type[M]) -> M | None:
         text = read_limited(path, MAX_JSON_BYTES)
     except FileNotFoundError:
         return None
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         raise BrokenMessage(str(error)) from error
     try:
         return kind.model_validate(json.loads(text))

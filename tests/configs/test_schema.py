@@ -47,6 +47,11 @@ def test_settings_that_do_not_go_together_are_refused(section: str, values: dict
     assert message in str(refused.value)
 
 
+@pytest.mark.parametrize("bound", [{"iterations": 10}, {"minutes": 10.0}])
+def test_a_falling_learning_rate_needs_a_run_that_ends(bound: dict[str, Any]) -> None:
+    assert settings(run={"name": "a", **bound}, training={"learning_rate_schedule": "cosine"}).training.learning_rate_schedule == "cosine"
+
+
 def test_cheap_searches_are_not_limited_where_there_are_none() -> None:
     assert settings(search={"num_simulations": 8, "full_search_probability": 1.0}).search.num_simulations == 8
 
