@@ -94,6 +94,10 @@ class Forest:
             child = int(self.trees.nodes[b, child].next_sibling)
         return found
 
+    def busiest(self, b: int) -> int:
+        """The number of the root's most visited child."""
+        return max(self.children(b), key=lambda child: int(self.trees.nodes[b, child].visits))
+
     def candidates(self, b: int, number: int = 0) -> dict[int, float]:
         """The prior of each of a node's moves without visits."""
         node = self.trees.nodes[b, number]

@@ -95,7 +95,13 @@ def test_without_visits_the_network_decides() -> None:
 def test_when_all_that_was_visited_loses_the_network_decides_between_the_others(algorithm: str) -> None:
     moves = [(9, -0.5, 0.7, LOSS), (0, 0, 0.2, UNPROVEN), (3, -0.5, 0.06, LOSS), (0, 0, 0.04, UNPROVEN)]
     weights = weights_of(make_root(moves, full=True), algorithm=algorithm, gumbel={"c_visit": 0.0, "c_scale": 1e-6})
-    assert weights == pytest.approx([0, 200, 0, 40], rel=1e-3)
+    assert weights == pytest.approx([0, 1000 * 0.2 / 0.24, 0, 1000 * 0.04 / 0.24], rel=1e-3)
+
+
+@pytest.mark.parametrize("algorithm", ["puct", "gumbel"])
+def test_what_is_left_beside_a_lost_favourite_has_weight_enough_to_be_recorded(algorithm: str) -> None:
+    moves = [(9, -0.5, 0.999998, LOSS), (0, 0, 1e-6, UNPROVEN), (0, 0, 1e-6, UNPROVEN)]
+    assert weights_of(make_root(moves, full=True), algorithm=algorithm) == pytest.approx([0, 500, 500])
 
 
 def test_gumbel_weights_are_the_improved_policy() -> None:

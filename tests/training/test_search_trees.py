@@ -137,18 +137,13 @@ def test_a_search_that_wins_at_once_needs_no_more_simulations() -> None:
     assert forest.summary(0) == {(2,): (1, 1, 1.0)}
 
 
-def busiest(forest: Forest, b: int) -> int:
-    """The number of the root's most visited child."""
-    return max(forest.children(b), key=lambda child: int(forest.trees.nodes[b, child].visits))
-
-
 @pytest.mark.parametrize("name", GAMES)
 def test_subtree_reuse_keeps_exactly_the_subtree(name: str) -> None:
     game, random = load_game(name), np.random.default_rng(5)
     forest = Forest(game, StubEvaluator(game), SearchSettings(), random_states(game, 8, random, most_plies=3), num_simulations=60).run()
     kept = 0
     for b in range(8):
-        child = busiest(forest, b)
+        child = forest.busiest(b)
         node = forest.trees.nodes[b, child].copy()
         before = {path[1:]: found for path, found in forest.summary(b).items() if path[0] == node.action and len(path) > 1}
         candidates = forest.candidates(b, child)
@@ -174,4 +169,4 @@ def test_a_reused_tree_grows_on_like_any_other() -> None:
             check_tree(forest, b)
             check_moves(forest, b)
             if forest.trees.nodes[b, 0].proven == UNPROVEN:
-                forest.play(b, int(forest.trees.nodes[b, busiest(forest, b)].action))
+                forest.play(b, int(forest.trees.nodes[b, forest.busiest(b)].action))

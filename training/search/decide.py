@@ -32,20 +32,18 @@ def write_weights(params: SearchParams, trees: Trees, b: int, weights: Floats) -
     visits, or only of proven losses), the network's policy.
     """
     root = trees.nodes[b, 0]
-    weights[:] = 0
     unproven = root.proven == UNPROVEN
     if params.gumbel and unproven:
         write_improved_policy(params, trees, b, weights)
-        for action in range(len(weights)):
-            weights[action] *= SHARES
+        scale_to(weights, SHARES)
+        return
+    weights[:] = 0
     number = root.first_child
     while number != NONE:
         child = trees.nodes[b, number]
         if not unproven:
             weights[child.action] = max(child.visits, 1) if child.proven_above == root.proven else 0
-        elif child.proven_above == LOSS:
-            weights[child.action] = 0
-        elif not params.gumbel:
+        elif child.proven_above != LOSS:
             weights[child.action] = child.visits
         number = child.next_sibling
     if weights[np.argmax(weights)] == 0:
@@ -56,15 +54,26 @@ def write_weights(params: SearchParams, trees: Trees, b: int, weights: Floats) -
 
 @lean
 def write_network_policy(trees: Trees, b: int, weights: Floats) -> None:
-    """The network's priors of the moves that are no proven losses, written to ``weights`` ``[A]``."""
+    """The network's policy over the moves that are no proven losses, written to ``weights`` ``[A]``."""
     for action in range(len(weights)):
-        weights[action] = SHARES * trees.root_priors[b, action]
+        weights[action] = trees.root_priors[b, action]
     number = trees.nodes[b, 0].first_child
     while number != NONE:
         child = trees.nodes[b, number]
         if child.proven_above == LOSS:
             weights[child.action] = 0
         number = child.next_sibling
+    scale_to(weights, SHARES)
+
+
+@lean
+def scale_to(weights: Floats, wanted: np.float32) -> None:
+    """Scale ``weights`` so that their sum is ``wanted``."""
+    total = np.float32(0.0)
+    for action in range(len(weights)):
+        total += weights[action]
+    for action in range(len(weights)):
+        weights[action] *= wanted / total
 
 
 @lean

@@ -164,7 +164,7 @@ def count_moves(trees: Trees, b: int) -> int:
 
 @lean
 def write_improved_policy(params: SearchParams, trees: Trees, b: int, policy: Floats) -> None:
-    """The root's improved policy, without noise, written to ``policy`` ``[A]``."""
+    """The root's improved policy over the moves that are no proven losses, without noise, written to ``policy`` ``[A]``."""
     scale, unvisited = complete_values(params, trees, b, 0)
     for action in range(len(policy)):
         prior = trees.root_priors[b, action]
@@ -172,7 +172,8 @@ def write_improved_policy(params: SearchParams, trees: Trees, b: int, policy: Fl
     number = trees.nodes[b, 0].first_child
     while number != NONE:
         child = trees.nodes[b, number]
-        policy[child.action] = math.log(trees.root_priors[b, child.action]) + sigma(scale, mean_value(params, child))
+        logit = math.log(trees.root_priors[b, child.action])
+        policy[child.action] = logit + sigma(scale, mean_value(params, child)) if child.proven_above != LOSS else -LARGE
         number = child.next_sibling
     softmax(policy)
 
