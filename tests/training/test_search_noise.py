@@ -63,9 +63,7 @@ def test_only_legal_moves_get_noise() -> None:
 def test_each_move_of_a_reused_tree_gets_noise_of_its_own() -> None:
     forest = Forest(GAME, StubEvaluator(GAME), SearchSettings(), GAME.initial_states(1), num_simulations=50, full=True, noisy=True).run()
     for _ in range(3):
-        forest.play(
-            0, max(forest.root_priors(0), key=lambda action: int(forest.trees.nodes[0, find_child(forest.trees, 0, action)].visits))
-        )
+        forest.play(0, int(forest.trees.nodes[0, forest.busiest(0)].action))
         clean = forest.root_priors(0)
         forest.run()
         noisy, root = forest.root_priors(0), forest.trees.nodes[0, 0]
