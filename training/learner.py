@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.evaluator import pick_device
+from training.evaluator import keep_freed_memory, pick_device
 from training.random import seed_stream
 from training.replay import Batch
 from training.reports import LearnerReport
@@ -96,6 +96,7 @@ class Learner:
         value_weight: float = 1.0,
         mixed_precision: bool | Literal["auto"] = "auto",
     ) -> None:
+        keep_freed_memory()
         self.device = pick_device(device)
         self.network = network.to(device=self.device, memory_format=torch.channels_last).train()  # type: ignore[call-overload]
         self.batch_size, self.value_weight = batch_size, value_weight

@@ -1,4 +1,6 @@
 import logging
+import platform
+import resource
 from typing import Any
 
 import numpy as np
@@ -175,3 +177,15 @@ def test_an_unknown_type_of_number_is_refused_with_the_known_ones() -> None:
 def test_a_device_that_is_not_here_is_refused(device: str) -> None:
     with pytest.raises(ValueError, match=f"no device '{device}' here"):
         Evaluator(trained_network(CONNECT_FOUR), CONNECT_FOUR, device=device)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told to keep freed memory")
+def test_evaluation_gives_no_memory_back_to_the_system_only_to_take_it_again() -> None:
+    evaluate = Evaluator(trained_network(BOARD, channels=64), BOARD, device="cpu", max_batch=256)
+    observations = positions(BOARD, 256)  # a map of 64 channels takes 2.6 MB
+    for _ in range(3):
+        evaluate(observations)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(3):
+        evaluate(observations)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 300  # pages of 4 KiB
