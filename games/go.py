@@ -4,8 +4,18 @@ Area scoring of the board as it stands, so dead stones have to be captured; posi
 repeat any earlier position of the game, and never a pass; two passes in a row end the game. Two options depart from Tromp and
 Taylor: suicide is illegal by default, and a game of ``max_plies`` plies is over and scored like any other.
 
-An action is a point, row by row from the upper left corner, or the pass, which comes last. The kernels that play are in
-``games.go_board``.
+An action is a point, row by row from the upper left corner, or the pass, which comes last. The player to move sees 14 planes,
+``[14, size, size]``, in which 1 marks a point unless it says otherwise:
+
+- 0, 1: its own stones; its opponent's.
+- 2, 3, 4: stones of both colors in chains with 1, 2, 3 liberties.
+- 5: points on which superko alone forbids it to play.
+- 6 to 10: the last five plays, the latest first; no point for a pass.
+- 11: every point if the last action was a pass.
+- 12: komi / 20 at every point, positive if the komi is for the player to move, else negative.
+- 13: every point, so that the edge shows where planes are padded with 0.
+
+The kernels that play are in ``games.go_board``.
 """
 
 from typing import Any
@@ -13,7 +23,6 @@ from typing import Any
 import numpy as np
 
 from games.compiled import compiled, inlined
-from games.fields import fields
 from games.game import (
     Game,
     Planes,
@@ -51,6 +60,7 @@ from games.go_board import (
     start_row,
     step,
 )
+from games.intrinsics import fields, lowest_bit
 
 SMALLEST, LARGEST = 5, 19
 LETTERS = "ABCDEFGHJKLMNOPQRST"  # columns have no I
@@ -116,10 +126,11 @@ def forbidden_in(board: Board, row: int, mine: int) -> int:
     """The points of a row, as a mask, on which superko alone forbids ``mine`` to play."""
     suspects = board.rows[row + 1] & (board.rows[mine * board.size + 2 + row] | -board.header[SUICIDE])
     forbidden = 0
-    if suspects != 0:
-        for column in range(board.size):
-            if suspects >> column & 1 and judge(board, (row + 1) * board.stride + column + 1, mine, 1) == REPEATS:
-                forbidden |= 1 << column
+    while suspects != 0:
+        column = lowest_bit(suspects)
+        suspects &= suspects - 1
+        if judge(board, (row + 1) * board.stride + column + 1, mine, 1) == REPEATS:
+            forbidden |= 1 << column
     return forbidden
 
 
@@ -131,13 +142,15 @@ def observe(state: States, planes: Planes) -> None:
     flat = fields(planes, 0, PLANES * points, np.float32)
     flat[: KOMI * points] = 0
     for row in range(size):
-        for column in range(size):
+        stones = ((1 << size) - 1) & ~board.rows[row + 1]
+        while stones != 0:
+            column = lowest_bit(stones)
+            stones &= stones - 1
             cell, point = (row + 1) * board.stride + column + 1, row * size + column
-            color, liberties = board.color[cell], board.liberties[board.head[cell]]
-            if color != EMPTY:
-                flat[(color != mine) * points + point] = 1
-                if liberties <= 3:
-                    flat[(LIBERTIES - 1 + liberties) * points + point] = 1
+            owner, liberties = int(board.color[cell] != mine), board.liberties[board.head[cell]]
+            flat[owner * points + point] = 1
+            marked = LIBERTIES - 1 + liberties if liberties <= 3 else owner  # the same plane again: faster than a branch
+            flat[marked * points + point] = 1
         forbidden = forbidden_in(board, row, mine)
         if forbidden != 0:
             for column in range(size):
@@ -225,20 +238,10 @@ def go(*, size: int = 9, komi: float = 7.0, suicide: bool = False, max_plies: in
 
     Args:
         size: points on a side.
-        komi: points for White, a multiple of 0.5. A whole number allows draws. The default of 7 is what strong programs hold for
-            fair under area scoring on 9 x 9 and 19 x 19; with 7.5 they win nearly every 9 x 9 game as White, and a network that
-            learns that has little left to learn.
+        komi: points for White, a multiple of 0.5; a whole number allows draws. Under area scoring 7 is fair on 9 x 9 as far as
+            the strongest programs can tell: with 7.5 White wins by best play, which leaves a network less and less to learn from.
         suicide: whether a play may remove the mover's own stones. Single stones may never: that would repeat the position.
         max_plies: plies after which the game is over and scored as it stands; two for each point by default, as in AlphaGo Zero.
-
-    What the player to move sees, ``[14, size, size]`` (each plane marks points with 1 unless it says otherwise):
-        0, 1: its stones; the opponent's.
-        2, 3, 4: stones of either color in chains with 1, 2, 3 liberties.
-        5: points on which superko alone forbids it to play.
-        6 to 10: the last five plays, the latest first; no point for a pass.
-        11: everywhere, if the last action was a pass.
-        12: komi / 20 everywhere, positive if it is for the player to move, else negative.
-        13: everywhere, so that the edge shows where planes are padded with 0.
 
     Raises:
         ValueError, TypeError: an option is out of range, or of the wrong type.

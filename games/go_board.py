@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from games.compiled import inlined
-from games.fields import fields
 from games.game import Actions, States, legal_actions_kernel, step_kernel
+from games.intrinsics import fields, lowest_bit
 
 EMPTY, BLACK, WHITE, WALL = range(4)  # colors of cells; player 0 is Black
 ILLEGAL, REPEATS, LEGAL = range(3)  # verdicts on a play: REPEATS is illegal by superko alone
@@ -113,30 +113,39 @@ def chains_around(head: NDArray[np.int16], cell: int, stride: int) -> tuple[int,
 
 
 @inlined
+def hash_of_removed(board: Board, cell: int, owner: int) -> int:
+    """The hash of the stones of ``owner`` that a play on ``cell`` removes: its chains next to there that have no other liberty."""
+    removed = 0
+    for chain in chains_around(board.head, cell, board.stride):
+        if board.color[chain] == owner and board.liberties[chain] == 1:
+            stone = chain
+            while True:
+                removed ^= ZOBRIST[owner, stone]
+                stone = board.following[stone]
+                if stone == chain:
+                    break
+    return removed
+
+
+@inlined
 def judge(board: Board, cell: int, mine: int, vacated: int) -> int:
-    """The verdict on a play of color ``mine`` on an empty cell."""
-    chains = chains_around(board.head, cell, board.stride)
+    """The verdict on a play of color ``mine`` on an empty cell. Superko is looked up if the cell is ``vacated``, or in a suicide."""
     connects, breathes, captures = False, False, False
     for neighbor in (cell - board.stride, cell - 1, cell + 1, cell + board.stride):
-        breathes |= board.color[neighbor] == EMPTY
-    for chain in chains:
-        connects |= board.color[chain] == mine
-        breathes |= board.color[chain] == mine and board.liberties[chain] > 1
-        captures |= board.color[chain] == 3 - mine and board.liberties[chain] == 1
-    survives = breathes or captures
+        color, liberties = board.color[neighbor], board.liberties[board.head[neighbor]]
+        connects |= color == mine
+        breathes |= (color == EMPTY) | ((color == mine) & (liberties > 1))
+        captures |= (color == 3 - mine) & (liberties == 1)
+    survives = breathes | captures
     if not survives and not (connects and board.header[SUICIDE]):  # the suicide of one stone repeats the position before it
         return ILLEGAL
     if survives and not vacated:
         return LEGAL
-    position = board.header[HASH] ^ ZOBRIST[mine, cell] if survives else board.header[HASH]
-    for chain in chains:
-        if chain != 0 and board.liberties[chain] == 1 and (board.color[chain] != mine) == survives:  # removed by the play
-            stone = chain
-            while True:
-                position ^= ZOBRIST[board.color[chain], stone]
-                stone = board.following[stone]
-                if stone == chain:
-                    break
+    position = board.header[HASH]
+    if survives:
+        position ^= ZOBRIST[mine, cell]
+    if captures or not survives:
+        position ^= hash_of_removed(board, cell, mine if not survives else 3 - mine)
     return LEGAL if board.table[slot_of(board.table, position)] == 0 else REPEATS
 
 
@@ -153,12 +162,15 @@ def legal_actions(state: States, out: Actions) -> int:
         beside_empty = (empty << 1) | (empty >> 1) | rows[row] | rows[row + 2]
         vacated = int(rows[(player + 1) * size + 2 + row])
         doubtful = empty & (vacated | ~beside_empty)
+        legal = empty
+        while doubtful != 0:
+            column = lowest_bit(doubtful)
+            doubtful &= doubtful - 1
+            if judge(board, (row + 1) * (size + 1) + column + 1, player + 1, (vacated >> column) & 1) != LEGAL:
+                legal ^= 1 << column
         for column in range(size):
-            legal = (empty >> column) & 1
-            if (doubtful >> column) & 1:
-                legal = int(judge(board, (row + 1) * (size + 1) + column + 1, player + 1, (vacated >> column) & 1) == LEGAL)
             out[count] = action  # overwritten by the next action unless this one counts: faster than a branch
-            count += legal
+            count += (legal >> column) & 1
             action += 1
     out[count] = action
     return count + 1

@@ -208,7 +208,7 @@ def marked(game: Game, plane: NDArray[np.float32]) -> list[str]:
     return [game.action_name(int(point)) for point in np.flatnonzero(plane)]
 
 
-def test_the_planes_are_what_the_docstring_says() -> None:
+def test_the_planes_are_what_the_module_says() -> None:
     game = go(komi=7)
     planes = seen(game, f"{KO} D3")
     assert marked(game, planes[0]) == ["D4", "E3", "D2"]  # White is to move

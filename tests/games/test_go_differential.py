@@ -130,7 +130,7 @@ def test_chains_liberties_and_positions_are_kept_up_to_date(options: dict[str, A
 
 
 def planes_of(naive: NaiveGo) -> NDArray[np.float32]:
-    """What the docstring of ``go`` says that the player to move sees."""
+    """What ``games.go`` says that the player to move sees."""
     planes = np.zeros((14, naive.size, naive.size), np.float32)
     for point, color in naive.board.items():
         planes[(int(color != naive.current_player()), *point)] = 1
@@ -148,7 +148,7 @@ def planes_of(naive: NaiveGo) -> NDArray[np.float32]:
 
 
 @pytest.mark.parametrize("options", [{"size": 5, "max_plies": 250, "suicide": True}, {"size": 5, "max_plies": 250}, {"size": 9}])
-def test_the_network_sees_what_the_docstring_says(options: dict[str, Any]) -> None:
+def test_the_network_sees_what_the_module_says(options: dict[str, Any]) -> None:
     for game, state, naive in games(options, positions=500, seed=3):
         assert np.array_equal(game.observe(state), planes_of(naive))
 
