@@ -144,6 +144,8 @@ def play_in_folder(root: Path, parent: int) -> None:
     except Exception:
         log.exception("worker %s ends", root.name)
         raise
+    logging.shutdown()
+    os._exit(0)  # everything is on the disk; taking torch and the compiler down in order would keep the Coach waiting for seconds
 
 
 def end_with_parent(parent: int) -> None:

@@ -1,0 +1,202 @@
+"""Kill a run again and again, resume it each time, and see that nothing is lost and nothing counts twice.
+
+    python -m tests.trials.kill --kills 20 --seed 1
+    python -m tests.trials.kill --kills 20 --config configs/tic_tac_toe.yaml
+
+Every sitting of ``start_main.py`` is killed by ``kill -9`` at a random moment: very early, while it plays and trains, or while it is
+ending; all of its processes at once, or the main one alone, with which the workers must die. After each kill no process may be left
+and the books must balance; in the end every batch that had been complete anywhere must have been received once, and every sitting
+must have begun with the very learner and window that its checkpoint had.
+"""
+
+import argparse
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import yaml
+
+from scripts.audit import audit
+from tests.training.small_run import small_settings
+from training.ledger import NoSuchRun, read_ledger
+
+ROOT = Path(__file__).resolve().parents[2]
+LONGEST_SITTING = 20.0  # seconds before the kill
+ORPHAN_SECONDS = 30.0  # processes that die with their parent must be gone by then
+END_SECONDS = 120.0
+RECOVERABLE = "start the run again, which will take it in"
+SAVED = re.compile(r": (checkpoint-\d+): (learner .*)$")
+RESUMED = re.compile(r": resumed from (checkpoint-\d+): (learner .*)$")
+
+
+@dataclass
+class Findings:
+    """What the trial has seen."""
+
+    kills: int = 0
+    kinds: dict[str, int] = field(default_factory=dict)
+    sittings_with_checkpoint: int = 0  # that began from one whose fingerprint the log has
+    batches_seen: int = 0  # complete in an outbox or in games/ after some kill
+    batches_received: int = 0
+    games_received: int = 0
+    iterations: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def start(config: Path, run_dir: Path) -> subprocess.Popen[bytes]:
+    """A sitting, in a session of its own."""
+    resume = ["--resume"] if (run_dir / "run.db").exists() else []
+    command = [sys.executable, str(ROOT / "start_main.py"), "--config", str(config), "--run-dir", str(run_dir), *resume]
+    output = run_dir.with_suffix(".out").open("ab")
+    return subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output, start_new_session=True)
+
+
+def session_members(session: int) -> list[int]:
+    """The living processes of a session."""
+    members = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(fields[3]) == session and fields[0] not in "ZX":
+            members.append(int(stat.parent.name))
+    return members
+
+
+def kill(process: subprocess.Popen[bytes], *, alone: bool) -> list[int]:
+    """Kill the sitting, or its main process ``alone``; returns the processes that have outlived it for too long."""
+    if process.poll() is None:
+        (os.kill if alone else os.killpg)(process.pid, signal.SIGKILL)
+        process.wait()
+    deadline = time.monotonic() + ORPHAN_SECONDS
+    while (left := session_members(process.pid)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    return left
+
+
+def wait_for_play(process: subprocess.Popen[bytes], run_dir: Path, patience: float) -> None:
+    """Wait until the workers of this sitting have said something."""
+    deadline = time.monotonic() + patience
+    while process.poll() is None and time.monotonic() < deadline and not list(run_dir.glob("workers/*/worker.json")):
+        time.sleep(0.1)
+
+
+def one_kill(config: Path, run_dir: Path, chance: random.Random, found: Findings) -> None:
+    """Start a sitting and kill it."""
+    kind = chance.choice(["early", "running", "running", "ending"])
+    alone = chance.random() < 0.5
+    process = start(config, run_dir)
+    if kind == "early":
+        time.sleep(chance.uniform(0.0, 6.0))
+    else:
+        wait_for_play(process, run_dir, END_SECONDS)
+        time.sleep(chance.uniform(0.0, LONGEST_SITTING))
+    if kind == "ending":
+        process.send_signal(signal.SIGINT)
+        time.sleep(chance.uniform(0.0, 1.5))
+    ended = process.poll()
+    if ended is not None and not (kind == "ending" and ended == 130):
+        found.problems.append(f"sitting {found.kills + 1} ended by itself with exit code {ended}")
+    left = kill(process, alone=alone)
+    found.kills += 1
+    name = f"{kind}, {'main process alone' if alone else 'all processes'}"
+    found.kinds[name] = found.kinds.get(name, 0) + 1
+    if left:
+        found.problems.append(f"after kill {found.kills} these processes were left: {left}")
+
+
+def complete_batches(run_dir: Path) -> set[str]:
+    """The batches that are complete somewhere."""
+    return {path.stem for pattern in ("workers/*/outbox/*.games", "games/*.games") for path in run_dir.glob(pattern)}
+
+
+def check_books(run_dir: Path, found: Findings, *, ended: bool) -> None:
+    """Whether the books balance; a file that was just about to be entered is taken in by the next sitting."""
+    try:
+        problems = audit(run_dir).problems
+    except NoSuchRun:
+        return
+    found.problems += [f"after kill {found.kills}: {text}" for text in problems if ended or RECOVERABLE not in text]
+
+
+def check_fingerprints(run_dir: Path, found: Findings) -> None:
+    """Whether each sitting began with what its checkpoint had."""
+    lines = (run_dir / "coach.log").read_text().splitlines()
+    saved = {match[1]: match[2] for line in lines if (match := SAVED.search(line))}
+    for match in filter(None, map(RESUMED.search, lines)):
+        if match[1] in saved:
+            found.sittings_with_checkpoint += 1
+            if saved[match[1]] != match[2]:
+                found.problems.append(f"{match[1]} was saved as {saved[match[1]]}, and resumed as {match[2]}")
+
+
+def check_receipts(run_dir: Path, seen: set[str], found: Findings) -> None:
+    """Whether every batch that was ever complete is in the books once."""
+    with read_ledger(run_dir) as ledger:
+        rows = [row for row in ledger.batches() if row.state == "received"]
+        found.iterations = len(ledger.iterations())
+    times = Counter(row.id for row in rows)
+    found.batches_seen, found.batches_received, found.games_received = len(seen), len(rows), sum(row.games for row in rows)
+    found.problems += [
+        f"batch {batch} was complete, and is {times[batch]} times in the books" for batch in sorted(seen) if times[batch] != 1
+    ]
+
+
+def trial(config: Path, run_dir: Path, *, kills: int, seed: int) -> Findings:
+    """Kill and resume, then let the run end by itself and look at everything."""
+    found, chance = Findings(), random.Random(seed)
+    seen: set[str] = set()
+    for _ in range(kills):
+        one_kill(config, run_dir, chance, found)
+        seen |= complete_batches(run_dir)
+        check_books(run_dir, found, ended=False)
+    process = start(config, run_dir)
+    wait_for_play(process, run_dir, END_SECONDS)
+    time.sleep(3.0)
+    process.send_signal(signal.SIGINT)
+    if process.wait(END_SECONDS) != 130:
+        found.problems.append(f"the last sitting ended with exit code {process.returncode} instead of 130")
+    if list(run_dir.glob("workers/*/outbox/*.games")):
+        found.problems.append("after a clean end there are games left in an outbox")
+    check_books(run_dir, found, ended=True)
+    check_fingerprints(run_dir, found)
+    check_receipts(run_dir, seen, found)
+    return found
+
+
+def small_config(folder: Path) -> Path:
+    """A run of tic-tac-toe without end, small enough to do all that a run does in seconds."""
+    changes = {"self_play": {"workers": 2}, "evaluation": {"every": 1, "num_simulations": 8, "rating_games": 4}}
+    settings = small_settings(folder, run={"iterations": None}, **changes)
+    path = folder / "kill.yaml"
+    path.write_text(yaml.safe_dump(settings.model_dump(mode="json")))
+    return path
+
+
+def main() -> int:
+    """Run the trial and print what was found as JSON; exit code 1 when anything was wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--config", type=Path, help="of a run without an end (default: a tiny one of tic-tac-toe)")
+    arguments = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="keima-kill-"))
+    found = trial(arguments.config or small_config(folder), folder / "run", kills=arguments.kills, seed=arguments.seed)
+    sys.stdout.write(json.dumps({"folder": str(folder)} | asdict(found), indent=1) + "\n")
+    return 1 if found.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
