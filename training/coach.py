@@ -55,8 +55,8 @@ class Stopped(Exception):
 class Evaluation(Protocol):
     """What measures strength."""
 
-    def measure(self, model: Model, *, iteration: int, look: Callable[[], None]) -> EvaluationReport | None:
-        """How strong ``model`` is, if this iteration is one to measure at; calls ``look`` now and then."""
+    def measure(self, model: Model, *, look: Callable[[], None]) -> EvaluationReport:
+        """How strong ``model`` is; calls ``look`` now and then."""
 
     def accepts(self, candidate: Model, best: Model, *, look: Callable[[], None]) -> bool:
         """Whether ``candidate`` may replace ``best`` in self-play."""
@@ -230,11 +230,14 @@ class Coach:
                 self.add_to_window(batch, row.sequence)
 
     def evaluate(self) -> EvaluationReport | None:
-        """Measure the published model, when it is time to; not to its end when a stop is asked for."""
+        """Measure the published model, when it is time to and after the last iteration; not to its end when a stop is asked for."""
+        iteration, every = self.state.iteration + 1, self.settings.evaluation.every
+        if every == 0 or not (iteration % every == 0 or self._bounds.reached(iteration)):
+            return None
         self._phase = "evaluating"
         assert self.model is not None
         try:
-            return self.evaluation.measure(self.model, iteration=self.state.iteration + 1, look=self.look)
+            return self.evaluation.measure(self.model, look=self.look)
         except Stopped:
             return None
 

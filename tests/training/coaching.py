@@ -1,5 +1,6 @@
 """Coaches of tiny runs in this process: one worker played inline, and an evaluation that says what a test tells it to."""
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -8,7 +9,6 @@ from pathlib import Path
 from configs.schema import Settings
 from tests.training.small_run import GAME
 from training.backend import InlineBackend, SelfPlayBackend
-from training.bounds import window_capacity
 from training.checkpoint import Checkpoints
 from training.coach import Coach
 from training.ledger import open_ledger
@@ -26,7 +26,7 @@ class FakeEvaluation:
     measured: list[int] = field(default_factory=list)
     in_between: Callable[[], None] = lambda: None
 
-    def measure(self, model: Model, *, iteration: int, look: Callable[[], None]) -> EvaluationReport | None:
+    def measure(self, model: Model, *, look: Callable[[], None]) -> EvaluationReport:
         self.in_between()
         look()
         self.measured.append(model.model_version)
@@ -67,7 +67,8 @@ def coaching(
     evaluation: FakeEvaluation | None = None,
     make_backend: MakeBackend | None = None,
     listeners: Sequence[Listener] = (),
-    clock: Callable[[], float] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = lambda seconds: None,
 ) -> Iterator[Coach]:
     """A Coach of the run in ``folder``, opened as ``training.run.open_coach`` does; its books are closed at the end."""
     ledger = open_ledger(folder, GAME, run_id=repeatable_run_id(settings))
@@ -76,8 +77,6 @@ def coaching(
     checkpoints = Checkpoints(folder / "checkpoints", keep=settings.training.keep_checkpoints)
     state = restore(learner, checkpoints.load())
     window = refill_window(make_window(GAME, settings), ledger, settings, state)
-    assert window_capacity(settings.training.window, state.total_samples) >= settings.training.window.min_positions
-    options = {"clock": clock} if clock else {}
     with ledger:
         yield Coach(
             run_dir=folder,
@@ -91,8 +90,8 @@ def coaching(
             evaluation=evaluation or FakeEvaluation(),
             observers=listeners,
             state=state,
-            sleep=lambda seconds: None,
-            **options,
+            clock=clock,
+            sleep=sleep,
         )
 
 

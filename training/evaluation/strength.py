@@ -44,13 +44,10 @@ class Strength:
         self._game, self._ledger, self._seed = game, ledger, settings.run.seed
         self._settings: EvaluationSettings = settings.evaluation
         self._search_settings = playing(settings.search)
-        self._positions = load_positions(game) if self._settings.perfect_play else None
+        self._positions = load_positions(game, count=self._settings.positions) if self._settings.perfect_play else None
 
-    def measure(self, model: Model, *, iteration: int, look: Look) -> EvaluationReport | None:
-        """How strong ``model`` is; None when this iteration is not one to measure at."""
-        every = self._settings.every
-        if every == 0 or iteration % every:
-            return None
+    def measure(self, model: Model, *, look: Look) -> EvaluationReport:
+        """How strong ``model`` is."""
         started = time.monotonic()
         evaluator = self.evaluator(model)
         search = self.search(evaluator)
