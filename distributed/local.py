@@ -102,6 +102,10 @@ class LocalProcesses(FolderBackend):
                 process.join()
         self._processes.clear()
 
+    def running(self) -> list[str]:
+        """The workers whose processes have been started and not been seen to end."""
+        return sorted(self._processes)
+
     def _start_missing(self) -> None:
         missing = [name for name in self.workers if name not in self._processes]
         room = len(missing) if self._compiled else max(0, 1 - len(self._processes))

@@ -57,7 +57,8 @@ def test_the_window_grows_with_what_is_played_and_forgets_the_oldest(tmp_path: P
 
 def test_games_go_on_coming_in_while_the_coach_trains_and_evaluates(tmp_path: Path) -> None:
     counts = []
-    with coaching(tmp_path, small_settings(tmp_path, run={"iterations": 1}), evaluation=(watching := FakeEvaluation())) as coach:
+    settings = small_settings(tmp_path, run={"iterations": 1}, evaluation={"every": 1})
+    with coaching(tmp_path, settings, evaluation=(watching := FakeEvaluation())) as coach:
         watching.in_between = lambda: counts.append(coach.state.total_games)
         coach.run()
         assert coach.state.total_games > counts[0] >= 20
@@ -76,7 +77,7 @@ def test_in_synchronous_mode_an_iteration_has_exactly_its_games_and_one_model(tm
 
 def test_a_refused_candidate_leaves_the_old_model_at_play(tmp_path: Path) -> None:
     listener, evaluation = Listener(), FakeEvaluation(refused={2})
-    settings = small_settings(tmp_path, training={"asynchronous": False})
+    settings = small_settings(tmp_path, training={"asynchronous": False}, evaluation={"every": 1})
     with coaching(tmp_path, settings, evaluation=evaluation, listeners=[listener]) as coach:
         coach.run()
         assert coach.state.model_version == 3
@@ -173,3 +174,11 @@ def test_a_run_that_is_over_starts_no_worker(tmp_path: Path) -> None:
         backend.publish = lambda version, model: pytest.fail("a model was published")  # type: ignore[method-assign]
         coach.backend = backend
         assert coach.run() is None
+
+
+def test_strength_is_measured_every_so_many_iterations_and_after_the_last(tmp_path: Path) -> None:
+    listener = Listener()
+    settings = small_settings(tmp_path, run={"iterations": 5}, evaluation={"every": 3})
+    with coaching(tmp_path, settings, evaluation=FakeEvaluation(), listeners=[listener]) as coach:
+        coach.run()
+    assert [report.evaluation is not None for report in listener.reports] == [False, False, True, False, True]
