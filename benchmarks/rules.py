@@ -35,7 +35,7 @@ from training.random import Streams, below
 
 CHUNK_MOVES = 20_000  # between two looks at the clock
 RECORDED = 200  # games in which the kernels are timed one by one
-INSTALL = "OpenSpiel is not installed, so only our own figures follow. To compare: .venv/bin/python -m pip install open_spiel"
+INSTALL = "OpenSpiel is not installed, so only our own figures follow. To compare: make setup-dev, or pip install open_spiel"
 
 
 class Contest(NamedTuple):

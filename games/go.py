@@ -238,8 +238,9 @@ def go(*, size: int = 9, komi: float = 7.0, suicide: bool = False, max_plies: in
 
     Args:
         size: points on a side.
-        komi: points for White, a multiple of 0.5; a whole number allows draws. Under area scoring 7 is fair on 9 x 9 as far as
-            the strongest programs can tell: with 7.5 White wins by best play, which leaves a network less and less to learn from.
+        komi: points for White, a multiple of 0.5; a whole number allows draws. KataGo's opening books (https://katagobooks.org) take
+            7 for fair on 9 x 9 under these rules, hence the default, 10 on 8 x 8 and 9 on 7 x 7. With half a point more, White
+            wins by best play, and the results of strong networks teach them less and less.
         suicide: whether a play may remove the mover's own stones. Single stones may never: that would repeat the position.
         max_plies: plies after which the game is over and scored as it stands; two for each point by default, as in AlphaGo Zero.
 

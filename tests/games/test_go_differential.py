@@ -93,11 +93,11 @@ def zobrist(naive: NaiveGo, board: frozenset[tuple[Point, int]]) -> int:
 
 
 SIZES = [
-    ({"size": 5, "komi": 0.5, "max_plies": 250}, 5000),
-    ({"size": 5, "komi": -3, "max_plies": 250, "suicide": True}, 5000),
-    ({"size": 6, "komi": 4}, 1000),
-    ({"size": 9, "komi": 7.5, "max_plies": 400}, 400),
-    ({"size": 13, "komi": 0, "suicide": True}, 150),
+    ({"size": 5, "komi": 0.5, "max_plies": 250}, 4500),
+    ({"size": 5, "komi": -3, "max_plies": 250, "suicide": True}, 4500),
+    ({"size": 6, "komi": 4}, 800),
+    ({"size": 9, "komi": 7.5, "max_plies": 400}, 300),
+    ({"size": 13, "komi": 0, "suicide": True}, 100),
     ({"size": 19, "komi": 7, "max_plies": 60}, 60),
 ]
 
@@ -149,7 +149,7 @@ def planes_of(naive: NaiveGo) -> NDArray[np.float32]:
 
 @pytest.mark.parametrize("options", [{"size": 5, "max_plies": 250, "suicide": True}, {"size": 5, "max_plies": 250}, {"size": 9}])
 def test_the_network_sees_what_the_module_says(options: dict[str, Any]) -> None:
-    for game, state, naive in games(options, positions=500, seed=3):
+    for game, state, naive in games(options, positions=300, seed=3):
         assert np.array_equal(game.observe(state), planes_of(naive))
 
 

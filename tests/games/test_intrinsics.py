@@ -1,0 +1,69 @@
+"""The functions that compile to a few instructions do the same as plain Python."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from games import load_game
+from games.compiled import compiled
+from games.intrinsics import fields, lowest_bit
+
+ROOT = Path(__file__).resolve().parents[2]
+# Plays a game of Go with captures and prints a digest of all that the kernels say.
+PLAY = "from tests.games.test_intrinsics import digest_of_a_game; print(digest_of_a_game())"
+
+
+@compiled
+def copy_and_clear(array: NDArray[np.int64], first: int, length: int) -> NDArray[np.int16]:
+    view = fields(array, first, length, np.int16)
+    copy = view.copy()
+    view[:] = 0
+    return copy
+
+
+@compiled
+def compiled_lowest_bit(mask: int) -> int:
+    return lowest_bit(mask)
+
+
+def test_fields_are_a_view_of_the_same_memory() -> None:
+    for first, length in ((0, 12), (5, 3), (11, 1), (4, 0)):
+        array = np.arange(1, 4, dtype=np.int64) * 0x0001_0002_0003_0004
+        plain = array.copy()
+        expected = fields(plain, first, length, np.int16)
+        assert np.array_equal(copy_and_clear(array, first, length), expected)
+        expected[:] = 0
+        assert np.array_equal(array, plain)
+
+
+def test_fields_of_planes_are_flat() -> None:
+    planes = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    assert fields(planes, 12, 4, np.float32).tolist() == [12, 13, 14, 15]
+
+
+def test_lowest_bit_is_the_number_of_the_lowest_bit_that_is_set() -> None:
+    for bit in range(63):
+        for mask in (1 << bit, (1 << 63) - (1 << bit)):
+            assert lowest_bit(mask) == compiled_lowest_bit(mask) == bit
+
+
+def digest_of_a_game() -> str:
+    game, random, digest = load_game("go", size=5, suicide=True), np.random.default_rng(1), hashlib.sha256()
+    state = game.initial_state()
+    while not game.terminal(state):
+        legal = game.legal_actions(state)
+        for said in (state, legal, game.observe(state), np.array(game.hash(state)), game.returns(state)):
+            digest.update(said.tobytes())
+        game.play(state, int(random.choice(legal[:-1] if len(legal) > 1 else legal)))
+    return digest.hexdigest()
+
+
+def test_a_game_is_the_same_without_compilation() -> None:
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONWARNINGS": "ignore"}  # numpy warns of products beyond 64 bits
+    plain = subprocess.run([sys.executable, "-c", PLAY], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    assert plain.stdout.strip() == digest_of_a_game()
