@@ -1,0 +1,153 @@
+"""Errors against perfect play: positions in which the value of every move is known, and how often a player throws value away.
+
+Connect Four's are shipped beside this file; scripts/make_perfect_play_positions.py made them and says how they were drawn: from games of
+mixed strength, one from each, but none from the first six plies and few from the next two. They do not judge play in the opening.
+Those of tic-tac-toe are all that can arise, one of each set of mirror images and rotations. For other games there are none.
+"""
+
+import io
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from games import Game, IllegalAction
+from games.exact import ILLEGAL, solve_all
+from games.game import Actions, Planes, States
+from training.files import read_limited
+from training.search.puct import Evaluate
+
+FILE = Path(__file__).with_name("connect_four_positions.npz")
+MAX_FILE_BYTES = 1_000_000
+
+Z = 1.959964  # standard deviations on either side that hold 95 % of a normal distribution
+
+
+@dataclass(frozen=True)
+class SolvedPositions:
+    """Positions with a move to choose, and the truth about them."""
+
+    states: States  # [N, S]
+    observations: Planes  # [N, C, H, W]
+    values: NDArray[np.int8]  # [N, A] of each action for the player to move: 1 won, 0 drawn, -1 lost, or games.exact.ILLEGAL
+
+    @property
+    def best(self) -> NDArray[np.int8]:
+        """The value of each position for the player to move, ``[N]``."""
+        return self.values.max(1)
+
+    @property
+    def something_to_lose(self) -> NDArray[np.bool_]:
+        """In which positions a legal action throws away value, ``[N]``."""
+        return ((self.values != ILLEGAL) & (self.values < self.best[:, None])).any(1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayErrors:
+    """How many of a player's choices threw away value, and what they threw away."""
+
+    positions: int
+    with_something_to_lose: int
+    win_to_draw: int
+    win_to_loss: int
+    draw_to_loss: int
+
+    @property
+    def errors(self) -> int:
+        """Choices that threw away value."""
+        return self.win_to_draw + self.win_to_loss + self.draw_to_loss
+
+    @property
+    def share(self) -> float:
+        """The errors' share of all positions."""
+        return self.errors / self.positions
+
+    @property
+    def share_of_chances(self) -> float:
+        """The errors' share of the positions with something to lose; 0 where there are none."""
+        return self.errors / max(1, self.with_something_to_lose)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of ``share``."""
+        return wilson(self.errors, self.positions)
+
+    @property
+    def interval_of_chances(self) -> tuple[float, float]:
+        """The 95 % interval of ``share_of_chances``."""
+        return wilson(self.errors, self.with_something_to_lose)
+
+    @property
+    def margin(self) -> float:
+        """Half the width of ``interval``."""
+        low, high = self.interval
+        return (high - low) / 2
+
+
+def load_positions(game: Game, *, count: int | None = None) -> SolvedPositions | None:
+    """The solved positions of ``game``, or None where there are none; ``count`` of them, the same every time, when there are more."""
+    if game.name not in {"connect_four", "tic_tac_toe"}:
+        return None
+    states, values = _shipped(game) if game.name == "connect_four" else _every_position(game)
+    if count is not None and count < len(states):
+        chosen = np.sort(np.random.default_rng(0).permutation(len(states))[:count])
+        states, values = states[chosen], values[chosen]
+    return SolvedPositions(states, np.stack([game.observe(state) for state in states]), values)
+
+
+def _shipped(game: Game) -> tuple[States, NDArray[np.int8]]:
+    """The positions in ``FILE``, each played through the rules from the start."""
+    with np.load(io.BytesIO(read_limited(FILE, MAX_FILE_BYTES)), allow_pickle=False) as file:
+        actions, plies, values = file["actions"], file["plies"], file["values"]
+    states = game.initial_states(len(plies))
+    for state, moves in zip(states, np.split(actions, np.cumsum(plies[:-1], dtype=np.int64)), strict=True):
+        for action in moves.tolist():
+            game.play(state, action)
+    return states, values
+
+
+def _every_position(game: Game) -> tuple[States, NDArray[np.int8]]:
+    """All positions of a tiny game, one of each set of mirror images and rotations."""
+    found: dict[bytes, tuple[States, NDArray[np.int8]]] = {}
+    for state, values in solve_all(game):
+        points = game.observe(state).reshape(game.observation_shape[0], -1)
+        found.setdefault(min(points[:, symmetry].tobytes() for symmetry in game.point_symmetries), (state, values))
+    return np.stack([state for state, _ in found.values()]), np.stack([values for _, values in found.values()])
+
+
+def policy_actions(positions: SolvedPositions, evaluate: Evaluate, *, batch_size: int = 64) -> Actions:
+    """The choice of the bare policy in each position, ``[N]``: the legal action of the greatest logit."""
+    parts = range(0, len(positions.states), batch_size)
+    logits = np.concatenate([evaluate(positions.observations[i : i + batch_size])[0] for i in parts])  # [N, A]
+    return np.where(positions.values == ILLEGAL, -np.inf, logits).argmax(1).astype(np.int32)
+
+
+def errors(positions: SolvedPositions, actions: Actions) -> PlayErrors:
+    """What a player who chooses ``actions`` ``[N]`` throws away.
+
+    Raises:
+        IllegalAction: one of them is against the rules.
+    """
+    chosen = np.take_along_axis(positions.values, np.asarray(actions, np.int64)[:, None], 1)[:, 0]
+    if (chosen == ILLEGAL).any():
+        first = int((chosen == ILLEGAL).argmax())
+        raise IllegalAction(f"position {first}: action {int(actions[first])} is not legal there")
+    return PlayErrors(
+        positions=len(chosen),
+        with_something_to_lose=int(positions.something_to_lose.sum()),
+        win_to_draw=int(((positions.best == 1) & (chosen == 0)).sum()),
+        win_to_loss=int(((positions.best == 1) & (chosen == -1)).sum()),
+        draw_to_loss=int(((positions.best == 0) & (chosen == -1)).sum()),
+    )
+
+
+def wilson(hits: int, trials: int) -> tuple[float, float]:
+    """The 95 % interval of a share (E. B. Wilson, 1927), which stays within 0 and 1; everything when there were no trials."""
+    if trials == 0:
+        return 0.0, 1.0
+    share, z2 = hits / trials, Z * Z
+    middle = share + z2 / (2 * trials)
+    reach = Z * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
+    return max(0.0, (middle - reach) / (1 + z2 / trials)), min(1.0, (middle + reach) / (1 + z2 / trials))
