@@ -85,6 +85,8 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
     resumed = arguments.run_dir / "config.yaml" if arguments.resume and arguments.run_dir else None
     path = arguments.config or (resumed if resumed and resumed.exists() else QUICKSTART)
     settings = load_settings(path, overrides=overrides)
+    if settings.distributed.enabled:
+        raise ConfigError(path, ["distributed.enabled: this version plays on this machine only; set it to false"])
     return shrink(settings) if arguments.smoke else settings
 
 

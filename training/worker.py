@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from games import Game, load_game
 from training.evaluator import Evaluator
 from training.files import read_limited, remove_stale_parts, sha256_hex, write_atomically
-from training.model_file import MAX_MODEL_BYTES, Model, decode_model
+from training.model_file import CANARY_POSITIONS, MAX_MODEL_BYTES, Model, check_canary, decode_model
 from training.random import seed_stream
 from training.records import GameBatch, GameRecord, encode
 from training.search.puct import Evaluate
@@ -158,9 +158,11 @@ class Worker:
 
     def _take_model(self, assignment: Assignment) -> None:
         try:
+            game = load_game(assignment.game, **assignment.options)
             model = self._read_model(assignment)
+            check_canary(model, game, Evaluator(model.build(game), game, max_batch=CANARY_POSITIONS))
             if self.self_play is None:
-                self._start_playing(model, assignment)
+                self._start_playing(model, game, assignment)
             else:
                 assert self.evaluator is not None
                 self.evaluator.load(model.weights)
@@ -181,8 +183,8 @@ class Worker:
             raise ValueError(f"{path} does not have the SHA-256 that the assignment names")
         return decode_model(data)
 
-    def _start_playing(self, model: Model, assignment: Assignment) -> None:
-        self.game = load_game(assignment.game, **assignment.options)
+    def _start_playing(self, model: Model, game: Game, assignment: Assignment) -> None:
+        self.game = game
         most = (assignment.parallel_games or max(AUTO_SIZES)) * assignment.search.leaves_per_tree
         limit = min(assignment.max_positions or most, most)
         self.evaluator = Evaluator(model.build(self.game), self.game, max_batch=limit)

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from tests.training.small_run import GAME, model_bytes, small_settings
+from training import model_file
 from training.files import sha256_hex
+from training.model_file import Canary, decode_model
 from training.records import GameBatch, decode
 from training.verify import verify
 from training.worker import Worker
@@ -273,3 +275,20 @@ def test_delivered_games_make_room_in_the_outbox_only(tmp_path: Path) -> None:
     main.assign(granted=20)
     main.play(worker)
     assert numbers(main.batches()) == list(range(10, 20))
+
+
+def test_a_model_that_says_something_else_here_than_where_it_was_made_is_not_played_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = model_file._canary
+    forged = Canary(values=(0.9, -0.9, 0.9, -0.9), policy_logits=honest(decode_model(model_bytes(1)), GAME).policy_logits)
+    monkeypatch.setattr(model_file, "_canary", lambda model, game: forged)
+    main = Main(tmp_path, granted=10)
+    worker = main.worker()
+    main.play(worker)
+    assert "allowed difference" in main.heartbeat().error
+    assert main.batches() == []
+    monkeypatch.setattr(model_file, "_canary", honest)
+    main.publish(2)
+    main.play(worker)
+    assert [batch.num_games for batch in main.batches()] == [10]
