@@ -15,11 +15,11 @@ from games.compiled import lean, specialized
 from games.game import Actions, Game, Rules, States
 from training.random import Streams, exponential, uniform
 from training.records import FULL_SEARCH, RANDOM_MOVE, GameRecord
-from training.search.cache import forget_positions, make_cache
+from training.search.cache import PositionCache, forget_positions, make_cache
 from training.search.decide import choose_action, root_value, surprise, write_weights
 from training.search.gumbel import halving_schedule
 from training.search.puct import Evaluate, Integers, SearchParams, search_params
-from training.search.simulate import expand_and_backup, make_leaves, prepare_root, searching, select_leaves
+from training.search.simulate import Leaves, ask, expand_and_backup, make_leaves, prepare_root, searching, select_leaves
 from training.search.tree import AWAITED, NONE, Floats, Trees, find_child, keep_subtree, make_trees, plant
 
 IDLE, PLAYING, FINISHED = range(3)  # of a slot
@@ -134,18 +134,15 @@ class SelfPlay:
         considered = settings.gumbel.considered_actions
         simulations = (settings.cheap_simulations, settings.num_simulations)
         schedules = np.stack([halving_schedule(considered, count, columns=most) for count in simulations])
-        no_answers = (np.zeros((1, game.num_actions), np.float32), np.zeros(1, np.float32))
-        self._select_arguments = (
-            *(game.rules, params, self._trees, self._states, self._streams, schedules),
-            *(self._leaves, self._cache, leaves_per_tree),
-        )
-        self._backup_arguments = (self._trees, self._leaves, self._cache)
         self._begin_arguments = (game.rules, move_params(settings, game), self._trees, self._states, self._streams, self._log)
-        self._move_arguments = (params, *self._begin_arguments, self._leaves.scratch, np.zeros(nodes, np.int32))
-        self._select = specialized(select_leaves, *self._select_arguments)
-        self._backup = specialized(expand_and_backup, *self._backup_arguments, *no_answers, 0)
-        self._move = specialized(make_moves, *self._move_arguments)
+        self._arguments = (
+            *(params, *self._begin_arguments, self._leaves, self._cache, schedules, np.zeros(nodes, np.int32)),
+            leaves_per_tree,
+        )
+        self._no_answers = (np.zeros((0, game.num_actions), np.float32), np.zeros(0, np.float32))
+        self._waiting = 0  # positions at the front of the leaves
         self._begin = specialized(begin_game, *self._begin_arguments, 0, np.uint64(0), 0)
+        self._go_on = specialized(go_on, *self._arguments, *self._no_answers, 0)
 
     @property
     def num_playing(self) -> int:
@@ -164,16 +161,18 @@ class SelfPlay:
         return int((self._log.slots.status == IDLE).sum())
 
     def advance(self) -> list[GameRecord]:
-        """One evaluation for every game under way; returns the games that it finished."""
-        count = self._select(*self._select_arguments)
-        if count:
-            logits, values = self.evaluate(self._leaves.observations[:count])
-            self._backup(*self._backup_arguments, logits, values, count)
-            self.evaluations += count
-        if self._move(*self._move_arguments) == 0:
-            return []
-        finished = np.flatnonzero(self._log.slots.status == FINISHED)
-        return [self._take(int(slot)) for slot in finished]
+        """One evaluation for every game under way; returns the games that it finished.
+
+        Raises:
+            ValueError: the network's answers are no numbers, or too few.
+        """
+        if self._waiting == 0:  # nothing was under way, or the cache knew all that was asked
+            self._waiting = self._go_on(*self._arguments, *self._no_answers, 0)
+        if self._waiting > 0:
+            answers = ask(self.evaluate, self._leaves.observations[: self._waiting], self.game.num_actions)
+            self.evaluations += self._waiting
+            self._waiting = self._go_on(*self._arguments, *answers, self._waiting)
+        return [self._take(int(slot)) for slot in np.flatnonzero(self._log.slots.status == FINISHED)]
 
     def change_model(self, model_version: int) -> None:
         """The evaluator has a new network: forget the old one's evaluations. Games go on from where they are."""
@@ -239,7 +238,7 @@ def begin_search(moves: MoveParams, trees: Trees, streams: Streams, log: Log, b:
 
 
 @lean
-def make_moves(
+def go_on(
     params: SearchParams,
     rules: Rules,
     moves: MoveParams,
@@ -247,22 +246,32 @@ def make_moves(
     states: States,
     streams: Streams,
     log: Log,
-    scratch: Floats,
+    leaves: Leaves,
+    cache: PositionCache,
+    schedules: Integers,
     renumbered: Integers,
+    leaves_per_tree: int,
+    logits: Floats,
+    values: Floats,
+    count: int,
 ) -> int:
-    """Make the moves of all complete searches; returns how many games that finished."""
-    finished = 0
+    """Take the answers for ``count`` positions, make the moves of all complete searches, and find what to evaluate next.
+
+    All in one call from Python, since handing over so many arguments takes as long as some dozens of simulations.
+
+    Returns:
+        The number of positions that wait for their evaluation at the front of ``leaves``.
+    """
+    expand_and_backup(trees, leaves, cache, logits, values, count)
     for b in range(len(log.slots)):
         slot = log.slots[b]
         while slot.status == PLAYING and trees.nodes[b, 0].stage != AWAITED and not searching(trees, b):
             if not trees.searches[b].ready:
-                prepare_root(params, trees, b, streams, scratch)
-            make_move(params, rules, moves, trees, states, streams, log, scratch[0], renumbered, b)
+                prepare_root(params, trees, b, streams, leaves.scratch)
+            make_move(params, rules, moves, trees, states, streams, log, leaves.scratch[0], renumbered, b)
             if slot.status == PLAYING:
                 begin_search(moves, trees, streams, log, b)
-            else:
-                finished += 1
-    return finished
+    return select_leaves(rules, params, trees, states, streams, schedules, leaves, cache, leaves_per_tree)
 
 
 @lean

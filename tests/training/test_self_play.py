@@ -342,3 +342,39 @@ def test_more_games_than_slots_are_refused() -> None:
     self_play = SelfPlay(TIC_TAC_TOE, StubEvaluator(TIC_TAC_TOE), QUICK, parallel_games=2)
     with pytest.raises(ValueError):
         self_play.begin([1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    ("logits", "values"),
+    [
+        (np.full((1, 9), np.nan), np.zeros(1)),
+        (np.zeros((1, 9)), np.full(1, np.inf)),
+        (np.zeros((1, 8)), np.zeros(1)),
+        (np.zeros((1, 9)), np.zeros((1, 1))),
+        (np.zeros((2, 9)), np.zeros(2)),
+    ],
+)
+def test_answers_that_compiled_code_could_not_trust_are_refused(logits: Any, values: Any) -> None:
+    self_play = SelfPlay(TIC_TAC_TOE, lambda planes: (logits, values), QUICK, parallel_games=1)
+    self_play.begin([1])
+    with pytest.raises(ValueError, match="the network gave"):
+        self_play.advance()
+
+
+def test_answers_of_another_precision_or_order_are_understood() -> None:
+    plain = StubEvaluator(CONNECT_FOUR)
+
+    def doubles(observations: Planes) -> Any:
+        logits, values = plain(observations)
+        return np.asfortranarray(logits.astype(np.float64)), values.astype(np.float64)
+
+    assert same(play(CONNECT_FOUR, QUICK, 5, evaluate=doubles), play(CONNECT_FOUR, QUICK, 5))
+
+
+def test_games_that_a_cache_knows_need_no_network() -> None:
+    evaluator = StubEvaluator(TIC_TAC_TOE)
+    self_play = SelfPlay(TIC_TAC_TOE, evaluator, QUICK, parallel_games=4, cache_positions=1_000_000)
+    first = play_on(self_play, list(range(40)))
+    asked = evaluator.positions
+    assert same(play_on(self_play, list(range(40))), first)
+    assert evaluator.positions == asked

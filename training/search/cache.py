@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from games.compiled import inlined
 from training.search.tree import Floats
 
-EMPTY = np.uint64(0)
+EMPTY = np.uint64(0x9E3779B97F4A7C15)  # no likely hash; the start of a game may well have 0
 
 
 class PositionCache(NamedTuple):
@@ -22,7 +22,7 @@ class PositionCache(NamedTuple):
 def make_cache(positions: int, num_actions: int) -> PositionCache:
     """A cache of at least ``positions`` slots; of none, and then it does nothing, for 0."""
     slots = 1 << (positions - 1).bit_length() if positions > 0 else 0
-    return PositionCache(np.zeros(slots, np.uint64), np.zeros((slots, num_actions), np.float32), np.zeros(slots, np.float32))
+    return PositionCache(np.full(slots, EMPTY), np.zeros((slots, num_actions), np.float32), np.zeros(slots, np.float32))
 
 
 @inlined

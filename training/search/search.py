@@ -13,7 +13,7 @@ from training.search.cache import make_cache
 from training.search.decide import choose_action, root_value, write_weights
 from training.search.gumbel import halving_schedule
 from training.search.puct import Evaluate, Integers, SearchParams, search_params
-from training.search.simulate import expand_and_backup, make_leaves, select_leaves
+from training.search.simulate import ask, expand_and_backup, make_leaves, select_leaves
 from training.search.tree import NONE, Floats, Trees, make_trees, plant
 
 
@@ -54,7 +54,11 @@ class Search:
         self._backup = specialized(expand_and_backup, *self._backup_arguments, *no_answers, 0)
 
     def find(self, states: States) -> Found:
-        """Search ``states`` ``[N, S]``, in none of which the game is over."""
+        """Search ``states`` ``[N, S]``, in none of which the game is over.
+
+        Raises:
+            ValueError: the network's answers are no numbers, or too few.
+        """
         count = len(states)
         found = Found(
             actions=np.zeros(count, np.int32),
@@ -70,7 +74,7 @@ class Search:
         self._states[: len(states)] = states
         self._plant(*self._plant_arguments, len(states))
         while count := self._select(*self._select_arguments):
-            answers = self._evaluate(self._observations[:count])
+            answers = ask(self._evaluate, self._observations[:count], self._num_actions)
             self._backup(*self._backup_arguments, *answers, count)
         read_roots(*self._read_arguments, actions, values, visits)
 

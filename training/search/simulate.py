@@ -4,6 +4,7 @@
 in a finished game, a proven node or a cached position are backed up at once and the tree is walked again.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from games.game import Game, Planes, Returns, Rules, States
 from training.random import Streams
 from training.search.cache import PositionCache, find_position, store_position
 from training.search.gumbel import add_root_gumbels, choose_gumbel_child, choose_gumbel_root_child, note_logit
-from training.search.puct import Integers, SearchParams, add_root_noise, choose_child, forced_child, note_root_priors
+from training.search.puct import Evaluate, Integers, SearchParams, add_root_noise, choose_child, forced_child, note_root_priors
 from training.search.tree import AWAITED, CLOSED, DRAW, LOSS, NONE, OVER, UNPROVEN, WIN, Floats, Trees, add_child, open_node
 
 AWAITS_EVALUATION, BACKED_UP, COLLIDED = range(3)  # how a walk ended
@@ -42,7 +43,22 @@ def make_leaves(game: Game, count: int) -> Leaves:
     )
 
 
-@lean
+def ask(evaluate: Evaluate, observations: Planes, num_actions: int) -> tuple[Floats, Floats]:
+    """The network's answers, checked, since compiled code trusts them.
+
+    Raises:
+        ValueError: they are not of the right shape, or not finite.
+    """
+    logits, values = (np.ascontiguousarray(answer, np.float32) for answer in evaluate(observations))
+    count = len(observations)
+    if logits.shape != (count, num_actions) or values.shape != (count,):
+        raise ValueError(f"the network gave {logits.shape} logits and {values.shape} values for {count} positions of {num_actions} actions")
+    if not math.isfinite(logits.sum() + values.sum()):
+        raise ValueError("the network gave a logit or a value that is infinite or no number")
+    return logits, values
+
+
+@inlined
 def searching(trees: Trees, b: int) -> bool:
     """Whether tree ``b`` has simulations left to make."""
     search, root = trees.searches[b], trees.nodes[b, 0]
@@ -98,7 +114,7 @@ def prepare_root(params: SearchParams, trees: Trees, b: int, streams: Streams, s
     trees.searches[b].ready = True
 
 
-@lean
+@inlined
 def walk(rules: Rules, params: SearchParams, trees: Trees, states: States, schedules: Integers, leaves: Leaves, b: int, row: int) -> int:
     """Follow tree ``b`` from its root to a new node, to a finished game, or to a node that awaits its evaluation already."""
     step, current_player = rules.step, rules.current_player
