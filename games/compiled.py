@@ -86,7 +86,7 @@ def compiled(function: Function) -> Function:
 def lean(function: Function) -> Function:
     """Compile a ``function`` that allocates no array, without reference counting: for what a hot loop calls with arrays."""
     decorator = functools.partial(numba.njit, nogil=True, error_model="numpy", _nrt=False)
-    return _decorate(function, decorator)  # type: ignore[no-any-return]
+    return _decorate(function, decorator)
 
 
 def inlined(function: Function) -> Function:
@@ -104,7 +104,7 @@ def specialized(function: Callable[..., Any], *arguments: Any) -> Callable[..., 
     dispatcher: Any = function
     signature = tuple(numba.typeof(argument) for argument in arguments)
     dispatcher.compile(signature)
-    return dispatcher.get_overload(signature)  # type: ignore[no-any-return]
+    return dispatcher.get_overload(signature)
 
 
 def kernel(signature: Any) -> Callable[[Function], Function]:

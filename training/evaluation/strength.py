@@ -7,13 +7,13 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from training.evaluation.perfect_play import errors, load_positions, policy_actions
 
 from configs.schema import EvaluationSettings, SearchSettings, Settings
 from games import Game
 from games.game import Actions, States
 from training.evaluation.elo import Result, rate, sprt
 from training.evaluation.match import MatchResult, RandomPlayer, SearchPlayer, play_match
+from training.evaluation.perfect_play import errors, load_positions, policy_actions
 from training.evaluator import Evaluator
 from training.files import read_limited
 from training.ledger import Ledger
