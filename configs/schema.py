@@ -290,5 +290,5 @@ class Settings(Section):
     def _check(self) -> Self:
         endless = self.run.iterations is None and self.run.minutes is None
         if self.training.learning_rate_schedule == "cosine" and endless:
-            raise ValueError("training.learning_rate_schedule: cosine needs run.iterations or run.minutes, since it falls over the whole run")
+            raise ValueError("training.learning_rate_schedule: cosine falls over the whole run, so it needs run.iterations or run.minutes")
         return self
