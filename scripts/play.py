@@ -116,7 +116,11 @@ def choose_model(run: Path, version: int | None) -> Model:
         rows = [row for row in ledger.models() if (version is None and row.accepted) or row.version == version]
     if not rows:
         raise ValueError(f"{run} has no {'accepted model yet' if version is None else f'model {version}'}")
-    return load_model(run / rows[-1].path)
+    path = run / rows[-1].path
+    try:
+        return load_model(path)
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
 
 
 def play_game(table: Table, console: Console) -> bool:

@@ -90,6 +90,14 @@ def test_a_refused_candidate_leaves_the_old_model_at_play(tmp_path: Path) -> Non
         assert {row.last_model for row in ledger.received_batches()} == {1}
 
 
+def test_a_stop_in_the_middle_of_a_measurement_ends_it_and_the_iteration_counts(tmp_path: Path) -> None:
+    evaluation = FakeEvaluation()
+    with coaching(tmp_path, small_settings(tmp_path, evaluation={"every": 1}), evaluation=evaluation) as coach:
+        evaluation.in_between = lambda: setattr(coach, "stop_requested", True)
+        coach.run()
+        assert (coach.state.iteration, evaluation.measured) == (1, [])
+
+
 def test_a_run_ends_when_its_minutes_are_over(tmp_path: Path) -> None:
     now = [100.0]
 

@@ -10,6 +10,7 @@ must have begun with the very learner and window that its checkpoint had.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -86,10 +87,19 @@ def kill(process: subprocess.Popen[bytes], *, alone: bool) -> list[int]:
     return left
 
 
+def heartbeats(run_dir: Path) -> set[bytes]:
+    """What the workers have said last."""
+    found = set()
+    for path in run_dir.glob("workers/*/worker.json"):
+        with contextlib.suppress(FileNotFoundError):
+            found.add(path.read_bytes())
+    return found
+
+
 def wait_for_play(process: subprocess.Popen[bytes], run_dir: Path, patience: float) -> None:
-    """Wait until the workers of this sitting have said something."""
-    deadline = time.monotonic() + patience
-    while process.poll() is None and time.monotonic() < deadline and not list(run_dir.glob("workers/*/worker.json")):
+    """Wait until a worker of this sitting has said something."""
+    before, deadline = heartbeats(run_dir), time.monotonic() + patience
+    while process.poll() is None and time.monotonic() < deadline and not heartbeats(run_dir) - before:
         time.sleep(0.1)
 
 

@@ -1,0 +1,142 @@
+"""Playing against a network in the terminal, with a person who is a list of lines."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from scripts import play
+from tests.training.small_run import GAME, model_bytes
+from training.files import sha256_hex
+from training.ledger import open_ledger
+from training.ledger_rows import ModelRow
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run that has published three models, of which the last was not accepted."""
+    (tmp_path / "models").mkdir()
+    with open_ledger(tmp_path, GAME) as ledger:
+        for version in (1, 2, 3):
+            path, data = Path("models") / f"{version}.model", model_bytes(version)
+            (tmp_path / path).write_bytes(data)
+            values = {"path": str(path), "bytes": len(data), "sha256": sha256_hex(data)}
+            ledger.add_model(ModelRow(version=version, iteration=0, accepted=version < 3, **values))  # type: ignore[arg-type]
+    return tmp_path
+
+
+@pytest.fixture
+def type_lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """What the person types; when there is no more, the input ends."""
+    lines: list[str] = []
+
+    def answer(console: Console, prompt: str = "") -> str:
+        console.print(prompt)
+        if not lines:
+            raise EOFError
+        return lines.pop(0)
+
+    monkeypatch.setattr(Console, "input", answer)
+    yield lines
+
+
+def played(capsys: pytest.CaptureFixture[str], run: Path, *arguments: str, code: int = 0) -> str:
+    assert play.main(["--run", str(run), "--simulations", "8", *arguments]) == code
+    return capsys.readouterr().out
+
+
+def every_move(times: int) -> Sequence[str]:
+    """All moves, so many times: those that are taken are refused, and the game goes on."""
+    return [GAME.action_name(action) for action in range(GAME.num_actions)] * times
+
+
+def test_a_whole_game_can_be_played_to_its_result(run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    type_lines += every_move(1)
+    said = played(capsys, run)
+    assert "tic_tac_toe, model 2, 8 simulations a move" in said
+    assert any(result in said for result in ("You win!", "You lose.", "A draw."))
+    assert "Another game?" in said
+
+
+def test_the_network_begins_when_it_is_asked_to(run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    type_lines += ["quit"]
+    said = played(capsys, run, "--second")
+    assert said.index("It plays") < said.index("Your move:")
+
+
+def test_a_hint_names_a_legal_move_and_what_to_expect(run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    type_lines += ["hint", "quit"]
+    said = played(capsys, run)
+    hint = next(line for line in said.splitlines() if line.startswith("It would play"))
+    assert GAME.parse_action(hint.removeprefix("It would play ").split(",")[0]) in range(GAME.num_actions)
+    assert "%" in hint
+
+
+def test_a_move_can_be_taken_back_with_its_answer(run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    type_lines += ["undo", GAME.action_name(4), "undo", GAME.action_name(4), "quit"]
+    said = played(capsys, run)
+    assert "is not legal" not in said
+    assert said.count("It plays") == 2
+
+
+def test_a_new_game_can_be_begun_in_the_middle_of_one(run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    type_lines += [GAME.action_name(4), "new", GAME.action_name(4), "q"]
+    said = played(capsys, run)
+    assert "is not legal" not in said
+    assert said.count("It plays") == 2
+
+
+@pytest.mark.parametrize("typed", ["", "xyzzy", "99", "-1", "[red]", "a1 a2", "\x00", "ä"])
+def test_what_is_no_move_is_refused_and_asked_for_again(
+    run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str], typed: str
+) -> None:
+    type_lines += [typed, "quit"]
+    said = played(capsys, run)
+    assert said.count("Your move:") == 2
+    assert "It plays" not in said
+
+
+def test_a_move_that_is_taken_is_refused_with_others_that_are_not(
+    run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    type_lines += [GAME.action_name(4), GAME.action_name(4), "quit"]
+    said = played(capsys, run)
+    assert "is not legal here; " in said
+
+
+def test_another_game_follows_when_it_is_wanted(run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    type_lines += [*every_move(1)]
+    played(capsys, run)
+    moves = len(every_move(1)) - len(type_lines) - 1  # the last line answered whether another is wanted
+    type_lines[:] = [*every_move(1)[:moves], "yes", "quit"]
+    assert played(capsys, run).count("Your move:") == moves + 1
+
+
+def test_the_end_of_the_input_ends_the_program(run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert "Your move:" in played(capsys, run)
+
+
+def test_any_model_of_the_run_can_be_played(run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert "model 3," in played(capsys, run, "--version", "3")
+
+
+def test_what_cannot_be_played_is_refused_with_a_reason(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (run / "models" / "2.model").write_bytes(b"damaged")
+    for arguments, reason in (
+        (["--run", str(tmp_path / "nowhere")], "is not the folder of a run"),
+        (["--run", str(run), "--version", "9"], "has no model 9"),
+        (["--run", str(run)], "2.model"),
+    ):
+        assert play.main(arguments) == 2
+        said = capsys.readouterr().err
+        assert said.startswith("play.py: ")
+        assert reason in said
+
+
+@pytest.mark.parametrize("count", ["0", "-3", "many"])
+def test_the_number_of_simulations_is_a_number_from_one(run: Path, count: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        play.main(["--run", str(run), "--simulations", count])
+    assert ended.value.code == 2
+    assert "--simulations" in capsys.readouterr().err

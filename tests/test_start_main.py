@@ -1,0 +1,124 @@
+"""The program of the main node: what it refuses and how, and how it ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+import start_main
+from tests.sources import ROOT
+from tests.training.small_run import small_settings
+from training.ledger import read_ledger
+from training.run_lock import RunLock
+
+
+def config(folder: Path, **changes: object) -> Path:
+    path = folder / "small.yaml"
+    path.write_text(yaml.safe_dump(small_settings(folder, **changes).model_dump(mode="json")))
+    return path
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """What the program says when it refuses to start."""
+    assert start_main.main([str(argument) for argument in arguments]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("start_main.py: ")
+    return said.err
+
+
+def test_a_config_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "nowhere.yaml" in refusal(capsys, "--config", tmp_path / "nowhere.yaml")
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [("\x00", "not YAML"), ("run: [", "line"), ("run:\n  name: a\n  nmae: b\n", "nmae"), ("run: {name: a}\n", "game is missing")],
+)
+def test_a_damaged_config_is_named_with_what_is_wrong_in_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str, words: str
+) -> None:
+    (tmp_path / "bad.yaml").write_text(damage)
+    said = refusal(capsys, "--config", tmp_path / "bad.yaml", "--run-dir", tmp_path / "run")
+    assert "bad.yaml" in said
+    assert words in said
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_game_that_does_not_exist_is_named_beside_those_that_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = config(tmp_path)
+    path.write_text(path.read_text().replace("tic_tac_toe", "backgammon"))
+    said = refusal(capsys, "--config", path, "--run-dir", tmp_path / "run")
+    assert "backgammon" in said
+    assert "tic_tac_toe" in said
+
+
+def test_nothing_is_resumed_where_nothing_was_begun(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "start it without --resume" in refusal(capsys, "--config", config(tmp_path), "--run-dir", tmp_path / "run", "--resume")
+
+
+def test_a_run_is_not_begun_over_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.db").touch()
+    assert "--resume" in refusal(capsys, "--config", config(tmp_path), "--run-dir", tmp_path)
+
+
+def test_a_run_in_use_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with RunLock(tmp_path):
+        said = refusal(capsys, "--config", config(tmp_path), "--run-dir", tmp_path)
+    assert f"process {os.getpid()}" in said
+
+
+def test_a_run_is_resumed_with_the_settings_that_it_has(tmp_path: Path) -> None:
+    config(tmp_path, run={"seed": 77}).rename(tmp_path / "config.yaml")
+    resumed = start_main.read_settings(start_main.parse(["--run-dir", str(tmp_path), "--resume"]))
+    assert resumed.run.seed == 77
+    begun = start_main.read_settings(start_main.parse(["--run-dir", str(tmp_path)]))
+    assert begun.run.name == "quickstart"
+
+
+def begin(path: Path, run_dir: Path, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, str(ROOT / "start_main.py"), "--config", str(path), "--run-dir", str(run_dir), *arguments]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+@pytest.mark.trial
+def test_a_run_ends_by_itself_or_by_ctrl_c_and_says_how_to_go_on(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    process = begin(config(tmp_path, run={"iterations": None}), run_dir)
+    while not list(run_dir.glob("checkpoints/checkpoint-*")):
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate()
+    assert process.returncode == 130
+    assert f"start_main.py --run-dir {run_dir} --resume" in said
+    with read_ledger(run_dir) as ledger:
+        before = len(ledger.iterations())
+    assert not list(run_dir.glob("workers/*/outbox/*.games"))
+    resumed = begin(config(tmp_path), run_dir, "--resume", "--iterations", str(before + 1))
+    said, _ = resumed.communicate()
+    assert resumed.returncode == 0
+    assert "Go on:" not in said
+    with read_ledger(run_dir) as ledger:
+        assert len(ledger.iterations()) == before + 1
+
+
+@pytest.mark.trial
+def test_a_second_ctrl_c_ends_a_run_at_once(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    process = begin(config(tmp_path, run={"iterations": None}), run_dir)
+    while not list(run_dir.glob("workers/*/worker.json")):
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.send_signal(signal.SIGSTOP)  # so that both come at once
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGCONT)
+    said, _ = process.communicate()
+    assert process.returncode == 130
+    assert "Ended at once" in said
