@@ -26,7 +26,7 @@ ANCHOR = "random"
 TREES = 64  # searched side by side
 OPENING_PLIES = 4
 SPRT_PAIRS = 16  # between two looks at the test
-ANCHOR_SHARE = 0.25  # of the rating games; the others are against earlier versions
+ANCHOR_SHARE = 0.5  # of the rating games; the others are against earlier versions
 
 Look = Callable[[], None]
 
