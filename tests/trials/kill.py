@@ -57,8 +57,8 @@ def start(config: Path, run_dir: Path) -> subprocess.Popen[bytes]:
     """A sitting, in a session of its own."""
     resume = ["--resume"] if (run_dir / "run.db").exists() else []
     command = [sys.executable, str(ROOT / "start_main.py"), "--config", str(config), "--run-dir", str(run_dir), *resume]
-    output = run_dir.with_suffix(".out").open("ab")
-    return subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output, start_new_session=True)
+    with run_dir.with_suffix(".out").open("ab") as output:
+        return subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output, start_new_session=True)
 
 
 def session_members(session: int) -> list[int]:
