@@ -94,7 +94,7 @@ class Worker:
             self._looked = now
             self.look()
         played = self.self_play is not None and not self.stopping and self.play(self.self_play)
-        if self._due() and now >= self._retry_flush:
+        if self._buffer and now >= self._retry_flush:
             self._try_to_flush(now)
         if now - self._beaten >= BEAT_SECONDS:
             self.beat("error" if self.error else "playing" if played else "waiting" if self.self_play else "starting")
@@ -201,31 +201,31 @@ class Worker:
         self._buffer.append(record)
         self._rates.games += 1
 
-    def _due(self) -> bool:
-        assignment = self.assignment
-        if not self._buffer or assignment is None or self.self_play is None:
-            return False
-        waited = self.clock() - self._buffered_since
-        complete = self._begun >= assignment.granted and self.self_play.num_playing == 0
-        late = assignment.flush_seconds is not None and waited >= assignment.flush_seconds
-        return complete or late or len(self._buffer) >= assignment.batch_games
+    def _nothing_more_to_wait_for(self) -> bool:
+        """Whether games must be handed over although they do not fill a batch."""
+        assert self.assignment is not None and self.self_play is not None
+        complete = self._begun >= self.assignment.granted and self.self_play.num_playing == 0
+        most = self.assignment.flush_seconds
+        return complete or (most is not None and self.clock() - self._buffered_since >= most)
 
     def _try_to_flush(self, now: float) -> None:
         try:
-            self.flush()
+            self.flush(rest=self._nothing_more_to_wait_for())
             self._say("outbox", "")
         except OSError as error:
             self._retry_flush = now + RETRY_SECONDS
             self._say("outbox", f"finished games cannot be handed over, and wait: {error}")
 
-    def flush(self) -> None:
-        """Put the finished games into the outbox, at most a batch's worth at a time.
+    def flush(self, *, rest: bool = True) -> None:
+        """Put the finished games into the outbox, batch by batch, and with ``rest`` also those that fill none.
 
         Raises:
             OSError: the disk does not take them; they are kept.
         """
         while self._buffer and self.assignment is not None:
             records = self._buffer[: self.assignment.batch_games]
+            if len(records) < self.assignment.batch_games and not rest:
+                return
             batch = self._batch(records)
             write_atomically(self.folder.outbox / f"{batch.batch_id}.games", encode(batch))
             self._next_game += len(records)

@@ -285,7 +285,7 @@ def test_a_model_that_says_something_else_here_than_where_it_was_made_is_not_pla
     monkeypatch.setattr(model_file, "_canary", lambda model, game: forged)
     main = Main(tmp_path, granted=10)
     worker = main.worker()
-    main.play(worker)
+    main.play(worker, seconds=2.0)
     assert "allowed difference" in main.heartbeat().error
     assert main.batches() == []
     monkeypatch.setattr(model_file, "_canary", honest)
