@@ -43,7 +43,7 @@ def test_openings_of_a_seed_are_the_same_again() -> None:
 def test_random_players_are_as_strong_as_each_other() -> None:
     result = play_match(GAME, RandomPlayer(GAME, 1), RandomPlayer(GAME, 2), pairs=1_000, opening_plies=0, seed=3)
     assert abs(result.scores.mean() - 0.5) < 0.04
-    assert 0.5 < result.scores[:, 0].mean()  # beginning is an advantage
+    assert result.scores[:, 0].mean() > 0.5  # beginning is an advantage
 
 
 def test_the_first_player_of_a_match_begins_the_first_game_of_each_pair() -> None:
