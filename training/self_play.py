@@ -18,8 +18,20 @@ from training.records import FULL_SEARCH, RANDOM_MOVE, GameRecord
 from training.search.cache import PositionCache, forget_positions, make_cache
 from training.search.decide import choose_action, root_value, surprise, write_weights
 from training.search.gumbel import halving_schedule
+from training.search.handover import handed_over
 from training.search.puct import Evaluate, Integers, SearchParams, search_params
-from training.search.simulate import Leaves, ask, expand_and_backup, make_leaves, prepare_root, searching, select_leaves
+from training.search.simulate import (
+    UNSOUND,
+    Leaves,
+    are_numbers,
+    ask,
+    checked,
+    find_leaves,
+    make_leaves,
+    prepare_root,
+    searching,
+    take_answers,
+)
 from training.search.tree import AWAITED, NONE, Floats, Trees, find_child, keep_subtree, make_trees, plant
 
 IDLE, PLAYING, FINISHED = range(3)  # of a slot
@@ -130,35 +142,40 @@ class SelfPlay:
         self._streams = np.zeros(parallel_games, np.uint64)
         self._log = make_log(game, parallel_games)
         self._cache = make_cache(cache_positions, game.num_actions)
-        self._leaves = make_leaves(game, parallel_games * leaves_per_tree)
+        self._leaves = make_leaves(game, parallel_games, leaves_per_tree)
         considered = settings.gumbel.considered_actions
         simulations = (settings.cheap_simulations, settings.num_simulations)
         schedules = np.stack([halving_schedule(considered, count, columns=most) for count in simulations])
-        self._begin_arguments = (game.rules, move_params(settings, game), self._trees, self._states, self._streams, self._log)
-        self._arguments = (
-            *(params, *self._begin_arguments, self._leaves, self._cache, schedules, np.zeros(nodes, np.int32)),
-            leaves_per_tree,
-        )
+        self._begin_arguments = (handed_over(game.rules), move_params(settings, game), self._trees, self._states, self._streams, self._log)
+        self._arguments = (params, *self._begin_arguments, self._leaves, self._cache, schedules, np.zeros(nodes, np.int32))
         self._no_answers = (np.zeros((0, game.num_actions), np.float32), np.zeros(0, np.float32))
-        self._waiting = 0  # positions at the front of the leaves
+        self._waiting = 0  # positions that were asked for
+        self._num_playing = 0
         self._begin = specialized(begin_game, *self._begin_arguments, 0, np.uint64(0), 0)
-        self._go_on = specialized(go_on, *self._arguments, *self._no_answers, 0)
+        self._go_on = specialized(go_on, *self._arguments, *self._no_answers)
 
     @property
     def num_playing(self) -> int:
         """How many games are under way."""
-        return int((self._log.slots.status == PLAYING).sum())
-
-    def begin(self, seeds: Sequence[int]) -> None:
-        """Start a game for each of ``seeds``; there must be so many idle slots."""
-        idle = np.flatnonzero(self._log.slots.status == IDLE)
-        for slot, seed in zip(idle[: len(seeds)], seeds, strict=True):
-            self._states[slot] = self.game.start
-            self._begin(*self._begin_arguments, int(slot), np.uint64(seed), self.model_version)
+        return self._num_playing
 
     def num_idle(self) -> int:
         """How many games could be begun."""
-        return int((self._log.slots.status == IDLE).sum())
+        return len(self._log.slots) - self._num_playing
+
+    def begin(self, seeds: Sequence[int]) -> None:
+        """Start a game for each of ``seeds``.
+
+        Raises:
+            ValueError: there are not so many idle slots.
+        """
+        if len(seeds) > self.num_idle():
+            raise ValueError(f"{len(seeds)} games cannot begin in {self.num_idle()} idle slots")
+        idle = np.flatnonzero(self._log.slots.status == IDLE)
+        for slot, seed in zip(idle, seeds, strict=False):
+            self._states[slot] = self.game.start
+            self._begin(*self._begin_arguments, int(slot), np.uint64(seed), self.model_version)
+        self._num_playing += len(seeds)
 
     def advance(self) -> list[GameRecord]:
         """One evaluation for every game under way; returns the games that it finished.
@@ -166,12 +183,17 @@ class SelfPlay:
         Raises:
             ValueError: the network's answers are no numbers, or too few.
         """
+        finished = 0
         if self._waiting == 0:  # nothing was under way, or the cache knew all that was asked
-            self._waiting = self._go_on(*self._arguments, *self._no_answers, 0)
+            self._waiting, finished = self._go_on(*self._arguments, *self._no_answers)
         if self._waiting > 0:
             answers = ask(self.evaluate, self._leaves.observations[: self._waiting], self.game.num_actions)
             self.evaluations += self._waiting
-            self._waiting = self._go_on(*self._arguments, *answers, self._waiting)
+            waiting, more = self._go_on(*self._arguments, *answers)
+            self._waiting, finished = checked(waiting), finished + more
+        if finished == 0:
+            return []
+        self._num_playing -= finished
         return [self._take(int(slot)) for slot in np.flatnonzero(self._log.slots.status == FINISHED)]
 
     def change_model(self, model_version: int) -> None:
@@ -182,7 +204,6 @@ class SelfPlay:
     def _take(self, b: int) -> GameRecord:
         log, slot = self._log, self._log.slots[b]
         slot.status = IDLE
-        self._trees.searches[b].active = False
         plies, entries = int(slot.ply), int(slot.entries)
         returns = self.game.returns(self._states[b])
         if slot.resigned:
@@ -250,28 +271,35 @@ def go_on(
     cache: PositionCache,
     schedules: Integers,
     renumbered: Integers,
-    leaves_per_tree: int,
     logits: Floats,
     values: Floats,
-    count: int,
-) -> int:
-    """Take the answers for ``count`` positions, make the moves of all complete searches, and find what to evaluate next.
+) -> tuple[int, int]:
+    """Take the answers ``logits`` ``[N, A]`` and ``values`` ``[N]``, make the moves of complete searches, and find what to ask next.
 
-    All in one call from Python, since handing over so many arguments takes as long as some dozens of simulations.
+    One tree after the other, since the network has displaced them all from the processor's cache: each comes back once.
 
     Returns:
-        The number of positions that wait for their evaluation at the front of ``leaves``.
+        The number n of positions to evaluate, ``leaves.observations[:n]``, or UNSOUND; and how many games were finished.
     """
-    expand_and_backup(trees, leaves, cache, logits, values, count)
+    if not are_numbers(logits, values):
+        return UNSOUND, 0
+    answered, asked, finished = 0, 0, 0
     for b in range(len(log.slots)):
         slot = log.slots[b]
+        if slot.status != PLAYING:
+            continue
+        answered = take_answers(trees, leaves, cache, b, logits, values, answered)
         while slot.status == PLAYING and trees.nodes[b, 0].stage != AWAITED and not searching(trees, b):
             if not trees.searches[b].ready:
                 prepare_root(params, trees, b, streams, leaves.scratch)
             make_move(params, rules, moves, trees, states, streams, log, leaves.scratch[0], renumbered, b)
             if slot.status == PLAYING:
                 begin_search(moves, trees, streams, log, b)
-    return select_leaves(rules, params, trees, states, streams, schedules, leaves, cache, leaves_per_tree)
+            else:
+                finished += 1
+        if slot.status == PLAYING:
+            asked = find_leaves(rules, params, trees, states, streams, schedules, leaves, cache, b, asked)
+    return asked, finished
 
 
 @lean

@@ -11,8 +11,9 @@ from games.game import Game, States
 from tests.training.naive_search import NaiveNode, Path
 from training.search.cache import make_cache
 from training.search.gumbel import halving_schedule
+from training.search.handover import handed_over
 from training.search.puct import Evaluate, search_params
-from training.search.simulate import expand_and_backup, make_leaves, select_leaves
+from training.search.simulate import make_leaves, search_on
 from training.search.tree import DRAW, NONE, OPEN, UNPROVEN, find_child, keep_subtree, make_trees, plant
 
 Summary = dict[Path, tuple[int, int | None, float]]  # visits, proven value and sum of values of each edge, by the moves to it
@@ -41,19 +42,17 @@ class Forest:
         self.params = search_params(settings, max_visits=nodes)
         self.states = states.copy()
         self.streams = np.arange(count).astype(np.uint64)
-        self.leaves = make_leaves(game, count * leaves_per_tree)
+        self.leaves = make_leaves(game, count, leaves_per_tree)
         self.trees = make_trees(count, max_nodes=nodes, num_actions=game.num_actions)
         self._renumbered = np.zeros(nodes, np.int32)
         cache = make_cache(cache_positions, game.num_actions)
         schedule = halving_schedule(settings.gumbel.considered_actions, num_simulations, columns=most)
-        self._select_arguments = (
-            *(game.rules, self.params, self.trees, self.states, self.streams, np.stack([schedule, schedule])),
-            *(self.leaves, cache, leaves_per_tree),
+        self._arguments = (
+            *(handed_over(game.rules), self.params, self.trees, self.states, self.streams, np.stack([schedule, schedule])),
+            *(self.leaves, cache),
         )
-        self._backup_arguments = (self.trees, self.leaves, cache)
-        no_answers = (np.zeros((1, game.num_actions), np.float32), np.zeros(1, np.float32))
-        self._select = specialized(select_leaves, *self._select_arguments)
-        self._backup = specialized(expand_and_backup, *self._backup_arguments, *no_answers, 0)
+        self._no_answers = (np.zeros((0, game.num_actions), np.float32), np.zeros(0, np.float32))
+        self._search_on = specialized(search_on, *self._arguments, *self._no_answers)
         searches = self.trees.searches
         searches.active, searches.full, searches.noisy, searches.budget = True, full, noisy, num_simulations
         for b in range(count):
@@ -61,11 +60,13 @@ class Forest:
 
     def select(self) -> int:
         """Walk the trees; the number of positions that they wait for."""
-        return int(self._select(*self._select_arguments))
+        return int(self._search_on(*self._arguments, *self._no_answers))
 
     def answer(self, count: int) -> None:
-        """Evaluate those positions."""
-        self._backup(*self._backup_arguments, *self.evaluate(self.leaves.observations[:count]), count)
+        """Evaluate those positions, and walk no further."""
+        self.trees.searches.active = False
+        self._search_on(*self._arguments, *self.evaluate(self.leaves.observations[:count]))
+        self.trees.searches.active = True
 
     def step(self) -> int:
         """Walk, and evaluate; the number of positions."""

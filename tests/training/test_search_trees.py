@@ -92,10 +92,10 @@ def test_walks_that_wait_are_counted_on_their_way_and_lead_to_different_leaves(a
     forest = Forest(game, StubEvaluator(game), settings, game.initial_states(4), num_simulations=80)
     batches = []
     while count := forest.select():
-        leaves = forest.leaves.rows[:count]
-        assert len({(int(leaf.tree), int(leaf.node)) for leaf in leaves}) == count
         for b in range(4):
-            assert forest.trees.nodes[b, 0].pending == sum(leaf.tree == b for leaf in leaves)
+            waiting = int(forest.trees.searches[b].waiting)
+            assert forest.trees.nodes[b, 0].pending == waiting == len(set(forest.leaves.rows[b, :waiting].node))
+        assert forest.trees.searches.waiting.sum() == count
         forest.answer(count)
         batches.append(count)
     assert batches[0] == 4  # a tree without a root has one position to ask about

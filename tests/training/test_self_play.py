@@ -361,6 +361,26 @@ def test_answers_that_compiled_code_could_not_trust_are_refused(logits: Any, val
         self_play.advance()
 
 
+def test_games_go_on_after_answers_that_were_refused() -> None:
+    broken = False
+
+    def evaluate(observations: Planes) -> tuple[Floats, Floats]:
+        logits, values = StubEvaluator(CONNECT_FOUR)(observations)
+        return (logits * np.nan if broken else logits), values
+
+    self_play = SelfPlay(CONNECT_FOUR, evaluate, QUICK, parallel_games=5)
+    self_play.begin(range(100, 105))
+    for step in range(40):
+        broken = step % 3 == 1
+        if broken:
+            with pytest.raises(ValueError, match="infinite or no number"):
+                self_play.advance()
+        else:
+            self_play.advance()
+    broken = False
+    assert same(play_on(self_play, []), play(CONNECT_FOUR, QUICK, 5))
+
+
 def test_answers_of_another_precision_or_order_are_understood() -> None:
     plain = StubEvaluator(CONNECT_FOUR)
 

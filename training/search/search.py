@@ -12,8 +12,9 @@ from training.random import Streams
 from training.search.cache import make_cache
 from training.search.decide import choose_action, root_value, write_weights
 from training.search.gumbel import halving_schedule
+from training.search.handover import handed_over
 from training.search.puct import Evaluate, Integers, SearchParams, search_params
-from training.search.simulate import ask, expand_and_backup, make_leaves, select_leaves
+from training.search.simulate import ask, checked, make_leaves, search_on
 from training.search.tree import NONE, Floats, Trees, make_trees, plant
 
 
@@ -36,22 +37,20 @@ class Search:
         self._trees = make_trees(num_trees, max_nodes=nodes, num_actions=game.num_actions)
         self._trees.searches.budget = num_simulations
         self._states = game.initial_states(num_trees)
-        leaves = make_leaves(game, num_trees * settings.leaves_per_tree)
-        cache = make_cache(0, game.num_actions)
+        leaves = make_leaves(game, num_trees, settings.leaves_per_tree)
         schedule = halving_schedule(settings.gumbel.considered_actions, num_simulations, columns=num_simulations)
         streams = np.zeros(num_trees, np.uint64)
         self._observations = leaves.observations
-        self._plant_arguments = (game.rules, self._trees, self._states)
-        self._select_arguments = (
-            *(game.rules, params, self._trees, self._states, streams, np.stack([schedule, schedule])),
-            *(leaves, cache, settings.leaves_per_tree),
+        rules = handed_over(game.rules)
+        self._plant_arguments = (rules, self._trees, self._states)
+        self._arguments = (
+            *(rules, params, self._trees, self._states, streams, np.stack([schedule, schedule])),
+            *(leaves, make_cache(0, game.num_actions)),
         )
-        self._backup_arguments = (self._trees, leaves, cache)
+        self._no_answers = (np.zeros((0, game.num_actions), np.float32), np.zeros(0, np.float32))
         self._read_arguments = (params, self._trees, streams, leaves.scratch)
-        no_answers = (np.zeros((1, game.num_actions), np.float32), np.zeros(1, np.float32))
         self._plant = specialized(plant_all, *self._plant_arguments, 0)
-        self._select = specialized(select_leaves, *self._select_arguments)
-        self._backup = specialized(expand_and_backup, *self._backup_arguments, *no_answers, 0)
+        self._search_on = specialized(search_on, *self._arguments, *self._no_answers)
 
     def find(self, states: States) -> Found:
         """Search ``states`` ``[N, S]``, in none of which the game is over.
@@ -73,9 +72,9 @@ class Search:
     def _find(self, states: States, actions: Actions, values: Floats, visits: Integers) -> None:
         self._states[: len(states)] = states
         self._plant(*self._plant_arguments, len(states))
-        while count := self._select(*self._select_arguments):
+        answers = self._no_answers
+        while count := checked(self._search_on(*self._arguments, *answers)):
             answers = ask(self._evaluate, self._observations[:count], self._num_actions)
-            self._backup(*self._backup_arguments, *answers, count)
         read_roots(*self._read_arguments, actions, values, visits)
 
 

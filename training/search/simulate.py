@@ -1,10 +1,9 @@
-"""One step of search for all trees: ``select_leaves`` -> evaluate -> ``expand_and_backup``.
+"""One step of search for all trees: take the network's answers, back them up, and walk to the next positions to ask about.
 
-``select_leaves`` walks down every tree that still has simulations to make and writes what the network must look at; walks that end
-in a finished game, a proven node or a cached position are backed up at once and the tree is walked again.
+Walks that end in a finished game, a proven node or a cached position are backed up at once and the tree is walked again. Each tree
+is dealt with from beginning to end before the next one, as long as it is in the processor's cache: the network has displaced it.
 """
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,29 +13,31 @@ from games.game import Game, Planes, Returns, Rules, States
 from training.random import Streams
 from training.search.cache import PositionCache, find_position, store_position
 from training.search.gumbel import add_root_gumbels, choose_gumbel_child, choose_gumbel_root_child, note_logit
-from training.search.puct import Evaluate, Integers, SearchParams, add_root_noise, choose_child, forced_child, note_root_priors
+from training.search.puct import LARGE, Evaluate, Integers, SearchParams, add_root_noise, choose_child, forced_child, note_root_priors
 from training.search.tree import AWAITED, CLOSED, DRAW, LOSS, NONE, OVER, UNPROVEN, WIN, Floats, Trees, add_child, open_node
 
 AWAITS_EVALUATION, BACKED_UP, COLLIDED = range(3)  # how a walk ended
 
-LEAF = np.dtype([("tree", np.int32), ("node", np.int32), ("hash", np.uint64)], align=True)
+UNSOUND = -1  # in place of a count: an answer was no number
+
+LEAF = np.dtype([("node", np.int32), ("hash", np.uint64)], align=True)
 
 
 class Leaves(NamedTuple):
-    """The walks that await evaluation, K at most, and scratch space."""
+    """The nodes of B trees that await evaluation, at most L each, and scratch space."""
 
-    rows: Any  # [K] of LEAF
-    observations: Planes  # [K, C, H, W]
+    rows: Any  # [B, L] of LEAF; the first SEARCH.waiting are meant
+    observations: Planes  # [B * L, C, H, W]: what the network is asked next, tree by tree
     state: States  # [S] scratch
     returns: Returns  # [players] scratch
     scratch: Floats  # [2, A]
 
 
-def make_leaves(game: Game, count: int) -> Leaves:
-    """Space for ``count`` walks."""
+def make_leaves(game: Game, num_trees: int, leaves_per_tree: int) -> Leaves:
+    """Space for ``leaves_per_tree`` positions of each of ``num_trees``."""
     return Leaves(
-        rows=np.zeros(count, LEAF).view(np.recarray),
-        observations=np.zeros((count, *game.observation_shape), np.float32),
+        rows=np.zeros((num_trees, leaves_per_tree), LEAF).view(np.recarray),
+        observations=np.zeros((num_trees * leaves_per_tree, *game.observation_shape), np.float32),
         state=game.initial_state(),
         returns=np.zeros(game.num_players, np.float32),
         scratch=np.zeros((2, game.num_actions), np.float32),
@@ -44,18 +45,28 @@ def make_leaves(game: Game, count: int) -> Leaves:
 
 
 def ask(evaluate: Evaluate, observations: Planes, num_actions: int) -> tuple[Floats, Floats]:
-    """The network's answers, checked, since compiled code trusts them.
+    """The network's answers, in the form that compiled code trusts them to have.
 
     Raises:
-        ValueError: they are not of the right shape, or not finite.
+        ValueError: there are too few or too many.
     """
-    logits, values = (np.ascontiguousarray(answer, np.float32) for answer in evaluate(observations))
+    logits, values = evaluate(observations)
+    logits, values = np.ascontiguousarray(logits, np.float32), np.ascontiguousarray(values, np.float32)
     count = len(observations)
     if logits.shape != (count, num_actions) or values.shape != (count,):
         raise ValueError(f"the network gave {logits.shape} logits and {values.shape} values for {count} positions of {num_actions} actions")
-    if not math.isfinite(logits.sum() + values.sum()):
-        raise ValueError("the network gave a logit or a value that is infinite or no number")
     return logits, values
+
+
+def checked(count: int) -> int:
+    """``count``, as ``search_on`` returns it.
+
+    Raises:
+        ValueError: an answer of the network was no number.
+    """
+    if count == UNSOUND:
+        raise ValueError("the network gave a logit or a value that is infinite or no number")
+    return count
 
 
 @inlined
@@ -70,7 +81,7 @@ def searching(trees: Trees, b: int) -> bool:
 
 
 @lean
-def select_leaves(
+def search_on(
     rules: Rules,
     params: SearchParams,
     trees: Trees,
@@ -79,28 +90,73 @@ def select_leaves(
     schedules: Integers,
     leaves: Leaves,
     cache: PositionCache,
-    leaves_per_tree: int,
+    logits: Floats,
+    values: Floats,
 ) -> int:
-    """Find what to evaluate next, at most ``leaves_per_tree`` positions a tree.
+    """Take the answers ``logits`` ``[N, A]`` and ``values`` ``[N]`` to what was asked, and find what to ask next.
 
     ``states`` ``[B, S]`` are those at the roots; ``schedules`` ``[2, considered actions + 1, simulations]`` are the sequential
     halving of cheap and full Gumbel searches.
 
     Returns:
-        The number n of rows of ``leaves`` that were filled; their observations are ``leaves.observations[:n]``.
+        The number n of positions to evaluate, ``leaves.observations[:n]``, or UNSOUND.
     """
-    count = 0
+    if not are_numbers(logits, values):
+        return UNSOUND
+    answered, asked = 0, 0
     for b in range(len(trees.searches)):
-        wanted = count + leaves_per_tree
-        while count < wanted and searching(trees, b):
-            if not trees.searches[b].ready and trees.nodes[b, 0].stage != AWAITED:
-                prepare_root(params, trees, b, streams, leaves.scratch)
-            end = walk(rules, params, trees, states, schedules, leaves, b, count)
-            if end == COLLIDED:
-                break
-            if end == AWAITS_EVALUATION and not expand_from_cache(trees, leaves, cache, count):
-                count += 1
-    return count
+        answered = take_answers(trees, leaves, cache, b, logits, values, answered)
+        asked = find_leaves(rules, params, trees, states, streams, schedules, leaves, cache, b, asked)
+    return asked
+
+
+@lean
+def are_numbers(logits: Floats, values: Floats) -> bool:
+    """Whether answers ``[N, A]`` and ``[N]`` are finite."""
+    finite = True
+    for row in range(len(values)):
+        finite &= abs(values[row]) < LARGE
+        for action in range(logits.shape[1]):
+            finite &= abs(logits[row, action]) < LARGE
+    return bool(finite)
+
+
+@inlined
+def take_answers(trees: Trees, leaves: Leaves, cache: PositionCache, b: int, logits: Floats, values: Floats, row: int) -> int:
+    """Expand and back up what tree ``b`` waits for, from ``row`` of the answers on; returns the row behind."""
+    waiting = trees.searches[b].waiting
+    for i in range(waiting):
+        leaf = leaves.rows[b, i]
+        expand(trees, b, leaf.node, logits[row + i], values[row + i])
+        store_position(cache, leaf.hash, logits[row + i], values[row + i])
+    trees.searches[b].waiting = 0
+    return row + waiting
+
+
+@inlined
+def find_leaves(
+    rules: Rules,
+    params: SearchParams,
+    trees: Trees,
+    states: States,
+    streams: Streams,
+    schedules: Integers,
+    leaves: Leaves,
+    cache: PositionCache,
+    b: int,
+    row: int,
+) -> int:
+    """Walk tree ``b`` until it waits for as many positions as it may; they are observed from ``row`` on. Returns the row behind."""
+    search = trees.searches[b]
+    while search.waiting < leaves.rows.shape[1] and searching(trees, b):
+        if not search.ready and trees.nodes[b, 0].stage != AWAITED:
+            prepare_root(params, trees, b, streams, leaves.scratch)
+        end = walk(rules, params, trees, states, schedules, leaves, b, row + search.waiting)
+        if end == COLLIDED:
+            break
+        if end == AWAITS_EVALUATION and not expand_from_cache(trees, leaves, cache, b):
+            search.waiting += 1
+    return row + search.waiting
 
 
 @lean
@@ -188,9 +244,10 @@ def finish(rules: Rules, params: SearchParams, leaves: Leaves, node: Any) -> np.
 
 @inlined
 def await_evaluation(rules: Rules, trees: Trees, leaves: Leaves, b: int, number: int, row: int) -> None:
-    """Note a new node's legal actions, and write to ``row`` of ``leaves`` what the network must look at."""
-    search, node, leaf = trees.searches[b], trees.nodes[b, number], leaves.rows[row]
-    leaf.tree, leaf.node, leaf.hash = b, number, np.uint64(rules.hash(leaves.state))
+    """Note a new node's legal actions, and observe it in ``row``."""
+    search, node = trees.searches[b], trees.nodes[b, number]
+    leaf = leaves.rows[b, search.waiting]
+    leaf.node, leaf.hash = number, np.uint64(rules.hash(leaves.state))
     node.first_candidate = search.used_candidates
     node.num_candidates = rules.legal_actions(leaves.state, trees.actions[b, node.first_candidate :])
     search.used_candidates += node.num_candidates
@@ -209,23 +266,14 @@ def expand(trees: Trees, b: int, number: int, logits: Floats, value: np.float32)
 
 
 @inlined
-def expand_from_cache(trees: Trees, leaves: Leaves, cache: PositionCache, row: int) -> bool:
-    """Expand the node of ``row`` from the position cache, if the position is there."""
-    leaf = leaves.rows[row]
+def expand_from_cache(trees: Trees, leaves: Leaves, cache: PositionCache, b: int) -> bool:
+    """Expand the node that tree ``b`` has walked to from the position cache, if the position is there."""
+    leaf = leaves.rows[b, trees.searches[b].waiting]
     slot = find_position(cache, leaf.hash)
     if slot < 0:
         return False
-    expand(trees, leaf.tree, leaf.node, cache.logits[slot], cache.values[slot])
+    expand(trees, b, leaf.node, cache.logits[slot], cache.values[slot])
     return True
-
-
-@lean
-def expand_and_backup(trees: Trees, leaves: Leaves, cache: PositionCache, logits: Floats, values: Floats, count: int) -> None:
-    """Take the network's answers for the first ``count`` walks: ``logits`` ``[N, A]`` and ``values`` ``[N]``."""
-    for row in range(count):
-        leaf = leaves.rows[row]
-        expand(trees, leaf.tree, leaf.node, logits[row], values[row])
-        store_position(cache, leaf.hash, logits[row], values[row])
 
 
 @inlined

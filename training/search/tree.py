@@ -52,6 +52,7 @@ SEARCH = np.dtype(
         ("used_nodes", np.int32),
         ("used_candidates", np.int32),
         ("budget", np.int32),  # simulations wanted at the root, those kept from the move before included
+        ("waiting", np.int32),  # positions whose evaluation is awaited
         ("active", np.bool_),
         ("full", np.bool_),  # a full search, with forced playouts, for a policy target
         ("noisy", np.bool_),  # whether noise is added at the root
@@ -89,6 +90,7 @@ def plant(trees: Trees, b: int, player: int) -> None:
     search = trees.searches[b]
     search.used_nodes = 1
     search.used_candidates = 0
+    search.waiting = 0
     search.ready = False
     clear_node(trees.nodes[b, 0])
     trees.nodes[b, 0].player = player
