@@ -228,6 +228,7 @@ class Coach:
             self._tally.add(batch, row.bytes)
             if row.sequence > self.state.window_sequence:
                 self.add_to_window(batch, row.sequence)
+        self._tally.earlier = self._tally.games
 
     def evaluate(self) -> EvaluationReport | None:
         """Measure the published model, when it is time to and after the last iteration; not to its end when a stop is asked for."""

@@ -16,6 +16,7 @@ class Tally:
     resignation: ResignationSettings
     since: float  # when counting began, on the coach's clock
     games: int = 0
+    earlier: int = 0  # of the games, those that an earlier sitting received: they have no part in the rate
     positions: int = 0
     size: int = 0  # bytes on the wire
     first_player_wins: int = 0
@@ -43,7 +44,7 @@ class Tally:
         return SelfPlayReport(
             games=self.games,
             positions=self.positions,
-            games_per_second=self.games / max(now - self.since, 1e-9),
+            games_per_second=(self.games - self.earlier) / max(now - self.since, 1e-9),
             mean_plies=self.positions / games,
             first_player_wins=self.first_player_wins / games,
             draws=self.draws / games,

@@ -81,3 +81,10 @@ def test_the_share_of_false_resignations_is_of_those_who_would_have_resigned() -
 def test_an_iteration_without_games_has_a_report() -> None:
     report = Tally(RESIGNATION, since=0.0).report(0.0)
     assert (report.games, report.games_per_second, report.mean_plies) == (0, 0.0, 0.0)
+
+
+def test_the_games_of_an_earlier_sitting_have_no_part_in_the_rate() -> None:
+    counted = Tally(RESIGNATION, since=10.0)
+    counted.games, counted.earlier = 50, 30
+    assert counted.report(20.0).games == 50
+    assert counted.report(20.0).games_per_second == 2.0
