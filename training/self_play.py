@@ -184,7 +184,7 @@ class SelfPlay:
             ValueError: the network's answers are no numbers, or too few.
         """
         finished = 0
-        if self._waiting == 0:  # nothing was under way, or the cache knew all that was asked
+        if self._waiting == 0:  # all games that are under way have just begun
             self._waiting, finished = self._go_on(*self._arguments, *self._no_answers)
         if self._waiting > 0:
             answers = ask(self.evaluate, self._leaves.observations[: self._waiting], self.game.num_actions)
@@ -289,7 +289,10 @@ def go_on(
         if slot.status != PLAYING:
             continue
         answered = take_answers(trees, leaves, cache, b, logits, values, answered)
-        while slot.status == PLAYING and trees.nodes[b, 0].stage != AWAITED and not searching(trees, b):
+        while slot.status == PLAYING and trees.searches[b].waiting == 0:  # a search may end, and a cache may know, without asking
+            if trees.nodes[b, 0].stage == AWAITED or searching(trees, b):
+                asked = find_leaves(rules, params, trees, states, streams, schedules, leaves, cache, b, asked)
+                continue
             if not trees.searches[b].ready:
                 prepare_root(params, trees, b, streams, leaves.scratch)
             make_move(params, rules, moves, trees, states, streams, log, leaves.scratch[0], renumbered, b)
@@ -297,8 +300,6 @@ def go_on(
                 begin_search(moves, trees, streams, log, b)
             else:
                 finished += 1
-        if slot.status == PLAYING:
-            asked = find_leaves(rules, params, trees, states, streams, schedules, leaves, cache, b, asked)
     return asked, finished
 
 

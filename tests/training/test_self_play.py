@@ -123,8 +123,8 @@ def test_the_position_cache_saves_evaluations_and_changes_nothing(algorithm: str
     settings = QUICK.model_copy(update={"algorithm": algorithm})
     plain, cached, tiny = StubEvaluator(CONNECT_FOUR), StubEvaluator(CONNECT_FOUR), StubEvaluator(CONNECT_FOUR)
     records = play(CONNECT_FOUR, settings, 60, evaluate=plain)
-    assert same(records, play(CONNECT_FOUR, settings, 60, evaluate=cached, cache_positions=100_000))
-    assert same(records, play(CONNECT_FOUR, settings, 60, evaluate=tiny, cache_positions=16))
+    assert same(records, play(CONNECT_FOUR, settings, 60, evaluate=cached, parallel_games=8, cache_positions=100_000))
+    assert same(records, play(CONNECT_FOUR, settings, 60, evaluate=tiny, parallel_games=8, cache_positions=16))
     assert cached.positions < 0.9 * plain.positions
     assert cached.positions < tiny.positions < plain.positions
 
@@ -325,6 +325,22 @@ def test_a_share_of_the_games_is_played_to_the_end_to_count_false_resignations()
 
 
 # Slots.
+
+
+@pytest.mark.parametrize("leaves_per_tree", [1, 3])
+def test_every_game_asks_for_something_in_every_step(leaves_per_tree: int) -> None:
+    plain, sizes = StubEvaluator(TIC_TAC_TOE), []
+
+    def evaluate(observations: Planes) -> tuple[Floats, Floats]:
+        sizes.append(len(observations))
+        return plain(observations)
+
+    settings = QUICK.model_copy(update={"leaves_per_tree": leaves_per_tree})
+    self_play = SelfPlay(TIC_TAC_TOE, evaluate, settings, parallel_games=20)
+    self_play.begin(range(20))
+    while playing := self_play.num_playing:
+        self_play.advance()
+        assert playing <= sizes[-1] <= playing * leaves_per_tree
 
 
 def test_a_slot_is_free_again_when_its_game_is_over() -> None:
