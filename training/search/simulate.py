@@ -121,7 +121,7 @@ def are_numbers(logits: Floats, values: Floats) -> bool:
     return bool(finite)
 
 
-@inlined
+@lean
 def take_answers(trees: Trees, leaves: Leaves, cache: PositionCache, b: int, logits: Floats, values: Floats, row: int) -> int:
     """Expand and back up what tree ``b`` waits for, from ``row`` of the answers on; returns the row behind."""
     waiting = trees.searches[b].waiting
@@ -133,7 +133,7 @@ def take_answers(trees: Trees, leaves: Leaves, cache: PositionCache, b: int, log
     return row + waiting
 
 
-@inlined
+@lean
 def find_leaves(
     rules: Rules,
     params: SearchParams,
