@@ -207,6 +207,11 @@ def test_exactly_one_run_is_watched(options: list[str], capsys: pytest.CaptureFi
     assert "RUN" in capsys.readouterr().err
 
 
+def heed_ctrl_c() -> None:
+    """In a child: what a terminal's programs do. Those of a script in the background are started to ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_ends_the_program_cleanly_wherever_it_is_started(stats: Stats, tmp_path: Path) -> None:
     main_end, child_end = pty.openpty()
     child = subprocess.Popen(
@@ -215,6 +220,7 @@ def test_ctrl_c_ends_the_program_cleanly_wherever_it_is_started(stats: Stats, tm
         stderr=subprocess.PIPE,
         cwd=tmp_path,
         env={"PATH": os.environ["PATH"], "TERM": "xterm"},
+        preexec_fn=heed_ctrl_c,
     )
     os.close(child_end)
     received = b""
@@ -222,7 +228,8 @@ def test_ctrl_c_ends_the_program_cleanly_wherever_it_is_started(stats: Stats, tm
         assert select.select([main_end], [], [], 60.0)[0], received
         received += os.read(main_end, 65536)
     child.send_signal(signal.SIGINT)
-    while b"\x1b[?1049l" not in received:  # a terminal that nobody reads from would fill up and hold the program
+    deadline = time.monotonic() + 60.0
+    while b"\x1b[?1049l" not in received and time.monotonic() < deadline:  # read on: a full terminal would hold the program
         assert select.select([main_end], [], [], 60.0)[0], received
         received += os.read(main_end, 65536)
     _, errors = child.communicate(timeout=60.0)
