@@ -151,6 +151,7 @@ class SelfPlay:
         self._no_answers = (np.zeros((0, game.num_actions), np.float32), np.zeros(0, np.float32))
         self._waiting = 0  # positions that were asked for
         self._num_playing = 0
+        self._finished = 0  # games that are still to be handed over
         self._begin = specialized(begin_game, *self._begin_arguments, 0, np.uint64(0), 0)
         self._go_on = specialized(go_on, *self._arguments, *self._no_answers)
 
@@ -183,18 +184,22 @@ class SelfPlay:
         Raises:
             ValueError: the network's answers are no numbers, or too few.
         """
-        finished = 0
         if self._waiting == 0:  # all games that are under way have just begun
-            self._waiting, finished = self._go_on(*self._arguments, *self._no_answers)
+            self._step(self._no_answers)
         if self._waiting > 0:
             answers = ask(self.evaluate, self._leaves.observations[: self._waiting], self.game.num_actions)
-            self.evaluations += self._waiting
-            waiting, more = self._go_on(*self._arguments, *answers)
-            self._waiting, finished = checked(waiting), finished + more
-        if finished == 0:
+            self._step(answers)
+            self.evaluations += len(answers[1])
+        if self._finished == 0:
             return []
-        self._num_playing -= finished
+        self._num_playing -= self._finished
+        self._finished = 0
         return [self._take(int(slot)) for slot in np.flatnonzero(self._log.slots.status == FINISHED)]
+
+    def _step(self, answers: tuple[Floats, Floats]) -> None:
+        waiting, finished = self._go_on(*self._arguments, *answers)
+        self._waiting = checked(waiting)
+        self._finished += finished
 
     def change_model(self, model_version: int) -> None:
         """The evaluator has a new network: forget the old one's evaluations. Games go on from where they are."""

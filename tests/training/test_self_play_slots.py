@@ -98,3 +98,23 @@ def test_games_that_a_cache_knows_need_no_network() -> None:
     asked = evaluator.positions
     assert same(play_on(self_play, list(range(40))), first)
     assert evaluator.positions == asked
+
+
+def test_a_game_that_the_cache_finished_is_not_lost_with_answers_that_are_refused() -> None:
+    stub, broken = StubEvaluator(TIC_TAC_TOE), False
+
+    def evaluate(observations: Planes) -> tuple[Floats, Floats]:
+        logits, values = stub(observations)
+        return (logits * np.nan if broken else logits), values
+
+    self_play = SelfPlay(TIC_TAC_TOE, evaluate, QUICK, parallel_games=2, cache_positions=1_000_000)
+    (known,) = play_on(self_play, [1])
+    self_play.begin([1, 2])  # the first is played at once, from the cache; the second needs the network
+    broken = True
+    with pytest.raises(ValueError, match="no number"):
+        self_play.advance()
+    broken = False
+    records = play_on(self_play, [])
+    assert [record.seed for record in records] == [1, 2]
+    assert same(records[:1], [known])
+    assert self_play.num_idle() == 2
