@@ -5,7 +5,7 @@ PYTHON ?=
 # For machines without an NVIDIA GPU: the address of PyTorch's CPU packages, as PyTorch's own installation page gives it.
 TORCH_INDEX ?=
 # What the tests use beside Python. `make test` installs what is missing if it may (Debian, root); without it their tests are skipped.
-DEBIAN_PACKAGES := python3-venv git gnugo
+DEBIAN_PACKAGES := python3-venv git gnugo openssh-server openssh-client iproute2
 PACKAGES := configs games training distributed scripts $(wildcard benchmarks/*.py start_*.py)
 
 export PYTHON TORCH_INDEX
