@@ -8,6 +8,7 @@ when the run starts, on the machine on which it starts.
 import ipaddress
 import re
 from collections import Counter
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -37,6 +38,7 @@ Name = Annotated[str, _like(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "up to 64 letter
 Host = Annotated[str, _like(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]{0,252}", "a host name or an IP address")]
 User = Annotated[str, _like(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}", "a user name")]
 Variable = Annotated[str, _like(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of an environment variable")]
+ClassPath = Annotated[str, _like(r"[^\W\d]\w*(\.[^\W\d]\w*)+", "a class as module.Class"), Field(max_length=300)]
 
 
 def _tuple(value: Any) -> Any:
@@ -224,15 +226,19 @@ def first_label(host: str) -> str:
 
 
 class WorkerSettings(Section):
-    """One machine that plays games, as the main node reaches it over SSH. It needs a key: there is no place for passwords."""
+    """One machine that plays games, as the main node reaches it over SSH. It needs a key: there is no place for passwords.
+
+    What is None is as ``~/.ssh/config`` and the agent have it.
+    """
 
     host: Host
-    user: User
-    key_path: Line  # the private key's file, on the main node
+    user: User | None = None  # at last: the name under which the main node's user is logged in
+    key_path: Line | None = None  # the private key's file, on the main node
     gpu_id: CountOrZero = 0  # a worker without a GPU plays on its CPU
     gpu_ids: Annotated[tuple[CountOrZero, ...], Field(min_length=1), BeforeValidator(_tuple)] | None = None  # several: one process for each
     name: Name = ""
-    port: Annotated[int, Field(ge=1, le=65_535)] = 22
+    processes: Auto | Annotated[int, Field(ge=1, le=1024)] = "auto"  # on a machine without a GPU; auto: one per core
+    port: Annotated[int, Field(ge=1, le=65_535)] | None = None  # at last: 22
     directory: Line = "~/keima"  # on the worker
     python: Line = "python3"  # on the worker
     proxy_jump: Line | None = None  # [user@]host[:port], as ssh has it
@@ -247,6 +253,15 @@ class WorkerSettings(Section):
         return values
 
 
+def _could_be_confused(workers: tuple[WorkerSettings, ...]) -> Iterator[tuple[str, str]]:
+    """Machines with several processes, which are numbered after the machine, and machines that have such a name themselves."""
+    several = {worker.name for worker in workers if (len(worker.gpu_ids) > 1 if worker.gpu_ids else worker.processes != 1)}
+    for worker in workers:
+        numbered = re.fullmatch(r"(.+)-[1-9][0-9]*", worker.name)
+        if numbered and numbered[1] in several:
+            yield numbered[1], worker.name
+
+
 class DistributedSettings(Section):
     """Self-play on other machines."""
 
@@ -257,6 +272,12 @@ class DistributedSettings(Section):
     sync_interval: Count = 50  # games between model syncs
     load_balancing: bool = True
     worker_weights: dict[str, Positive] = {}  # by name; a worker that is not named has weight 1
+    worker_class: ClassPath = "training.worker.Worker"  # that class or one derived from it
+    host_key_policy: Literal["strict", "accept-new"] = "strict"
+    bootstrap: bool = False  # send code to workers that have none or another version
+    heartbeat_seconds: Annotated[float, Field(ge=0.1, le=60)] = 2.0  # between two looks at a worker
+    offline_seconds: Annotated[float, Field(ge=1, le=3600)] = 10.0  # of silence
+    retry_seconds: Annotated[float, Field(ge=1, le=3600)] = 60.0  # at most, between two attempts to reach a worker
     lease_seconds: Annotated[float, Field(ge=10, le=86_400)] = 900.0
 
     @model_validator(mode="after")
@@ -265,10 +286,15 @@ class DistributedSettings(Section):
         twice = sorted(name for name, count in names.items() if count > 1)
         if twice:
             raise ValueError(f"workers: each needs a name of its own, but {', '.join(twice)} names several; give them a `name`")
+        for first, second in _could_be_confused(self.workers):
+            remedy = f"give one of them another `name`, or {first} `processes: 1`"
+            raise ValueError(f"workers: a process of {first} could be called {second}, like the other machine; {remedy}")
         strangers = sorted(self.worker_weights.keys() - names.keys())
         if strangers:
             known = ", ".join(sorted(names)) or "none"
             raise ValueError(f"worker_weights: no worker is called {', '.join(strangers)}; the workers are: {known}")
+        if self.offline_seconds <= self.heartbeat_seconds:
+            raise ValueError(f"offline_seconds ({self.offline_seconds:g}) must exceed heartbeat_seconds ({self.heartbeat_seconds:g})")
         if self.enabled and not self.workers:
             raise ValueError("workers: none are listed, but enabled is true")
         return self

@@ -93,6 +93,26 @@ def test_a_problem_in_a_list_names_the_element(tmp_path: Path) -> None:
     assert only_problem(tmp_path, text) == "line 6: distributed.workers[1].port: expected at least 1, found 0"
 
 
+def test_the_guide_s_cluster_loads_as_it_stands(tmp_path: Path) -> None:
+    guide = """distributed:
+  enabled: true
+  workers:
+    - {host: worker1.example.com, user: username, key_path: ~/.ssh/id_ed25519, gpu_id: 0}     # also: name, port
+    - {host: worker2.example.com, user: username, gpu_id: 1}
+  compression: true
+  batch_size: 100        # games per transfer
+  sync_interval: 50      # games between model syncs
+  load_balancing: true
+  worker_weights: {worker1: 1.0, worker2: 2.0}
+"""
+    distributed = load_settings(write(tmp_path, SMALLEST + guide)).distributed
+    assert [(each.name, each.gpu_id, each.key_path) for each in distributed.workers] == [
+        ("worker1", 0, "~/.ssh/id_ed25519"),
+        ("worker2", 1, None),
+    ]
+    assert distributed.worker_weights == {"worker1": 1.0, "worker2": 2.0}
+
+
 def test_overrides_replace_what_the_file_says(tmp_path: Path) -> None:
     path = write(tmp_path, SMALLEST + "search: {num_simulations: 32}\n")
     settings = load_settings(path, overrides={"search.num_simulations": 48, "run.seed": 7, "training.window.max_positions": 30_000})

@@ -38,6 +38,12 @@ def test_a_run_name_is_safe_as_a_file_name(name: str) -> None:
         ("evaluation", {"sprt": {"elo0": 5, "elo1": 5}}, "elo0"),
         ("distributed", {"enabled": True}, "workers"),
         ("distributed", {"workers": [worker("a", gpu_ids=[])]}, "gpu_ids"),
+        ("distributed", {"workers": [worker("a"), worker("a-2")]}, "could be called a-2"),
+        ("distributed", {"workers": [worker("a-2"), worker("a", gpu_ids=[0, 1])]}, "could be called a-2"),
+        ("distributed", {"offline_seconds": 2.0}, "heartbeat_seconds"),
+        ("distributed", {"worker_class": "Worker"}, "module.Class"),
+        ("distributed", {"worker_class": "os; import x.Y"}, "module.Class"),
+        ("distributed", {"host_key_policy": "none"}, "host_key_policy"),
         ("distributed", {"worker_weights": {"a": 1.0}}, "no worker is called a; the workers are: none"),
     ],
 )
@@ -70,6 +76,16 @@ def test_a_worker_is_called_by_its_host_when_it_has_no_name(host: str, name: str
 def test_what_ssh_could_take_for_an_option_is_no_host_and_no_user(key: str, text: str) -> None:
     with pytest.raises(ValidationError, match="expected a"):
         WorkerSettings.model_validate(worker("a") | {key: text})
+
+
+def test_a_worker_needs_nothing_but_a_host() -> None:
+    found = WorkerSettings.model_validate({"host": "worker1.example.com"})
+    assert (found.name, found.user, found.key_path, found.port, found.processes) == ("worker1", None, None, None, "auto")
+
+
+def test_a_machine_with_one_process_leaves_the_numbered_names_to_others() -> None:
+    pair = [worker("a", processes=1), worker("a-2"), worker("a-02"), worker("a-b")]
+    assert len(DistributedSettings.model_validate({"workers": pair}).workers) == 4
 
 
 def test_there_is_no_place_for_a_password() -> None:
