@@ -1,0 +1,123 @@
+"""What kind of machine a worker's is, and whether it can play: all that the main node checks before it starts a worker.
+
+Like all of ``distributed/remote*.py`` it runs on a worker's machine too, before anything is installed: standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from distributed.remote_code import WHOLE, code_hash
+from distributed.remote_process import PROC, Failed, boot_id, read_text
+
+TOOL_SECONDS = 10.0  # a driver that hangs must not hang the probe
+
+
+def probe(request: dict[str, Any]) -> dict[str, Any]:
+    """All that the main node checks before it starts a worker."""
+    root = Path.cwd()
+    usage = shutil.disk_usage(root)
+    gpus, trouble = find_gpus()
+    return {
+        "root": str(root),
+        "writable": writable(root),
+        "disk_free": usage.free,
+        "python": interpreter(request["python"], request["packages"]),
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "memory": memory(),
+        "gpus": gpus,
+        "gpu_trouble": trouble,
+        "kills_processes": kills_processes(),
+        "clock": time.time(),
+        "boot_id": boot_id(),
+        "code": {folder: code_hash(root / folder, request["extra"]) for folder in request["code"]},
+        "whole": [folder for folder in request["code"] if (root / folder / WHOLE).exists()],
+    }
+
+
+def interpreter(candidates: list[str], packages: list[str]) -> dict[str, Any] | None:
+    """The first interpreter there is of ``candidates``, with its version and those of the packages; None when there is none."""
+    for candidate in candidates:
+        found = shutil.which(str(Path(candidate).expanduser()))
+        if found is None:
+            continue
+        path = str(Path(found).absolute())  # links stay: a virtual environment is one
+        command = [path, sys.argv[0], "inspect", "inspect", json.dumps(packages)]
+        try:
+            answer = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=TOOL_SECONDS)
+            line = next(line for line in answer.stdout.decode().splitlines() if line.startswith("@@inspect "))
+            return dict(json.loads(line.partition(" ")[2])["ok"], path=path)
+        except (OSError, ValueError, LookupError, StopIteration, subprocess.SubprocessError):
+            raise Failed(f"{path} is there but does not work as a Python interpreter", "python") from None
+    return None
+
+
+def inspect(packages: list[str]) -> dict[str, Any]:
+    """The version of this very interpreter, and those of packages; None for one that is missing."""
+    try:
+        from importlib import metadata
+    except ImportError:  # before Python 3.8
+        return {"version": list(sys.version_info[:3]), "packages": {}}
+    found: dict[str, str | None] = {}
+    for name in packages:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = None
+    return {"version": list(sys.version_info[:3]), "packages": found}
+
+
+def find_gpus() -> tuple[list[dict[str, Any]], str]:
+    """The NVIDIA GPUs, as nvidia-smi lists them; and what is wrong with it where there is a GPU that it does not list."""
+    expected = any(Path("/dev").glob("nvidia[0-9]*")) or (PROC / "driver/nvidia").exists()
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return [], "nvidia-smi is missing" if expected else ""
+    query = [tool, "--query-gpu=index,name,memory.total", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(query, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, timeout=TOOL_SECONDS)
+    except (OSError, subprocess.SubprocessError) as error:
+        return [], f"nvidia-smi does not answer: {error}"
+    text = answer.stdout.decode("utf-8", "replace")
+    if answer.returncode:
+        return [], "nvidia-smi fails: " + " ".join(text.split())[:300]
+    rows = [[field.strip() for field in line.split(",")] for line in text.splitlines()]
+    gpus = [row for row in rows if len(row) == 3 and row[0].isdigit()]
+    return [{"index": int(row[0]), "name": row[1], "memory": int(row[2]) * 2**20 if row[2].isdigit() else 0} for row in gpus], ""
+
+
+def writable(root: Path) -> bool:
+    """Whether files can be made in ``root``."""
+    test = root / f".write-{os.getpid()}.part"
+    try:
+        test.write_bytes(b"x")
+        test.unlink()
+    except OSError:
+        return False
+    return True
+
+
+def memory() -> int:
+    """Bytes of memory that there are for us."""
+    most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = read_text(Path("/sys/fs/cgroup/memory.max")).strip()
+    return min(most, int(limit)) if limit.isdigit() else most
+
+
+def kills_processes() -> bool:
+    """Whether systemd is told to end what a user leaves running when they log out, and makes no exception for this one."""
+    folders = [Path(folder) for folder in ("/etc/systemd", "/run/systemd", "/usr/lib/systemd")]
+    files = [path for folder in folders for path in [folder / "logind.conf", *folder.glob("logind.conf.d/*.conf")]]
+    told = any(line.replace(" ", "") == "KillUserProcesses=yes" for path in files for line in read_text(path).splitlines())
+    name = os.environ.get("USER") or os.environ.get("LOGNAME") or ""
+    return told and os.getuid() != 0 and not Path("/var/lib/systemd/linger", name).is_file()
