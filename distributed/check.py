@@ -13,7 +13,6 @@ OLDEST_PYTHON = (3, 11)
 LEAST_DISK = 10**9  # bytes
 LEAST_MEMORY = 10**9  # bytes for each worker
 CLOCK_SECONDS = 60.0  # more is worth a note; nothing here compares clocks
-CPU_TORCH = "https://download.pytorch.org/whl/cpu"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""Play games in one worker folder: the program of a worker machine.
+
+The main node starts it over SSH, one for each GPU (or for each core of a machine without GPU), and brings models and fetches games.
+By hand it is of use to see what a worker does:
+
+    python start_worker.py --folder workers/worker1 --gpu 0
+
+It watches the folder's inbox for what it is to play, puts finished games into its outbox, and ends by itself when nobody has asked for
+games for a while. Ctrl-C, or kill: it hands over the games that it has finished. A second Ctrl-C ends it at once.
+"""
+
+import argparse
+import io
+import logging
+import os
+import platform
+import signal
+import sys
+from collections.abc import Sequence
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from types import FrameType
+
+from distributed.release import WORKER_CLASS
+from distributed.remote_process import Failed, claim
+
+log = logging.getLogger("start_worker")
+
+LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
+LOG_BYTES = 4 * 2**20  # and once more in a file beside it
+ALREADY_RUNNING = 3
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; returns its exit code: 0, or 2 when something is wrong that can be put right, or 3 if the folder has its worker."""
+    arguments = parse(argv)
+    folder = arguments.folder
+    start_log(arguments.log)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        other = claim(folder, [str(argument) for argument in sys.argv])
+    except (OSError, Failed) as error:
+        log.error("the worker cannot start: %s", error)
+        return 2
+    if other is not None:
+        log.error("%s has its worker already: process %d", folder, other)
+        return ALREADY_RUNNING
+    use_device(arguments.gpu)
+    log.info("worker %s: process %d, Python %s, %s", folder.name, os.getpid(), platform.python_version(), device_text(arguments.gpu))
+    try:
+        play(folder, arguments.worker_class, one_core=arguments.gpu is None)
+    except Exception:
+        log.exception("worker %s ends", folder.name)
+        return 1
+    log.info("worker %s has handed over its games and ends", folder.name)
+    return 0
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, required=True, help="the worker folder; made if it is not there")
+    parser.add_argument(
+        "--gpu", type=int, metavar="N", help="play on this GPU, as nvidia-smi numbers them (default: on one core of the CPU)"
+    )
+    parser.add_argument("--worker-class", default=WORKER_CLASS, metavar="MODULE.CLASS", help=f"who plays (default: {WORKER_CLASS})")
+    parser.add_argument("--log", type=Path, metavar="FILE", help="write there what happens (default: to the terminal)")
+    return parser.parse_args(argv)
+
+
+def use_device(gpu: int | None) -> None:
+    """Let this process see its GPU alone, or none; torch, which is imported later, looks at this once."""
+    if gpu is None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+    else:
+        os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+        os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu)
+
+
+def device_text(gpu: int | None) -> str:
+    """What plays, in words."""
+    return "on one core" if gpu is None else f"on GPU {gpu}"
+
+
+def play(folder: Path, worker_class: str, *, one_core: bool) -> None:
+    """Be the folder's worker until it ends."""
+    signal.signal(signal.SIGINT, hand_over)
+    signal.signal(signal.SIGHUP, hand_over)
+    from training.evaluator import use_threads  # only now: torch looks at the environment when it is imported
+    from training.worker_class import load_worker_class
+
+    if one_core:
+        use_threads(1)  # one thread a process scales better than several threads in one
+    load_worker_class(worker_class)(folder).run()
+
+
+def hand_over(number: int, frame: FrameType | None) -> None:
+    """End as on termination, whose handler the worker sets; the second time at once."""
+    signal.signal(number, signal.SIG_DFL)
+    signal.raise_signal(signal.SIGTERM)
+
+
+def start_log(path: Path | None) -> None:
+    """Write log lines, and whatever else is printed, to ``path`` and never more than twice ``LOG_BYTES``; or to the terminal."""
+    if path is None:
+        logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+        return
+    logging.raiseExceptions = False  # a full disk must not end the worker
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    logging.basicConfig(
+        level=logging.INFO, format=LOG_FORMAT, handlers=[LogFile(path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")]
+    )
+    logging.captureWarnings(True)
+    sys.stdout, sys.stderr = Printed(logging.INFO), Printed(logging.WARNING)
+
+
+class LogFile(RotatingFileHandler):
+    """A log file that is put aside when it is full; what libraries write to standard error goes to the new one too."""
+
+    def doRollover(self) -> None:  # noqa: N802 - logging's name
+        """Put the file aside and begin another."""
+        super().doRollover()
+        if self.stream is None:
+            return
+        for descriptor in (1, 2):
+            os.dup2(self.stream.fileno(), descriptor)
+
+
+class Printed(io.TextIOBase):
+    """A stream whose lines become log lines."""
+
+    def __init__(self, level: int) -> None:
+        self._level = level
+        self._rest = ""
+
+    def write(self, text: str) -> int:
+        """Take text; each complete line is logged."""
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            if line.strip():
+                log.log(self._level, "%s", line)
+        return len(text)
+
+    def writable(self) -> bool:
+        """That it is."""
+        return True
+
+
+if __name__ == "__main__":
+    code = main()
+    logging.shutdown()
+    sys.__stdout__.flush() if sys.__stdout__ else None
+    os._exit(code)  # everything is on the disk; taking torch and the compiler down in order would take seconds

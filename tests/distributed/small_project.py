@@ -1,0 +1,92 @@
+"""A checkout that is as small as one can be: its worker says who it is, and hands over when it is asked to end."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from configs.schema import WorkerSettings
+from distributed.remote_process import stop
+
+PATIENCE = 30.0
+
+WORKER = """
+import os, signal, sys, time
+from pathlib import Path
+
+folder = Path(sys.argv[sys.argv.index("--folder") + 1])
+stubborn = "STUBBORN" in os.environ
+
+def end(number, frame):
+    print("handing over", flush=True)
+    if not stubborn:
+        (folder / "handed-over").touch()
+        sys.exit(0)
+
+signal.signal(signal.SIGTERM, end)
+with (folder / "begun").open("a") as file:
+    file.write(f"{os.getpid()}\\n")
+(folder / "seen.json").write_text(__import__("json").dumps({"argv": sys.argv, "env": dict(os.environ), "cwd": os.getcwd()}))
+print("the worker begins", flush=True)
+while True:
+    time.sleep(0.05)
+"""
+
+
+def make_project(root: Path, *, worker: str = WORKER, module: str = "") -> Path:
+    """A project in ``root`` that has a file of each kind."""
+    files = {
+        "start_worker.py": worker,
+        "games/__init__.py": "",
+        "training/deep/worker.py": "x = 1\n",
+        "training/table.npz": "data",
+        "distributed/__init__.py": "",
+        "configs/__init__.py": "",
+        "requirements.txt": "",
+        "requirements-torch.txt": "",
+        "scripts/setup.sh": "true\n",
+    }
+    if module:
+        files[f"{module}.py"] = "class CustomWorker: ...\n"
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+def settings(**values: object) -> WorkerSettings:
+    """One machine; its Python is the one that runs the tests."""
+    return WorkerSettings.model_validate({"host": "worker1", "python": sys.executable, **values})
+
+
+def wait_until(done: Callable[[], object]) -> None:
+    """Wait for what a process of its own brings about."""
+    deadline = time.monotonic() + PATIENCE
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def end_all(root: Path) -> None:
+    """End whatever was started at the places below ``root``."""
+    for record in root.rglob("process.json"):
+        stop({"place": str(record.parent), "seconds": 0.0})
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    """A machine's folder; nothing that was started there outlives the test."""
+    folder = tmp_path / "keima"
+    folder.mkdir()
+    yield folder
+    end_all(folder)
+
+
+def ask(program: Path, root: Path, command: str, request: object) -> subprocess.Popen[bytes]:
+    """Run the program of a machine as the main node does."""
+    argv = [sys.executable, "-I", str(program), "n1", command, json.dumps(request)]
+    return subprocess.Popen(argv, cwd=root, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
