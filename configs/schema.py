@@ -255,7 +255,7 @@ class WorkerSettings(Section):
 
 def _could_be_confused(workers: tuple[WorkerSettings, ...]) -> Iterator[tuple[str, str]]:
     """Machines with several processes, which are numbered after the machine, and machines that have such a name themselves."""
-    several = {worker.name for worker in workers if (len(worker.gpu_ids) > 1 if worker.gpu_ids else worker.processes != 1)}
+    several = {worker.name for worker in workers if len(worker.gpu_ids or ()) > 1 or worker.processes != 1}
     for worker in workers:
         numbered = re.fullmatch(r"(.+)-[1-9][0-9]*", worker.name)
         if numbered and numbered[1] in several:

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from games import Game
 from training.backend import FolderBackend, Parcel
 from training.evaluator import use_threads
 from training.tuning import search_is_compiled
-from training.worker import Worker
+from training.worker_class import load_worker_class
 from training.worker_folder import Heartbeat
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,8 @@ class LocalProcesses(FolderBackend):
         names = [f"local-{number}" for number in range(1, count + 1)]
         super().__init__(root, names, game=game, settings=settings, run_id=run_id)
         self._tell = tell
-        self._target = target or play_in_folder
+        load_worker_class(settings.distributed.worker_class)  # a class that cannot be had is named here, once
+        self._target = target or partial(play_in_folder, worker_class=settings.distributed.worker_class)
         self._context = multiprocessing.get_context("spawn")
         self._processes: dict[str, BaseProcess] = {}
         self._starts: dict[str, list[float]] = {name: [] for name in names}
@@ -137,14 +139,14 @@ class LocalProcesses(FolderBackend):
         self._start_missing()
 
 
-def play_in_folder(root: Path, parent: int) -> None:
+def play_in_folder(root: Path, parent: int, *, worker_class: str) -> None:
     """What a worker process does: play in the worker folder ``root`` on one core, for as long as process ``parent`` lives."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the Coach decides what it means
     end_with_parent(parent)
     logging.basicConfig(filename=root / "logs" / f"worker_{root.name}.log", level=logging.INFO, format=LOG_FORMAT)
     use_threads(1)  # one thread a process scales better than several threads in one
     try:
-        Worker(root).run()
+        load_worker_class(worker_class)(root).run()
     except Exception:
         log.exception("worker %s ends", root.name)
         raise

@@ -7,7 +7,7 @@ that lie in the outboxes, and releases each once it is safe. ``tests/training/te
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Protocol
 from configs.schema import Settings
 from games import Game
 from training.files import read_limited, sha256_hex, write_atomically
-from training.worker import Worker
+from training.worker_class import load_worker_class
 from training.worker_folder import Assignment, BrokenMessage, Heartbeat, WorkerFolder
 
 log = logging.getLogger(__name__)
@@ -48,6 +48,20 @@ class SelfPlayBackend(Protocol):
     def grant(self, worker: str, *, granted: int, delivered: int) -> None:
         """Let ``worker`` play up to ``granted`` games in all, of which ``delivered`` are safe here."""
 
+    def share_out(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
+        """How many more games each worker is to be granted now, so that ``ahead`` games a worker are outstanding.
+
+        Args:
+            outstanding: games that each worker has been granted and has not handed over.
+            ahead: 0 when nobody is to be granted any.
+        """
+
+    def withdrawn(self) -> dict[str, int]:
+        """For each worker, how many of the games last granted it has not begun and will not begin.
+
+        They are named until ``grant`` shows the worker the lower number that is then in the books.
+        """
+
     def collect(self) -> list[Parcel]:
         """The batches that wait, each worker's oldest first; plays meanwhile, if nobody else does. Renews the leases.
 
@@ -62,6 +76,14 @@ class SelfPlayBackend(Protocol):
 
     def close(self) -> None:
         """Let the workers hand over what they have finished, and end them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Lowered:
+    """What a worker's grant is lowered to, and the number of the first assignment that says so."""
+
+    granted: int
+    since: int
 
 
 class FolderBackend:
@@ -84,6 +106,9 @@ class FolderBackend:
         self._game, self._settings, self._run_id = game, settings, run_id
         self._accounts = dict.fromkeys(names, (0, 0))
         self._renew_at = dict.fromkeys(names, 0.0)  # by this process's clock
+        self._lowered: dict[str, _Lowered] = {}
+        self._sitting = secrets.token_hex(8)  # with a count, it names every assignment, so that no other sitting's is taken for it
+        self._leases = 0
         self._unwritten: set[str] = set()  # whose assignment the disk has refused
         self._model = (0, "")
         self._stop = False
@@ -99,8 +124,41 @@ class FolderBackend:
     def grant(self, worker: str, *, granted: int, delivered: int) -> None:
         """See ``SelfPlayBackend``."""
         if worker in self._accounts and self._accounts[worker] != (granted, delivered):
+            if granted < self._accounts[worker][0]:
+                self._lowered.pop(worker, None)  # what was withdrawn is in the books
             self._accounts[worker] = (granted, delivered)
             self._assign(worker)
+
+    def share_out(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
+        """See ``SelfPlayBackend``; the same for all, whatever their speed."""
+        return {worker: max(0, ahead - outstanding[worker]) for worker in self.workers}
+
+    def lower(self, worker: str, granted: int) -> None:
+        """Have ``worker`` begin no game beyond ``granted``, although the books have more; ``withdrawn`` says when it has heard of it.
+
+        Nothing is entered anywhere: a main node that is started anew shows the worker again what the books have.
+        """
+        entered, _ = self._accounts[worker]
+        standing = self._lowered.get(worker)
+        if granted < (standing.granted if standing else entered):
+            self._lowered[worker] = _Lowered(granted=granted, since=self._leases)
+            self._assign(worker)
+
+    def withdrawn(self) -> dict[str, int]:
+        """See ``SelfPlayBackend``."""
+        found: dict[str, int] = {}
+        heartbeats = self.status() if self._lowered else {}
+        for worker, lowered in list(self._lowered.items()):
+            heartbeat = heartbeats.get(worker)
+            if heartbeat is None or self._lease_number(heartbeat.lease) < lowered.since or heartbeat.granted != lowered.granted:
+                continue  # it may still be beginning games by an earlier assignment
+            entered, _ = self._accounts[worker]
+            games = entered - max(lowered.granted, heartbeat.begun)
+            if games > 0:
+                found[worker] = games
+            else:
+                del self._lowered[worker]  # it has begun them all
+        return found
 
     def collect(self) -> list[Parcel]:
         """See ``SelfPlayBackend``."""
@@ -131,6 +189,11 @@ class FolderBackend:
                 heartbeats[name] = None
         return heartbeats
 
+    def _lease_number(self, lease: str) -> int:
+        """Which of this sitting's assignments has this lease; -1 for none of them."""
+        sitting, _, number = lease.rpartition("-")
+        return int(number) if sitting == self._sitting and number.isdecimal() else -1
+
     def _assign(self, name: str) -> None:
         """Write the assignment of ``name``; when the disk does not take it, the next look tries again."""
         if self._model[0] == 0:
@@ -149,14 +212,18 @@ class FolderBackend:
         (version, digest), (granted, delivered) = self._model, self._accounts[name]
         self_play, distributed = self._settings.self_play, self._settings.distributed
         asynchronous = self._settings.training.asynchronous
+        lowered = self._lowered.get(name)
+        lease = f"{self._sitting}-{self._leases}"
+        self._leases += 1
         measured = 0 if asynchronous else SAME_PARALLEL_GAMES
         return Assignment(
             run_id=self._run_id,
             worker=name,
-            lease=secrets.token_hex(8),
+            lease=lease,
             lease_seconds=distributed.lease_seconds,
             stop=self._stop,
-            granted=granted,
+            granted=min(granted, lowered.granted) if lowered else granted,
+            promised=granted,
             delivered=delivered,
             model_version=version,
             model_sha256=digest,
@@ -182,7 +249,7 @@ class InlineBackend(FolderBackend):
     def __init__(self, root: Path, *, game: Game, settings: Settings, run_id: str, cycles: int = 200) -> None:
         super().__init__(root, ["inline"], game=game, settings=settings, run_id=run_id)
         self._cycles = cycles
-        self._worker = Worker(root / "inline")
+        self._worker = load_worker_class(settings.distributed.worker_class)(root / "inline")
 
     def collect(self) -> list[Parcel]:
         """See ``SelfPlayBackend``."""

@@ -53,17 +53,17 @@ class Granting:
         workers = self._backend.workers
         if not workers:
             raise NobodyPlays("no worker is left, all have failed again and again: see their logs in the run's folder, workers/*/logs")
+        self._take_back()
         outstanding = {worker: self._ledger.books(worker).outstanding for worker in workers}
         if self._training.asynchronous:
             behind = games_here >= BACKLOG_ITERATIONS * self._training.games_per_iteration
-            ahead = 0 if behind else self._ahead
-            missing = [ahead - outstanding[worker] for worker in workers]
+            missing = self._backend.share_out(outstanding, 0 if behind else self._ahead)
         else:
             left = self._training.games_per_iteration - games_here - sum(outstanding.values())
-            missing = [left // len(workers) + (number < left % len(workers)) for number in range(len(workers))]
-        for worker, games in zip(workers, missing, strict=True):
-            if games > 0:
-                self._ledger.grant(worker, games)
+            missing = {worker: left // len(workers) + (number < left % len(workers)) for number, worker in enumerate(workers)}
+        for worker in workers:
+            if missing.get(worker, 0) > 0:
+                self._ledger.grant(worker, missing[worker])
             self._show(worker)
 
     def give_up_lost(self, parcels: Sequence[Parcel]) -> None:
@@ -92,6 +92,15 @@ class Granting:
             return parcels
         turn = next((worker for worker in workers if self._ledger.books(worker).outstanding > 0), None)
         return [parcel for parcel in parcels if parcel.worker == turn or parcel.worker not in workers]
+
+    def _take_back(self) -> None:
+        """Enter what workers have not begun and will not begin; only then may it be granted to anybody."""
+        for worker, unstarted in self._backend.withdrawn().items():
+            games = min(unstarted, self._ledger.books(worker).outstanding)
+            if games > 0:
+                self._ledger.withdraw(worker, games, "others play them")
+                self._tell(f"{games} games that worker {worker} has not begun are handed on")
+            self._show(worker)
 
     def _has_long_done_all(self, worker: str, heartbeat: Heartbeat | None) -> bool:
         if heartbeat is None or heartbeat.state != "waiting" or heartbeat.finished < self._ledger.books(worker).granted:

@@ -91,6 +91,20 @@ class Ledger:
             self._db.execute("UPDATE workers SET granted = granted + ? WHERE name = ?", (games, worker))
         return self.books(worker).granted
 
+    def withdraw(self, worker: str, games: int, reason: str) -> int:
+        """Take back ``games`` that ``worker`` was granted last and has not begun; returns how many it is granted then, in all.
+
+        Raises:
+            BooksUnbalanced: so many are not outstanding.
+        """
+        outstanding = self.books(worker).outstanding
+        if not 0 <= games <= outstanding:
+            raise BooksUnbalanced(f"worker {worker}: {games} games cannot be withdrawn, {outstanding} are outstanding")
+        with _transaction(self._db):
+            self._db.execute("UPDATE workers SET granted = granted - ? WHERE name = ?", (games, worker))
+            self._note("withdrawn", f"{games} games taken back that it had not begun: {reason}", worker)
+        return self.books(worker).granted
+
     def discard(self, worker: str, games: int, reason: str) -> None:
         """Give up ``games`` outstanding games of ``worker``, which will never come.
 

@@ -21,6 +21,7 @@ from training.evaluator import Evaluator
 from training.files import read_limited, remove_stale_parts, sha256_hex, write_atomically
 from training.model_file import CANARY_POSITIONS, MAX_MODEL_BYTES, Model, check_canary, decode_model
 from training.random import seed_stream
+from training.rates import Rates, Speed
 from training.records import GameBatch, GameRecord, encode
 from training.search.puct import Evaluate
 from training.self_play import SelfPlay
@@ -32,7 +33,6 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.3  # between looks at the assignment
 BEAT_SECONDS = 1.0
 IDLE_SECONDS = 0.05
-RATE_SECONDS = 10.0  # over which rates are averaged
 RETRY_SECONDS = 2.0  # after a disk has refused finished games
 
 
@@ -64,6 +64,8 @@ class Worker:
         self._retry_flush = 0.0
         self._beat = 0
         self._rates = Rates(clock())
+        self._speed = Speed(clock())
+        self._playing = 0  # games under way after the last step
         self._lease = ""
         self._lease_seen = clock()
         self._looked = -LOOK_SECONDS
@@ -93,11 +95,21 @@ class Worker:
         if now - self._looked >= LOOK_SECONDS:
             self._looked = now
             self.look()
-        played = self.self_play is not None and not self.stopping and self.play(self.self_play)
+        played = self.self_play is not None and not self.stopping and self._play_measured(self.self_play)
         if self._buffer and now >= self._retry_flush:
             self._try_to_flush(now)
         if now - self._beaten >= BEAT_SECONDS:
             self.beat("error" if self.error else "playing" if played else "waiting" if self.self_play else "starting")
+        return played
+
+    def _play_measured(self, self_play: SelfPlay) -> bool:
+        games, evaluations = self._rates.games, self_play.evaluations
+        played = self.play(self_play)
+        finished, playing = self._rates.games - games, self_play.num_playing
+        full = finished >= self_play.num_idle()  # every slot had its game until this step ended some
+        progress = finished + (playing - self._playing) / 2
+        self._playing = playing
+        self._speed.add(self.clock(), progress=progress, evaluations=self_play.evaluations - evaluations, full=full and played)
         return played
 
     def play(self, self_play: SelfPlay) -> bool:
@@ -142,7 +154,8 @@ class Worker:
         if assignment.lease != self._lease:
             self._lease, self._lease_seen = assignment.lease, self.clock()
         if first:
-            believed = [end for end in in_outbox if end <= assignment.granted]  # any other was not put there by a worker
+            most = max(assignment.granted, assignment.promised)
+            believed = [end for end in in_outbox if end <= most]  # any other was not put there by a worker
             self._first_game = self._begun = self._next_game = max(assignment.delivered, *believed, 0)
             self.beat("starting" if search_is_compiled() else "compiling")  # which takes a while, without another beat
         if assignment.stop:
@@ -191,6 +204,7 @@ class Worker:
         evaluate = self.evaluator if limit == most else in_parts(self.evaluator, limit)
         self.self_play = self.make_self_play(self.game, evaluate, assignment)
         self.self_play.change_model(assignment.model_version)
+        self._speed = Speed(self.clock())  # compiling and measuring are no play
 
     # What goes out.
 
@@ -265,9 +279,14 @@ class Worker:
                 state=state,
                 error=self.error[:1000],
                 model_version=self.model_version,
+                lease=self.assignment.lease,
+                granted=self.assignment.granted,
+                begun=self._begun,
                 finished=self._begun - playing,
+                parallel_games=playing + self.self_play.num_idle() if self.self_play else 0,
                 evaluations=evaluations,
                 games_per_second=games_rate,
+                speed=self._speed.games_per_second(),
                 evaluations_per_second=evaluations_rate,
                 note=self.note[:1000],
             )
@@ -316,20 +335,3 @@ def gather(records: list[GameRecord]) -> dict[str, NDArray[Any]]:
         "resigned": np.array([record.resigned for record in records], np.uint8),
         **{name: np.concatenate([getattr(record, name) for record in records]) for name in joined},
     }
-
-
-class Rates:
-    """Games and evaluations a second, over the last ``RATE_SECONDS``."""
-
-    def __init__(self, now: float) -> None:
-        self.games = 0
-        self._marks: list[tuple[float, int, int]] = [(now, 0, 0)]
-
-    def measure(self, now: float, evaluations: int) -> tuple[float, float]:
-        """Games and evaluations a second; call it about once a second."""
-        self._marks.append((now, self.games, evaluations))
-        while len(self._marks) > 2 and now - self._marks[0][0] > RATE_SECONDS:
-            del self._marks[0]
-        then, games, earlier = self._marks[0]
-        seconds = max(now - then, 1e-6)
-        return (self.games - games) / seconds, max(evaluations - earlier, 0) / seconds

@@ -10,6 +10,9 @@
 The worker plays until it has delivered ``granted`` games in all. How many those are, it reads off the folder: the games in the
 outbox, and those that ``delivered`` says the main node has taken. The main node raises ``delivered`` before it removes a file, so
 that no crash on either side makes a game count twice or not at all.
+
+``granted`` may also be lowered: a worker begins no game beyond it, finishes those that it has begun, and says in its heartbeat which
+assignment it has read and how many games it has begun. What lies above both was never started and may be given to others.
 """
 
 import fcntl
@@ -59,7 +62,8 @@ class Assignment(Message):
     lease: Text  # changes at every contact: how the worker knows that somebody still wants its games
     lease_seconds: Annotated[float, Field(gt=0)]
     stop: bool = False  # finish no more games, hand over what there is, and end
-    granted: Count  # games in all, since the run began
+    granted: Count  # games in all, since the run began; no game is begun beyond it
+    promised: Count = 0  # the books' number where ``granted`` was lowered below it: games up to it may have been begun
     delivered: Count  # games that the main node has safe, likewise
     model_version: Count
     model_sha256: Text
@@ -82,9 +86,14 @@ class Heartbeat(Message):
     state: Literal["starting", "compiling", "playing", "waiting", "error", "ended"]
     error: Text = ""
     model_version: Count = 0
+    lease: Text = ""  # of the assignment that it has read last ...
+    granted: Count = 0  # ... and how many games that granted
+    begun: Count = 0  # games in all
     finished: Count = 0  # games in all, those that wait for their batch included
+    parallel_games: Count = 0  # that it plays at once; 0: not known yet
     evaluations: Count = 0  # by this process
     games_per_second: Annotated[float, Field(ge=0)] = 0.0
+    speed: Annotated[float, Field(ge=0)] = 0.0  # games a second while it plays as many at once as it can; 0: not measured yet
     evaluations_per_second: Annotated[float, Field(ge=0)] = 0.0
     note: Text = ""
 

@@ -1,5 +1,6 @@
 """How many games each worker may play, with workers that are only acted."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -18,12 +19,19 @@ class Actors:
         self.workers = workers
         self.accounts: dict[str, tuple[int, int]] = {}
         self.heartbeats: dict[str, Heartbeat | None] = dict.fromkeys(workers)
+        self.unstarted: dict[str, int] = {}
 
     def publish(self, version: int, model: bytes) -> None:
         raise AssertionError
 
     def grant(self, worker: str, *, granted: int, delivered: int) -> None:
         self.accounts[worker] = (granted, delivered)
+
+    def share_out(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
+        return {worker: ahead - games for worker, games in outstanding.items()}
+
+    def withdrawn(self) -> dict[str, int]:
+        return self.unstarted
 
     def collect(self) -> list[Parcel]:
         return []
@@ -118,6 +126,17 @@ def test_games_of_a_worker_that_is_gone_are_given_up_once_its_outbox_is_empty(tm
     desk.granting.give_up_lost([])
     assert desk.ledger.books("old").outstanding == 0
     assert "30 games of worker old are given up: there is no such worker any more" in desk.told
+
+
+def test_games_that_a_worker_has_not_begun_leave_its_account_before_anything_is_granted(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, "a", "b")
+    desk.granting.grant(0)
+    desk.actors.unstarted = {"a": 15}
+    desk.granting.grant(60)
+    assert desk.actors.accounts == {"a": (25, 0), "b": (40, 0)}
+    desk.actors.unstarted = {"a": 1000}
+    desk.granting.grant(60)
+    assert desk.actors.accounts["a"] == (0, 0), "never more than is outstanding"
 
 
 def test_a_run_without_workers_ends(tmp_path: Path) -> None:

@@ -315,3 +315,21 @@ def test_iterations_matches_ratings_and_events_are_kept(ledger: Ledger) -> None:
     assert ledger.ratings() == {"2": (320.0, 20.0), "random": (0.0, 0.0)}
     ledger.add_event("restarted", "it did not answer", worker="w1")
     assert ledger.events()[-1][:3] == ("restarted", "w1", "it did not answer")
+
+
+def test_games_that_were_not_begun_can_be_taken_back(ledger: Ledger) -> None:
+    ledger.grant("w1", 50)
+    ledger.add_received(row("a", 0, 20))
+    assert ledger.withdraw("w1", 10, "others play them") == 40
+    assert sums(ledger.books("w1")) == {"granted": 40, "received": 20, "outstanding": 20}
+    assert ledger.refusal("w1", 35, 10) == "games 35 to 44 of worker w1 are beyond the 40 granted"
+    assert ledger.events()[-1][:3] == ("withdrawn", "w1", "10 games taken back that it had not begun: others play them")
+
+
+@pytest.mark.parametrize("games", [-1, 31])
+def test_no_more_games_can_be_taken_back_than_are_outstanding(ledger: Ledger, games: int) -> None:
+    ledger.grant("w1", 50)
+    ledger.add_received(row("a", 0, 20))
+    with pytest.raises(BooksUnbalanced, match="30 are outstanding"):
+        ledger.withdraw("w1", games, "others play them")
+    assert ledger.books("w1").granted == 50

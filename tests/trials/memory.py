@@ -11,6 +11,7 @@ import gc
 import json
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -42,6 +43,14 @@ class Recorded:
     def grant(self, worker: str, *, granted: int, delivered: int) -> None:
         """Remember the account."""
         self._granted, self._delivered = granted, delivered
+
+    def share_out(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
+        """What it lacks."""
+        return {worker: ahead - games for worker, games in outstanding.items()}
+
+    def withdrawn(self) -> dict[str, int]:
+        """It plays all that it is granted."""
+        return {}
 
     def collect(self) -> list[Parcel]:
         """One batch, if it is granted."""
