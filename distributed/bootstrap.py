@@ -127,7 +127,7 @@ def make_environment(transport: Transport, machine: WorkerSettings, found: Probe
     for name in REQUIREMENTS:
         transport.remove(f".venv/installed-{name}")  # which says that they are installed; they are not
     argv = ["sh", "-c", WITH_EXIT_CODE, "sh", JOB, "sh", f"{folder}/scripts/setup.sh", *REQUIREMENTS]
-    request = {"place": JOB, "argv": argv, "env": {**machine.env, "VENV": f"{found.root}/.venv"}, "log": JOB_LOG}
+    request = {"place": JOB, "argv": argv, "env": {**machine.env, "KEIMA_VENV": f"{found.root}/.venv"}, "log": JOB_LOG}
     read = understood(transport, Tail, call(transport, "tail", {"log": JOB_LOG, "lines": 0})).end
     begun = understood(transport, Started, call(transport, "start", request, private=bool(machine.env)))
     if begun.already:

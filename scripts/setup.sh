@@ -1,8 +1,9 @@
 #!/bin/sh
-# Makes .venv and installs the requirement files given, in their order. Does nothing when they are installed already.
+# Makes .venv (or what KEIMA_VENV names) and installs the requirement files given, in their order, unless they are installed already.
 # Reads PYTHON (the interpreter to use) and TORCH_INDEX (where to take torch from); `make setup` passes both on.
 set -eu
 cd "$(dirname "$0")/.."
+venv=${KEIMA_VENV:-.venv}
 
 new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
 
@@ -18,26 +19,26 @@ find_python() {
 }
 
 make_venv() {
-    if "$1" -m venv .venv >.venv.log 2>&1; then
-        rm -f .venv.log
+    if "$1" -m venv "$venv" >"$venv.log" 2>&1; then
+        rm -f "$venv.log"
         return
     fi
     # Debian and Ubuntu keep ensurepip in a package of its own; a pip outside will do as well.
-    if "$1" -m venv --without-pip --clear .venv >>.venv.log 2>&1 && "$1" -m pip --python .venv/bin/python install pip >>.venv.log 2>&1; then
-        rm -f .venv.log
+    if "$1" -m venv --without-pip --clear "$venv" >>"$venv.log" 2>&1 && "$1" -m pip --python "$venv/bin/python" install pip >>"$venv.log" 2>&1; then
+        rm -f "$venv.log"
         return
     fi
-    cat .venv.log >&2
-    rm -rf .venv .venv.log
+    cat "$venv.log" >&2
+    rm -rf "$venv" "$venv.log"
     echo "This Python cannot make virtual environments. On Debian and Ubuntu: sudo apt-get install python3-venv" >&2
     return 1
 }
 
 # What is installed is known by a copy of the file that asked for it.
-installed() { cmp -s "$1" ".venv/installed-$1"; }
+installed() { cmp -s "$1" "$venv/installed-$1"; }
 
-if ! new_enough .venv/bin/python || ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
-    rm -rf .venv
+if ! new_enough "$venv/bin/python" || ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
+    rm -rf "$venv"
     make_venv "$(find_python)"
 fi
 for file in "$@"; do
@@ -50,6 +51,6 @@ for file in "$@"; do
     fi
     echo "Installing $file"
     # Without --only-binary a missing wheel would start a long build from source.
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --only-binary=:all: $index -r "$file"
-    cp "$file" ".venv/installed-$file"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --only-binary=:all: $index -r "$file"
+    cp "$file" "$venv/installed-$file"
 done
