@@ -1,0 +1,140 @@
+"""From a bare folder to one that can play; what installs the packages is a stand-in, which takes no minutes."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from configs.schema import WorkerSettings
+from distributed.bootstrap import JOB, bootstrap, bootstrap_steps
+from distributed.check import findings
+from distributed.errors import Refused, RemoteFailure
+from distributed.machine import probe
+from distributed.release import code_hash, ours
+from distributed.remote_process import running
+from distributed.transport import LocalTransport
+from tests.distributed.small_project import make_project, root, wait_until
+
+__all__ = ["root"]
+
+PYTHON_OF_TESTS = f'printf \'#!/bin/sh\\nexec {sys.executable} "$@"\\n\' >"$KEIMA_VENV/bin/python"; chmod +x "$KEIMA_VENV/bin/python"'
+INSTALL = f"""
+echo ran >>"$KEIMA_VENV.runs"
+echo "Installing $2"
+mkdir -p "$KEIMA_VENV/bin"
+{PYTHON_OF_TESTS}
+"""
+MACHINE = WorkerSettings.model_validate({"host": "worker1", "processes": 1})
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Our checkout; and a python3 that has no packages."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    (tools / "python3").chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
+    return setup_is(make_project(tmp_path / "ours"), INSTALL)
+
+
+def setup_is(project: Path, text: str) -> Path:
+    (project / "scripts/setup.sh").write_text(text)
+    return project
+
+
+def run(root: Path, project: Path, machine: WorkerSettings = MACHINE) -> list[str]:
+    told: list[str] = []
+    bootstrap(LocalTransport(root, worker="worker1"), machine, tell=told.append, root=project, sleep=lambda seconds: None)
+    return told
+
+
+def runs(root: Path) -> int:
+    path = root / ".venv.runs"
+    return path.read_text().count("ran") if path.exists() else 0
+
+
+def test_a_bare_machine_becomes_one_that_can_play(root: Path, project: Path) -> None:
+    told = run(root, project)
+    assert told[-1] == "ready: worker1"
+    assert "Installing requirements.txt" in told
+    assert (root / "releases" / code_hash(project) / "start_worker.py").exists()
+    looked_at = findings(probe(LocalTransport(root), MACHINE, ours(root=project)), MACHINE, ours(root=project))
+    assert [finding for finding in looked_at if finding.fatal] == []
+
+
+def test_a_machine_that_is_ready_is_only_looked_at(root: Path, project: Path) -> None:
+    run(root, project)
+    told = run(root, project)
+    assert told[1:] == ["the environment is complete", "ready: worker1"]
+    assert runs(root) == 1
+
+
+def test_new_code_is_sent_and_the_environment_stays(root: Path, project: Path) -> None:
+    run(root, project)
+    (project / "games/__init__.py").write_text("x = 1\n")
+    told = run(root, project)
+    assert f"releases/{code_hash(project)}" in told[1]
+    assert told[2] == "the environment is complete"
+    assert runs(root) == 1
+
+
+def test_a_bootstrap_that_was_cut_off_is_gone_on_with(root: Path, project: Path) -> None:
+    setup_is(project, f'while [ ! -e "$KEIMA_VENV.go" ]; do sleep 0.02; done\n{INSTALL}')
+    steps = bootstrap_steps(LocalTransport(root, worker="worker1"), MACHINE, root=project)
+    while next(steps):  # until it waits for the long step
+        pass
+    del steps
+    assert running(root / JOB) is not None
+    again = bootstrap_steps(LocalTransport(root, worker="worker1"), MACHINE, root=project)
+    told = [next(again) for _ in range(2)]
+    assert told[1] == "an earlier bootstrap is still at it"
+    (root / ".venv.go").touch()
+    assert list(again)[-1] == "ready: worker1"
+    assert runs(root) == 1
+
+
+def test_one_whose_long_step_ended_meanwhile_finds_it_done(root: Path, project: Path) -> None:
+    steps = bootstrap_steps(LocalTransport(root, worker="worker1"), MACHINE, root=project)
+    while "makes the environment" not in next(steps):
+        pass
+    del steps
+    wait_until(lambda: running(root / JOB) is None)
+    assert run(root, project)[1:] == ["the environment is complete", "ready: worker1"]
+
+
+def test_variables_for_pip_reach_it(root: Path, project: Path) -> None:
+    setup_is(project, f'echo "index $PIP_INDEX_URL"\n{INSTALL}')
+    machine = MACHINE.model_copy(update={"env": {"PIP_INDEX_URL": "https://mirror.example"}})
+    assert "index https://mirror.example" in run(root, project, machine)
+    record = json.loads((root / JOB / "process.json").read_text())
+    assert "mirror" not in " ".join(record["argv"])
+
+
+def test_an_installation_that_fails_is_told_with_its_last_words(root: Path, project: Path) -> None:
+    setup_is(project, 'echo "No space left on device" >&2; exit 1')
+    with pytest.raises(RemoteFailure, match=r"worker1: making the environment failed: .*No space left.*--bootstrap worker1"):
+        run(root, project)
+    setup_is(project, INSTALL)
+    assert run(root, project)[-1] == "ready: worker1"
+
+
+def test_one_that_is_killed_is_told_to_be_begun_again(root: Path, project: Path) -> None:
+    setup_is(project, "kill -9 $PPID")
+    with pytest.raises(RemoteFailure, match="cut off"):
+        run(root, project)
+
+
+def test_an_environment_of_the_users_own_is_never_changed(root: Path, project: Path, tmp_path: Path) -> None:
+    machine = MACHINE.model_copy(update={"python": str(tmp_path / "tools/python3")})
+    with pytest.raises(Refused, match=r"missing: .*torch.*-m pip install .*torch=="):
+        run(root, project, machine)
+    assert runs(root) == 0
+
+
+def test_what_cannot_be_installed_from_here_is_refused_at_once(root: Path, project: Path) -> None:
+    machine = MACHINE.model_copy(update={"gpu_ids": (98, 99)})
+    with pytest.raises(Refused, match="gpu"):
+        run(root, project, machine)
+    assert not (root / "releases").exists()
