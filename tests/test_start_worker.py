@@ -1,0 +1,143 @@
+"""The worker's program, run as a program."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+import start_worker
+from distributed.remote_process import running
+from tests.sources import ROOT
+from tests.training.test_worker import Main
+
+PATIENCE = 120.0
+
+Open = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def begin() -> Iterator[Open]:
+    """Start the program; none outlives the test."""
+    begun: list[subprocess.Popen[str]] = []
+
+    def begin_one(folder: Path, *options: str, cwd: Path = ROOT) -> subprocess.Popen[str]:
+        argv = [sys.executable, str(ROOT / "start_worker.py"), "--folder", str(folder), *options]
+        begun.append(subprocess.Popen(argv, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=heed_ctrl_c))
+        return begun[-1]
+
+    yield begin_one
+    for process in begun:
+        process.kill()
+        process.communicate()
+
+
+def heed_ctrl_c() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever started the tests may ignore it
+
+
+def wait_until(done: Callable[[], object], process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not done():
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.trial
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_worker_plays_and_hands_over_what_it_has_when_it_is_asked_to_end(tmp_path: Path, begin: Open, number: signal.Signals) -> None:
+    main = Main(tmp_path / "w", granted=1_000_000, batch_games=500)
+    process = begin(tmp_path / "w", "--log", str(tmp_path / "logs/worker_w.log"))
+    wait_until(lambda: main.folder.batches(), process)
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, output) == (0, "")
+    assert main.batches()[-1].num_games < 500
+    assert main.heartbeat().state == "ended"
+    text = (tmp_path / "logs/worker_w.log").read_text()
+    assert "on one core" in text
+    assert "handed over its games" in text
+
+
+@pytest.mark.trial
+def test_a_folder_has_one_worker(tmp_path: Path, begin: Open) -> None:
+    main = Main(tmp_path / "w", granted=1)
+    first = begin(tmp_path / "w")
+    wait_until(lambda: running(main.folder.root), first)
+    second = begin(tmp_path / "w")
+    output, _ = second.communicate(timeout=PATIENCE)
+    assert second.returncode == start_worker.ALREADY_RUNNING
+    assert f"has its worker already: process {first.pid}" in output
+
+
+@pytest.mark.trial
+def test_a_worker_class_that_is_not_there_ends_the_worker_with_the_reason(tmp_path: Path, begin: Open) -> None:
+    process = begin(tmp_path / "w", "--worker-class", "no_such_module.Worker")
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1
+    assert "no_such_module" in output
+
+
+def test_its_help_says_how_it_is_used(begin: Open, tmp_path: Path) -> None:
+    output, _ = begin(tmp_path, "--help").communicate(timeout=PATIENCE)
+    for word in ("--folder", "--gpu", "--worker-class", "--log", "Ctrl-C"):
+        assert word in output
+
+
+@pytest.mark.parametrize(("gpu", "visible"), [(None, ""), (3, "3")])
+def test_torch_is_shown_one_gpu_or_none(monkeypatch: pytest.MonkeyPatch, gpu: int | None, visible: str) -> None:
+    monkeypatch.setattr(os, "environ", {})
+    start_worker.use_device(gpu)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == visible
+
+
+PRINTER = """
+import os, sys
+from pathlib import Path
+import start_worker
+start_worker.LOG_BYTES = 10_000
+start_worker.start_log(Path(sys.argv[1]))
+for number in range(1000):
+    print("line", number)
+    sys.stderr.write(f"trouble {number}\\n")
+os.write(2, b"from a library\\n")
+"""
+
+
+def test_a_log_keeps_its_size_whatever_is_printed(tmp_path: Path) -> None:
+    path = tmp_path / "logs/worker_w.log"
+    process = run([sys.executable, "-c", PRINTER, str(path)])
+    assert process.stderr == ""
+    files = sorted(path.parent.iterdir())
+    assert [file.name for file in files] == ["worker_w.log", "worker_w.log.1"]
+    assert all(file.stat().st_size <= 10_000 + len("from a library\n") for file in files)
+    text = path.read_text()
+    assert "trouble 999" in text
+    assert text.endswith("from a library\n")
+
+
+def run(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+
+
+FULL_DISK = """
+import logging, os, sys
+from pathlib import Path
+import start_worker
+start_worker.start_log(Path(sys.argv[1]))
+for _ in range(1000):
+    print("something")
+logging.shutdown()
+os.write(1, b"it lives")
+os._exit(0)
+"""
+
+
+def test_a_log_on_a_full_disk_does_not_end_the_worker(tmp_path: Path) -> None:
+    (tmp_path / "log").symlink_to("/dev/full")
+    assert run([sys.executable, "-c", FULL_DISK, str(tmp_path / "log")]).stdout == "it lives"
