@@ -78,7 +78,7 @@ def test_a_process_outlives_the_one_that_started_it_in_a_session_of_its_own(prog
     assert not found["already"]
     assert (os.getsid(pid), os.getpgid(pid)) == (pid, pid)
     wait_until(lambda: "the worker begins" in (root / LOG).read_text())
-    descriptors = {path.name: os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()}
+    descriptors = {path.name: str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()}
     assert descriptors == {"0": "/dev/null", "1": str(root / LOG), "2": str(root / LOG)}
     assert answer(ask(program, root, "alive", {"place": PLACE}))["ok"] == {"running": True, "pid": pid, "code": None}
 
@@ -150,9 +150,9 @@ def test_a_process_started_by_hand_is_known_too(root: Path) -> None:
     assert claim(place, ["by hand"]) is None
     record = running(place)
     assert record and record["pid"] == os.getpid()
-    (place / "process.json").write_text(
-        json.dumps({**record, "pid": os.getppid(), "start_ticks": (process_stat(os.getppid()) or ("", 0, 0))[2]})
-    )
+    parent = process_stat(os.getppid())
+    assert parent is not None
+    (place / "process.json").write_text(json.dumps({**record, "pid": os.getppid(), "start_ticks": parent[2]}))
     assert claim(place, ["by hand"]) == os.getppid()
     (place / "process.json").unlink()
 
