@@ -172,9 +172,12 @@ def checked(name: str) -> str:
 
 
 def shell_line(root: str, argv: Sequence[str]) -> str:
-    """What to tell a POSIX shell so that it becomes the program, in the folder ``root``, which is made if need be."""
+    """What to tell a POSIX shell so that it runs the program in the folder ``root``, which is made if need be.
+
+    The shell stays, to tell of a program that was killed: 128 + n. A shell that is killed itself looks like a lost connection.
+    """
     folder = shlex.quote(root)
-    return f"umask 077; mkdir -p {folder} && cd {folder} && exec {shlex.join(argv)}"
+    return f"umask 077; mkdir -p {folder} && cd {folder} && {shlex.join(argv)}; exit $?"
 
 
 def whole_files(entries: Sequence[tuple[str, int, int]]) -> list[Entry]:

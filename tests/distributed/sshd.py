@@ -1,0 +1,132 @@
+"""A real OpenSSH server on a port of this machine, for tests: its own host key, authorized keys and home folder."""
+
+import getpass
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from configs.schema import WorkerSettings
+
+SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+needs_sshd = pytest.mark.skipif(SSHD is None, reason="no sshd on this machine: apt-get install openssh-server")
+
+CONFIG = """
+ListenAddress 127.0.0.1
+Port {port}
+HostKey {folder}/host_key
+AuthorizedKeysFile {folder}/authorized_keys
+PidFile none
+UsePAM no
+StrictModes no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+MaxStartups 100
+LogLevel VERBOSE
+SetEnv HOME={home}
+{more}
+Subsystem sftp {sftp}
+"""
+
+
+class Sshd:
+    """The server, and the files of the user who logs in to it."""
+
+    def __init__(self, folder: Path, user_home: Path) -> None:
+        self.folder = folder  # the server's
+        self.ssh = user_home / ".ssh"  # of the user who connects
+        self.home = folder / "home"  # of the account on the server
+        for each in (self.folder, self.home, self.ssh):
+            each.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.key = self.ssh / "id_ed25519"
+        if not self.key.exists():
+            keygen(self.key)
+        self.allow(self.key)
+        keygen(self.folder / "host_key")
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
+    def allow(self, key: Path) -> None:
+        with (self.folder / "authorized_keys").open("a") as file:
+            file.write(key.with_name(f"{key.name}.pub").read_text())
+
+    def trust(self, name: str | None = None) -> None:
+        """Put its host key into the user's known_hosts."""
+        kind, blob = (self.folder / "host_key.pub").read_text().split()[:2]
+        with (self.ssh / "known_hosts").open("a") as file:
+            file.write(f"{name or f'[127.0.0.1]:{self.port}'} {kind} {blob}\n")
+
+    def start(self, *, sftp: str = "internal-sftp", more: str = "") -> None:
+        config = self.folder / "config"
+        config.write_text(CONFIG.format(port=self.port, folder=self.folder, home=self.home, sftp=sftp, more=more))
+        if os.geteuid() == 0:
+            Path("/run/sshd").mkdir(mode=0o755, parents=True, exist_ok=True)
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen([str(SSHD), "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        until = time.monotonic() + 10
+        while time.monotonic() < until:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                return
+            time.sleep(0.02)
+        raise TimeoutError(f"sshd does not listen: {self.log}")
+
+    def sessions(self) -> list[int]:
+        """The processes of its connections: those below the one that listens."""
+        parents = {}
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):
+                text = stat.read_text()
+                parents[int(text.split()[0])] = int(text.rpartition(")")[2].split()[1])
+        assert self.process is not None
+        found = [self.process.pid]
+        for pid in found:
+            found += [child for child, parent in parents.items() if parent == pid]
+        return found[1:]
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to every session, as a machine that crashes or freezes would."""
+        for pid in self.sessions():
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.signal(signal.SIGKILL)
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def worker(self, **settings: object) -> WorkerSettings:
+        """How the cluster's settings name it."""
+        named = {"name": "worker1", "host": "127.0.0.1", "port": self.port, "user": getpass.getuser()}
+        return WorkerSettings.model_validate({**named, "directory": str(self.folder / "keima"), **settings})
+
+
+def keygen(path: Path, *, kind: str = "ed25519", passphrase: str = "") -> None:
+    path.unlink(missing_ok=True)
+    subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-f", str(path)], check=True, stdin=subprocess.DEVNULL)
+
+
+@contextmanager
+def running_sshd(folder: Path, user_home: Path, *, sftp: str = "internal-sftp", more: str = "", trusted: bool = True) -> Iterator[Sshd]:
+    """A server that is known to the user whose home is given, and lets that user in."""
+    server = Sshd(folder, user_home)
+    server.start(sftp=sftp, more=more)
+    if trusted:
+        server.trust()
+    try:
+        yield server
+    finally:
+        server.stop()
