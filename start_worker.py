@@ -37,6 +37,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse(argv)
     folder = arguments.folder
     start_log(arguments.log)
+    if arguments.rehearse:
+        use_device(arguments.gpu)
+        rehearse(arguments.rehearse)
+        return 0
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         other = claim(folder, [str(argument) for argument in sys.argv])
@@ -60,7 +64,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, required=True, help="the worker folder; made if it is not there")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--folder", type=Path, help="the worker folder; made if it is not there")
+    what.add_argument("--rehearse", metavar="GAME", help="play two games of GAME at random instead: whether all works, and to compile it")
     parser.add_argument(
         "--gpu", type=int, metavar="N", help="play on this GPU, as nvidia-smi numbers them (default: on one core of the CPU)"
     )
@@ -94,6 +100,24 @@ def play(folder: Path, worker_class: str, *, one_core: bool) -> None:
     if one_core:
         use_threads(1)  # one thread a process scales better than several threads in one
     load_worker_class(worker_class)(folder).run()
+
+
+def rehearse(name: str) -> None:
+    """Play two games to their end with a network that knows nothing: whatever a worker needs has been used and compiled then."""
+    from configs.schema import NetworkSettings, SearchSettings
+    from games import load_game
+    from training.evaluator import Evaluator
+    from training.network import build_network
+    from training.self_play import SelfPlay
+
+    game = load_game(name)
+    network = build_network(game, **NetworkSettings(blocks=1, channels=8).model_dump())
+    evaluator = Evaluator(network.eval(), game, max_batch=2)
+    self_play = SelfPlay(game, evaluator, SearchSettings(num_simulations=4, cheap_simulations=2), parallel_games=2)
+    self_play.begin([1, 2])
+    while self_play.num_playing:
+        self_play.advance()
+    log.info("rehearsal: games of %s have been played with %s", name, evaluator.describe())
 
 
 def hand_over(number: int, frame: FrameType | None) -> None:

@@ -17,6 +17,7 @@ from distributed.machine import (
     Started,
     Tail,
     call,
+    environment,
     install_remote,
     own_python,
     printable,
@@ -29,7 +30,9 @@ from distributed.release import PROJECT, WORKER_CLASS, Ours, ours, pack
 from distributed.transport import Transport
 
 REQUIREMENTS = ("requirements-torch.txt", "requirements.txt")  # torch first, alone
-JOB = ".remote/jobs/environment"
+JOB = ".remote/jobs/environment"  # the place of the long step
+REHEARSAL = ".remote/jobs/rehearsal"
+REHEARSAL_GAME = "tic_tac_toe"
 JOB_LOG = "logs/bootstrap.log"
 # Runs a command at a place and leaves its exit code there.
 WITH_EXIT_CODE = 'place=$1; shift; code=0; "$@" || code=$?; echo $code >"$place/exit.part"; mv "$place/exit.part" "$place/exit"'
@@ -46,6 +49,7 @@ def bootstrap(
     *,
     tell: Callable[[str], None],
     worker_class: str = WORKER_CLASS,
+    game: str = REHEARSAL_GAME,
     root: Path = PROJECT,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
@@ -56,7 +60,7 @@ def bootstrap(
         RemoteFailure: a step failed there.
         Unreachable: the connection is lost; what has begun goes on there.
     """
-    for line in bootstrap_steps(transport, machine, worker_class=worker_class, root=root):
+    for line in bootstrap_steps(transport, machine, worker_class=worker_class, game=game, root=root):
         if line:
             tell(line)
         else:
@@ -64,7 +68,12 @@ def bootstrap(
 
 
 def bootstrap_steps(
-    transport: Transport, machine: WorkerSettings, *, worker_class: str = WORKER_CLASS, root: Path = PROJECT
+    transport: Transport,
+    machine: WorkerSettings,
+    *,
+    worker_class: str = WORKER_CLASS,
+    game: str = REHEARSAL_GAME,
+    root: Path = PROJECT,
 ) -> Iterator[str]:
     """The same step by step, for who has other things to do meanwhile: lines to tell, and an empty one when it is time to wait a second."""
     ours_here = ours(worker_class, root=root)
@@ -86,6 +95,7 @@ def bootstrap_steps(
         yield "the environment is complete"
     looked_at = findings(found, machine, ours_here)
     refuse(transport, looked_at)
+    yield from play_rehearsal(transport, machine, found, ours_here, game)
     yield from (f"note: {finding.text}; {finding.remedy}" for finding in looked_at if not finding.ok)
     yield f"ready: {', '.join(seat.name for seat in seats(found, machine))}"
 
@@ -126,19 +136,51 @@ def make_environment(transport: Transport, machine: WorkerSettings, found: Probe
     folder = found.folder_of(ours_here.code_hash)
     for name in REQUIREMENTS:
         transport.remove(f".venv/installed-{name}")  # which says that they are installed; they are not
-    argv = ["sh", "-c", WITH_EXIT_CODE, "sh", JOB, "sh", f"{folder}/scripts/setup.sh", *REQUIREMENTS]
-    request = {"place": JOB, "argv": argv, "env": {**machine.env, "KEIMA_VENV": f"{found.root}/.venv"}, "log": JOB_LOG}
-    read = understood(transport, Tail, call(transport, "tail", {"log": JOB_LOG, "lines": 0})).end
-    begun = understood(transport, Started, call(transport, "start", request, private=bool(machine.env)))
-    if begun.already:
-        yield "an earlier bootstrap is still at it"
+    argv = ["sh", f"{folder}/scripts/setup.sh", *REQUIREMENTS]
+    env = {**machine.env, "KEIMA_VENV": f"{found.root}/.venv"}
     yield f"makes the environment {found.root}/.venv, which takes minutes; see {found.root}/{JOB_LOG}"
     if not found.gpus and "TORCH_INDEX" not in machine.env:
         yield f"it has no GPU: with `env: {{TORCH_INDEX: {CPU_TORCH}}}` in the config, torch is a tenth of the size"
-    yield from follow(transport, read)
+    yield from long_step(transport, JOB, argv, env, "making the environment")
 
 
-def follow(transport: Transport, read: int) -> Iterator[str]:
+def play_rehearsal(transport: Transport, machine: WorkerSettings, found: Probe, ours_here: Ours, game: str) -> Iterator[str]:
+    """Have it play once with this code, which shows that packages and GPU work, and compiles the search for this machine.
+
+    Raises:
+        RemoteFailure: it failed; the text has the last lines of what was said.
+    """
+    folder, seat = found.folder_of(ours_here.code_hash), seats(found, machine)[0]
+    assert found.python is not None
+    place = f"{REHEARSAL}-{ours_here.code_hash}-{game}"
+    if look(transport, place).code == 0:
+        return
+    yield "plays a rehearsal; where it has never played, this compiles the search, in a minute or two"
+    argv = [found.python.path, f"{folder}/start_worker.py", "--rehearse", game]
+    argv += [] if seat.gpu is None else ["--gpu", str(seat.gpu)]
+    yield from long_step(transport, place, argv, environment(seat, machine), "the rehearsal")
+
+
+def long_step(transport: Transport, place: str, argv: list[str], env: dict[str, str], what: str) -> Iterator[str]:
+    """Run a long command there, or go on with one that runs, and tell what it says until it has ended well.
+
+    Raises:
+        RemoteFailure: it has not.
+    """
+    read = understood(transport, Tail, call(transport, "tail", {"log": JOB_LOG, "lines": 0})).end
+    request = {"place": place, "argv": ["sh", "-c", WITH_EXIT_CODE, "sh", place, *argv], "env": env, "log": JOB_LOG}
+    begun = understood(transport, Started, call(transport, "start", request, private=bool(env)))
+    if begun.already:
+        yield "an earlier bootstrap is still at it"
+    yield from follow(transport, place, read, what)
+
+
+def look(transport: Transport, place: str) -> Alive:
+    """How the long command at ``place`` is doing."""
+    return understood(transport, Alive, call(transport, "alive", {"place": place}))
+
+
+def follow(transport: Transport, place: str, read: int, what: str) -> Iterator[str]:
     """What the long step says from byte ``read`` of its log on, until it has ended well.
 
     Raises:
@@ -147,7 +189,7 @@ def follow(transport: Transport, read: int) -> Iterator[str]:
     said: list[str] = []
     began = told = time.monotonic()
     while True:
-        state = understood(transport, Alive, call(transport, "alive", {"place": JOB}))
+        state = look(transport, place)
         new = understood(transport, Tail, call(transport, "tail", {"log": JOB_LOG, "lines": 200, "offset": read}))
         read = new.end
         lines = [printable(line) for line in new.text.splitlines() if line.strip()]
@@ -158,15 +200,13 @@ def follow(transport: Transport, read: int) -> Iterator[str]:
         if not state.running:
             break
         if now - began > JOB_SECONDS:
-            raise RemoteFailure(
-                transport.worker, f"the environment was not ready after {JOB_SECONDS / 3600:.0f} hours", "see logs/bootstrap.log there"
-            )
+            raise RemoteFailure(transport.worker, f"{what} has not ended after {JOB_SECONDS / 3600:.0f} hours", f"see {JOB_LOG} there")
         if now - told >= STILL_SECONDS:
             told = now
             yield f"still at it, after {(now - began) / 60:.0f} min"
         yield ""
     if state.code is None:
-        raise RemoteFailure(transport.worker, "making the environment was cut off", remedy_bootstrap(transport.worker))
+        raise RemoteFailure(transport.worker, f"{what} was cut off", remedy_bootstrap(transport.worker))
     if state.code:
-        text = f"making the environment failed: {' / '.join(said) or f'exit code {state.code}'}"
+        text = f"{what} failed: {' / '.join(said) or f'exit code {state.code}'}"
         raise RemoteFailure(transport.worker, text, f"put that right there, then {remedy_bootstrap(transport.worker)}")

@@ -83,6 +83,13 @@ def test_a_worker_class_that_is_not_there_ends_the_worker_with_the_reason(tmp_pa
     assert "no_such_module" in output
 
 
+@pytest.mark.trial
+def test_a_rehearsal_shows_that_a_machine_can_play() -> None:
+    process = subprocess.run([sys.executable, "start_worker.py", "--rehearse", "connect_four"], cwd=ROOT, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    assert "games of connect_four have been played" in process.stderr
+
+
 def test_its_help_says_how_it_is_used(begin: Open, tmp_path: Path) -> None:
     output, _ = begin(tmp_path, "--help").communicate(timeout=PATIENCE)
     for word in ("--folder", "--gpu", "--worker-class", "--log", "Ctrl-C"):

@@ -77,6 +77,7 @@ def test_new_code_is_sent_and_the_environment_stays(root: Path, project: Path) -
     told = run(root, project)
     assert f"releases/{code_hash(project)}" in told[1]
     assert told[2] == "the environment is complete"
+    assert "rehearsed tic_tac_toe" in told
     assert runs(root) == 1
 
 
@@ -88,8 +89,8 @@ def test_a_bootstrap_that_was_cut_off_is_gone_on_with(root: Path, project: Path)
     del steps
     assert running(root / JOB) is not None
     again = bootstrap_steps(LocalTransport(root, worker="worker1"), MACHINE, root=project)
-    told = [next(again) for _ in range(2)]
-    assert told[1] == "an earlier bootstrap is still at it"
+    while next(again) != "an earlier bootstrap is still at it":
+        pass
     (root / ".venv.go").touch()
     assert list(again)[-1] == "ready: worker1"
     assert runs(root) == 1
@@ -97,11 +98,12 @@ def test_a_bootstrap_that_was_cut_off_is_gone_on_with(root: Path, project: Path)
 
 def test_one_whose_long_step_ended_meanwhile_finds_it_done(root: Path, project: Path) -> None:
     steps = bootstrap_steps(LocalTransport(root, worker="worker1"), MACHINE, root=project)
-    while "makes the environment" not in next(steps):
-        pass
+    while not (root / JOB / "process.json").exists():
+        next(steps)
     del steps
     wait_until(lambda: running(root / JOB) is None)
-    assert run(root, project)[1:] == ["the environment is complete", "ready: worker1"]
+    told = run(root, project)
+    assert (told[1], told[-1]) == ("the environment is complete", "ready: worker1")
 
 
 def test_variables_for_pip_reach_it(root: Path, project: Path) -> None:
@@ -138,3 +140,10 @@ def test_what_cannot_be_installed_from_here_is_refused_at_once(root: Path, proje
     with pytest.raises(Refused, match="gpu"):
         run(root, project, machine)
     assert not (root / "releases").exists()
+
+
+def test_a_machine_that_fails_the_rehearsal_is_not_ready(root: Path, project: Path) -> None:
+    machine = MACHINE.model_copy(update={"env": {"NO_GPU": "1"}})
+    with pytest.raises(RemoteFailure, match="the rehearsal failed: rehearsed connect_four"):
+        bootstrap(LocalTransport(root, worker="worker1"), machine, tell=lambda line: None, game="connect_four", root=project)
+    assert run(root, project)[-1] == "ready: worker1"
