@@ -163,7 +163,7 @@ class SshTransport:
                 chunk = channel.recv(2**16)
                 stdout += chunk
                 ended = not chunk
-            while channel.recv_stderr_ready():
+            while channel.recv_stderr_ready() and len(stderr) <= MOST_OUTPUT:
                 stderr += channel.recv_stderr(2**16)
             if len(stdout) + len(stderr) > MOST_OUTPUT:
                 raise RemoteFailure(self.worker, f"{program} says more than {MOST_OUTPUT:,} bytes")

@@ -107,7 +107,8 @@ class LocalTransport:
         """As the protocol has it."""
         path = self._root / checked(name)
         with _translated(self.worker, f"writing {path}"):
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for folder in reversed(path.parents):
+                folder.mkdir(mode=0o700, exist_ok=True)
             write_atomically(path, data)
         self.sent += len(data)
 
@@ -177,7 +178,7 @@ def shell_line(root: str, argv: Sequence[str]) -> str:
     The shell stays, to tell of a program that was killed: 128 + n. A shell that is killed itself looks like a lost connection.
     """
     folder = shlex.quote(root)
-    return f"umask 077; mkdir -p {folder} && cd {folder} && {shlex.join(argv)}; exit $?"
+    return f"umask 077; mkdir -p {folder} && cd {folder} && {shlex.join(argv)} </dev/null; exit $?"
 
 
 def whole_files(entries: Sequence[tuple[str, int, int]]) -> list[Entry]:
