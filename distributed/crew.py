@@ -1,0 +1,90 @@
+"""Who is started on a machine, and how: everything that a link does there but copying files."""
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from configs.schema import WorkerSettings
+from distributed import machine as remote
+from distributed.bootstrap import bootstrap_steps
+from distributed.check import Finding, findings, seats
+from distributed.errors import Refused
+from distributed.machine import Probe, Seat
+from distributed.release import Ours
+from distributed.transport import Transport
+
+Tell = Callable[[str], None]
+MENDED_BY_BOOTSTRAP = {"python", "packages", "code"}
+TAIL_LINES = 12
+STOP_SECONDS = 10.0
+
+
+class Crew(Protocol):
+    """The workers of one machine. Every method raises ClusterError when it cannot do its work."""
+
+    def prepare(self, transport: Transport, tell: Tell, go_on: Callable[[], bool]) -> tuple[Seat, ...]:
+        """See that the machine can play, or make it so; returns its seats. Long work ends early when ``go_on`` says no."""
+
+    def start(self, transport: Transport, seat: Seat) -> None:
+        """Start a seat's worker, unless it runs."""
+
+    def stop(self, transport: Transport, seat: str, *, seconds: float = STOP_SECONDS) -> None:
+        """End a seat's worker, if it runs; it hands over what it has finished."""
+
+    def alive(self, transport: Transport, seat: str) -> bool:
+        """Whether a seat's worker runs."""
+
+    def tail(self, transport: Transport, seat: str) -> str:
+        """The last lines of a seat's log."""
+
+
+class RemoteCrew:
+    """Real worker processes on a real machine.
+
+    Args:
+        machine: as the config has it.
+        ours: the code and packages that it must have.
+        bootstrap: whether to send them where they are missing.
+    """
+
+    def __init__(self, machine: WorkerSettings, *, ours: Ours, bootstrap: bool = False) -> None:
+        self._machine, self._ours, self._bootstrap = machine, ours, bootstrap
+        self._probe: Probe | None = None
+
+    def prepare(self, transport: Transport, tell: Tell, go_on: Callable[[], bool]) -> tuple[Seat, ...]:
+        """See ``Crew``."""
+        tell("looking at the machine")
+        remote.install_remote(transport)
+        found, wrong = self._look(transport)
+        if wrong and self._bootstrap and {finding.what for finding in wrong} <= MENDED_BY_BOOTSTRAP:
+            for line in bootstrap_steps(transport, self._machine, worker_class=self._ours.worker_class):
+                if not go_on():
+                    break
+                tell(f"being set up: {line}") if line else time.sleep(1.0)
+            found, wrong = self._look(transport)
+        if wrong:
+            what, remedy = "; ".join(finding.text for finding in wrong), "; ".join(dict.fromkeys(finding.remedy for finding in wrong))
+            raise Refused(transport.worker, what, remedy)
+        self._probe = found
+        return tuple(seats(found, self._machine))
+
+    def _look(self, transport: Transport) -> tuple[Probe, list[Finding]]:
+        found = remote.probe(transport, self._machine, self._ours)
+        return found, [finding for finding in findings(found, self._machine, self._ours) if finding.fatal and not finding.ok]
+
+    def start(self, transport: Transport, seat: Seat) -> None:
+        """See ``Crew``."""
+        assert self._probe is not None
+        remote.start(transport, seat, machine=self._machine, probe=self._probe, ours=self._ours)
+
+    def stop(self, transport: Transport, seat: str, *, seconds: float = STOP_SECONDS) -> None:
+        """See ``Crew``."""
+        remote.stop(transport, seat, seconds=seconds, python=self._machine.python)
+
+    def alive(self, transport: Transport, seat: str) -> bool:
+        """See ``Crew``."""
+        return remote.alive(transport, seat, python=self._machine.python).running
+
+    def tail(self, transport: Transport, seat: str) -> str:
+        """See ``Crew``."""
+        return remote.tail(transport, seat, lines=TAIL_LINES, python=self._machine.python)

@@ -1,0 +1,266 @@
+"""The link to one machine: connects, sees that its workers play, and copies between them and their mirrors. It has no thread of its own.
+
+Whoever steps it does so from one thread. The Coach's thread says what is wanted (``assign``, ``publish``, ``command``, ``leave``) and
+reads ``report``, ``arrived`` and ``news``: each of them is one object that is replaced whole, or a deque, so that no lock is needed.
+"""
+
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from configs.schema import Settings, WorkerSettings
+from distributed.crew import Crew
+from distributed.errors import Refused, RemoteFailure, Unreachable
+from distributed.machine import Seat
+from distributed.mirror import MARK, Mirror, PublishedModel
+from distributed.post import Leaving, Post, SeatReport, Supplies, reason
+from distributed.transport import Transport
+from distributed.worker_state import Busy, Event, Linked, Lost, Restart, Stop, Tick, Timing, TurnedDown, retry_after
+from training.worker_folder import Assignment
+
+log = logging.getLogger(__name__)
+
+SLOW_RETRY_SECONDS = 60.0  # after a refusal: somebody has to change something first
+UNREACHABLE_SECONDS = 15.0  # a machine that is to be left and cannot be reached gets so long to come back
+GOODBYE_POLL = 0.3
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkReport:
+    """A machine as its link sees it."""
+
+    seats: tuple[SeatReport, ...]
+    settled: bool  # the machine itself has said which seats there are
+    transferred: int  # bytes of files in both directions, so far
+
+
+class Link:
+    """One machine.
+
+    Args:
+        machine: as the config has it.
+        crew: who starts and ends workers there.
+        connect: makes a transport; raises ClusterError.
+        root: the folder of the mirrors.
+        run_id: the run's.
+        settings: the run's.
+        clock: seconds that never go back.
+        draw: uniformly random in [0, 1).
+
+    Raises:
+        OSError: this machine's disk does not take the mirrors.
+    """
+
+    def __init__(
+        self,
+        machine: WorkerSettings,
+        *,
+        crew: Crew,
+        connect: Callable[[], Transport],
+        root: Path,
+        run_id: str,
+        settings: Settings,
+        clock: Callable[[], float] = time.monotonic,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self.machine, self.name = machine, machine.name
+        self.arrived: deque[tuple[str, str]] = deque()  # (seat, file) that have come into a mirror's outbox
+        self.news: deque[str] = deque()  # what is worth a line in the log
+        self.done = False  # the machine has been left; nothing more is to be done
+        distributed = settings.distributed
+        self.timing = Timing(offline_seconds=distributed.offline_seconds, retry_seconds=distributed.retry_seconds)
+        self._poll = distributed.heartbeat_seconds / 2
+        self._sync_interval = distributed.sync_interval if settings.training.asynchronous else 0  # else an iteration has one model
+        self._crew, self._connect, self._root, self._run_id = crew, connect, root, run_id
+        self._clock, self._draw = clock, draw
+        self._wanted: dict[str, Assignment] = {}
+        self._model: PublishedModel | None = None
+        self._commands: deque[tuple[str, Restart | Stop]] = deque()
+        self._leaving: Leaving | None = None
+        self._transport: Transport | None = None
+        self._transferred = 0  # by earlier connections
+        self._failures, self._retry_at = 0, clock()
+        self._settled = False
+        self._posts = {name: self._post(Seat(name)) for name in expected_seats(machine, root)}
+        self.report = self._reported()
+
+    # What the Coach's thread wants.
+
+    def assign(self, seat: str, assignment: Assignment) -> None:
+        """Have a worker be given this assignment; the model that it names is replaced by the one that lies there."""
+        self._wanted[seat] = assignment
+
+    def publish(self, model: PublishedModel) -> None:
+        """Have all workers play with this model, each when it is its turn."""
+        self._model = model
+
+    def command(self, name: str, event: Restart | Stop) -> None:
+        """Restart or stop a worker, or with the machine's name, all of them."""
+        self._commands.append((name, event))
+
+    def leave(self, *, drain: bool, seconds: float) -> None:
+        """Leave the machine, with ``drain`` after the games under way; after ``seconds`` at the latest nothing of ours is to run there."""
+        now = self._clock()
+        self._leaving = Leaving(drain=drain, begun=now, until=now + seconds)
+
+    # The step.
+
+    def step(self) -> float:
+        """Do what is to be done now; returns the seconds after which to step again. Raises nothing: what goes wrong is in the report."""
+        try:
+            delay = self._step()
+        except Refused as error:
+            delay = self._cut(TurnedDown(reason(error)), SLOW_RETRY_SECONDS)
+        except Unreachable as error:
+            delay = self._cut(Lost(reason(error)), self._retry_seconds())
+        except (RemoteFailure, OSError) as error:
+            delay = self._cut(TurnedDown(reason(error)), self._retry_seconds())
+        except Exception as error:
+            log.exception("%s: unexpected", self.name)
+            text = f"unexpected {type(error).__name__}: {error}; please report it, with the log"
+            delay = self._cut(TurnedDown(text), SLOW_RETRY_SECONDS)
+        self._renew_report()
+        return delay
+
+    def _step(self) -> float:
+        self._take_commands()
+        if self._transport is None:
+            if self._is_given_up():
+                self.done = True
+                return 0.0
+            if self._clock() < self._retry_at:
+                self._feed_all(Tick())
+                return min(self._poll, self._retry_at - self._clock())
+            self._transport = self._connect()
+            self._make_ready(self._transport)
+        for post in list(self._posts.values()):
+            if not post.ended:
+                post.tend(
+                    self._transport,
+                    lambda post=post: self._supplies(post.name),  # type: ignore[misc]
+                    beside=self._holder,
+                    is_turn=lambda post=post: self._is_turn(post),  # type: ignore[misc]
+                )
+        if self._leaving:
+            self._say_goodbye(self._leaving, self._transport)
+            return GOODBYE_POLL
+        return 0.0 if any(post.mirror.more for post in self._posts.values()) else self._poll
+
+    def _take_commands(self) -> None:
+        while self._commands:
+            name, event = self._commands.popleft()
+            for post in self._posts.values():
+                if name in (self.name, post.name):
+                    post.feed(event)
+            self._failures, self._retry_at = 0, self._clock()
+
+    def _make_ready(self, transport: Transport) -> None:
+        """See that the machine can play, and where."""
+        seats = self._crew.prepare(transport, self._busy_with, lambda: self._leaving is None)
+        for seat in seats:
+            post = self._posts.setdefault(seat.name, self._post(seat))
+            post.seat, post.retired = seat, False
+        self._settled, self._failures = True, 0
+        for post in self._posts.values():
+            post.settled = False
+            post.feed(Linked())
+        for name in self._posts.keys() - {seat.name for seat in seats}:  # an earlier sitting's: their games are still fetched
+            self._posts[name].retired = True
+            self._posts[name].feed(Stop())
+        names = ", ".join(seat.name for seat in seats)
+        self._tell(f"connected; {'its worker is' if len(seats) == 1 else 'its workers are'} {names}")
+
+    def _supplies(self, name: str) -> Supplies | None:
+        wanted, model = self._wanted.get(name), self._model
+        return Supplies(assignment=wanted, model=model, sync_interval=self._sync_interval) if wanted and model else None
+
+    def _holder(self, sha256: str) -> str | None:
+        """A worker of this machine that has been given the model in this connection."""
+        holders = (post.name for post in self._posts.values() if post.settled and post.mirror.model and post.mirror.model.sha256 == sha256)
+        return next(holders, None)
+
+    def _is_turn(self, post: Post) -> bool:
+        """Whether the worker may be started: not while the run ends; and until one is ready, one at a time: the first compiles for all."""
+        if self._leaving and (not self._leaving.drain or self._clock() >= self._leaving.until):
+            return False
+        others = [other for other in self._posts.values() if other is not post and other.state.running and not other.retired]
+        return not others or any(other.is_ready for other in others)
+
+    # The end.
+
+    def _is_given_up(self) -> bool:
+        """Whether a machine that is to be left and cannot be reached is left as it is."""
+        if self._leaving is None:
+            return False
+        return not self._leaving.drain or not self._settled or self._clock() >= self._leaving.begun + UNREACHABLE_SECONDS
+
+    def _say_goodbye(self, leaving: Leaving, transport: Transport) -> None:
+        """End each worker that has nothing more to do, or no more time."""
+        for post in self._posts.values():
+            if not post.ended and not post.goes_on(leaving):
+                post.end(transport, leaving)
+        if all(post.ended for post in self._posts.values()):
+            self._cut(Lost("the machine has been left"), 0.0)
+            self.done = True
+
+    # Small things.
+
+    def _cut(self, event: Lost | TurnedDown, seconds: float) -> float:
+        """Drop the connection, and try again after so long."""
+        if event.reason not in (post.state.lost for post in self._posts.values()):
+            self._tell(event.reason)
+        if self._transport is not None:
+            self._transferred += self._transport.sent + self._transport.received
+            self._transport.close()
+            self._transport = None
+        self._failures += 1
+        self._retry_at = self._clock() + seconds
+        self._feed_all(event)
+        return min(seconds, self._poll)
+
+    def _retry_seconds(self) -> float:
+        return retry_after(self._failures, draw=self._draw(), timing=self.timing)
+
+    def _busy_with(self, text: str) -> None:
+        self._feed_all(Busy(text))
+        self._renew_report()
+
+    def _feed_all(self, event: Event) -> None:
+        for post in self._posts.values():
+            post.feed(event)
+
+    def _tell(self, text: str) -> None:
+        self.news.append(f"{self.name}: {text}")
+
+    def _post(self, seat: Seat) -> Post:
+        return Post(
+            seat,
+            Mirror(seat.name, root=self._root, run_id=self._run_id),
+            crew=self._crew,
+            timing=self.timing,
+            arrived=self.arrived.append,
+            tell=self.news.append,
+            changed=self._renew_report,
+            clock=self._clock,
+        )
+
+    def _renew_report(self) -> None:
+        self.report = self._reported()
+
+    def _reported(self) -> LinkReport:
+        now = 0 if self._transport is None else self._transport.sent + self._transport.received
+        seats = tuple(post.report() for post in self._posts.values() if not post.retired)
+        return LinkReport(seats=seats, settled=self._settled, transferred=self._transferred + now)
+
+
+def expected_seats(machine: WorkerSettings, root: Path) -> list[str]:
+    """The seats that a machine had in an earlier sitting; else those that it most likely has."""
+    if machine.gpu_ids and len(machine.gpu_ids) > 1:
+        return [f"{machine.name}-{number}" for number, _ in enumerate(machine.gpu_ids, start=1)]
+    split = [path.parent.name.rpartition("-") for path in root.glob(f"*/{MARK}")]
+    numbers = sorted(int(number) for name, _, number in split if name == machine.name and number.isdecimal())
+    return [f"{machine.name}-{number}" for number in numbers] or [machine.name]
