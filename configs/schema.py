@@ -170,7 +170,7 @@ class TrainingSettings(Section):
     clip_norm: Positive = 1.0
     ema_decay: Annotated[float, Field(ge=0, lt=1)] = 0.999  # per step; 0: play with the raw weights
     value_weight: NotNegative = 1.0
-    value_target_mix: Share = 0.0  # 0: the game's outcome; 1: the root value
+    td_lambda: Share = 1.0  # 1: the game's outcome; less: also the root values on the way to it
     mixed_precision: Auto | bool = "auto"
     symmetries: bool = True
     policy_surprise_weight: Share = 0.5

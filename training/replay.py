@@ -75,9 +75,8 @@ class Columns(NamedTuple):
     """The window as the kernels see it: G games, M positions, E policy entries."""
 
     game_starts: NDArray[np.int64]  # [G] the first position of each game
-    returns: NDArray[np.float32]  # [G, P]
     actions: NDArray[np.uint16]  # [M]
-    root_values: NDArray[np.float32]  # [M]
+    values: NDArray[np.float32]  # [M] the targets, each for the player to move
     entry_starts: NDArray[np.int64]  # [M + 1] the first policy entry of each position
     policy_actions: NDArray[np.uint16]  # [E]
     policy_weights: NDArray[np.uint16]  # [E]
@@ -100,7 +99,7 @@ class ReplayWindow:
         capacity_positions: int,
         policy_surprise_weight: float = 0.5,
         train_on_cheap: bool = False,
-        value_target_mix: float = 0.0,
+        td_lambda: float = 1.0,
         symmetries: bool = True,
     ) -> None:
         """An empty window.
@@ -111,17 +110,18 @@ class ReplayWindow:
             policy_surprise_weight: how much of each game's sampling weight goes to its positions in proportion to how far search
                 moved away from the prior; the rest is spread evenly. 0.5 is KataGo's (docs/KataGoMethods.md there).
             train_on_cheap: also learn values, but no policies, from positions without a full search, except before random moves.
-            value_target_mix: how much of the value target is the root value of search instead of the game's outcome.
+            td_lambda: 1 learns values from the game's outcome; less, from the root values of the searches on the way there too
+                (``value_targets``), so that a blunder near the end does not falsify what was right before it.
             symmetries: show each sample under a random symmetry of the game.
         """
         self._game = game
         self._capacity = capacity_positions
         self._policy_surprise_weight = policy_surprise_weight
         self._train_on_cheap = train_on_cheap
-        self._value_target_mix = value_target_mix
+        self._td_lambda = td_lambda
         self._num_symmetries = len(game.action_symmetries) if symmetries else 1
-        self._lengths, self._sampled, self._returns = Tail(np.int32), Tail(np.int32), Tail(np.float32, game.num_players)
-        self._actions, self._root_values, self._weights = Tail(np.uint16), Tail(np.float32), Tail(np.float32)
+        self._lengths, self._sampled = Tail(np.int32), Tail(np.int32)
+        self._actions, self._values, self._weights = Tail(np.uint16), Tail(np.float32), Tail(np.float32)
         self._policy_sizes = Tail(np.int32)
         self._policy_actions, self._policy_weights = Tail(np.uint16), Tail(np.uint16)
         self._columns: Columns | None = None
@@ -151,9 +151,8 @@ class ReplayWindow:
         for tail, rows in (
             (self._lengths, batch.lengths),
             (self._sampled, sampled),
-            (self._returns, batch.returns),
             (self._actions, batch.actions),
-            (self._root_values, batch.root_values),
+            (self._values, self._value_targets(batch)),
             (self._weights, weights),
             (self._policy_sizes, batch.policy_sizes),
             (self._policy_actions, batch.policy_actions),
@@ -161,6 +160,24 @@ class ReplayWindow:
         ):
             tail.append(rows)
         return int(sampled.sum())
+
+    def _value_targets(self, batch: GameBatch) -> NDArray[np.float32]:
+        game, targets = self._game, np.empty(batch.num_positions, np.float32)
+        starts = np.cumsum(batch.lengths, dtype=np.int64) - batch.lengths
+        players = np.empty(game.max_plies + 1, np.int64)
+        value_targets(
+            game.rules,
+            game.initial_state(),
+            game.start,
+            players,
+            starts,
+            batch.actions,
+            batch.returns,
+            batch.root_values,
+            self._td_lambda,
+            targets,
+        )
+        return targets
 
     def resize(self, capacity_positions: int) -> None:
         """Change the capacity; games that are gone do not come back."""
@@ -175,9 +192,9 @@ class ReplayWindow:
             return
         positions = int(self._lengths.rows[:games].sum(dtype=np.int64))
         entries = int(self._policy_sizes.rows[:positions].sum(dtype=np.int64))
-        for tail in (self._lengths, self._sampled, self._returns):
+        for tail in (self._lengths, self._sampled):
             tail.drop(games)
-        for tail in (self._actions, self._root_values, self._weights, self._policy_sizes):
+        for tail in (self._actions, self._values, self._weights, self._policy_sizes):
             tail.drop(positions)
         for tail in (self._policy_actions, self._policy_weights):
             tail.drop(entries)
@@ -210,7 +227,6 @@ class ReplayWindow:
             planes,
             legal,
             columns,
-            self._value_target_mix,
             positions,
             symmetries,
             tables,
@@ -224,9 +240,8 @@ class ReplayWindow:
         lengths = self._lengths.rows
         return Columns(
             game_starts=np.cumsum(lengths, dtype=np.int64) - lengths,
-            returns=self._returns.rows,
             actions=self._actions.rows,
-            root_values=self._root_values.rows,
+            values=self._values.rows,
             entry_starts=np.concatenate(([0], np.cumsum(self._policy_sizes.rows, dtype=np.int64))),
             policy_actions=self._policy_actions.rows,
             policy_weights=self._policy_weights.rows,
@@ -271,14 +286,13 @@ def fill(
     planes: Planes,
     legal: Actions,
     columns: Columns,
-    value_target_mix: float,
     positions: NDArray[np.int64],
     symmetries: NDArray[np.int64],
     tables: tuple[NDArray[np.int32], NDArray[np.int32]],
     targets: Any,
 ) -> None:
     """Make the samples; ``state``, ``planes`` and ``legal`` are scratch space."""
-    legal_actions, step, current_player, observe = rules.legal_actions, rules.step, rules.current_player, rules.observe
+    legal_actions, step, observe = rules.legal_actions, rules.step, rules.observe
     observations, policies, legal_masks, values, policy_mask = targets
     policies[:] = 0
     legal_masks[:] = False
@@ -298,8 +312,42 @@ def fill(
         for entry in range(first, last):
             policies[n, moved[columns.policy_actions[entry]]] = columns.policy_weights[entry] / total
         policy_mask[n] = last > first
-        outcome = columns.returns[game, current_player(state)]
-        values[n] = (1 - value_target_mix) * outcome + value_target_mix * columns.root_values[position]
+        values[n] = columns.values[position]
+
+
+@compiled
+def value_targets(
+    rules: Rules,
+    state: States,
+    start: States,
+    players: NDArray[np.int64],
+    game_starts: NDArray[np.int64],
+    actions: Actions,
+    returns: NDArray[np.float32],
+    root_values: NDArray[np.float32],
+    td_lambda: float,
+    targets: NDArray[np.float32],
+) -> None:
+    """Write the value to learn in each position ``[M]``, for the player to move; ``state`` and ``players`` are scratch space.
+
+    The lambda-return (R. S. Sutton, Learning to predict by the methods of temporal differences, 1988): going back from the outcome,
+    each position's target is ``td_lambda`` of the next one's, seen from its own side, and the rest its root value.
+    """
+    step, current_player = rules.step, rules.current_player
+    for game in range(game_starts.size):
+        first = game_starts[game]
+        last = game_starts[game + 1] if game + 1 < game_starts.size else actions.size
+        state[:] = start
+        for position in range(first, last):
+            players[position - first] = current_player(state)
+            step(state, np.int64(actions[position]))
+        for position in range(last - 1, first - 1, -1):
+            player = players[position - first]
+            if position + 1 == last:
+                then = returns[game, player]
+            else:
+                then = targets[position + 1] if players[position + 1 - first] == player else -targets[position + 1]
+            targets[position] = (1 - td_lambda) * root_values[position] + td_lambda * then
 
 
 @compiled

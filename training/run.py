@@ -98,7 +98,7 @@ def make_window(game: Game, settings: Settings) -> ReplayWindow:
         game,
         capacity_positions=window_capacity(training.window, 0),
         policy_surprise_weight=training.policy_surprise_weight,
-        value_target_mix=training.value_target_mix,
+        td_lambda=training.td_lambda,
         symmetries=training.symmetries,
     )
 

@@ -257,7 +257,7 @@ def judge(game: Game, data: bytes, tally: Tally) -> None:
 def use(game: Game, batch: Any) -> None:
     """What was let in must work."""
     assert encode(decode(encode(batch))) == encode(batch)
-    window = ReplayWindow(game, capacity_positions=1000, train_on_cheap=True, value_target_mix=0.5)
+    window = ReplayWindow(game, capacity_positions=1000, train_on_cheap=True, td_lambda=0.5)
     if window.add(batch) == 0:
         return
     sample = window.sample(8, 1)

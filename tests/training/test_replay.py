@@ -41,7 +41,7 @@ def numbered(batch: GameBatch) -> GameBatch:
 
 
 def drawn_positions(window: ReplayWindow, batch: GameBatch, count: int) -> NDArray[np.int64]:
-    """How often ``count`` draws hit each position of a numbered batch; the window must have a ``value_target_mix`` of 1."""
+    """How often ``count`` draws hit each position of a numbered batch; the window must have a ``td_lambda`` of 0."""
     values = window.sample(count, 5).values
     hits = np.abs(values[:, None] - batch.root_values[None, :]).argmin(axis=1)
     return np.bincount(hits, minlength=batch.num_positions)
@@ -125,8 +125,10 @@ def test_values_are_those_of_the_player_to_move(connect_four: Game) -> None:
         )
         outcome = 1 if ply % 2 == 0 else -1
         assert window_of(connect_four, batch).sample(8, 1).values.tolist() == [outcome] * 8
-        mixed = window_of(connect_four, batch, value_target_mix=0.25).sample(8, 1).values
-        assert mixed.tolist() == [0.75 * outcome + 0.25 * 0.5] * 8
+        expected = 1.0  # the outcome for the player who made the last move
+        for later in range(6, ply - 1, -1):
+            expected = 0.25 * 0.5 + 0.75 * (expected if later == 6 else -expected)
+        assert window_of(connect_four, batch, td_lambda=0.75).sample(8, 1).values.tolist() == [expected] * 8
 
 
 def test_the_largest_policy_weights_add_up(connect_four: Game) -> None:
@@ -155,7 +157,7 @@ def test_half_of_the_weight_is_even_and_half_goes_with_the_surprise_within_each_
 def test_positions_are_drawn_as_often_as_they_weigh(connect_four: Game) -> None:
     batch = numbered(synthetic_batch(connect_four, games=20, full_share=0.5))
     weights = sampling_weights(batch, policy_surprise_weight=0.5, train_on_cheap=False)
-    hits = drawn_positions(window_of(connect_four, batch, value_target_mix=1.0), batch, 50_000)
+    hits = drawn_positions(window_of(connect_four, batch, td_lambda=0.0), batch, 50_000)
     expected = weights / weights.sum() * 50_000
     assert (hits[weights == 0] == 0).all()
     assert (np.abs(hits - expected) <= 5 * np.sqrt(expected)).all()
@@ -165,7 +167,7 @@ def test_cheap_positions_can_teach_values_but_no_policies(connect_four: Game) ->
     batch = numbered(synthetic_batch(connect_four, games=20, full_share=0.5))
     random = (batch.flags == 0) & (np.arange(batch.num_positions) % 3 == 0)
     batch = replace(batch, flags=np.where(random, RANDOM_MOVE, batch.flags).astype(np.uint8))
-    window = window_of(connect_four, batch, value_target_mix=1.0, train_on_cheap=True)
+    window = window_of(connect_four, batch, td_lambda=0.0, train_on_cheap=True)
     hits = drawn_positions(window, batch, 20_000)
     assert ((hits > 0) == ~random).all()
     sample = window.sample(2000, 5)
