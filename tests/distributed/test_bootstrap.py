@@ -10,11 +10,12 @@ from configs.schema import WorkerSettings
 from distributed.bootstrap import JOB, bootstrap, bootstrap_steps
 from distributed.check import findings
 from distributed.errors import Refused, RemoteFailure
-from distributed.machine import probe
+from distributed.machine import Seat, alive, probe, start, stop, tail
 from distributed.release import code_hash, ours
 from distributed.remote_process import running
 from distributed.transport import LocalTransport
 from tests.distributed.small_project import make_project, root, wait_until
+from tests.training.test_worker import Main
 
 __all__ = ["root"]
 
@@ -147,3 +148,18 @@ def test_a_machine_that_fails_the_rehearsal_is_not_ready(root: Path, project: Pa
     with pytest.raises(RemoteFailure, match="the rehearsal failed: rehearsed connect_four"):
         bootstrap(LocalTransport(root, worker="worker1"), machine, tell=lambda line: None, game="connect_four", root=project)
     assert run(root, project)[-1] == "ready: worker1"
+
+
+@pytest.mark.trial
+def test_a_machine_plays_with_our_real_code(root: Path) -> None:
+    ours_here = ours()
+    machine = WorkerSettings.model_validate({"host": "worker1", "processes": 1, "python": sys.executable})
+    there = LocalTransport(root, worker="worker1")
+    bootstrap(there, machine, tell=lambda line: None)
+    main = Main(root / "workers/worker1", granted=20)
+    start(there, Seat("worker1"), machine=machine, probe=probe(there, machine, ours_here), ours=ours_here)
+    wait_until(lambda: sum(batch.num_games for batch in main.batches()) == 20)
+    assert alive(there, "worker1").running
+    assert stop(there, "worker1").found
+    assert main.heartbeat().state == "ended"
+    assert "handed over its games" in tail(there, "worker1")
