@@ -57,6 +57,8 @@ def run(tmp_path: Path, game: Game) -> Path:
         take(ledger, game, "b", "another", 0)
         take(ledger, game, "c", "one", 10)
         ledger.discard("one", 5, "the worker was removed")
+        ledger.grant("another", 30)
+        ledger.withdraw("another", 30, "others play them")
         (folder / "models").mkdir()
         (folder / "models" / "model-000001.model").write_bytes(b"weights")
         model = ModelRow(version=1, iteration=0, path="models/model-000001.model", bytes=7, sha256=sha256_hex(b"weights"), accepted=True)

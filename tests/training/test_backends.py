@@ -8,7 +8,7 @@ import pytest
 
 from distributed.local import LocalProcesses
 from tests.training.small_run import GAME, model_bytes, small_settings
-from training.backend import InlineBackend, Parcel, SelfPlayBackend
+from training.backend import FolderBackend, InlineBackend, Parcel, SelfPlayBackend
 from training.records import GameBatch, decode
 from training.verify import verify
 
@@ -72,6 +72,37 @@ def test_workers_deliver_exactly_the_games_that_they_were_granted(open_backend: 
             assert (batch.worker, batch.run_id) == (worker, "run")
             assert batch.num_games <= 10
     assert backend.collect() == []
+
+
+def test_what_a_worker_has_not_begun_is_taken_back_and_may_be_granted_again(open_backend: Open) -> None:
+    backend = open_backend()
+    assert isinstance(backend, FolderBackend)
+    backend.publish(1, model_bytes(1))
+    worker = backend.workers[0]
+    backend.grant(worker, granted=100_000, delivered=0)
+    deadline = time.monotonic() + PATIENCE
+    while not ((heartbeat := backend.status()[worker]) and heartbeat.begun > 0):
+        assert time.monotonic() < deadline, backend.status()
+        backend.collect()
+        time.sleep(0.02)
+    assert backend.withdrawn() == {}
+    backend.lower(worker, 1)
+    while not (unstarted := backend.withdrawn()):
+        assert time.monotonic() < deadline, backend.status()
+        backend.collect()
+        time.sleep(0.02)
+    left = 100_000 - unstarted[worker]
+    assert heartbeat.begun <= left < 100_000
+    backend.grant(worker, granted=left + 10, delivered=0)
+    assert backend.withdrawn() == {}
+    take_all(backend, {worker: left + 10})
+
+
+def test_everybody_is_granted_what_he_lacks_of_the_games_ahead(open_backend: Open) -> None:
+    backend = open_backend()
+    shares = backend.share_out(dict.fromkeys(backend.workers, 15), 40)
+    assert sum(shares.values()) == 25 * len(backend.workers)
+    assert not any(backend.share_out(dict.fromkeys(backend.workers, 15), 0).values())
 
 
 def test_a_batch_stays_where_it_is_until_it_is_released(open_backend: Open) -> None:

@@ -208,7 +208,7 @@ def test_games_that_come_after_they_were_given_up_are_taken(ledger: Ledger) -> N
 
 OPERATIONS = st.one_of(
     st.tuples(st.just("grant"), st.integers(0, 50)),
-    st.tuples(st.just("discard"), st.integers(0, 50)),
+    st.tuples(st.sampled_from(["discard", "withdraw"]), st.integers(0, 50)),
     st.tuples(st.sampled_from(["received", "quarantined"]), st.integers(0, 150), st.integers(1, 40)),
 )
 
@@ -240,6 +240,8 @@ def carry_out(ledger: Ledger, operation: str, values: list[int], batch_id: str) 
         ledger.grant("w1", *values)
     elif operation == "discard":
         ledger.discard("w1", values[0], "it never came")
+    elif operation == "withdraw":
+        ledger.withdraw("w1", values[0], "others play them")
     elif operation == "received":
         ledger.add_received(row(batch_id, *values))
     else:
