@@ -31,7 +31,7 @@ class Speed:
     """
 
     def __init__(self, now: float) -> None:
-        self._then = now
+        self._then, self._busy = now, False
         self._seconds = self._rate_evaluations = 0.0  # at full load
         self._games = self._game_evaluations = 0.0  # at any
 
@@ -47,9 +47,10 @@ class Speed:
         seconds, self._then = now - self._then, now
         self._games += progress
         self._game_evaluations += evaluations
-        if full:
+        if full and self._busy:  # else part of the time was a pause
             self._seconds += seconds
             self._rate_evaluations += evaluations
+        self._busy = evaluations > 0
         if self._seconds > FULL_SECONDS:
             self._seconds, self._rate_evaluations = self._seconds / 2, self._rate_evaluations / 2
         if self._games > MEMORY_GAMES:

@@ -38,6 +38,15 @@ def test_the_speed_of_a_worker_is_that_at_full_load_however_long_it_idles(pause:
     assert rate < 5.2 if pause == 0 else rate < 4.0
 
 
+def test_the_pause_before_a_step_is_no_play() -> None:
+    speed, now = Speed(0.0), 0.0
+    for _ in range(100):
+        for seconds, evaluations in ((5.0, 0), (5.0, 8), *[(0.1, 8)] * 20):
+            now += seconds
+            speed.add(now, progress=evaluations / 80, evaluations=evaluations, full=evaluations > 0)
+    assert speed.games_per_second() == pytest.approx(1.0)
+
+
 def test_the_speed_is_known_before_the_first_game_is_finished() -> None:
     assert measure(slots=64, granted_at_once=1000, pause=0.0, seconds=6.0)[0] == pytest.approx(5.0, rel=0.25)
 
