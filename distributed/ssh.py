@@ -74,7 +74,7 @@ class SshTransport:
             home = self._sftp.normalize(".")
         except NotSftp as error:
             raise Refused(self.worker, f"its SFTP server cannot be understood ({error})", NOISY) from error
-        except (*LOST, OSError) as error:
+        except Exception as error:
             if not isinstance(error, AssertionError | OSError) and chain[-1].is_active():
                 remedy = "put `Subsystem sftp internal-sftp` into its sshd_config, and restart its sshd"
                 raise Refused(self.worker, f"it offers no SFTP ({error})", remedy) from error

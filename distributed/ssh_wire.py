@@ -127,6 +127,8 @@ def _connecting(worker: str, hop: Hop) -> Iterator[None]:
         raise Unreachable(worker, f"no connection to {where} ({error})") from error
     except (EOFError, paramiko.SSHException, AssertionError) as error:
         raise Unreachable(worker, f"{where} does not answer as an SSH server does ({error or 'no answer in time'})") from error
+    except Exception as error:  # what paramiko does not foresee in an answer
+        raise Unreachable(worker, f"{where} answers what makes no sense ({type(error).__name__}: {error})") from error
 
 
 def _socket(hop: Hop, seconds: float) -> socket.socket:
@@ -155,7 +157,7 @@ def _check_host(worker: str, hop: Hop, chain: Sequence[Connection], *, accept_ne
 
 def _log_in(worker: str, hop: Hop, connection: Connection) -> None:
     """Show our keys, one after the other, until one is accepted."""
-    agent = paramiko.Agent()
+    agent = paramiko.Agent() if _has_agent() else None
     try:
         keys, locked = _file_keys(worker, hop)
         keys += _agent_keys(hop, agent, {key.asbytes() for key in keys})
@@ -178,7 +180,8 @@ def _log_in(worker: str, hop: Hop, connection: Connection) -> None:
                 raise Refused(worker, f"a key is not enough for it, it also wants {more}", "allow keys alone in its sshd_config")
             return
     finally:
-        agent.close()
+        if agent:
+            agent.close()
     who = f"{hop.user}@{hop.host}"
     if locked:
         what = f"the key {locked[0]} is encrypted, and the agent does not have it"
@@ -226,13 +229,23 @@ def _key(path: Path) -> paramiko.PKey | None:
         pass
     passphrase = os.environ.get("KEIMA_KEY_PASSPHRASE")
     try:
-        return paramiko.PKey.from_path(path, passphrase) if passphrase else None
+        return paramiko.PKey.from_path(path, passphrase.encode()) if passphrase else None  # type: ignore[arg-type]  # it wants bytes
     except (ValueError, paramiko.SSHException):
         return None
 
 
-def _agent_keys(hop: Hop, agent: paramiko.Agent, have: set[bytes]) -> list[paramiko.PKey]:
+def _has_agent() -> bool:
+    """Whether an agent is there; paramiko would leave a socket open where there is none any more."""
+    with socket.socket(socket.AF_UNIX) as probe, suppress(OSError):
+        probe.connect(os.environ.get("SSH_AUTH_SOCK", ""))
+        return True
+    return False
+
+
+def _agent_keys(hop: Hop, agent: paramiko.Agent | None, have: set[bytes]) -> list[paramiko.PKey]:
     """The agent's keys, but for those that we have; first those whose files are to be used."""
+    if agent is None:
+        return []
     wanted = set()
     for path in hop.keys:
         with suppress(OSError, ValueError, IndexError):
@@ -288,6 +301,7 @@ class _Answers:
         self._sftp: Any = sftp
         self._waiting: set[int] = set()
         self._data: dict[int, bytes] = {}
+        self._error: OSError | None = None  # the first
 
     def ask(self, *request: Any) -> None:
         """Send a request, once there are not too many on their way."""
@@ -305,8 +319,10 @@ class _Answers:
         return b"".join(self._data[number] for number in sorted(self._data))
 
     def _settle(self, most: int) -> None:
-        while len(self._waiting) > most:
+        while len(self._waiting) > (0 if self._error else most):  # after an error no answer may come in between others' answers
             self._sftp._read_response()
+        if self._error:
+            raise self._error
 
     def _async_response(self, kind: int, message: paramiko.Message, number: int) -> None:
         """Called by paramiko with one answer."""
@@ -314,5 +330,9 @@ class _Answers:
         if kind != CMD_STATUS:
             self._data[number] = message.get_string()
             return
-        with suppress(EOFError):  # a file that has become shorter
+        try:
             self._sftp._convert_status(message)
+        except EOFError:
+            pass  # a file that has become shorter
+        except OSError as error:
+            self._error = self._error or error

@@ -10,10 +10,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from configs.schema import WorkerSettings
+from distributed.errors import Refused
+from distributed.ssh import connect
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 needs_sshd = pytest.mark.skipif(SSHD is None, reason="no sshd on this machine: apt-get install openssh-server")
@@ -130,3 +133,25 @@ def running_sshd(folder: Path, user_home: Path, *, sftp: str = "internal-sftp", 
         yield server
     finally:
         server.stop()
+
+
+def reach(machine: WorkerSettings, policy: Literal["strict", "accept-new"] = "strict", seconds: float = 5.0) -> None:
+    """Connect, see that it works, and close."""
+    transport = connect(machine, host_key_policy=policy, seconds=seconds)
+    try:
+        assert transport.run(["echo", "here"]).stdout == b"here\n"
+    finally:
+        transport.close()
+
+
+def refusal(machine: WorkerSettings, policy: Literal["strict", "accept-new"] = "strict") -> Refused:
+    with pytest.raises(Refused) as refused:
+        reach(machine, policy)
+    assert str(refused.value).startswith("worker1: ")
+    assert refused.value.remedy
+    return refused.value
+
+
+def shell(command: str) -> None:
+    """Do what a remedy says, as its reader would."""
+    subprocess.run(["bash", "-c", command], check=True, capture_output=True)

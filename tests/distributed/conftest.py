@@ -1,0 +1,38 @@
+"""What the tests of SSH share."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.distributed.sshd import Sshd, running_sshd
+
+
+@pytest.fixture
+def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home folder of the user who connects."""
+    home = tmp_path / "user"
+    monkeypatch.setenv("HOME", str(home))
+    for name in ("SSH_AUTH_SOCK", "KEIMA_KEY_PASSPHRASE"):
+        monkeypatch.delenv(name, raising=False)
+    return home
+
+
+@pytest.fixture
+def server(tmp_path: Path, user: Path) -> Iterator[Sshd]:
+    with running_sshd(tmp_path / "server", user) as running:
+        yield running
+
+
+@pytest.fixture
+def nothing_is_left() -> Iterator[None]:
+    """No thread and no open file outlives a test, whatever went wrong in it."""
+    threads, files = set(threading.enumerate()), open_files()
+    yield
+    assert not {thread.name for thread in threading.enumerate() if thread.is_alive()} - {thread.name for thread in threads}
+    assert open_files() <= files
+
+
+def open_files() -> int:
+    return len([*Path("/proc/self/fd").iterdir()])
