@@ -29,13 +29,14 @@ CALL_SECONDS = 8.0
 PROBE_SECONDS = 30.0  # a GPU's driver that sleeps takes several seconds
 TEXT = 4000  # characters of what comes back as text for one line
 
-# One line, without a shell's peculiarities: the machine's own may be any. The first interpreter that is there runs the program.
+# One line, without a shell's peculiarities: the machine's own may be any. The first interpreter that is new enough runs the program.
 LAUNCH = (
     "program=$1; nonce=$2; command=$3; request=$4; shift 4; "
     'say() { echo "@@$nonce {\\"failed\\": \\"$1\\", \\"kind\\": \\"$1\\"}"; exit 0; }; '
     '[ -f "$program" ] || say absent; '
     'for python in "$@"; do case $python in "~/"*) python=$HOME/${python#"~/"};; esac; '
-    'if command -v "$python" >/dev/null 2>&1; then exec "$python" -I "$program" "$nonce" "$command" "$request"; fi; done; say pythonless'
+    'if "$python" -c "import sys; sys.exit(sys.version_info < (3, 9))" >/dev/null 2>&1; '
+    'then exec "$python" -I "$program" "$nonce" "$command" "$request"; fi; done; say pythonless'
 )
 
 
@@ -284,7 +285,8 @@ def call(
         return answer["ok"]
     kind, text = str(answer.get("kind")), printable(str(answer.get("failed")))
     if kind == "pythonless":
-        raise Refused(transport.worker, f"there is no Python: neither {python} nor {VENV_PYTHON}", "install python3 there")
+        names = " nor ".join(dict.fromkeys([python, PYTHON, VENV_PYTHON]))
+        raise Refused(transport.worker, f"there is no Python that works: neither {names} is one", "install Python 3.11 or newer there")
     if kind == "python":
         raise Refused(transport.worker, text, "mend it, or name another with `python:` in the config")
     raise RemoteFailure(transport.worker, f"{command}: {text}")
@@ -306,7 +308,6 @@ def find_answer(worker: str, done: Completed, nonce: str) -> dict[str, Any]:
     """The answer to the request ``nonce`` amid whatever else a login shell prints.
 
     Raises:
-        Refused: what runs there as Python cannot even read our program.
         RemoteFailure: there is none.
     """
     mark = f"@@{nonce} ".encode()
@@ -318,8 +319,6 @@ def find_answer(worker: str, done: Completed, nonce: str) -> dict[str, Any]:
     except (IndexError, ValueError, RecursionError):
         pass
     said = printable((done.stderr or done.stdout)[-TEXT:].decode("utf-8", "replace"))[-300:] or "nothing"
-    if "SyntaxError" in said:
-        raise Refused(worker, f"its Python is too old to run anything of ours: {said}", "install Python 3.11 or newer there")
     remedy = "log in there by ssh and see what its shell does with commands"
     raise RemoteFailure(worker, f"a command gave no answer, but ended with {done.code} and said: {said}", remedy)
 

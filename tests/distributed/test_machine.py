@@ -73,7 +73,7 @@ def test_one_that_does_not_work_is_refused(there: LocalTransport, root: Path) ->
     broken = root / "python"
     broken.write_text("#!/bin/sh\nexit 1\n")
     broken.chmod(0o700)
-    with pytest.raises(RemoteFailure):
+    with pytest.raises(Refused, match=r"does not work as a Python interpreter.*`python:`"):
         look(there, root, python=str(broken))
 
 
@@ -162,10 +162,15 @@ def test_no_answer_is_told_with_what_was_said_instead() -> None:
         find_answer("worker1", Completed(1, b"This account is currently not available.\n", b""), "n")
 
 
-def test_a_python_from_before_all_this_is_called_too_old() -> None:
-    said = b"  File 'x', line 1\nSyntaxError: future feature annotations is not defined\n"
-    with pytest.raises(Refused, match=r"too old.*Python 3\.11"):
-        find_answer("worker1", Completed(1, b"", said), "n")
+def test_a_python_from_before_all_this_is_passed_over(there: LocalTransport, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = root / "tools"
+    tools.mkdir()
+    (tools / "python3").write_text("#!/bin/sh\nexit 1\n")  # as one says that it is older than asked
+    (tools / "python3").chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tools}:/bin")
+    assert not alive(there, "worker1", python=sys.executable).running
+    with pytest.raises(Refused, match=r"no Python that works.*Python 3\.11"):
+        alive(there, "worker1")
 
 
 def test_a_machine_without_any_python_is_refused(there: LocalTransport, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +180,7 @@ def test_a_machine_without_any_python_is_refused(there: LocalTransport, root: Pa
         (tools / name).symlink_to(f"/bin/{name}")
     install_remote(there)
     monkeypatch.setenv("PATH", str(tools))
-    with pytest.raises(Refused, match=r"no Python.*install python3"):
+    with pytest.raises(Refused, match=r"no Python that works.*install Python"):
         call(there, "alive", {"place": "workers/worker1"})
 
 
