@@ -1,0 +1,211 @@
+"""The hosts that the cluster's tests use: that they are what they claim to be, that each fault does what it says, and that all ends."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.hosts import BRIDGE, FOLDERS, Hosts, running_hosts
+from tests.cluster.processes import command_line, lives, pids, wait_until
+from tests.sources import ROOT
+
+SLEEPER = ["setsid", "-f", "sleep", "1234"]
+
+
+def says(hosts: Hosts, name: str, line: str) -> str:
+    done = hosts.ssh(name, line)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def answers(hosts: Hosts, name: str) -> bool:
+    return hosts.ssh("-o", "ConnectTimeout=1", name, "true").returncode == 0
+
+
+def sleeping(hosts: Hosts, name: str) -> bool:
+    return "sleep 1234" in says(hosts, name, "ps -A -o args")
+
+
+def traces() -> set[str]:
+    """What is on this machine because of hosts."""
+    interfaces = (path.name for path in Path("/sys/class/net").glob(f"{BRIDGE}*"))
+    return {*interfaces, *(str(path) for path in FOLDERS.glob("keima-hosts-*"))}
+
+
+def test_every_host_is_a_machine_of_its_own(hosts: Hosts) -> None:
+    line = "hostname; whoami; pwd; cat /proc/sys/kernel/random/boot_id; ip -o -4 addr show eth0 | awk '{print $4}'; cat /proc/1/comm"
+    said = [says(hosts, host.name, line).split() for host in hosts]
+    assert [row[:3] for row in said] == [[host.name, host.user, f"/home/{host.user}"] for host in hosts]
+    assert [row[4:] for row in said] == [[f"{host.address}/24", "sleep"] for host in hosts]
+    assert len({row[3] for row in said}) == len(hosts) == 4
+    assert len(set(hosts.known_hosts.read_text().split("\n"))) == 5  # and nothing behind the last line
+
+
+def test_a_host_has_this_machine_s_python_and_the_repository_but_not_its_files(hosts: Hosts, tmp_path: Path) -> None:
+    program = f"import numpy, sys; sys.path.insert(0, {str(ROOT)!r}); import configs; print(configs.__file__)"
+    host = hosts[0]
+    assert host.run([host.python, "-I", "-c", program], seconds=60).stdout.strip() == str(ROOT / "configs" / "__init__.py")
+    assert host.run(["touch", str(ROOT / "forbidden")]).returncode == 1
+    assert host.run(["ls", str(tmp_path)]).returncode == 2
+    assert host.run(["sh", "-c", "ls /home; ls -A /tmp"]).stdout == f"{host.user}\n"
+
+
+def test_hosts_share_no_homes(hosts: Hosts) -> None:
+    says(hosts, "worker1", "echo mine >note; echo ours >/tmp/note")
+    assert (hosts[0].home / "note").read_text() == "mine\n"
+    assert hosts.ssh("worker2", "cat note").returncode == hosts.ssh("worker2", "cat /tmp/note").returncode == 1
+
+
+def test_a_host_can_be_reached_through_another(hosts: Hosts) -> None:
+    assert says(hosts, "worker3", "true") == ""
+    done = hosts.ssh("-o", f"ProxyCommand=ssh -F {hosts.config} -W %h:%p worker1", "worker2", "echo $SSH_CONNECTION")
+    assert done.stdout.split()[0] == hosts[0].address
+
+
+def test_a_cut_host_is_out_of_reach_until_it_is_healed(hosts: Hosts) -> None:
+    hosts[0].cut()
+    assert not answers(hosts, "worker1") and answers(hosts, "worker2")
+    hosts[0].heal()
+    assert answers(hosts, "worker1")
+
+
+def test_packets_to_a_blackhole_get_no_answer_at_all(hosts: Hosts) -> None:
+    assert answers(hosts, "worker1")  # so that its hardware address is known
+    hosts[0].blackhole()
+    with socket.socket() as lost:
+        lost.settimeout(1.0)
+        started = time.monotonic()
+        assert lost.connect_ex((hosts[0].address, 22)) != 0
+        assert time.monotonic() - started > 0.9
+    hosts[0].heal()
+    assert answers(hosts, "worker1")
+
+
+def test_a_killed_sshd_leaves_what_it_started(hosts: Hosts) -> None:
+    says(hosts, "worker1", " ".join([*SLEEPER, "</dev/null", ">log", "2>&1"]))
+    hosts[0].kill_sshd()
+    assert "Connection refused" in hosts.ssh("worker1", "true").stderr
+    hosts[0].start_sshd()
+    assert sleeping(hosts, "worker1")
+
+
+def test_a_frozen_host_takes_connections_and_says_nothing(hosts: Hosts) -> None:
+    hosts[0].freeze()
+    with socket.create_connection((hosts[0].address, 22), timeout=5) as mute:
+        mute.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            mute.recv(100)
+    hosts[0].thaw()
+    assert answers(hosts, "worker1")
+
+
+def test_after_a_power_cut_the_home_is_there_and_the_processes_are_not(hosts: Hosts) -> None:
+    says(hosts, "worker1", f"echo kept >note; {' '.join(SLEEPER)} </dev/null >log 2>&1")
+    boot = says(hosts, "worker1", "cat /proc/sys/kernel/random/boot_id")
+    had = hosts[0].pids()
+    hosts[0].poweroff()
+    assert not [pid for pid in had if lives(str(pid))] and not answers(hosts, "worker1")
+    hosts[0].boot()
+    assert says(hosts, "worker1", "cat note") == "kept" and not sleeping(hosts, "worker1")
+    assert says(hosts, "worker1", "cat /proc/sys/kernel/random/boot_id") != boot
+
+
+def test_a_connection_to_a_host_without_power_is_not_closed(hosts: Hosts) -> None:
+    with socket.create_connection((hosts[0].address, 22), timeout=5) as kept:
+        assert kept.recv(100).startswith(b"SSH-2.0")
+        hosts[0].poweroff()
+        kept.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            kept.recv(100)
+
+
+def test_a_process_of_a_host_can_be_killed_by_what_it_runs(hosts: Hosts) -> None:
+    hosts[0].run(SLEEPER)
+    hosts[1].run(SLEEPER)
+    assert len(hosts[0].kill("sleep 1234")) == 1
+    assert sleeping(hosts, "worker2") and not sleeping(hosts, "worker1")
+
+
+def test_a_full_disk_takes_nothing_until_it_is_freed(small_hosts: Hosts) -> None:
+    says(small_hosts, "worker1", "echo before >note")
+    small_hosts[0].fill_disk()
+    assert "No space left" in small_hosts.ssh("worker1", "head -c 100000 /dev/zero >data").stderr
+    assert says(small_hosts, "worker2", "head -c 100000 /dev/zero >data; stat -c %s data") == "100000"
+    small_hosts[0].free_disk()
+    small_hosts[0].poweroff()
+    small_hosts[0].boot()
+    assert says(small_hosts, "worker1", "head -c 100000 /dev/zero >data; stat -c %s data; cat note").split() == ["100000", "before"]
+
+
+def test_a_shaped_link_is_as_fast_as_it_says(hosts: Hosts) -> None:
+    def seconds(mb: int) -> float:
+        started = time.monotonic()
+        line = ["ssh", "-F", str(hosts.config), "worker1", "cat >/dev/null"]
+        subprocess.run(line, input=bytes(mb * 1_000_000), check=True, timeout=60)
+        return time.monotonic() - started
+
+    hosts[0].shape(20)
+    assert 0.75 < seconds(2) - seconds(0) < 3
+    hosts[0].shape(None)
+    assert seconds(2) < 0.75
+
+
+def test_two_clusters_do_not_meet(hosts: Hosts) -> None:
+    with running_hosts(1) as others:
+        assert others.network != hosts.network
+        assert says(others, "worker1", "hostname") == "worker1"
+        others[0].cut()
+        assert answers(hosts, "worker1")
+        others[0].heal()
+
+
+def test_nothing_remains(real_hosts: None) -> None:
+    before = traces()
+    with running_hosts(2, disk_mb=8) as hosts:
+        hosts[0].run(SLEEPER)
+        hosts[0].freeze()
+        hosts[1].cut()
+        processes = {pid for host in hosts for pid in host.pids()}
+        assert len(processes) >= 5 and traces() != before
+    assert traces() <= before
+    assert not [pid for pid in processes if lives(str(pid))]
+    assert "keima-hosts" not in Path("/proc/mounts").read_text()
+
+
+def start_elsewhere() -> tuple[subprocess.Popen[str], str]:
+    """A process with hosts, and a text that only the command lines of these have."""
+    program = "import sys\nfrom tests.cluster.hosts import running_hosts\nwith running_hosts(2) as hosts:\n"
+    program += "    hosts[0].run(['setsid', '-f', 'sleep', sys.argv[1]]); print('up', flush=True); sys.stdin.read()\n"
+    mark = f"{os.getpid()}.{time.monotonic_ns() % 10**9}"
+    pipe = subprocess.PIPE
+    started = subprocess.Popen([sys.executable, "-c", program, mark], cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    assert started.stdout is not None and started.stdout.readline() == "up\n"
+    return started, f"sleep {mark}"
+
+
+def running(mark: str) -> bool:
+    return any(mark in command_line(pid) for pid in pids())
+
+
+def test_ctrl_c_leaves_nothing(real_hosts: None) -> None:
+    started, mark = start_elsewhere()
+    assert running(mark)
+    started.send_signal(signal.SIGINT)
+    assert "KeyboardInterrupt" in started.communicate(timeout=30)[1]
+    assert not running(mark) and not [trace for trace in traces() if f"hosts-{started.pid}-" in trace]
+
+
+def test_hosts_end_with_a_process_that_is_killed_and_the_next_one_tidies_up(real_hosts: None) -> None:
+    started, mark = start_elsewhere()
+    started.kill()
+    started.communicate(timeout=30)
+    wait_until(lambda: not running(mark), "the hosts to end")
+    left = {trace for trace in traces() if f"hosts-{started.pid}-" in trace}
+    assert left
+    with running_hosts(1):
+        assert not left & traces()
