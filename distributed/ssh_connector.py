@@ -1,0 +1,370 @@
+#!/usr/bin/env python3
+"""Look after the machines that play, beside a running Coach or without one.
+
+    python distributed/ssh_connector.py --check               is every machine ready, and if not, what is to be done?
+    python distributed/ssh_connector.py --bootstrap worker1   send the code there, make the environment, and verify it
+    python distributed/ssh_connector.py --add HOST USER       another machine; a running Coach takes it in within seconds
+    python distributed/ssh_connector.py --status              how they stand
+
+In scripts: from distributed.ssh_connector import SSHConnector; SSHConnector().add_worker("new_worker.com", "username")
+
+A running Coach is asked to do what concerns its workers, and answers. Where none is running, the settings file is changed, and
+machines are spoken to, directly.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__" and not __package__:
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)  # started by its path: not this folder, but the one that holds it
+
+from pydantic import ValidationError
+from rich.console import Console
+
+from configs.load import ConfigError, load_settings
+from configs.schema import DistributedSettings, WorkerSettings
+from distributed import control, ssh
+from distributed import machine as remote
+from distributed.bootstrap import bootstrap
+from distributed.check import Finding, findings, seats
+from distributed.errors import ClusterError, Unreachable
+from distributed.release import PROJECT, Ours, ours
+from distributed.transport import Transport
+from distributed.worker_list import add_worker, remove_worker
+
+CONFIG = PROJECT / "configs" / "config.yaml"
+LOG_LINES = 40
+Connect = Callable[[WorkerSettings], Transport]
+
+
+class NotDone(Exception):
+    """What was asked for cannot be done; the text says why, and what remedies it."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was found on one machine."""
+
+    machine: WorkerSettings
+    findings: tuple[Finding, ...]
+
+    @property
+    def ready(self) -> bool:
+        """Whether it can play."""
+        return not any(finding.fatal and not finding.ok for finding in self.findings)
+
+
+@dataclass(frozen=True)
+class _There:
+    """A machine that is connected, and those of its workers that are meant."""
+
+    machine: WorkerSettings
+    transport: Transport
+    probe: remote.Probe
+    ours: Ours
+    seats: tuple[remote.Seat, ...]
+
+
+class SSHConnector:
+    """The machines of a settings file. Methods return what has come of it in words, and raise NotDone.
+
+    Args:
+        config: the settings file; by default the one that a running Coach follows, else configs/config.yaml.
+        control_folder: where a running Coach is asked.
+        connect: makes a transport to a machine; raises ClusterError.
+        seconds: how long a Coach gets for its answer.
+    """
+
+    def __init__(
+        self,
+        config: Path | None = None,
+        *,
+        control_folder: Path = control.FOLDER,
+        connect: Connect | None = None,
+        seconds: float = control.WAIT_SECONDS,
+    ) -> None:
+        self._control, self._seconds, self._connect = control_folder, seconds, connect
+        facts = control.coach_facts(control_folder)
+        self.config = config or (Path(facts.config) if facts else CONFIG)
+        self._foreign = facts is not None and config is not None and config.resolve() != Path(facts.config).resolve()
+        self._followed = facts.config if facts else ""
+
+    # What a running Coach is asked to do.
+
+    def add_worker(self, host: str, user: str | None = None, **options: Any) -> str:
+        """Add a machine, with further ``options`` as the settings file has them: ``name``, ``port``, ``key_path``, ``gpu_ids`` ..."""
+        given = {"host": host, "user": user, **options}
+        try:
+            new = WorkerSettings.model_validate({key: value for key, value in given.items() if value is not None})
+        except ValidationError as error:
+            raise NotDone(f"{host} cannot be added: {control.complaint(error)}") from None
+        answer = self._asked(control.Request(command="add", machine=new))
+        if answer is not None:
+            return answer
+        with _said():
+            add_worker(self.config, new)
+        script = "python distributed/ssh_connector.py"
+        return (
+            f"{new.name} is in {self.config}. No Coach is running: it plays from the next start on. Make it ready with\n"
+            f"  {script} --bootstrap {new.name}"
+        )
+
+    def remove_worker(self, name: str) -> str:
+        """Remove a machine; a running Coach takes in what it has finished first."""
+        answer = self._asked(control.Request(command="remove", worker=name))
+        if answer is not None:
+            return answer
+        with _said():
+            remove_worker(self.config, name)
+        return f"{name} is no longer in {self.config}. No Coach is running; what {name} has finished stays there."
+
+    def restart_worker(self, name: str) -> str:
+        """End a worker, or all of a machine, and start it again."""
+        answer = self._asked(control.Request(command="restart", worker=name))
+        if answer is not None:
+            return answer
+        lines = []
+        with self._at(name) as there:
+            for seat in there.seats:
+                remote.stop(there.transport, seat.name, python=there.machine.python)
+                started = remote.start(there.transport, seat, machine=there.machine, probe=there.probe, ours=there.ours)
+                lines.append(f"{seat.name} runs there again, as process {started.pid}")
+        return "\n".join([*lines, "No Coach is running: it plays what it has been granted, and waits."])
+
+    def stop_worker(self, name: str) -> str:
+        """End a worker, or all of a machine; a running Coach does not start it again before it is told to restart it."""
+        answer = self._asked(control.Request(command="stop", worker=name))
+        if answer is not None:
+            return answer
+        lines = []
+        with self._at(name) as there:
+            for seat in there.seats:
+                stopped = remote.stop(there.transport, seat.name, python=there.machine.python)
+                ended = "had to be killed" if stopped.killed else "has handed over and ended"
+                lines.append(f"{seat.name} {ended if stopped.found else 'was not running'}")
+        return "\n".join(lines)
+
+    def status(self) -> str:
+        """How all workers stand: as the running Coach sees them, else as the machines themselves say."""
+        answer = self._asked(control.Request(command="status"), any_config=True)
+        if answer is not None:
+            return answer
+        lines = [f"No Coach is running. What the machines in {self.config} say:"]
+        for found in self._settings().workers:
+            try:
+                with self._at(found.name) as there:
+                    for seat in there.seats:
+                        alive = remote.alive(there.transport, seat.name, python=found.python)
+                        lines.append(f"  {seat.name}: {f'runs, as process {alive.pid}' if alive.running else 'does not run'}")
+            except NotDone as error:
+                lines.append(f"  {error}")
+        return "\n".join(lines if len(lines) > 1 else [*lines, "  there are none: --add HOST USER adds one"])
+
+    def _asked(self, request: control.Request, *, any_config: bool = False) -> str | None:
+        """The Coach's answer; None when none is running."""
+        if self._foreign and not any_config:
+            raise NotDone(f"the running Coach follows {self._followed}, not {self.config}; leave out --config, or stop it first")
+        try:
+            answer = control.ask(request, self._control, seconds=self._seconds)
+        except control.NoCoach:
+            return None
+        except (control.NotAnswered, OSError) as error:
+            raise NotDone(str(error)) from None
+        if not answer.ok:
+            raise NotDone(answer.text)
+        return answer.text
+
+    # What is done on the machines themselves, whether a Coach runs or not.
+
+    def check(self) -> Iterator[Checked]:
+        """Look at all machines, one after the other."""
+        version = self._ours()
+        for found in self._settings().workers:
+            yield self._checked(found, version)
+
+    def bootstrap_worker(self, name: str, *, tell: Callable[[str], None]) -> str:
+        """Send the code to a machine, make the environment there, and verify both; ``tell`` is told how it goes."""
+        with _said(), self._connected(self._machine_of(name)) as (found, transport):
+            bootstrap(transport, found, tell=tell, worker_class=self._settings().worker_class)
+        return f"{found.name} is ready to play"
+
+    def logs(self, name: str, *, lines: int = LOG_LINES) -> str:
+        """The last lines of a worker's log, or of the logs of all workers of a machine."""
+        with self._at(name) as there:
+            found = there.machine
+            texts = {seat.name: remote.tail(there.transport, seat.name, lines=lines, python=found.python) for seat in there.seats}
+        parts = [f"==> {found.directory}/{remote.log_name(seat)} <==\n{text or '(nothing yet)'}" for seat, text in texts.items()]
+        return "\n\n".join(parts)
+
+    def _checked(self, found: WorkerSettings, version: Ours) -> Checked:
+        connected: tuple[Finding, ...] = ()
+        try:
+            with self._connected(found) as (_, transport):
+                connected = tuple(connection_findings(None))
+                probed = remote.probe(transport, found, version)
+                return Checked(found, (*connected, *findings(probed, found, version)))
+        except ClusterError as error:
+            if connected:
+                return Checked(found, (*connected, Finding("machine", False, True, error.what, error.remedy)))
+            return Checked(found, tuple(connection_findings(error)))
+
+    def _settings(self) -> DistributedSettings:
+        with _said():
+            return load_settings(self.config).distributed
+
+    def _ours(self) -> Ours:
+        with _said():
+            return ours(self._settings().worker_class)
+
+    def _machine_of(self, name: str) -> WorkerSettings:
+        """The machine of this name, or of the worker of this name."""
+        workers = {worker.name: worker for worker in self._settings().workers}
+        found = workers.get(name) or workers.get(re.sub(r"-[1-9][0-9]*$", "", name))
+        if found is None:
+            raise NotDone(f"{self.config} has no worker {name}; its workers are: {', '.join(workers) or 'none'}")
+        return found
+
+    @contextmanager
+    def _connected(self, found: WorkerSettings) -> Iterator[tuple[WorkerSettings, Transport]]:
+        """A connection to a machine; raises ClusterError."""
+        connect = self._connect or partial(ssh.connect, host_key_policy=self._settings().host_key_policy)
+        transport = connect(found)
+        try:
+            yield found, transport
+        finally:
+            transport.close()
+
+    @contextmanager
+    def _at(self, name: str) -> Iterator[_There]:
+        """A machine, and which of its workers ``name`` means: all of them, or one."""
+        with _said(), self._connected(self._machine_of(name)) as (found, transport):
+            version = self._ours()
+            probed = remote.probe(transport, found, version)
+            every = seats(probed, found)
+            meant = tuple(seat for seat in every if name in (found.name, seat.name))
+            if not meant:
+                raise NotDone(f"{found.name} has no worker {name}; its workers are: {', '.join(seat.name for seat in every)}")
+            yield _There(found, transport, probed, version, meant)
+
+
+@contextmanager
+def _said() -> Iterator[None]:
+    """Whatever goes wrong within, as NotDone."""
+    try:
+        yield
+    except (ClusterError, ConfigError, ValueError, OSError) as error:
+        raise NotDone(str(error)) from error
+
+
+def connection_findings(error: ClusterError | None) -> Iterator[Finding]:
+    """What an attempt to connect has shown; None: it succeeded."""
+    if isinstance(error, Unreachable):
+        yield Finding(
+            "reachable", False, True, error.what, error.remedy or "see that it is on, that its sshd runs, and that no firewall is between"
+        )
+        return
+    yield Finding("reachable", True, False, "it answers")
+    if error and "host key" in error.what:
+        yield Finding("host key", False, True, error.what, error.remedy)
+        return
+    if error:
+        yield Finding("login", False, True, error.what, error.remedy)
+        return
+    yield Finding("host key", True, False, "is the known one")
+    yield Finding("login", True, False, "a key of ours is accepted")
+
+
+def main(argv: Sequence[str] | None = None, *, make: Callable[[Path | None], SSHConnector] = SSHConnector) -> int:
+    """Run the program; returns its exit code: 0, 1 when it could not be done or a machine is not ready, 130 after Ctrl-C."""
+    arguments = parse(argv)
+    console = Console(highlight=False)
+    tell = partial(console.print, markup=False, soft_wrap=True)
+    try:
+        connector = make(arguments.config)
+        if arguments.check:
+            return check(connector, tell)
+        tell(carry_out(connector, arguments, tell))
+    except NotDone as error:
+        Console(stderr=True, highlight=False).print(str(error), style="red", markup=False, soft_wrap=True)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def carry_out(connector: SSHConnector, arguments: argparse.Namespace, tell: Callable[[str], None]) -> str:
+    """Do what the command line says; returns what has come of it."""
+    if arguments.restart:
+        return connector.restart_worker(arguments.restart)
+    if arguments.stop:
+        return connector.stop_worker(arguments.stop)
+    if arguments.remove:
+        return connector.remove_worker(arguments.remove)
+    if arguments.bootstrap:
+        return connector.bootstrap_worker(arguments.bootstrap, tell=tell)
+    if arguments.logs:
+        return connector.logs(arguments.logs, lines=arguments.lines)
+    if arguments.add:
+        host, *user = arguments.add
+        return connector.add_worker(host, *user, name=arguments.name, port=arguments.port, key_path=arguments.key_path)
+    return connector.status()
+
+
+def check(connector: SSHConnector, tell: Callable[[str], None]) -> int:
+    """Tell what is found on each machine, with the remedies; returns 1 unless all can play."""
+    ready: list[str] = []
+    wanting: list[str] = []
+    for checked in connector.check():
+        tell(f"{checked.machine.name} ({checked.machine.host})")
+        for finding in checked.findings:
+            sign = "✓" if finding.ok else "✗" if finding.fatal else "!"
+            tell(f"  {sign} {finding.what:9}  {finding.text}")
+            if finding.remedy and not finding.ok:
+                tell(f"{'':14}-> {finding.remedy}")
+        (ready if checked.ready else wanting).append(checked.machine.name)
+    if not ready and not wanting:
+        tell(f"{connector.config} lists no workers: --add HOST USER adds one")
+        return 1
+    tell("")
+    tell("\n".join(f"{what}: {', '.join(names)}" for what, names in (("ready", ready), ("not ready", wanting)) if names))
+    return 1 if wanting else 0
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="ssh_connector.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--check", action="store_true", help="look at every machine; what is not right is shown with its remedy")
+    what.add_argument("--status", action="store_true", help="how the workers stand, as the running Coach sees them, else as they say")
+    what.add_argument("--restart", metavar="NAME", help="end a worker, or all of a machine, and start it again")
+    what.add_argument("--stop", metavar="NAME", help="end a worker, or all of a machine, until it is restarted")
+    what.add_argument("--add", nargs="+", metavar=("HOST", "USER"), help="add a machine to the settings, and to a running Coach")
+    what.add_argument(
+        "--remove", metavar="NAME", help="remove a machine from the settings, and from a running Coach; no finished game is lost"
+    )
+    what.add_argument("--bootstrap", metavar="NAME", help="send the code to a machine, make the environment there, and verify it")
+    what.add_argument("--logs", metavar="NAME", help="the end of a worker's log")
+    parser.add_argument("--config", type=Path, help="the settings (default: those of the running Coach, else configs/config.yaml)")
+    parser.add_argument("--lines", type=int, default=LOG_LINES, help="of the log (default: %(default)s)")
+    parser.add_argument("--name", help="with --add: what to call the machine (default: its host's first label)")
+    parser.add_argument("--port", type=int, help="with --add: of its SSH server, if it is not as ~/.ssh/config has it")
+    parser.add_argument("--key-path", help="with --add: the private key, if it is not one of the usual ones")
+    arguments = parser.parse_args(argv)
+    if arguments.add and len(arguments.add) > 2:
+        parser.error("--add takes HOST, or HOST and USER")
+    if not arguments.add and (arguments.name or arguments.port or arguments.key_path):
+        parser.error("--name, --port and --key-path go with --add")
+    return arguments
+
+
+if __name__ == "__main__":
+    sys.exit(main())

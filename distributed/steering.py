@@ -1,0 +1,153 @@
+"""What people want of a running Coach: it follows the workers in its settings file, and carries out requests."""
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from configs.load import ConfigError, load_settings
+from configs.schema import WorkerSettings
+from distributed.control import Desk, Request
+from distributed.status import status_text
+from distributed.views import FleetView
+from distributed.worker_list import add_worker, remove_worker
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0  # between two looks at the file
+RETRY_SECONDS = 5.0  # after a machine could not be taken in or let go
+
+
+class Steered(Protocol):
+    """What is steered; ``Fleet`` says more. A name or machine that it does not know is a ValueError."""
+
+    @property
+    def machines(self) -> tuple[WorkerSettings, ...]:
+        """Those that are not being removed."""
+
+    def add(self, machine: WorkerSettings) -> None:
+        """Take in a machine."""
+
+    def remove(self, name: str) -> None:
+        """Let a machine finish what is under way, and go."""
+
+    def restart(self, name: str) -> None:
+        """End a worker, or all of a machine, and start it again."""
+
+    def stop(self, name: str) -> None:
+        """End a worker, or all of a machine, until it is restarted."""
+
+    def view(self) -> FleetView:
+        """How everything stands."""
+
+
+class Steering:
+    """Call ``step`` in every cycle; it raises nothing.
+
+    Args:
+        fleet: what is steered.
+        config: the file whose ``distributed.workers`` play.
+        desk: where requests arrive.
+        title: what plays, for people.
+        tell: is told what is worth a line in the log.
+        clock: seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        fleet: Steered,
+        config: Path,
+        *,
+        desk: Desk,
+        title: str = "",
+        tell: Callable[[str], None] = log.warning,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._fleet, self._config, self._desk, self._title = fleet, config, desk, title
+        self._tell, self._clock = tell, clock
+        self._read = _state_of(config)
+        self._wanted: tuple[WorkerSettings, ...] = fleet.machines
+        self._look_at = 0.0
+        self._retry_at = 0.0
+        self._told = ""
+
+    def step(self) -> None:
+        """Carry out what has been asked, and follow the file if it has changed."""
+        self._desk.serve(self._carry_out)
+        if self._clock() < self._look_at:
+            return
+        self._look_at = self._clock() + LOOK_SECONDS
+        state = _state_of(self._config)
+        if state != self._read:
+            self._read, self._retry_at = state, 0.0
+            self._take_up()
+        if self._clock() >= self._retry_at:
+            self._follow()
+
+    def _carry_out(self, request: Request) -> str:
+        """What has come of it, in words; ValueError and OSError say what is wrong with it."""
+        match request.command:
+            case "status":
+                return status_text(self._fleet.view(), title=self._title, when=time.strftime("%Y-%m-%d %H:%M:%S"))
+            case "restart":
+                self._fleet.restart(request.worker)
+                return f"{request.worker} is being restarted; watch it in distributed/status.txt"
+            case "stop":
+                self._fleet.stop(request.worker)
+                return f"{request.worker} is being stopped, and stays so until --restart {request.worker}"
+            case "add":
+                assert request.machine is not None
+                add_worker(self._config, request.machine)
+                self._take_up()
+                self._follow()
+                return f"{request.machine.name} is in {self._config}, and is being taken in; watch it in distributed/status.txt"
+        remove_worker(self._config, request.worker)
+        self._take_up()
+        self._follow()
+        return f"{request.worker} is no longer in {self._config}; it finishes the games under way, hands them over, and is dropped"
+
+    def _take_up(self) -> None:
+        """Read the file; one that is not right is not followed."""
+        self._read = _state_of(self._config)
+        try:
+            self._wanted = load_settings(self._config).distributed.workers
+        except ConfigError as error:
+            self._tell(f"the workers stay as they are until this is put right: {error}")
+
+    def _follow(self) -> None:
+        """Bring the fleet to what is wanted. A machine whose settings have changed goes and comes back, which takes several looks."""
+        problems = []
+        have = {machine.name: machine for machine in self._fleet.machines}
+        wanted = {machine.name: machine for machine in self._wanted}
+        for name, machine in have.items():
+            if wanted.get(name) != machine:
+                why = "its settings have changed: it goes and comes back" if name in wanted else f"{self._config} has it no more"
+                self._tell(f"{name}: {why}")
+                problems += _attempt(lambda name=name: self._fleet.remove(name))  # type: ignore[misc]
+        for name, machine in wanted.items():
+            if have.get(name) != machine:
+                problems += _attempt(lambda machine=machine: self._fleet.add(machine))  # type: ignore[misc]
+        self._retry_at = self._clock() + RETRY_SECONDS if problems else 0.0
+        told = "; ".join(problems)
+        if told and told != self._told:
+            self._tell(told)
+        self._told = told
+
+
+def _attempt(do: Callable[[], None]) -> list[str]:
+    """What went wrong, if anything did."""
+    try:
+        do()
+    except (ValueError, OSError) as error:
+        return [str(error)]
+    return []
+
+
+def _state_of(path: Path) -> tuple[int, int, int] | None:
+    """Something that changes when the file does."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -1,0 +1,398 @@
+"""Requests to a running Coach, its answers, and how it follows the workers in its settings file."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs.schema import WorkerSettings
+from distributed.control import Answer, Desk, NoCoach, NotAnswered, Pending, Request, ask, coach_facts, coach_runs
+from distributed.steering import Steering
+from distributed.views import FleetView
+from tests.sources import ROOT
+from training.run_lock import RunLocked
+
+CONFIG = """\
+run: {name: cluster, iterations: 1}
+game: {name: tic_tac_toe}
+distributed:
+  enabled: true
+  workers:
+    - {host: worker1.example.com, user: me}  # in the cellar
+    - {host: worker2.example.com, user: me}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "control"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "config.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+@pytest.fixture
+def desk(folder: Path, config: Path) -> Iterator[Desk]:
+    opened = Desk(folder, run=folder.parent / "run", config=config)
+    yield opened
+    opened.close()
+
+
+def beside(serve: Callable[[], object]) -> Callable[[float], None]:
+    """For ``ask``, in place of sleeping: what the Coach does meanwhile."""
+    return lambda seconds: (serve(), None)[1]
+
+
+def drop(folder: Path, content: str | bytes, *, name: str = "0123456789abcdef") -> Path:
+    path = folder / f"{name}.request"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder / f"{name}.answer"
+
+
+def answer_in(path: Path) -> Answer:
+    return Answer.model_validate_json(path.read_bytes())
+
+
+def test_a_request_is_carried_out_and_answered(desk: Desk, folder: Path) -> None:
+    answer = ask(
+        Request(command="restart", worker="worker1"), folder, sleep=beside(lambda: desk.serve(lambda r: f"{r.command} {r.worker}"))
+    )
+    assert answer == Answer(ok=True, text="restart worker1")
+
+
+def test_nothing_is_left_of_a_request_that_was_answered(desk: Desk, folder: Path) -> None:
+    before = sorted(folder.iterdir())
+    ask(Request(command="status"), folder, sleep=beside(lambda: desk.serve(lambda r: "")))
+    assert sorted(folder.iterdir()) == before
+
+
+def test_a_machine_arrives_as_it_was_described(desk: Desk, folder: Path) -> None:
+    machine = WorkerSettings(host="new.example.com", user="me", gpu_ids=(0, 1), env={"A": "b"})
+    seen: list[Request] = []
+    ask(Request(command="add", machine=machine), folder, sleep=beside(lambda: desk.serve(lambda r: seen.append(r) or "")))  # type: ignore[func-returns-value]
+    assert seen[0].machine == machine
+
+
+def test_several_requests_are_answered_each_for_itself(desk: Desk, folder: Path) -> None:
+    answers = [drop(folder, Request(command="stop", worker=f"w{n}").model_dump_json(), name=f"{n:016x}") for n in range(5)]
+    desk.serve(lambda request: request.worker)
+    assert [answer_in(path).text for path in answers] == [f"w{n}" for n in range(5)]
+
+
+def test_what_goes_wrong_is_answered_in_its_own_words(desk: Desk, folder: Path) -> None:
+    def refuse(request: Request) -> str:
+        raise ValueError("there is no worker7")
+
+    answer = ask(Request(command="restart", worker="worker7"), folder, sleep=beside(lambda: desk.serve(refuse)))
+    assert answer == Answer(ok=False, text="there is no worker7")
+
+
+def test_not_even_a_bug_ends_the_coach(desk: Desk, folder: Path) -> None:
+    def fail(request: Request) -> str:
+        raise KeyError("bug")
+
+    answer = ask(Request(command="status"), folder, sleep=beside(lambda: desk.serve(fail)))
+    assert not answer.ok and "KeyError" in answer.text
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "\x00",
+        b"\xff\xfe",
+        "[" * 100_000,
+        "x" * 1_000_000,
+        '{"command": "shutdown"}',
+        '{"command": "stop"}',
+        '{"command": "add"}',
+        '{"command": "add", "machine": {"host": "-oProxyCommand=evil"}}',
+        '{"command": "status", "more": 1}',
+        '{"command": "stop", "worker": 7}',
+        json.dumps({"command": "stop", "worker": "w" * 1000}),
+    ],
+)
+def test_a_malformed_request_is_answered_with_an_error(desk: Desk, folder: Path, content: str | bytes) -> None:
+    answer = drop(folder, content)
+    desk.serve(lambda request: pytest.fail("it was carried out"))
+    assert not answer_in(answer).ok
+    assert "the request cannot be" in answer_in(answer).text
+
+
+def test_a_request_that_is_no_file_is_answered_with_an_error(desk: Desk, folder: Path) -> None:
+    (folder / "0123456789abcdef.request").symlink_to(folder / "nowhere")
+    (folder / "1123456789abcdef.request").mkdir()
+    desk.serve(lambda request: pytest.fail("it was carried out"))
+    assert not answer_in(folder / "0123456789abcdef.answer").ok
+
+
+def test_other_files_in_the_folder_are_left_alone(desk: Desk, folder: Path) -> None:
+    names = ["notes.txt", "x.request", "0123456789abcdef.request.part"]
+    for name in names:
+        (folder / name).write_text("{}")
+    assert desk.pending() == []
+    assert all((folder / name).exists() for name in names)
+
+
+def test_a_request_is_taken_once(desk: Desk, folder: Path) -> None:
+    drop(folder, '{"command": "status"}')
+    assert desk.pending() == [Pending("0123456789abcdef", Request(command="status"))]
+    assert desk.pending() == []
+
+
+def test_without_a_coach_nobody_is_asked(folder: Path) -> None:
+    with pytest.raises(NoCoach):
+        ask(Request(command="status"), folder)
+    assert not folder.exists()
+
+
+def test_a_coach_that_has_ended_is_none(desk: Desk, folder: Path) -> None:
+    assert coach_runs(folder)
+    desk.close()
+    assert not coach_runs(folder)
+    with pytest.raises(NoCoach):
+        ask(Request(command="status"), folder)
+
+
+def test_a_coach_that_does_not_look_is_waited_for_no_longer_than_said(desk: Desk, folder: Path) -> None:
+    began = time.monotonic()
+    with pytest.raises(NotAnswered, match="taken back"):
+        ask(Request(command="stop", worker="w"), folder, seconds=0.3)
+    assert 0.3 <= time.monotonic() - began < 3
+    assert desk.pending() == []
+
+
+def test_who_gives_up_is_told_that_the_request_was_taken(desk: Desk, folder: Path) -> None:
+    with pytest.raises(NotAnswered, match="has taken the request"):
+        ask(Request(command="stop", worker="w"), folder, seconds=0.3, sleep=beside(desk.pending))
+
+
+def test_a_coach_that_ends_before_it_looks_is_as_none(desk: Desk, folder: Path) -> None:
+    with pytest.raises(NoCoach, match="ended before it took"):
+        ask(Request(command="status"), folder, sleep=beside(desk.close))
+    assert not list(folder.glob("*.request"))
+
+
+COACH = """
+import sys, time
+from pathlib import Path
+from distributed.control import Desk
+
+folder = Path(sys.argv[1])
+desk = Desk(folder, run=Path("run"), config=Path("config.yaml"))
+print("open", flush=True)
+while True:
+    desk.serve(lambda request: f"done: {request.worker}")
+    time.sleep(0.01)
+"""
+
+
+def test_a_coach_in_another_process_answers_until_it_is_killed(folder: Path) -> None:
+    coach = subprocess.Popen([sys.executable, "-c", COACH, str(folder)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert coach.stdout is not None and coach.stdout.readline() == "open\n"
+        assert ask(Request(command="restart", worker="worker1"), folder) == Answer(ok=True, text="done: worker1")
+        facts = coach_facts(folder)
+        assert facts and facts.pid == coach.pid
+    finally:
+        coach.kill()
+        coach.communicate()
+    assert not coach_runs(folder)
+    assert coach_facts(folder) is None
+
+
+def test_a_second_coach_is_told_of_the_first(desk: Desk, folder: Path, config: Path) -> None:
+    with pytest.raises(RunLocked, match=f"process {os.getpid()}, for "):
+        Desk(folder, run=Path("other"), config=config)
+
+
+def test_a_look_at_the_lock_keeps_no_coach_from_starting(folder: Path, config: Path) -> None:
+    Desk(folder, run=folder, config=config).close()
+    looking = "import sys; from pathlib import Path; from distributed.control import coach_runs\nwhile True: coach_runs(Path(sys.argv[1]))"
+    others = [subprocess.Popen([sys.executable, "-c", looking, str(folder)], cwd=ROOT) for _ in range(2)]
+    try:
+        deadline = time.monotonic() + 3
+        while time.monotonic() < deadline:
+            Desk(folder, run=folder, config=config).close()
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def test_a_new_coach_sweeps_out_only_what_nobody_waits_for(folder: Path, config: Path) -> None:
+    folder.mkdir()
+    old, new = folder / "0123456789abcdef.request", folder / "1123456789abcdef.request"
+    for path in (old, new):
+        path.write_text('{"command": "status"}')
+    os.utime(old, (0, 0))
+    desk = Desk(folder, run=folder, config=config)
+    assert [pending.id for pending in desk.pending()] == [new.stem]
+    desk.close()
+
+
+def test_only_this_user_may_put_requests_there(desk: Desk, folder: Path) -> None:
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+class Fleet:
+    """Stands for the cluster: notes what it is told. One that leaves is gone when ``left`` is called."""
+
+    def __init__(self, *machines: WorkerSettings) -> None:
+        self.all = {machine.name: machine for machine in machines}
+        self.leaving: set[str] = set()
+        self.told: list[str] = []
+
+    @property
+    def machines(self) -> tuple[WorkerSettings, ...]:
+        return tuple(machine for name, machine in self.all.items() if name not in self.leaving)
+
+    def add(self, machine: WorkerSettings) -> None:
+        if machine.name in self.all:
+            raise ValueError(f"{machine.name} is still leaving")
+        self.all[machine.name] = machine
+        self.told.append(f"add {machine.name}")
+
+    def remove(self, name: str) -> None:
+        self.leaving.add(name)
+        self.told.append(f"remove {name}")
+
+    def left(self) -> None:
+        for name in self.leaving:
+            del self.all[name]
+        self.leaving.clear()
+
+    def restart(self, name: str) -> None:
+        self._known(name)
+        self.told.append(f"restart {name}")
+
+    def stop(self, name: str) -> None:
+        self._known(name)
+        self.told.append(f"stop {name}")
+
+    def _known(self, name: str) -> None:
+        if name not in self.all:
+            raise ValueError(f"there is no worker {name}; the workers are: {', '.join(self.all)}")
+
+    def view(self) -> FleetView:
+        figures: dict[str, Any] = {"games_per_second": 1.0, "sync_seconds": None, "network_mb_per_minute": 0.0, "model_version": 1}
+        return FleetView(workers=(), active=0, total=len(self.all), **figures)
+
+
+class Coach:
+    """A Coach that does nothing but be steered, with a clock that is put forward by hand."""
+
+    def __init__(self, desk: Desk, config: Path) -> None:
+        self.now = 0.0
+        self.events: list[str] = []
+        self.fleet = Fleet(*(WorkerSettings(host=f"worker{n}.example.com", user="me") for n in (1, 2)))
+        self.steering = Steering(self.fleet, config, desk=desk, tell=self.events.append, clock=lambda: self.now)
+
+    def cycle(self, *, times: int = 1) -> None:
+        for _ in range(times):
+            self.now += 2.0
+            self.steering.step()
+
+
+@pytest.fixture
+def coach(desk: Desk, config: Path) -> Coach:
+    return Coach(desk, config)
+
+
+def asked(coach: Coach, folder: Path, request: Request) -> Answer:
+    return ask(request, folder, sleep=beside(coach.cycle))
+
+
+def test_commands_reach_the_fleet(coach: Coach, folder: Path) -> None:
+    assert asked(coach, folder, Request(command="restart", worker="worker1")).ok
+    assert asked(coach, folder, Request(command="stop", worker="worker2")).ok
+    assert coach.fleet.told == ["restart worker1", "stop worker2"]
+
+
+def test_a_worker_that_nobody_knows_is_refused_with_those_there_are(coach: Coach, folder: Path) -> None:
+    answer = asked(coach, folder, Request(command="restart", worker="worker9"))
+    assert answer == Answer(ok=False, text="there is no worker worker9; the workers are: worker1, worker2")
+
+
+def test_the_status_is_what_is_in_the_status_file(coach: Coach, folder: Path) -> None:
+    assert "Workers active  0/2" in asked(coach, folder, Request(command="status")).text
+
+
+def test_an_added_machine_plays_and_stays_in_the_settings(coach: Coach, folder: Path, config: Path) -> None:
+    answer = asked(coach, folder, Request(command="add", machine=WorkerSettings(host="new.example.com", user="you")))
+    assert answer.ok
+    assert "    - {host: new.example.com, user: you}\n" in config.read_text()
+    coach.cycle(times=5)
+    assert coach.fleet.told == ["add new"]
+
+
+def test_a_removed_machine_leaves_and_is_gone_from_the_settings(coach: Coach, folder: Path, config: Path) -> None:
+    assert asked(coach, folder, Request(command="remove", worker="worker1")).ok
+    assert "worker1" not in config.read_text()
+    coach.cycle(times=5)
+    assert coach.fleet.told == ["remove worker1"]
+
+
+def test_what_the_settings_do_not_allow_changes_nothing(coach: Coach, folder: Path, config: Path) -> None:
+    answer = asked(coach, folder, Request(command="add", machine=WorkerSettings(host="worker1.other.com")))
+    assert not answer.ok and "needs a name of its own" in answer.text
+    assert asked(coach, folder, Request(command="remove", worker="worker1")).ok
+    answer = asked(coach, folder, Request(command="remove", worker="worker2"))
+    assert not answer.ok and "enabled is true" in answer.text
+    assert coach.fleet.told == ["remove worker1"]
+
+
+def test_a_machine_that_is_written_into_the_file_is_taken_in(coach: Coach, config: Path) -> None:
+    config.write_text(CONFIG + "    - host: worker3\n")
+    coach.cycle()
+    assert coach.fleet.told == ["add worker3"]
+
+
+def test_a_machine_that_is_deleted_from_the_file_leaves(coach: Coach, config: Path) -> None:
+    config.write_text(CONFIG.replace("    - {host: worker2.example.com, user: me}\n", ""))
+    coach.cycle(times=3)
+    assert coach.fleet.told == ["remove worker2"]
+
+
+def test_a_machine_whose_settings_change_goes_and_comes_back(coach: Coach, config: Path) -> None:
+    config.write_text(CONFIG.replace("worker2.example.com, user: me", "worker2.example.com, user: you"))
+    coach.cycle(times=5)
+    assert coach.fleet.told == ["remove worker2"]
+    coach.fleet.left()
+    coach.cycle(times=5)
+    assert coach.fleet.told == ["remove worker2", "add worker2"]
+    assert coach.fleet.all["worker2"].user == "you"
+
+
+def test_a_file_that_is_not_right_is_named_once_and_not_followed(coach: Coach, config: Path) -> None:
+    config.write_text(CONFIG.replace("workers:", "wokers:"))
+    coach.cycle(times=3)
+    assert len(coach.events) == 1 and "did you mean distributed.workers?" in coach.events[0]
+    assert coach.fleet.told == []
+    config.write_text(CONFIG + "    - host: worker3\n")
+    coach.cycle()
+    assert coach.fleet.told == ["add worker3"]
+
+
+def test_a_file_that_is_gone_sends_nobody_home(coach: Coach, config: Path) -> None:
+    config.unlink()
+    coach.cycle(times=3)
+    assert len(coach.events) == 1 and coach.fleet.told == []
+
+
+def test_a_file_that_does_not_change_is_not_read(coach: Coach, config: Path) -> None:
+    coach.cycle(times=3)
+    assert coach.fleet.told == [] and coach.events == []
