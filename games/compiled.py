@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+from numba.core.caching import UserProvidedCacheLocator
 from numba.core.errors import NumbaExperimentalFeatureWarning
 
 # Function values as arguments are the documented way to do this; numba calls them experimental at every use.
@@ -65,16 +66,29 @@ def cache_folder(path: Path) -> Path:
     return CACHE / f"{path.stem}-{digest.hexdigest()[:16]}"
 
 
+class CacheByContent(UserProvidedCacheLocator):  # type: ignore[misc]
+    """Where numba keeps a function: in the folder named after its sources, wherever these lie, so that a copy compiles nothing again."""
+
+    def __init__(self, function: Any, file: str) -> None:
+        super().__init__(function, file)
+        self._cache_path = numba.config.CACHE_DIR  # instead of one within it that is named after the path of the source
+
+    def get_source_stamp(self) -> str:
+        """Nothing to compare: another source has another folder."""
+        return ""
+
+
 def _decorate(function: Callable[..., Any], decorator: Callable[..., Any]) -> Any:
     file = Path(sys.modules[function.__module__].__file__ or "").resolve()
     if PROJECT not in file.parents:
         return decorator(cache=False)(function)
-    previous = numba.config.CACHE_DIR
+    previous = numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES
     numba.config.CACHE_DIR = str(cache_folder(file))
+    numba.config.CACHE_LOCATOR_CLASSES = f"{__name__}.{CacheByContent.__name__}"
     try:
         return decorator(cache=True)(function)
     finally:
-        numba.config.CACHE_DIR = previous
+        numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES = previous
 
 
 def compiled(function: Function) -> Function:

@@ -76,6 +76,13 @@ def test_a_second_process_finds_the_machine_code_on_disk(project: Path) -> None:
     assert run(project, USE) == ["22", "33", "1", "1", "1", folder]
 
 
+def test_a_copy_of_the_project_elsewhere_finds_it_too(project: Path) -> None:
+    """Each release of the code on a worker is such a copy."""
+    *_, folder = run(project, USE)
+    copy = shutil.copytree(project, project.parent / "copy", copy_function=shutil.copyfile)
+    assert run(Path(copy), USE) == ["22", "33", "1", "1", "1", folder]
+
+
 def test_an_edit_in_an_imported_file_is_seen(project: Path) -> None:
     *_, before = run(project, USE)
     (project / "games" / "helper.py").write_text(HELPER.replace("number + 1", "number + 2"))
