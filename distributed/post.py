@@ -213,8 +213,8 @@ class Post:
         self.mirror.send_model(transport, supplies.model, beside=beside(supplies.model.sha256))
         self.mirror.send_assignment(transport, supplies.assignment)
         self._finished_then, self._model_sent = None, self._clock()
-        self.feed(Busy())
         self.feed(Sent(supplies.model.version))
+        self.feed(Busy())
 
     def _is_due(self, supplies: Supplies) -> bool:
         """Whether the worker is to have this model now: when it has none, idles, or has played long enough with the last one."""

@@ -265,7 +265,7 @@ def _marked(state: WorkerState, now: float, timing: Timing) -> tuple[Mark, str]:
     if state.refusal:
         return Mark.ERROR, state.refusal
     if state.stopped and not (state.linked and state.running):
-        return Mark.OFFLINE, "stopped by command; --restart starts it again"
+        return Mark.OFFLINE, "stopped; --restart starts it again"
     if state.busy:
         return Mark.SYNCING, state.busy
     if not state.linked:

@@ -1,4 +1,4 @@
-"""What every backend must do. The SSH fleet will have to pass the same."""
+"""What every backend must do. The fleet plays on machines that are folders of this one; over SSH it does in the cluster's own tests."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from distributed.fleet import Fleet
 from distributed.local import LocalProcesses
+from tests.distributed.local_fleet import fleet_settings, open_fleet, worker_settings
 from tests.training.small_run import GAME, model_bytes, small_settings
 from training.backend import FolderBackend, InlineBackend, Parcel, SelfPlayBackend
 from training.records import GameBatch, decode
 from training.verify import verify
 
 Open = Callable[..., SelfPlayBackend]
-PATIENCE = 60.0  # seconds; a cold compile cache takes most of it
+PATIENCE = 120.0  # seconds; a cold compile cache takes most of it
 
 
 def inline(root: Path, **changes: object) -> SelfPlayBackend:
@@ -24,7 +26,12 @@ def processes(root: Path, **changes: object) -> SelfPlayBackend:
     return LocalProcesses(root, count=2, game=GAME, settings=small_settings(root, **changes), run_id="run")
 
 
-@pytest.fixture(params=[inline, pytest.param(processes, marks=pytest.mark.trial)])
+def fleet(root: Path, **changes: object) -> SelfPlayBackend:
+    machines = [worker_settings("worker1"), worker_settings("worker2")]
+    return open_fleet(root, machines, settings=fleet_settings(root, **changes))
+
+
+@pytest.fixture(params=[inline, pytest.param(processes, marks=pytest.mark.trial), pytest.param(fleet, marks=pytest.mark.trial)])
 def open_backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
     opened: list[SelfPlayBackend] = []
 
@@ -100,6 +107,8 @@ def test_what_a_worker_has_not_begun_is_taken_back_and_may_be_granted_again(open
 
 def test_everybody_is_granted_what_he_lacks_of_the_games_ahead(open_backend: Open) -> None:
     backend = open_backend()
+    if isinstance(backend, Fleet):
+        pytest.skip("its shares follow the measured speeds: see the tests of the balancer")
     shares = backend.share_out(dict.fromkeys(backend.workers, 15), 40)
     assert sum(shares.values()) == 25 * len(backend.workers)
     assert not any(backend.share_out(dict.fromkeys(backend.workers, 15), 0).values())
@@ -184,5 +193,5 @@ def test_what_was_finished_is_handed_over_at_the_end(open_backend: Open) -> None
 
 
 def small_settings_root(backend: SelfPlayBackend) -> Path:
-    assert isinstance(backend, InlineBackend | LocalProcesses)
-    return backend.folders[backend.workers[0]].root.parent
+    assert isinstance(backend, FolderBackend)
+    return backend.root

@@ -1,0 +1,116 @@
+"""A cluster whose machines are folders of this one: real worker processes, and a network that can be cut."""
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from configs.schema import Settings, WorkerSettings
+from distributed.crew import Crew, RemoteCrew
+from distributed.errors import Unreachable
+from distributed.fleet import Fleet
+from distributed.release import PROJECT, Ours, ours
+from distributed.transport import Completed, Entry, LocalTransport, Transport
+from tests.training.small_run import GAME, small_settings
+
+OURS = ("configs", "distributed", "games", "scripts", "training", "requirements.txt", "requirements-torch.txt", "start_worker.py")
+
+
+@functools.cache
+def our_code() -> Ours:
+    return ours()
+
+
+def make_host(root: Path) -> Path:
+    """The folder of a machine on which our code lies already."""
+    root.mkdir(parents=True)
+    for name in OURS:
+        (root / name).symlink_to(PROJECT / name)
+    return root
+
+
+def worker_settings(name: str, **changes: Any) -> WorkerSettings:
+    return WorkerSettings.model_validate({"host": name, "python": sys.executable, "processes": 1, **changes})
+
+
+class Network:
+    """Ways to folders that stand for machines. What is done with them is noted, and any way can be cut, or be made to fail."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.cut: set[str] = set()
+        self.failing: dict[str, Callable[[str, str], None]] = {}  # machine -> is called with what is done and the file's name
+        self.connections: list[str] = []
+        self.done: list[tuple[str, str, str]] = []  # (machine, what, file)
+
+    def connect(self, machine: WorkerSettings) -> Transport:
+        self.connections.append(machine.name)
+        self.check(machine.name, "connect", "")
+        host = self.root / machine.name
+        return Cable(self, machine.name, host if host.exists() else make_host(host))
+
+    def check(self, machine: str, what: str, file: str) -> None:
+        if machine in self.cut:
+            raise Unreachable(machine, "the cable is out", "put it in")
+        if machine in self.failing:
+            self.failing[machine](what, file)
+        self.done.append((machine, what, file))
+
+
+class Cable(LocalTransport):
+    """A way to a machine."""
+
+    def __init__(self, network: Network, worker: str, root: Path) -> None:
+        super().__init__(root, worker=worker)
+        self._network = network
+
+    def put(self, data: bytes, name: str) -> None:
+        self._network.check(self.worker, "put", name)
+        super().put(data, name)
+
+    def get(self, name: str, limit: int) -> bytes:
+        self._network.check(self.worker, "get", name)
+        return super().get(name, limit)
+
+    def names(self, folder: str) -> list[Entry]:
+        self._network.check(self.worker, "names", folder)
+        return super().names(folder)
+
+    def remove(self, name: str) -> None:
+        self._network.check(self.worker, "remove", name)
+        super().remove(name)
+
+    def run(self, argv: Sequence[str], *, seconds: float = 5.0) -> Completed:
+        self._network.check(self.worker, "run", " ".join(argv))
+        return super().run(argv, seconds=max(seconds, 60.0))  # this machine may be busy with other tests
+
+
+def fleet_settings(root: Path, **changes: Any) -> Settings:
+    """As ``small_settings``, with a cluster's times shortened."""
+    distributed = {"sync_interval": 1, "heartbeat_seconds": 0.2, "retry_seconds": 1.0, "offline_seconds": 5.0}
+    return small_settings(root, **{**changes, "distributed": {**distributed, **changes.get("distributed", {})}})
+
+
+def open_fleet(
+    root: Path,
+    machines: Sequence[WorkerSettings],
+    *,
+    settings: Settings | None = None,
+    network: Network | None = None,
+    crew: Callable[[WorkerSettings], Crew] | None = None,
+    run_id: str = "run",
+    **options: Any,
+) -> Fleet:
+    """A fleet whose mirrors are in ``root`` / workers, and whose machines in ``root`` / hosts."""
+    (root / "workers").mkdir(exist_ok=True)
+    return Fleet(
+        root / "workers",
+        machines,
+        game=GAME,
+        settings=settings or fleet_settings(root),
+        run_id=run_id,
+        connect=(network or Network(root / "hosts")).connect,
+        crew=crew or (lambda machine: RemoteCrew(machine, ours=our_code())),
+        **options,
+    )

@@ -1,0 +1,199 @@
+"""The link to one machine, step by step: what is copied when, and which model a worker plays with."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from distributed.mirror import waiting_files
+from distributed.worker_state import Mark
+from tests.distributed.linked_machine import NAME, Machine, disk_full_for, full
+from training.files import FileTooLarge, read_limited
+from training.receive import MAX_BYTES
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+# Files up and down.
+
+
+def test_nobody_is_started_before_model_and_assignment_lie_there(machine: Machine) -> None:
+    machine.step(steps=3)
+    assert machine.started == []
+    machine.publish(1)
+    machine.step(steps=3)
+    assert machine.started == []
+    machine.assign(granted=30)
+    machine.step()
+    assert machine.started == [NAME]
+    assert (machine.assignment().granted, machine.assignment().model_version) == (30, 1)
+    assert machine.folder().model_path(1).read_bytes() == b"model 1"
+
+
+def test_games_are_fetched_oldest_first_and_forgotten_after_the_account_was_raised(machine: Machine) -> None:
+    machine.play()
+    second, first = machine.finish(10), machine.finish(0)
+    machine.step()
+    assert list(machine.link.arrived) == [(NAME, first), (NAME, second)]
+    machine.step(steps=5)
+    assert machine.in_outbox() == machine.in_mirror() == [first, second]
+    machine.assign(delivered=10)
+    (machine.mirror().outbox / first).unlink()
+    machine.network.done.clear()
+    machine.step()
+    assert machine.in_outbox() == [second]
+    done = [(what, file.rpartition("/")[2]) for _, what, file in machine.network.done]
+    assert done.index(("put", "assignment.json")) < done.index(("remove", first))
+    assert len(machine.link.arrived) == 2
+
+
+def test_no_file_is_forgotten_while_the_assignment_cannot_be_written(machine: Machine) -> None:
+    machine.play()
+    file = machine.finish(0)
+    machine.step()
+    machine.network.failing[NAME] = disk_full_for("put")
+    machine.assign(delivered=10)
+    (machine.mirror().outbox / file).unlink()
+    machine.step(steps=3)
+    assert machine.in_outbox() == [file]
+    assert machine.mark() is Mark.ERROR and "make room" in machine.reason
+    machine.network.failing.clear()
+    machine.beat(model_version=1)
+    machine.step()
+    assert machine.in_outbox() == []
+    assert machine.mark() is Mark.ACTIVE
+
+
+def test_after_a_crash_of_the_main_node_everything_is_fetched_or_forgotten_once_more(machine: Machine) -> None:
+    machine.play()
+    taken, fetched = machine.finish(0), machine.finish(10)
+    machine.step()
+    (machine.mirror().outbox / taken).unlink()  # in the books, and then the main node was killed
+    new = machine.finish(20)
+    machine.link = machine.open_link()
+    assert waiting_files(machine.root / "workers", "run") == {NAME: {fetched}}
+    machine.step()
+    assert [file for _, file in machine.link.arrived] == [taken, new]
+    assert machine.started == [NAME]  # the worker runs, and is taken over
+    for file in (taken, fetched, new):
+        (machine.mirror().outbox / file).unlink()
+    machine.publish(1)
+    machine.assign(delivered=30)
+    machine.step(steps=2)
+    assert machine.in_outbox() == []
+
+
+def test_a_file_that_is_too_large_is_left_where_it_is_and_a_stand_in_says_so(machine: Machine) -> None:
+    machine.play()
+    file = machine.finish(0)
+    os.truncate(machine.folder().outbox / file, MAX_BYTES + 5)
+    received = machine.link.report.transferred
+    machine.step()
+    with pytest.raises(FileTooLarge):
+        read_limited(machine.mirror().outbox / file, MAX_BYTES)
+    assert machine.link.report.transferred - received < 10_000
+    (machine.mirror().outbox / file).unlink()
+    machine.assign()
+    machine.step()
+    assert machine.in_outbox() == []
+
+
+def test_names_that_no_batch_has_are_not_fetched(machine: Machine) -> None:
+    machine.play()
+    for name in ("x.games", "000000000-10-worker1-00.games.part", "000000000-10-w.exe", "0-1-a.games"):
+        (machine.folder().outbox / name).write_bytes(b"x")
+    machine.step(steps=2)
+    assert not machine.link.arrived
+
+
+def test_a_full_disk_here_is_an_error_with_the_remedy_and_heals(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.play()
+    file = machine.finish(0)
+    with monkeypatch.context() as patch:
+        patch.setattr("distributed.mirror.write_atomically", full)
+        machine.step()
+        assert machine.mark() is Mark.ERROR
+        assert "main node's disk" in machine.reason
+    machine.beat(model_version=1)
+    machine.step()
+    assert machine.mark() is Mark.ACTIVE
+    assert machine.in_mirror() == [file]
+
+
+# Models.
+
+
+def test_a_busy_worker_is_sent_the_newest_model_only_after_enough_games(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, distributed={"sync_interval": 50})
+    machine.play()
+    machine.beat(model_version=1, finished=7)
+    machine.step()
+    machine.publish(2)
+    machine.publish(3)
+    machine.beat(model_version=1, finished=49)
+    machine.step()
+    assert machine.assignment().model_version == 1
+    machine.beat(model_version=1, finished=50)
+    machine.step()
+    assert machine.assignment().model_version == 3
+    assert not machine.folder().model_path(2).exists()
+    assert (machine.mark(), machine.reason) == (Mark.SYNCING, "changing over to model 3")
+    machine.publish(4)
+    machine.beat(model_version=3, finished=60)
+    machine.step()
+    assert machine.mark() is Mark.ACTIVE
+    machine.beat(model_version=3, finished=109)
+    machine.step()
+    assert machine.assignment().model_version == 3
+    machine.beat(model_version=3, finished=110)
+    machine.step()
+    assert machine.assignment().model_version == 4
+
+
+def test_an_idle_worker_is_sent_a_new_model_at_once(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, distributed={"sync_interval": 50})
+    machine.play()
+    machine.publish(2)
+    machine.beat(model_version=1, state="waiting")
+    machine.step()
+    assert machine.assignment().model_version == 2
+
+
+def test_in_synchronous_mode_a_grant_never_reaches_a_worker_before_the_model_that_it_is_for(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, distributed={"sync_interval": 50}, training={"asynchronous": False})
+    machine.play()
+    machine.publish(2)
+    machine.assign(granted=200)
+    machine.network.done.clear()
+    machine.step()
+    puts = [file.rpartition("/")[2] for _, what, file in machine.network.done if what == "put"]
+    assert puts == ["model-000002.model", "assignment.json"]
+    assert (machine.assignment().granted, machine.assignment().model_version) == (200, 2)
+
+
+def test_a_machine_is_sent_a_model_once_for_all_its_workers(tmp_path: Path) -> None:
+    names = ("worker1-1", "worker1-2", "worker1-3")
+    machine = Machine(tmp_path, seats=names)
+    machine.step()
+    machine.play(*names)
+    assert sum(what == "put" and "model-" in file for _, what, file in machine.network.done) == 1
+    assert all(machine.folder(name).model_path(1).read_bytes() == b"model 1" for name in names)
+    assert machine.started == list(names)
+
+
+def test_the_first_worker_of_a_machine_compiles_before_the_others_start(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, seats=("worker1-1", "worker1-2"))
+    machine.step()
+    machine.publish(1)
+    for name in ("worker1-1", "worker1-2"):
+        machine.assign(name)
+    for _ in range(5):
+        machine.step()
+        machine.beat("worker1-1", state="compiling")
+    assert machine.started == ["worker1-1"]
+    machine.beat("worker1-1", state="waiting")
+    machine.step(steps=2)
+    assert machine.started == ["worker1-1", "worker1-2"]
