@@ -41,6 +41,7 @@ TRAINING = [
     "bounds.py",
     "evaluation",
     "worker_folder.py",
+    "model_push.py",
     "summary.py",
     "rates.py",
     "worker.py",

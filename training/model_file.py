@@ -184,7 +184,12 @@ def encode_model(model: Model, game: Game, *, dtype: Literal["bfloat16", "float1
         columns = _xor(columns, _columns(base.weights, entries))
     planes = b"".join(to_planes(column).tobytes() for column in columns)
     raw = header.model_dump_json().encode()
-    body = PREFIX.pack(MAGIC, FORMAT, len(raw)) + raw + zstandard.ZstdCompressor(level=1).compress(planes)
+    return seal(PREFIX.pack(MAGIC, FORMAT, len(raw)) + raw, planes)
+
+
+def seal(head: bytes, planes: bytes) -> bytes:
+    """A file of what stands before the weights, and of the weights; of the same, the same version of zstd makes the same bytes."""
+    body = head + zstandard.ZstdCompressor(level=1).compress(planes)
     return body + hashlib.sha256(body).digest()
 
 

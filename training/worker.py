@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from games import Game, load_game
 from training.evaluator import Evaluator
-from training.files import read_limited, remove_stale_parts, sha256_hex, write_atomically
-from training.model_file import CANARY_POSITIONS, MAX_MODEL_BYTES, Model, check_canary, decode_model
+from training.files import remove_stale_parts, sha256_hex, write_atomically
+from training.model_file import CANARY_POSITIONS, Model, check_canary, decode_model
+from training.model_push import forget_models, receive_model
 from training.random import seed_stream
 from training.rates import Rates, Speed
 from training.records import GameBatch, GameRecord, encode
@@ -185,16 +186,10 @@ class Worker:
             return
         self._say("model", "")
         self.model_version, self._model_sha256 = assignment.model_version, assignment.model_sha256
-        for path in self.folder.inbox.glob("model-*.model"):
-            if path != self.folder.model_path(self.model_version):
-                path.unlink(missing_ok=True)
+        forget_models(self.folder, self.model_version)  # but this one: the next may come as a delta to it
 
     def _read_model(self, assignment: Assignment) -> Model:
-        path = self.folder.model_path(assignment.model_version)
-        data = read_limited(path, MAX_MODEL_BYTES)
-        if sha256_hex(data) != assignment.model_sha256:
-            raise ValueError(f"{path} does not have the SHA-256 that the assignment names")
-        return decode_model(data)
+        return decode_model(receive_model(self.folder, assignment.model_version, assignment.model_sha256))
 
     def _start_playing(self, model: Model, game: Game, assignment: Assignment) -> None:
         self.game = game
