@@ -23,7 +23,11 @@ from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__" and not __package__:
-    sys.path[0] = str(Path(__file__).resolve().parent.parent)  # started by its path: not this folder, but the one that holds it
+    # Started by its path: what it imports lies not in its own folder, where Python looks first then, but in the one that holds it.
+    sys.path[:] = [
+        str(Path(__file__).resolve().parent.parent),
+        *(each for each in sys.path if Path(each) != Path(__file__).resolve().parent),
+    ]
 
 from pydantic import ValidationError
 from rich.console import Console
@@ -79,6 +83,7 @@ class SSHConnector:
         config: the settings file; by default the one that a running Coach follows, else configs/config.yaml.
         control_folder: where a running Coach is asked.
         connect: makes a transport to a machine; raises ClusterError.
+        root: the checkout whose code is to run on the machines.
         seconds: how long a Coach gets for its answer.
     """
 
@@ -88,9 +93,10 @@ class SSHConnector:
         *,
         control_folder: Path = control.FOLDER,
         connect: Connect | None = None,
+        root: Path = PROJECT,
         seconds: float = control.WAIT_SECONDS,
     ) -> None:
-        self._control, self._seconds, self._connect = control_folder, seconds, connect
+        self._control, self._seconds, self._connect, self._root = control_folder, seconds, connect, root
         facts = control.coach_facts(control_folder)
         self.config = config or (Path(facts.config) if facts else CONFIG)
         self._foreign = facts is not None and config is not None and config.resolve() != Path(facts.config).resolve()
@@ -192,7 +198,7 @@ class SSHConnector:
     def bootstrap_worker(self, name: str, *, tell: Callable[[str], None]) -> str:
         """Send the code to a machine, make the environment there, and verify both; ``tell`` is told how it goes."""
         with _said(), self._connected(self._machine_of(name)) as (found, transport):
-            bootstrap(transport, found, tell=tell, worker_class=self._settings().worker_class)
+            bootstrap(transport, found, tell=tell, worker_class=self._settings().worker_class, root=self._root)
         return f"{found.name} is ready to play"
 
     def logs(self, name: str, *, lines: int = LOG_LINES) -> str:
@@ -221,7 +227,7 @@ class SSHConnector:
 
     def _ours(self) -> Ours:
         with _said():
-            return ours(self._settings().worker_class)
+            return ours(self._settings().worker_class, root=self._root)
 
     def _machine_of(self, name: str) -> WorkerSettings:
         """The machine of this name, or of the worker of this name."""
@@ -284,7 +290,7 @@ def connection_findings(error: ClusterError | None) -> Iterator[Finding]:
 def main(argv: Sequence[str] | None = None, *, make: Callable[[Path | None], SSHConnector] = SSHConnector) -> int:
     """Run the program; returns its exit code: 0, 1 when it could not be done or a machine is not ready, 130 after Ctrl-C."""
     arguments = parse(argv)
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     tell = partial(console.print, markup=False, soft_wrap=True)
     try:
         connector = make(arguments.config)
@@ -292,7 +298,7 @@ def main(argv: Sequence[str] | None = None, *, make: Callable[[Path | None], SSH
             return check(connector, tell)
         tell(carry_out(connector, arguments, tell))
     except NotDone as error:
-        Console(stderr=True, highlight=False).print(str(error), style="red", markup=False, soft_wrap=True)
+        Console(stderr=True, highlight=False, emoji=False).print(str(error), style="red", markup=False, soft_wrap=True)
         return 1
     except KeyboardInterrupt:
         return 130

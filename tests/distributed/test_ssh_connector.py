@@ -1,0 +1,365 @@
+"""The program and the class that look after machines: over a real sshd, beside a Coach in another process, and without one."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from configs.load import load_settings
+from configs.schema import WorkerSettings
+from distributed.control import coach_runs
+from distributed.machine import place
+from distributed.remote_process import running
+from distributed.ssh_connector import NotDone, SSHConnector, main
+from tests.distributed.small_project import end_all, make_project, wait_until
+from tests.distributed.sshd import Sshd, keygen, needs_sshd
+from tests.sources import ROOT
+
+PROGRAM = ROOT / "distributed" / "ssh_connector.py"
+
+
+@pytest.fixture
+def there(server: Sshd) -> Iterator[Path]:
+    """The worker's folder; nothing that was started there outlives the test."""
+    folder = server.folder / "keima"
+    yield folder
+    end_all(folder)
+
+
+class Desktop:
+    """Where somebody types commands: a settings file, a checkout, and a folder for requests."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config = folder / "config.yaml"
+        self.control = folder / "control"
+        self.project = make_project(folder / "project")
+        self.list_workers()
+
+    def list_workers(self, *machines: WorkerSettings) -> None:
+        workers = [machine.model_dump(mode="json", exclude_defaults=True) for machine in machines]
+        top = {"run": {"name": "cluster", "iterations": 1}, "game": {"name": "tic_tac_toe"}}
+        self.config.write_text(yaml.safe_dump({**top, "distributed": {"workers": workers}}, sort_keys=False))
+
+    def connector(self, config: Path | None = None) -> SSHConnector:
+        return SSHConnector(config or self.config, control_folder=self.control, root=self.project, seconds=10.0)
+
+    def types(self, *argv: str) -> int:
+        return main(list(argv), make=self.connector)
+
+    def names(self) -> list[str]:
+        return [worker.name for worker in load_settings(self.config).distributed.workers]
+
+
+@pytest.fixture
+def desktop(tmp_path: Path) -> Desktop:
+    return Desktop(tmp_path)
+
+
+def at(server: Sshd, **settings: Any) -> WorkerSettings:
+    return server.worker(**{"python": sys.executable, "processes": 1, **settings})
+
+
+# Over a real sshd.
+
+
+@needs_sshd
+@pytest.mark.trial
+def test_a_bare_machine_is_bootstrapped_and_then_ready(
+    desktop: Desktop, server: Sshd, there: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    desktop.list_workers(at(server))
+    assert desktop.types("--check") == 1
+    before = capsys.readouterr().out
+    assert "✗ code" in before and "-> run: python distributed/ssh_connector.py --bootstrap worker1" in before
+    assert before.endswith("not ready: worker1\n")
+    assert desktop.types("--bootstrap", "worker1") == 0
+    assert capsys.readouterr().out.endswith("worker1 is ready to play\n")
+    assert desktop.types("--check") == 0
+    after = capsys.readouterr().out
+    for what in ("reachable", "host key", "login", "folder", "disk", "memory", "python", "packages", "code", "gpu", "logout", "clock"):
+        assert f" {what} " in after
+    assert "✗" not in after and after.endswith("ready: worker1\n")
+
+
+@needs_sshd
+def test_every_machine_is_looked_at_whatever_is_wrong_with_others(
+    desktop: Desktop, server: Sshd, there: Path, user: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        closed = free.getsockname()[1]
+    stranger = user / ".ssh" / "stranger"
+    keygen(stranger)
+    desktop.list_workers(
+        at(server, name="off", port=closed),
+        at(server, name="locked-out", key_path=str(stranger)),
+        at(server, name="old", python="/no/such/python"),
+    )
+    assert desktop.types("--check") == 1
+    output = capsys.readouterr().out
+    off, locked_out, old = (output[output.index(f"{name} (127.0.0.1)") :].split("\n\n")[0] for name in ("off", "locked-out", "old"))
+    assert "✗ reachable" in off and "start sshd there" in off
+    assert "✓ host key" in locked_out and "✗ login" in locked_out and "ssh-copy-id" in locked_out
+    assert "✗ python" in old and "/no/such/python is not there" in old
+    assert output.endswith("not ready: off, locked-out, old\n")
+
+
+@needs_sshd
+def test_an_unknown_host_key_is_a_finding_with_the_command_that_remedies_it(
+    desktop: Desktop, server: Sshd, user: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    desktop.list_workers(at(server))
+    (user / ".ssh" / "known_hosts").unlink()
+    assert desktop.types("--check") == 1
+    output = capsys.readouterr().out
+    assert "✓ reachable" in output and "✗ host key" in output
+    assert f"ssh-keyscan -t ed25519 -p {server.port} 127.0.0.1 >> " in output
+
+
+@needs_sshd
+@pytest.mark.trial
+def test_a_worker_is_restarted_seen_read_and_stopped_without_a_coach(desktop: Desktop, server: Sshd, there: Path) -> None:
+    desktop.list_workers(at(server))
+    connector = desktop.connector()
+    connector.bootstrap_worker("worker1", tell=lambda line: None)
+    assert "worker1: does not run" in connector.status()
+
+    assert "worker1 runs there again" in connector.restart_worker("worker1")
+    first = running(there / place("worker1"))
+    assert first and f"worker1: runs, as process {first['pid']}" in connector.status()
+    wait_until(lambda: "the worker begins" in connector.logs("worker1"))
+
+    connector.restart_worker("worker1")
+    second = running(there / place("worker1"))
+    assert second and second["pid"] != first["pid"]
+    wait_until(lambda: (there / place("worker1") / "begun").read_text().count("\n") == 2)
+
+    assert connector.stop_worker("worker1") == "worker1 has handed over and ended"
+    assert running(there / place("worker1")) is None
+    assert connector.stop_worker("worker1") == "worker1 was not running"
+
+
+@needs_sshd
+@pytest.mark.trial
+def test_one_worker_of_several_is_meant_by_its_own_name(desktop: Desktop, server: Sshd, there: Path) -> None:
+    desktop.list_workers(at(server, processes=2))
+    connector = desktop.connector()
+    connector.bootstrap_worker("worker1", tell=lambda line: None)
+    assert connector.restart_worker("worker1-2").splitlines()[0].startswith("worker1-2 runs")
+    assert running(there / place("worker1-1")) is None
+    assert connector.restart_worker("worker1").count("runs there again") == 2
+    assert connector.logs("worker1").count("==> ") == 2
+    assert connector.logs("worker1-1").count("==> ") == 1
+    with pytest.raises(NotDone, match="no worker worker1-3; its workers are: worker1-1, worker1-2"):
+        connector.stop_worker("worker1-3")
+    assert connector.stop_worker("worker1").count("handed over") == 2
+
+
+@needs_sshd
+def test_a_machine_that_cannot_be_reached_is_named_with_the_remedy(
+    desktop: Desktop, server: Sshd, capsys: pytest.CaptureFixture[str]
+) -> None:
+    desktop.list_workers(at(server))
+    server.stop()
+    for command in ("--restart", "--stop", "--bootstrap", "--logs"):
+        assert desktop.types(command, "worker1") == 1
+        said = capsys.readouterr().err
+        assert said.startswith("worker1: nothing listens at 127.0.0.1") and "start sshd there" in said
+    assert desktop.types("--status") == 0
+    assert "worker1: nothing listens" in capsys.readouterr().out
+
+
+# Without a Coach: the settings file.
+
+
+def test_an_added_machine_is_in_the_settings_and_what_comes_next_is_said(desktop: Desktop, capsys: pytest.CaptureFixture[str]) -> None:
+    assert desktop.types("--add", "new.example.com", "me", "--port", "2222") == 0
+    (found,) = load_settings(desktop.config).distributed.workers
+    assert (found.name, found.user, found.port) == ("new", "me", 2222)
+    said = capsys.readouterr().out
+    assert "No Coach is running" in said and "--bootstrap new" in said
+
+
+def test_a_machine_may_be_added_without_a_user_and_under_another_name(desktop: Desktop) -> None:
+    assert desktop.types("--add", "new.example.com", "--name", "attic", "--key-path", "~/.ssh/other") == 0
+    (found,) = load_settings(desktop.config).distributed.workers
+    assert (found.name, found.user, found.key_path) == ("attic", None, "~/.ssh/other")
+
+
+def test_scripts_add_and_remove_machines(desktop: Desktop) -> None:
+    desktop.connector().add_worker("new_worker.com", "username")
+    desktop.connector().add_worker("gpus.example.com", gpu_ids=[0, 1])
+    assert desktop.names() == ["new_worker", "gpus"]
+    desktop.connector().remove_worker("new_worker")
+    assert desktop.names() == ["gpus"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--add", "-oProxyCommand=x"], None),
+        (["--add", "a b"], "host"),
+        (["--add", "worker1.other.com"], "give them a `name`"),
+        (["--remove", "worker7"], "its workers are: worker1"),
+        (["--restart", "worker7"], "its workers are: worker1"),
+        (["--logs", "worker7-1"], "its workers are: worker1"),
+        (["--status", "--config", "missing.yaml"], "missing.yaml: cannot be read"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(
+    desktop: Desktop, argv: list[str], said: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    desktop.list_workers(WorkerSettings(host="worker1"))
+    before = desktop.config.read_text()
+    if said is None:
+        with pytest.raises(SystemExit):
+            desktop.types(*argv)
+    else:
+        assert desktop.types(*argv) == 1
+        assert said in capsys.readouterr().err
+    assert desktop.config.read_text() == before
+
+
+@pytest.mark.parametrize("argv", [[], ["--check", "--status"], ["--add", "a", "b", "c"], ["--status", "--port", "22"], ["--stop"]])
+def test_commands_that_make_no_sense_are_refused(desktop: Desktop, argv: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        desktop.types(*argv)
+    assert ended.value.code == 2
+
+
+def test_settings_without_workers_say_how_to_add_one(desktop: Desktop, capsys: pytest.CaptureFixture[str]) -> None:
+    assert desktop.types("--check") == 1
+    assert "--add HOST USER" in capsys.readouterr().out
+    assert desktop.types("--status") == 0
+    assert "--add HOST USER" in capsys.readouterr().out
+
+
+# Beside a Coach.
+
+COACH = """
+import sys, time
+from pathlib import Path
+from distributed.control import Desk
+
+def carry_out(request):
+    if request.worker == "worker9":
+        raise ValueError("there is no worker worker9; the workers are: worker1")
+    return request.model_dump_json(exclude_unset=True)
+
+desk = Desk(Path(sys.argv[1]), run=Path("run"), config=Path(sys.argv[2]))
+print("open", flush=True)
+while True:
+    desk.serve(carry_out)
+    time.sleep(0.01)
+"""
+
+
+@pytest.fixture
+def coach(desktop: Desktop) -> Iterator[subprocess.Popen[str]]:
+    """A Coach that answers with what it was asked."""
+    argv = [sys.executable, "-c", COACH, str(desktop.control), str(desktop.config)]
+    process = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "open\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+Ask = Callable[[SSHConnector], str]
+
+
+@pytest.mark.parametrize(
+    ("ask", "request_made"),
+    [
+        (lambda c: c.restart_worker("worker1"), {"command": "restart", "worker": "worker1"}),
+        (lambda c: c.stop_worker("worker1-2"), {"command": "stop", "worker": "worker1-2"}),
+        (lambda c: c.remove_worker("worker1"), {"command": "remove", "worker": "worker1"}),
+        (lambda c: c.status(), {"command": "status"}),
+        (
+            lambda c: c.add_worker("new_worker.com", "username"),
+            {"command": "add", "machine": {"host": "new_worker.com", "user": "username", "name": "new_worker"}},
+        ),
+    ],
+)
+def test_a_running_coach_is_asked_and_the_settings_are_left_to_it(
+    desktop: Desktop, coach: subprocess.Popen[str], ask: Ask, request_made: dict[str, Any]
+) -> None:
+    before = desktop.config.read_text()
+    assert json.loads(ask(desktop.connector())) == request_made
+    assert desktop.config.read_text() == before
+
+
+def test_what_the_coach_refuses_fails(desktop: Desktop, coach: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert desktop.types("--restart", "worker9") == 1
+    assert capsys.readouterr().err == "there is no worker worker9; the workers are: worker1\n"
+
+
+def test_the_settings_that_the_coach_follows_are_meant_unless_others_are_named(desktop: Desktop, coach: subprocess.Popen[str]) -> None:
+    assert SSHConnector(control_folder=desktop.control).config == desktop.config
+    other = desktop.folder / "other.yaml"
+    shutil.copy(desktop.config, other)
+    with pytest.raises(NotDone, match=r"follows .*config.yaml, not .*other.yaml"):
+        desktop.connector(other).remove_worker("worker1")
+
+
+def test_after_the_coach_has_been_killed_commands_act_by_themselves(desktop: Desktop, coach: subprocess.Popen[str]) -> None:
+    coach.kill()
+    coach.wait()
+    assert not coach_runs(desktop.control)
+    desktop.connector().add_worker("new.example.com")
+    assert desktop.names() == ["new"]
+
+
+# As a program of its own.
+
+
+def run(*argv: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Without the test's import path."""
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run([sys.executable, *argv], cwd=cwd, env={**clean, **(env or {})}, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("env", [{}, {"PYTHONSAFEPATH": "1"}])
+@pytest.mark.parametrize("start", ["by its path", "from the checkout", "from its own folder", "as a module"])
+def test_the_program_starts_however_it_is_called(desktop: Desktop, start: str, env: dict[str, str]) -> None:
+    argv, cwd = {
+        "by its path": ([str(PROGRAM)], desktop.folder),
+        "from the checkout": (["distributed/ssh_connector.py"], ROOT),
+        "from its own folder": (["ssh_connector.py"], PROGRAM.parent),
+        "as a module": (["-m", "distributed.ssh_connector"], ROOT),
+    }[start]
+    if start == "as a module":
+        env = {}  # with a safe path, Python finds no module here
+    done = run(*argv, "--check", "--config", str(desktop.config), cwd=cwd, env=env)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout == f"{desktop.config} lists no workers: --add HOST USER adds one\n"
+
+
+def test_a_script_in_the_checkout_may_import_it(desktop: Desktop) -> None:
+    script = f"""
+from pathlib import Path
+from distributed.ssh_connector import SSHConnector
+connector = SSHConnector(Path({str(desktop.config)!r}), control_folder=Path({str(desktop.control)!r}))
+connector.add_worker("new_worker.com", "username")
+"""
+    assert run("-c", script, cwd=ROOT).returncode == 0
+    assert desktop.names() == ["new_worker"]
+
+
+def test_importing_it_leaves_the_import_path_as_it_is() -> None:
+    script = "import sys; before = list(sys.path); import distributed.ssh_connector; assert sys.path == before"
+    assert run("-c", script, cwd=ROOT).returncode == 0
+
+
+def test_its_help_names_every_command() -> None:
+    said = run(str(PROGRAM), "--help", cwd=ROOT).stdout
+    for command in ("--check", "--status", "--restart", "--stop", "--add", "--remove", "--bootstrap", "--logs", "--config"):
+        assert command in said
