@@ -44,6 +44,7 @@ TRAINING = [
     "model_push.py",
     "summary.py",
     "rates.py",
+    "worker_match.py",
     "worker.py",
     "worker_class.py",
     "backend.py",

@@ -15,7 +15,9 @@ from typing import Protocol
 
 from configs.schema import Settings
 from games import Game
-from training.files import read_limited, sha256_hex, write_atomically
+from training.evaluation.orders import MAX_RESULT_BYTES, RESULT_SUFFIX, Contestant, MatchOrder
+from training.files import FileTooLarge, read_limited, sha256_hex, write_atomically
+from training.reports import ClusterReport
 from training.worker_class import load_worker_class
 from training.worker_folder import Assignment, BrokenMessage, Heartbeat, WorkerFolder
 
@@ -74,6 +76,25 @@ class SelfPlayBackend(Protocol):
     def status(self) -> dict[str, Heartbeat | None]:
         """The last heartbeat of each worker, of the failed ones too."""
 
+    def cluster(self) -> ClusterReport | None:
+        """How the machines of a cluster stand; None when this machine plays."""
+
+    @property
+    def plays_matches(self) -> bool:
+        """Whether evaluation games can be played by the workers; ``training.evaluation.away`` has them played."""
+
+    def bring(self, players: Mapping[Contestant, bytes]) -> None:
+        """Give all workers these models' files for evaluation games, and take away all others."""
+
+    def order(self, worker: str, orders: Sequence[MatchOrder]) -> None:
+        """Have ``worker`` play these orders and no others, which are dropped with their results."""
+
+    def results(self) -> list[tuple[str, MatchOrder, bytes]]:
+        """The results that have come, with the worker and its order; one that is too large is empty."""
+
+    def hosts(self) -> list[str]:
+        """The workers that would play an order now."""
+
     def close(self) -> None:
         """Let the workers hand over what they have finished, and end them."""
 
@@ -97,6 +118,8 @@ class FolderBackend:
         run_id: the run's.
     """
 
+    plays_matches = True
+
     def __init__(self, root: Path, names: Sequence[str], *, game: Game, settings: Settings, run_id: str) -> None:
         self.root = root
         self.workers = tuple(names)
@@ -111,6 +134,8 @@ class FolderBackend:
         self._leases = 0
         self._unwritten: set[str] = set()  # whose assignment the disk has refused
         self._model = (0, "")
+        self._players: dict[Contestant, bytes] = {}
+        self._orders: dict[str, tuple[MatchOrder, ...]] = {}
         self._stop = False
 
     def publish(self, version: int, model: bytes) -> None:
@@ -189,6 +214,57 @@ class FolderBackend:
                 heartbeats[name] = None
         return heartbeats
 
+    def cluster(self) -> ClusterReport | None:
+        """See ``SelfPlayBackend``."""
+        return None
+
+    def bring(self, players: Mapping[Contestant, bytes]) -> None:
+        """See ``SelfPlayBackend``."""
+        self._players = dict(players)
+        self._orders.clear()
+        for path in self.root.glob(f"*/outbox/*{RESULT_SUFFIX}"):
+            path.unlink(missing_ok=True)  # too late
+        self._lay_players()
+        for name in tuple(self._accounts):
+            self._assign(name)
+
+    def order(self, worker: str, orders: Sequence[MatchOrder]) -> None:
+        """See ``SelfPlayBackend``."""
+        before = self._orders.get(worker, ())
+        if worker not in self._accounts or tuple(orders) == before:
+            return
+        self._orders[worker] = tuple(orders)
+        self._assign(worker)
+        for dropped in set(before) - set(orders):
+            (self.root / worker / "outbox" / dropped.file_name).unlink(missing_ok=True)
+
+    def results(self) -> list[tuple[str, MatchOrder, bytes]]:
+        """See ``SelfPlayBackend``."""
+        found = []
+        for worker, orders in self._orders.items():
+            for order in orders:
+                try:
+                    found.append((worker, order, read_limited(self.root / worker / "outbox" / order.file_name, MAX_RESULT_BYTES)))
+                except FileTooLarge:
+                    found.append((worker, order, b""))
+                except OSError:
+                    continue  # not there yet
+        return found
+
+    def hosts(self) -> list[str]:
+        """See ``SelfPlayBackend``."""
+        heartbeats = self.status()
+        return [name for name in self.workers if (heartbeat := heartbeats.get(name)) and heartbeat.state in ("playing", "waiting")]
+
+    def _lay_players(self) -> None:
+        """Put the files of players into all inboxes; the workers remove those that the assignment names no more."""
+        for folder in self.folders.values():
+            for player, data in self._players.items():
+                try:
+                    write_atomically(folder.inbox / player.file_name, data)
+                except OSError as error:
+                    log.warning("the players of a match cannot be given to %s: %s", folder.root.name, error)
+
     def _lease_number(self, lease: str) -> int:
         """Which of this sitting's assignments has this lease; -1 for none of them."""
         sitting, _, number = lease.rpartition("-")
@@ -236,6 +312,8 @@ class FolderBackend:
             cache_positions=self_play.cache_positions,
             batch_games=distributed.batch_size,
             flush_seconds=self_play.flush_seconds if asynchronous else None,
+            players=tuple(self._players),
+            matches=self._orders.get(name, ()),
         )
 
 
@@ -245,6 +323,8 @@ class InlineBackend(FolderBackend):
     Args:
         cycles: how many steps of play a call of ``collect`` makes.
     """
+
+    plays_matches = False  # whoever would wait for them would have to play them
 
     def __init__(self, root: Path, *, game: Game, settings: Settings, run_id: str, cycles: int = 200) -> None:
         super().__init__(root, ["inline"], game=game, settings=settings, run_id=run_id)

@@ -61,3 +61,7 @@ class Speed:
         if self._seconds < LEAST_SECONDS or self._games <= 0 or self._game_evaluations <= 0:
             return 0.0
         return self._rate_evaluations / self._seconds * self._games / self._game_evaluations
+
+    def skip(self, now: float) -> None:
+        """Leave out the time since the last call: the worker did something else."""
+        self._then = now

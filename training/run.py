@@ -12,6 +12,7 @@ from training.backend import SelfPlayBackend
 from training.bounds import CoachState, window_capacity
 from training.checkpoint import Checkpoint, Checkpoints
 from training.coach import Coach
+from training.evaluation.away import Away
 from training.evaluation.strength import Strength
 from training.fingerprint import fingerprint
 from training.learner import Learner
@@ -49,16 +50,18 @@ def open_coach(run_dir: Path, settings: Settings, *, make_backend: MakeBackend, 
     window = refill_window(make_window(game, settings), ledger, settings, state)
     if checkpoint:
         log.info("resumed from %s: %s", checkpoint.path.name, fingerprint(learner.state(), window))
+    backend = make_backend(game, ledger.run_id)
+    away = Away(game, backend) if settings.training.asynchronous and backend.plays_matches else None
     return Coach(
         run_dir=run_dir,
         settings=settings,
         game=game,
         ledger=ledger,
-        backend=make_backend(game, ledger.run_id),
+        backend=backend,
         learner=learner,
         window=window,
         checkpoints=checkpoints,
-        evaluation=Strength(game, settings, ledger),
+        evaluation=Strength(game, settings, ledger, away=away),
         observers=observers,
         state=state,
     )

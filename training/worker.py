@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from games import Game, load_game
+from training.evaluation.orders import MatchOrder
 from training.evaluator import Evaluator
 from training.files import remove_stale_parts, sha256_hex, write_atomically
 from training.model_file import CANARY_POSITIONS, Model, check_canary, decode_model
@@ -28,6 +29,7 @@ from training.search.puct import Evaluate
 from training.self_play import SelfPlay
 from training.tuning import AUTO_SIZES, in_parts, measure_parallel_games, search_is_compiled
 from training.worker_folder import Assignment, BrokenMessage, Heartbeat, WorkerFolder, batch_name
+from training.worker_match import OrderDropped, OrderPlayer
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +73,7 @@ class Worker:
         self._lease_seen = clock()
         self._looked = -LOOK_SECONDS
         self._beaten = -BEAT_SECONDS
+        self._orders = OrderPlayer(self.folder, self._look_from_match)
 
     # The loop.
 
@@ -93,15 +96,44 @@ class Worker:
     def cycle(self) -> bool:
         """One look at the folder, when it is time for one, and one step of play; False when there was nothing to play."""
         now = self.clock()
+        self._look_when_due(now)
+        played = self.self_play is not None and not self.stopping and (self._play_match() or self._play_measured(self.self_play))
+        self._report_when_due(now, played=played)
+        return played
+
+    def _look_when_due(self, now: float) -> None:
         if now - self._looked >= LOOK_SECONDS:
             self._looked = now
             self.look()
-        played = self.self_play is not None and not self.stopping and self._play_measured(self.self_play)
+
+    def _report_when_due(self, now: float, *, played: bool) -> None:
         if self._buffer and now >= self._retry_flush:
             self._try_to_flush(now)
         if now - self._beaten >= BEAT_SECONDS:
             self.beat("error" if self.error else "playing" if played else "waiting" if self.self_play else "starting")
-        return played
+
+    def _play_match(self) -> bool:
+        """Play the first order for evaluation games, while games under way wait; False when there is none."""
+        assert self.assignment is not None and self.game is not None
+        order = self._orders.next(self.assignment)
+        if order is None:
+            return False
+        try:
+            self._orders.play(order, self.assignment, self.game)
+        except OrderDropped:
+            log.info("order %s is not played to its end", order.id)
+        except OSError as error:
+            log.warning("the result of order %s cannot be handed over: %s", order.id, error)
+        self._speed.skip(self.clock())
+        return True
+
+    def _look_from_match(self, order: MatchOrder) -> None:
+        """Between two network calls of an order: all that the loop does beside playing."""
+        now = self.clock()
+        self._look_when_due(now)
+        self._report_when_due(now, played=True)
+        if self.stopping or self.assignment is None or order not in self.assignment.matches:
+            raise OrderDropped
 
     def _play_measured(self, self_play: SelfPlay) -> bool:
         games, evaluations = self._rates.games, self_play.evaluations
@@ -159,6 +191,7 @@ class Worker:
             believed = [end for end in in_outbox if end <= most]  # any other was not put there by a worker
             self._first_game = self._begun = self._next_game = max(assignment.delivered, *believed, 0)
             self.beat("starting" if search_is_compiled() else "compiling")  # which takes a while, without another beat
+        self._orders.take(assignment)
         if assignment.stop:
             self.stopping = True
         elif assignment.model_sha256 != self._model_sha256 or self.self_play is None:
@@ -283,6 +316,7 @@ class Worker:
                 games_per_second=games_rate,
                 speed=self._speed.games_per_second(),
                 evaluations_per_second=evaluations_rate,
+                order=self._orders.current.id if self._orders.current else "",
                 note=self.note[:1000],
             )
         )

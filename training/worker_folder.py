@@ -3,7 +3,9 @@
     <worker folder>/
       inbox/   model-000007.model    a model, checked by its SHA-256 before use
                assignment.json       what the worker is to do; the main node replaces it
+               player-000007-<sha>.model   a model for evaluation games, for as long as the assignment names it
       outbox/  <batch id>.games      finished games; removed by the main node once it has them safe
+               <order id>.match      evaluation games; removed once the assignment names their order no more
       worker.json                    the worker's heartbeat; the worker replaces it
       worker.lock                    held while a worker process runs: one process a folder
 
@@ -13,6 +15,9 @@ that no crash on either side makes a game count twice or not at all.
 
 ``granted`` may also be lowered: a worker begins no game beyond it, finishes those that it has begun, and says in its heartbeat which
 assignment it has read and how many games it has begun. What lies above both was never started and may be given to others.
+
+Evaluation games stand beside all this: the assignment names orders (``training.evaluation.orders``), the worker plays each of them as
+soon as it sees it, while its own games wait, and puts the result into its outbox. Nothing depends on whether it ever does.
 """
 
 import fcntl
@@ -28,10 +33,12 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from configs.schema import SearchSettings
+from training.evaluation.orders import MAX_ORDERS, MAX_PLAYERS, ORDER_ID, RESULT_SUFFIX, Contestant, MatchOrder
 from training.files import read_limited, write_atomically
 
 MAX_JSON_BYTES = 64 * 2**10
 BATCH_NAME = re.compile(r"([0-9]{9,12})-([0-9]{1,5})-[a-z0-9-]{1,60}\.games")  # first game, number of games, worker and content
+RESULT_NAME = re.compile(ORDER_ID + re.escape(RESULT_SUFFIX))
 LOCK_SECONDS = 30.0  # so long a new process waits for an old one that is handing over its games
 
 Count = Annotated[int, Field(ge=0, le=2**53)]
@@ -76,6 +83,8 @@ class Assignment(Message):
     cache_positions: Count
     batch_games: Annotated[int, Field(ge=1, le=10_000)]
     flush_seconds: Annotated[float, Field(gt=0)] | None  # how long a finished game waits for its batch to fill; None: as long as it takes
+    players: Annotated[tuple[Contestant, ...], Field(max_length=MAX_PLAYERS)] = ()  # of evaluation games, now or soon: to be kept
+    matches: Annotated[tuple[MatchOrder, ...], Field(max_length=MAX_ORDERS)] = ()
 
 
 class Heartbeat(Message):
@@ -95,6 +104,7 @@ class Heartbeat(Message):
     games_per_second: Annotated[float, Field(ge=0)] = 0.0
     speed: Annotated[float, Field(ge=0)] = 0.0  # games a second while it plays as many at once as it can; 0: not measured yet
     evaluations_per_second: Annotated[float, Field(ge=0)] = 0.0
+    order: Text = ""  # of evaluation games, that it plays now
     note: Text = ""
 
 
@@ -155,6 +165,10 @@ class WorkerFolder:
         """For each batch in the outbox, the number behind its last game, as its name has it."""
         found = (BATCH_NAME.fullmatch(path.name) for path in self.batches())
         return [int(match[1]) + int(match[2]) for match in found if match]
+
+    def results(self) -> list[Path]:
+        """The results of evaluation games in the outbox."""
+        return sorted(path for path in self.outbox.iterdir() if RESULT_NAME.fullmatch(path.name))
 
     @contextmanager
     def lock(self, *, seconds: float = LOCK_SECONDS) -> Iterator[None]:

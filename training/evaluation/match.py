@@ -48,6 +48,7 @@ class MatchResult:
     """The games of a match as the first player saw them, two a pair."""
 
     scores: NDArray[np.float64]  # [pairs, 2] 1 won, 0.5 drawn, 0 lost; the first player began the first game of each pair
+    moves: tuple[tuple[int, ...], ...] = ()  # of each game, from its opening on
 
     @property
     def wins(self) -> int:
@@ -79,9 +80,14 @@ def play_match(
 
     ``look`` is called before each round of moves.
     """
-    starts = openings(game, pairs, opening_plies, seed)
+    return play_from(game, openings(game, pairs, opening_plies, seed), first, second, look=look)
+
+
+def play_from(game: Game, starts: States, first: Player, second: Player, *, look: Callable[[], None] = lambda: None) -> MatchResult:
+    """Play a pair of games from each of ``starts`` ``[pairs, S]``; see ``play_match``."""
     states = np.repeat(starts, 2, axis=0)
-    second_moves_first = np.tile([False, True], pairs)  # in terms of the player to move at the start of the game
+    second_moves_first = swapped(len(starts))
+    moves: list[list[int]] = [[] for _ in states]
     while True:
         running = ~query_all(game.rules.terminal, states).astype(np.bool_)
         if not running.any():
@@ -92,10 +98,24 @@ def play_match(
         for player, mine in ((first, ~second_to_move), (second, second_to_move)):
             rows = np.flatnonzero(running & mine)
             if len(rows):
-                step_all(game.rules.step, states, rows, player.choose(states[rows]))
+                actions = player.choose(states[rows])
+                step_all(game.rules.step, states, rows, actions)
+                for row, action in zip(rows, actions, strict=True):
+                    moves[row].append(int(action))
+    return MatchResult(scores=scores_of(game, states), moves=tuple(tuple(game_moves) for game_moves in moves))
+
+
+def swapped(pairs: int) -> NDArray[np.bool_]:
+    """Whether the second player plays for whoever moves first from the start of the game, for each game ``[2 * pairs]``."""
+    return np.tile([False, True], pairs)
+
+
+def scores_of(game: Game, states: States) -> NDArray[np.float64]:
+    """The scores ``[pairs, 2]`` of the first player in games that have ended in ``states`` ``[2 * pairs, S]``."""
+    pairs = len(states) // 2
     returns = np.stack([game.returns(state) for state in states])
-    won = np.where(second_moves_first, returns[:, 1], returns[:, 0])
-    return MatchResult(scores=((np.sign(won) + 1) / 2).reshape(pairs, 2))
+    won = np.where(swapped(pairs), returns[:, 1], returns[:, 0])
+    return ((np.sign(won) + 1) / 2).reshape(pairs, 2)
 
 
 def openings(game: Game, count: int, plies: int, seed: int) -> States:

@@ -2,29 +2,31 @@
 
 import math
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
-from configs.schema import EvaluationSettings, SearchSettings, Settings
+from configs.schema import EvaluationSettings, Settings
 from games import Game
 from games.game import Actions, States
+from training.evaluation.away import Away
 from training.evaluation.elo import Result, rate, sprt
-from training.evaluation.match import MatchResult, RandomPlayer, SearchPlayer, play_match
+from training.evaluation.grounds import Abroad, Home, Pairing, Play
+from training.evaluation.guest import TREES, search_for_strength
+from training.evaluation.match import MatchResult
+from training.evaluation.orders import Contestant
 from training.evaluation.perfect_play import errors, load_positions, policy_actions
 from training.evaluator import Evaluator
-from training.files import read_limited
+from training.files import read_limited, sha256_hex
 from training.ledger import Ledger
-from training.model_file import MAX_MODEL_BYTES, Model, decode_model
+from training.model_file import MAX_MODEL_BYTES, Model, decode_model, encode_model
 from training.random import seed_stream
 from training.reports import EvaluationReport
 from training.search.search import Search
 
 ANCHOR = "random"
-TREES = 64  # searched side by side
-OPENING_PLIES = 4
 SPRT_PAIRS = 16  # between two looks at the test
 ANCHOR_SHARE = 0.5  # of the rating games; the others are against earlier versions
 
@@ -38,26 +40,25 @@ class Strength:
         game: what they play.
         settings: the run's.
         ledger: where matches and ratings are entered.
+        away: has matches played by the workers; without it they are played here.
     """
 
-    def __init__(self, game: Game, settings: Settings, ledger: Ledger) -> None:
-        self._game, self._ledger, self._seed = game, ledger, settings.run.seed
+    def __init__(self, game: Game, settings: Settings, ledger: Ledger, *, away: Away | None = None) -> None:
+        self._game, self._ledger, self._seed, self._away = game, ledger, settings.run.seed, away
         self._settings: EvaluationSettings = settings.evaluation
-        self._search_settings = playing(settings.search)
+        self._search_settings = settings.search
         self._positions = load_positions(game, count=self._settings.positions) if self._settings.perfect_play else None
 
     def measure(self, model: Model, *, look: Look) -> EvaluationReport:
         """How strong ``model`` is."""
         started = time.monotonic()
-        evaluator = self.evaluator(model)
-        search = self.search(evaluator)
         search_error = margin = policy_error = None
         if self._positions is not None:
-            chosen = search_actions(search, self._positions.states, look)
+            chosen = search_actions(self.search(model), self._positions.states, look)
             found = errors(self._positions, chosen)
             search_error, margin = found.share, found.margin
-            policy_error = errors(self._positions, policy_actions(self._positions, evaluator)).share
-        not_lost = self._play_for_ratings(model.model_version, SearchPlayer(search), look)
+            policy_error = errors(self._positions, policy_actions(self._positions, self.evaluator(model))).share
+        not_lost = self._play_for_ratings(model, look)
         rating = self._rate().get(name_of(model.model_version))
         return EvaluationReport(
             model_version=model.model_version,
@@ -76,42 +77,74 @@ class Strength:
         if self._settings.gating == "none":
             return True
         test = self._settings.sprt
-        players = [SearchPlayer(self.search(self.evaluator(model))) for model in (candidate, best)]
         scores = np.zeros((0, 2))
         verdict = None
-        while verdict is None and scores.size < self._settings.gating_games:
-            seed = seed_stream(self._seed, "gating", candidate.model_version, len(scores))
-            result = play_match(self._game, players[0], players[1], pairs=SPRT_PAIRS, opening_plies=OPENING_PLIES, seed=seed, look=look)
-            scores = np.concatenate([scores, result.scores])
-            verdict = sprt(scores.mean(1), elo0=test.elo0, elo1=test.elo1, alpha=test.alpha, beta=test.beta)
-        self._enter(name_of(candidate.model_version), name_of(best.model_version), MatchResult(scores=scores))
+        with self._ground([candidate, best]) as play:
+            while verdict is None and scores.size < self._settings.gating_games:
+                seed = seed_stream(self._seed, "gating", candidate.model_version, len(scores))
+                pairing = Pairing(opponent=best, pairs=self._pairs_at_once(len(scores)))
+                (result,) = play(candidate, [pairing], seed, look)
+                scores = np.concatenate([scores, result.scores])
+                verdict = sprt(scores.mean(1), elo0=test.elo0, elo1=test.elo1, alpha=test.alpha, beta=test.beta)
+        self._enter(candidate, best, MatchResult(scores=scores))
         return bool(verdict)
 
-    def evaluator(self, model: Model) -> Evaluator:
-        """``model``, ready to play."""
-        return Evaluator(model.build(self._game), self._game, max_batch=TREES)
+    def _pairs_at_once(self, played: int) -> int:
+        """How many pairs to play before the next look at the test: more where there are many to play them."""
+        if self._away is None:
+            return SPRT_PAIRS
+        left = math.ceil(self._settings.gating_games / 2) - played
+        return max(SPRT_PAIRS, min(left, self._away.pairs_at_once()))
 
-    def search(self, evaluator: Evaluator) -> Search:
-        """Search for strength with the evaluation's simulations."""
-        return Search(self._game, evaluator, self._search_settings, num_simulations=self._settings.num_simulations, num_trees=TREES)
-
-    def _play_for_ratings(self, version: int, player: SearchPlayer, look: Look) -> float | None:
+    def _play_for_ratings(self, model: Model, look: Look) -> float | None:
         """Play the anchor and the versions rated before; returns the share of games not lost to the anchor."""
         pairs = self._settings.rating_games // 2
         if pairs == 0:
             return None
-        earlier = [opponent for opponent in self._rated_versions() if opponent < version]
+        earlier = [opponent for opponent in self._rated_versions() if opponent < model.model_version]
         opponents = sorted({earlier[-1], earlier[len(earlier) // 2]}) if earlier else []
         anchor_pairs = max(1, math.ceil(pairs * ANCHOR_SHARE)) if opponents else pairs
-        seed = seed_stream(self._seed, "rating", version)
-        play = partial(play_match, self._game, player, opening_plies=OPENING_PLIES, seed=seed, look=look)
-        result = play(RandomPlayer(self._game, seed), pairs=anchor_pairs)
-        self._enter(name_of(version), ANCHOR, result)
-        for opponent in opponents:
-            other = SearchPlayer(self.search(self.evaluator(self._load(opponent))))
-            share = max(1, (pairs - anchor_pairs) // len(opponents))
-            self._enter(name_of(version), name_of(opponent), play(other, pairs=share))
-        return 1 - result.losses / result.scores.size
+        pairings = [Pairing(opponent=None, pairs=anchor_pairs)]
+        pairings += [
+            Pairing(opponent=self._load(opponent), pairs=max(1, (pairs - anchor_pairs) // len(opponents))) for opponent in opponents
+        ]
+        seed = seed_stream(self._seed, "rating", model.model_version)
+        models = [model, *(pairing.opponent for pairing in pairings if pairing.opponent)]
+        with self._ground(models) as play:
+            results = []
+            for pairing, result in zip(pairings, play(model, pairings, seed, look), strict=True):
+                self._enter(model, pairing.opponent, result)
+                results.append(result)
+        return 1 - results[0].losses / results[0].scores.size
+
+    # Where matches are played.
+
+    @contextmanager
+    def _ground(self, models: Sequence[Model]) -> Iterator[Play]:
+        """Where matches between these models are played: by the workers if they can, else here."""
+        home = Home(self._game, self.search)
+        if self._away is None:
+            yield home.play
+            return
+        files = [self._file(model) for model in models]
+        contestants = [Contestant(version=model.model_version, sha256=sha256_hex(data)) for model, data in zip(models, files, strict=True)]
+        with self._away.tour(dict(zip(contestants, files, strict=True))):
+            by_contestant = dict(zip(contestants, models, strict=True))
+            yield Abroad(self._away, home, by_contestant, num_simulations=self._settings.num_simulations).play
+
+    def evaluator(self, model: Model) -> Evaluator:
+        """``model``, ready to answer."""
+        return Evaluator(model.build(self._game), self._game, max_batch=TREES)
+
+    def search(self, model: Model) -> Search:
+        """Search for strength with the evaluation's simulations."""
+        return search_for_strength(self._game, model, self._search_settings, num_simulations=self._settings.num_simulations)
+
+    def _file(self, model: Model) -> bytes:
+        """The model's file as it was published, or as it would be."""
+        rows = {row.version: row for row in self._ledger.models()}
+        path = self._ledger.folder / rows[model.model_version].path if model.model_version in rows else None
+        return read_limited(path, MAX_MODEL_BYTES) if path and path.is_file() else encode_model(model, self._game)
 
     def _rated_versions(self) -> list[int]:
         """Versions that have played for a rating and whose files are still there."""
@@ -123,10 +156,10 @@ class Strength:
         rows = {row.version: row for row in self._ledger.models()}
         return load_model(self._ledger.folder / rows[version].path)
 
-    def _enter(self, first: str, second: str, result: MatchResult) -> None:
-        simulations = self._settings.num_simulations
+    def _enter(self, model: Model, opponent: Model | None, result: MatchResult) -> None:
+        first, second = name_of(model.model_version), name_of(opponent.model_version) if opponent else ANCHOR
         counts = {"wins": result.wins, "draws": result.draws, "losses": result.losses}
-        self._ledger.add_match(first, second, **counts, num_simulations=simulations)
+        self._ledger.add_match(first, second, **counts, num_simulations=self._settings.num_simulations)
 
     def _rate(self) -> dict[str, tuple[float, float]]:
         results = [
@@ -136,11 +169,6 @@ class Strength:
         ratings = {name: (rating.elo, rating.margin) for name, rating in rate(results, ANCHOR).items() if math.isfinite(rating.margin)}
         self._ledger.set_ratings(ratings)
         return ratings
-
-
-def playing(settings: SearchSettings) -> SearchSettings:
-    """Self-play's search without what is there for learning: no forced playouts, one leaf a tree."""
-    return settings.model_copy(update={"forced_playouts": False, "leaves_per_tree": 1})
 
 
 def name_of(version: int) -> str:
