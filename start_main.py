@@ -3,11 +3,14 @@
 
     python start_main.py --config configs/quickstart.yaml          Connect Four on this machine, in about ten minutes
     python start_main.py --config configs/go9.yaml                 9x9 Go
+    python start_main.py --distributed                             on the machines that configs/config.yaml lists, over SSH
     python start_main.py --run-dir runs/go9 --resume               go on after any end, a power cut included
     python start_main.py --config configs/go9.yaml --smoke         the same program, shrunk to seconds, to see that all is well
 
 Everything that a run writes lies in one folder, runs/<name>. Ctrl-C ends it cleanly: the workers hand over the games that they have
 finished. A second Ctrl-C ends it at once; nothing that was finished is lost then either.
+
+Distributed runs: watch -n 1 cat distributed/status.txt; tail -f logs/distributed_training.log; docs/operations.md has the rest.
 """
 
 import argparse
@@ -19,6 +22,7 @@ import sqlite3
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -27,8 +31,10 @@ from rich.console import Console
 
 from configs.load import ConfigError, load_settings, save_resolved, shrink
 from configs.schema import Settings
+from distributed.cluster import Cluster
 from distributed.local import LocalProcesses
 from games import Game
+from training.backend import SelfPlayBackend
 from training.coach import Coach
 from training.evaluator import use_threads
 from training.files import write_atomically
@@ -42,6 +48,9 @@ from training.run_lock import RunLock, RunLocked
 log = logging.getLogger("start_main")
 
 QUICKSTART = Path("configs/quickstart.yaml")
+CLUSTER = Path("configs/config.yaml")
+LOG = Path(__file__).resolve().parent / "logs" / "distributed_training.log"
+LOG_BYTES = 10 * 2**20
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -51,11 +60,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     console = Console(stderr=True, highlight=False)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        settings = read_settings(arguments)
+        path, settings = read_settings(arguments)
         run_dir = arguments.run_dir or Path(settings.run.directory) / settings.run.name
         prepare(run_dir, resume=arguments.resume)
         with RunLock(run_dir):
-            return train(run_dir, settings)
+            return train(run_dir, settings, path)
     except KeyboardInterrupt:
         console.print("Ended at once. Everything that was finished is safe: go on with --resume.")
         return 130
@@ -68,7 +77,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", type=Path, help=f"what to train, and how (default: what --run-dir resumes, else {QUICKSTART})")
+    default = f"what --run-dir resumes, else {QUICKSTART}, or {CLUSTER} with --distributed"
+    parser.add_argument("--config", type=Path, help=f"what to train, and how (default: {default})")
+    parser.add_argument("--distributed", action="store_true", help="have the config's distributed.workers play, instead of this machine")
     parser.add_argument("--resume", action="store_true", help="go on with the run where it ended")
     parser.add_argument("--run-dir", type=Path, help="the run's folder (default: runs/<name in the config>)")
     parser.add_argument("--iterations", type=int, help="end after so many iterations in all, instead of what the config says")
@@ -78,16 +89,17 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def read_settings(arguments: argparse.Namespace) -> Settings:
-    """The config file with the command line's changes."""
+def read_settings(arguments: argparse.Namespace) -> tuple[Path, Settings]:
+    """The config file, and what it says with the command line's changes."""
     given = {"run.iterations": arguments.iterations, "run.minutes": arguments.minutes, "run.seed": arguments.seed}
     overrides: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    if arguments.distributed:
+        overrides["distributed.enabled"] = True
     resumed = arguments.run_dir / "config.yaml" if arguments.resume and arguments.run_dir else None
-    path = arguments.config or (resumed if resumed and resumed.exists() else QUICKSTART)
+    default = CLUSTER if arguments.distributed else QUICKSTART
+    path = arguments.config or (resumed if resumed and resumed.exists() else default)
     settings = load_settings(path, overrides=overrides)
-    if settings.distributed.enabled:
-        raise ConfigError(path, ["distributed.enabled: this version plays on this machine only; set it to false"])
-    return shrink(settings) if arguments.smoke else settings
+    return path, shrink(settings) if arguments.smoke else settings
 
 
 def prepare(run_dir: Path, *, resume: bool) -> None:
@@ -105,18 +117,21 @@ def prepare(run_dir: Path, *, resume: bool) -> None:
     logging.basicConfig(filename=run_dir / "coach.log", level=logging.INFO, format=LOG_FORMAT)
 
 
-def train(run_dir: Path, settings: Settings) -> int:
+def train(run_dir: Path, settings: Settings, config: Path) -> int:
     """Run the Coach to its end and say where everything lies."""
     use_threads(learner_threads(settings))
-    workers = worker_count(settings)
     observers = make_observers(run_dir, name=settings.run.name, game=settings.game.name)
 
     def tell(text: str) -> None:
         log.warning("%s", text)
         tell_event(observers, text)
 
-    def make_backend(game: Game, run_id: str) -> LocalProcesses:
-        return LocalProcesses(run_dir / "workers", count=workers, game=game, settings=settings, run_id=run_id, tell=tell)
+    def make_backend(game: Game, run_id: str) -> SelfPlayBackend:
+        if settings.distributed.enabled:
+            log_for_all()
+            return Cluster(run_dir / "workers", config=config, run_dir=run_dir, game=game, settings=settings, run_id=run_id, tell=tell)
+        count = worker_count(settings)
+        return LocalProcesses(run_dir / "workers", count=count, game=game, settings=settings, run_id=run_id, tell=tell)
 
     try:
         coach = open_coach(run_dir, settings, make_backend=make_backend, observers=observers)
@@ -127,8 +142,16 @@ def train(run_dir: Path, settings: Settings) -> int:
         for observer in observers:
             observer.close()
     coach.ledger.close()
-    say_goodbye(run_dir, report, stopped=coach.stop_requested)
+    say_goodbye(run_dir, report, stopped=coach.stop_requested, distributed=settings.distributed.enabled)
     return 130 if coach.stop_requested else 0
+
+
+def log_for_all() -> None:
+    """Have the log of the run be written where users of a cluster look for it too."""
+    LOG.parent.mkdir(exist_ok=True)
+    handler = RotatingFileHandler(LOG, maxBytes=LOG_BYTES, backupCount=3, encoding="utf-8")
+    handler.setFormatter(logging.Formatter(LOG_FORMAT))
+    logging.getLogger().addHandler(handler)
 
 
 def worker_count(settings: Settings) -> int:
@@ -138,9 +161,11 @@ def worker_count(settings: Settings) -> int:
 
 
 def learner_threads(settings: Settings) -> int:
-    """How many threads train: half the cores, since the workers are busy on all of them."""
-    threads = settings.training.threads
-    return max(1, len(os.sched_getaffinity(0)) // 2) if threads == "auto" else threads
+    """How many threads train: half the cores where workers are busy on all of them, all but one where others play."""
+    threads, cores = settings.training.threads, len(os.sched_getaffinity(0))
+    if threads != "auto":
+        return threads
+    return max(1, cores - 1 if settings.distributed.enabled else cores // 2)
 
 
 @contextmanager
@@ -160,7 +185,7 @@ def stop_on_signals(coach: Coach) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def say_goodbye(run_dir: Path, report: IterationReport | None, *, stopped: bool) -> None:
+def say_goodbye(run_dir: Path, report: IterationReport | None, *, stopped: bool, distributed: bool) -> None:
     """How strong the network is, where everything lies, and how to play against it."""
     console = Console(highlight=False)
     width = shutil.get_terminal_size().columns
@@ -180,7 +205,9 @@ def say_goodbye(run_dir: Path, report: IterationReport | None, *, stopped: bool)
     console.print(f"Look at the run:   python scripts/view_results.py {run_dir}", soft_wrap=True)
     console.print(f"Prove its books:   python scripts/audit.py {run_dir}", soft_wrap=True)
     if stopped:
-        console.print(f"Go on:             python start_main.py --run-dir {run_dir} --resume", soft_wrap=True)
+        console.print(
+            f"Go on:             python start_main.py {'--distributed ' if distributed else ''}--run-dir {run_dir} --resume", soft_wrap=True
+        )
 
 
 if __name__ == "__main__":

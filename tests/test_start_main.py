@@ -75,9 +75,9 @@ def test_a_run_in_use_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_a_run_is_resumed_with_the_settings_that_it_has(tmp_path: Path) -> None:
     config(tmp_path, run={"seed": 77}).rename(tmp_path / "config.yaml")
-    resumed = start_main.read_settings(start_main.parse(["--run-dir", str(tmp_path), "--resume"]))
+    _, resumed = start_main.read_settings(start_main.parse(["--run-dir", str(tmp_path), "--resume"]))
     assert resumed.run.seed == 77
-    begun = start_main.read_settings(start_main.parse(["--run-dir", str(tmp_path)]))
+    _, begun = start_main.read_settings(start_main.parse(["--run-dir", str(tmp_path)]))
     assert begun.run.name == "quickstart"
 
 

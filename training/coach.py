@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 PROGRESS_SECONDS = 1.0
 WAIT_SECONDS = 0.1
-STEPS_BETWEEN_LOOKS = 8
+STEPS_BETWEEN_LOOKS, SECONDS_BETWEEN_LOOKS = 8, 0.5  # whichever is less, in training
 
 
 class Stopped(Exception):
@@ -175,12 +175,11 @@ class Coach:
         self._phase = "training"
         steps = int(self.state.owed_samples // training.batch_size)
         reports = []
-        while steps > 0:
-            count = min(STEPS_BETWEEN_LOOKS, steps)
-            progress = self._bounds.share(self.state.iteration)
-            reports.append(self.learner.train(self.window, count, self.settings.run.seed, progress=progress))
-            self.state.owed_samples -= count * training.batch_size
-            steps -= count
+        while steps > 0 and not self._bounds.time_is_up():
+            count, progress = min(STEPS_BETWEEN_LOOKS, steps), self._bounds.share(self.state.iteration)
+            reports.append(self.learner.train(self.window, count, self.settings.run.seed, progress=progress, seconds=SECONDS_BETWEEN_LOOKS))
+            self.state.owed_samples -= reports[-1].samples
+            steps -= reports[-1].steps
             self.look()
         return merge_reports(reports) if reports else None
 
@@ -365,8 +364,9 @@ class Coach:
 
     def workers(self) -> tuple[WorkerReport, ...]:
         """Each worker as it stands."""
-        status = self.backend.status()
-        return tuple(worker_report(name, heartbeat, self.ledger.books(name)) for name, heartbeat in status.items())
+        status, cluster = self.backend.status(), self.backend.cluster()
+        standings = cluster.standings if cluster else {}
+        return tuple(worker_report(name, heartbeat, self.ledger.books(name), standings.get(name)) for name, heartbeat in status.items())
 
     def progress_report(self) -> ProgressReport:
         """The run as it stands."""
@@ -385,6 +385,7 @@ class Coach:
             window_positions=self.window.num_positions,
             model_version=self.state.model_version,
             workers=workers,
+            cluster=self.backend.cluster(),
         )
 
 

@@ -108,37 +108,39 @@ class Learner:
         )
         self.step = 0  # steps taken, those that were skipped included
 
-    def train(self, window: Window, steps: int, seed: int, *, progress: float = 0.0) -> LearnerReport:
-        """Take ``steps`` steps on batches drawn from ``window``.
+    def train(self, window: Window, steps: int, seed: int, *, progress: float = 0.0, seconds: float = math.inf) -> LearnerReport:
+        """Take up to ``steps`` steps on batches drawn from ``window``.
 
         Args:
             seed: with the number of the step, decides what is drawn: ten steps are five steps and five more.
             progress: the share of the run that is over, for a learning rate that decays.
+            seconds: after so long no further step is begun.
 
         Raises:
             TrainingDiverged: no step had finite losses and gradients; the network is as it was.
         """
         started = time.perf_counter()
         totals: dict[str, Tensor] = {}
-        skipped = 0
-        for _ in range(steps):
+        taken = skipped = 0
+        while taken < steps and (taken == 0 or time.perf_counter() - started < seconds):
+            taken += 1
             batch = window.sample(self.batch_size, seed_stream(seed, "learner", self.step))
             report = self.descend(to_tensors(batch, self.device), progress=progress)
             skipped += report.skipped
             if not report.skipped:
                 figures = {**report.figures, "grad_norm": report.grad_norm}
                 totals = {name: figure + totals.get(name, 0) for name, figure in figures.items()}
-        if steps and skipped == steps:
+        if taken and skipped == taken:
             raise TrainingDiverged(
-                f"none of {steps} steps had finite losses and gradients; look at the data, or lower training.learning_rate"
+                f"none of {taken} steps had finite losses and gradients; look at the data, or lower training.learning_rate"
             )
-        means = {name: totals[name].item() / (steps - skipped) if steps else 0.0 for name in FIGURES}
-        seconds = time.perf_counter() - started
+        means = {name: totals[name].item() / (taken - skipped) if taken else 0.0 for name in FIGURES}
+        elapsed = time.perf_counter() - started
         return LearnerReport(
-            steps=steps,
-            samples=steps * self.batch_size,
-            seconds=seconds,
-            samples_per_second=steps * self.batch_size / seconds,
+            steps=taken,
+            samples=taken * self.batch_size,
+            seconds=elapsed,
+            samples_per_second=taken * self.batch_size / elapsed,
             learning_rate=self.learning_rate_now(progress),
             skipped_steps=skipped,
             **means,

@@ -21,6 +21,27 @@ class WorkerReport:
     evaluations_per_second: float
     outstanding: int  # games granted to it and not yet received
     error: str = ""
+    standing: "Standing | None" = None  # of a worker on another machine
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """How a worker on another machine stands."""
+
+    mark: str  # Active, Syncing, Error, Offline
+    share: float  # of the games that are granted now
+    last_batch: float | None  # seconds since its last batch came; None before the first
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterReport:
+    """The workers on other machines together."""
+
+    active: int
+    total: int
+    sync_seconds: float | None  # that the last model took until all who are Active had it
+    network_mb_per_minute: float  # megabytes (10^6 bytes), in both directions
+    standings: dict[str, Standing]  # by worker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +130,7 @@ class ProgressReport:
     window_positions: int
     model_version: int
     workers: tuple[WorkerReport, ...]
+    cluster: ClusterReport | None = None  # None when this machine plays
 
 
 class Observer(Protocol):

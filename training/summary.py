@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from training.ledger_rows import WorkerBooks
-from training.reports import LearnerReport, WorkerReport
+from training.reports import LearnerReport, Standing, WorkerReport
 from training.worker_folder import Heartbeat
 
 
-def worker_report(name: str, heartbeat: Heartbeat | None, books: WorkerBooks) -> WorkerReport:
-    """One worker, from its heartbeat and its account."""
+def worker_report(name: str, heartbeat: Heartbeat | None, books: WorkerBooks, standing: Standing | None = None) -> WorkerReport:
+    """One worker, from its heartbeat and its account, and on another machine from how it stands."""
     return WorkerReport(
         name=name,
         state=heartbeat.state if heartbeat else "starting",
@@ -18,6 +18,7 @@ def worker_report(name: str, heartbeat: Heartbeat | None, books: WorkerBooks) ->
         evaluations_per_second=heartbeat.evaluations_per_second if heartbeat else 0.0,
         outstanding=books.outstanding,
         error=heartbeat.error if heartbeat else "",
+        standing=standing,
     )
 
 

@@ -66,6 +66,8 @@ def heartbeat_line(report: ProgressReport) -> str:
     parts += [f"{rate(report.games_per_second)} games/s", f"{count(report.evaluations_per_second)} evaluations/s"]
     if states:
         parts.append("workers: " + ", ".join(f"{number} {state}" for state, number in states.items()))
+    if report.cluster:
+        parts.append(f"active {report.cluster.active}/{report.cluster.total}")
     if report.seconds_left is not None:
         parts.append(f"about {duration(report.seconds_left)} left")
     return "  ".join(parts)

@@ -26,9 +26,10 @@ from training.observers.charts import (
     spread,
     table,
 )
-from training.reports import IterationReport, ProgressReport, WorkerReport
+from training.reports import ClusterReport, IterationReport, ProgressReport, Standing, WorkerReport
 
 STATE_STYLES = {"playing": GOOD, "waiting": NOTICE, "starting": NOTICE, "error": BAD, "ended": FAINT}
+MARK_STYLES = {"Active": GOOD, "Syncing": NOTICE, "Error": BAD, "Offline": FAINT}
 # Lines for iterations, workers and events: first what each must have, then what is plenty; what is left goes in the same order.
 LEAST, PLENTY = (4, 3, 2), (8, 8, 4)
 
@@ -61,6 +62,14 @@ def _gate_style(row: IterationReport) -> str:
 
 def _state_style(worker: WorkerReport) -> str:
     return STATE_STYLES.get(worker.state, "")
+
+
+def _mark_style(worker: WorkerReport) -> str:
+    return MARK_STYLES.get(worker.standing.mark, "") if worker.standing else ""
+
+
+def _ago(seconds: float | None) -> str:
+    return "" if seconds is None else f"{duration(seconds)} ago"
 
 
 def _error_style(_: WorkerReport) -> str:
@@ -96,6 +105,21 @@ WORKERS: tuple[Column[WorkerReport], ...] = (
     Column(title="Outstanding", cell=lambda worker: count(worker.outstanding), rank=3),
     Column(title="Model", cell=lambda worker: str(worker.model_version), rank=2),
     Column(title="Error", cell=lambda worker: printable(worker.error), left=True, claim=16, style=_error_style),
+)
+
+
+def _standing(show: Callable[[Standing], str]) -> Callable[[WorkerReport], str]:
+    """The cell of what only a worker on another machine has."""
+    return lambda worker: show(worker.standing) if worker.standing else ""
+
+
+MACHINES: tuple[Column[WorkerReport], ...] = (
+    WORKERS[0],
+    Column(title="Stands", cell=_standing(lambda standing: standing.mark), left=True, style=_mark_style),
+    *WORKERS[2:4],
+    Column(title="Share", cell=_standing(lambda standing: percent(standing.share)), rank=1),
+    Column(title="Last batch", cell=_standing(lambda standing: _ago(standing.last_batch)), rank=3),
+    *WORKERS[4:],
 )
 
 
@@ -159,7 +183,8 @@ class Frame:
         if now is None:
             return [title, *notes]
         left = "" if now.seconds_left is None else f" · about {duration(now.seconds_left)} left"
-        return [spread(title, Text(duration(now.seconds) + left), width), _progress(now, width), _rates(now), *notes]
+        together = [_together(now.cluster)] if now.cluster else []
+        return [spread(title, Text(duration(now.seconds) + left), width), _progress(now, width), _rates(now), *together, *notes]
 
 
 def _rates(now: ProgressReport) -> Text:
@@ -171,6 +196,19 @@ def _rates(now: ProgressReport) -> Text:
         (f"{now.model_version:,}", ""),
     )
     return Text.assemble(*(part for figure, unit in figures for part in ((figure, TITLE), unit)))
+
+
+def _together(cluster: ClusterReport) -> Text:
+    sync = "not yet" if cluster.sync_seconds is None else f"{cluster.sync_seconds:.1f} s"
+    return Text.assemble(
+        "Workers active ",
+        (f"{cluster.active}/{cluster.total}", TITLE),
+        "  Model sync time ",
+        (sync, TITLE),
+        "  Network usage ",
+        (f"{cluster.network_mb_per_minute:.1f}", TITLE),
+        " MB/min",
+    )
 
 
 def _progress(now: ProgressReport, width: int) -> Text:
@@ -194,9 +232,10 @@ def _allot(room: int, wants: tuple[int, int, int]) -> list[int]:
 
 def _worker_lines(workers: Sequence[WorkerReport], room: int, width: int) -> list[Text]:
     """Workers in error come first; those for whom there is no line are counted by state in the last."""
+    columns = MACHINES if any(worker.standing for worker in workers) else WORKERS
     if len(workers) <= room:
-        return table(WORKERS, workers, width)
+        return table(columns, workers, width)
     ordered = sorted(workers, key=lambda worker: worker.state != "error" and not worker.error)
     shown, hidden = ordered[: room - 1], ordered[room - 1 :]
     states = ", ".join(f"{number} {printable(state)}" for state, number in Counter(worker.state for worker in hidden).items())
-    return [*(table(WORKERS, shown, width) if shown else []), Text(f"{len(hidden)} more: {states}", FAINT)]
+    return [*(table(columns, shown, width) if shown else []), Text(f"{len(hidden)} more: {states}", FAINT)]
