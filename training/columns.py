@@ -36,15 +36,22 @@ def compress(columns: list[NDArray[Any]]) -> bytes:
 
 def to_planes(array: NDArray[Any]) -> NDArray[np.uint8]:
     """The bytes of the array's N elements, the lowest byte of each first, ``[itemsize, N]``."""
-    little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-    return little.reshape(-1, 1).view(np.uint8).T
+    words = np.ascontiguousarray(array).reshape(-1).view(f"u{array.itemsize}")
+    planes = np.empty((array.itemsize, array.size), np.uint8)
+    for number, plane in enumerate(planes):
+        plane[:] = (words >> (8 * number) if number else words).astype(np.uint8)  # several times as fast as to transpose bytes
+    return planes
 
 
 def from_planes(planes: memoryview, dtype: type[np.generic], count: int) -> NDArray[Any]:
     """The ``count`` elements whose planes, one after another, are ``planes``."""
-    little = np.dtype(dtype).newbyteorder("<")
-    rows = np.frombuffer(planes, np.uint8).reshape(little.itemsize, count)
-    return np.ascontiguousarray(rows.T).view(little).reshape(count).astype(dtype, copy=False)
+    itemsize = np.dtype(dtype).itemsize
+    rows = np.frombuffer(planes, np.uint8).reshape(itemsize, count)
+    words = rows[-1].astype(f"u{itemsize}")
+    for row in rows[-2::-1]:
+        words <<= 8
+        words |= row
+    return words.view(dtype)
 
 
 def pack_values(values: NDArray[np.float32]) -> NDArray[np.int8]:

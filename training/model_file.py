@@ -182,7 +182,7 @@ def encode_model(model: Model, game: Game, *, dtype: Literal["bfloat16", "float1
     header = Header(model=model.description, canary=_canary(rounded, game), tensors=entries, base=_base(base, entries) if base else None)
     if base:
         columns = _xor(columns, _columns(base.weights, entries))
-    planes = b"".join(to_planes(column).tobytes() for column in columns)
+    planes = b"".join(to_planes(column).data for column in columns)
     raw = header.model_dump_json().encode()
     return seal(PREFIX.pack(MAGIC, FORMAT, len(raw)) + raw, planes)
 
@@ -284,10 +284,10 @@ def _tensors(columns: list[Words], entries: tuple[TensorEntry, ...]) -> dict[str
         members = [entry for entry in entries if entry.dtype == dtype]
         if not members:
             continue
-        row = torch.from_numpy(column.view(np.uint8).copy()).view(number)
-        wide = row if number == torch.int64 else row.float()
-        parts = wide.split([math.prod(entry.shape) for entry in members])
-        weights |= {entry.name: part.reshape(entry.shape).clone() for entry, part in zip(members, parts, strict=True)}
+        row = torch.from_numpy(column.view(np.uint8)).view(number)
+        wide = torch.int64 if number == torch.int64 else torch.float32
+        parts = row.split([math.prod(entry.shape) for entry in members])
+        weights |= {entry.name: part.to(wide, copy=True).reshape(entry.shape) for entry, part in zip(members, parts, strict=True)}
     return {entry.name: weights[entry.name] for entry in entries}
 
 
@@ -309,7 +309,8 @@ def _base(base: Model, entries: tuple[TensorEntry, ...]) -> Base:
 
 
 def _check_finite(weights: Mapping[str, Tensor]) -> None:
-    wrong = next((name for name, tensor in weights.items() if not tensor.isfinite().all()), None)
+    # The extremes show it, in one pass: NaN is both.
+    wrong = next((name for name, tensor in weights.items() if not torch.stack(tensor.aminmax()).isfinite().all()), None)
     _require(wrong is None, f"tensor {wrong} holds numbers that are infinite or undefined")
 
 

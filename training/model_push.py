@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 import zstandard
 
-from training.files import read_limited, sha256_hex, write_atomically
+from training.files import PART, read_limited, sha256_hex
 from training.model_file import DIGEST_BYTES, FORMAT, MAX_MODEL_BYTES, PREFIX, seal
 from training.worker_folder import WorkerFolder
 
@@ -140,7 +140,7 @@ def receive_model(folder: WorkerFolder, version: int, sha256: str) -> bytes:
             why = f"{delta.name}: {error}"
             continue
         if sha256_hex(data) == sha256:
-            write_atomically(path, data)
+            _put(path, data)
             return data
         why = f"{delta.name} and {folder.model_path(base_version).name} do not make the model that the assignment names"
     raise WholeModelNeeded(version, why)
@@ -161,6 +161,19 @@ def asks_for_whole(error: str, version: int) -> bool:
 
 def _asking(version: int) -> str:
     return f"the whole file of model {version} is needed"
+
+
+def _put(path: Path, data: bytes) -> None:
+    """Have the file appear whole. It is not synced, which takes long: what a power cut leaves of it is asked for again."""
+    part = path.with_name(path.name + PART)
+    try:
+        part.unlink(missing_ok=True)
+        part.touch(mode=0o600)
+        part.write_bytes(data)
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def _deltas(folder: WorkerFolder, version: int) -> list[tuple[Path, int]]:
