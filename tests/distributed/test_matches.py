@@ -1,0 +1,128 @@
+"""Evaluation games played by real worker processes."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from configs.schema import Settings
+from distributed.local import LocalProcesses
+from tests.training.small_run import GAME, NETWORK, model_bytes, small_settings
+from training.evaluation.away import Away, Fixture
+from training.evaluation.guest import search_for_strength
+from training.evaluation.match import SearchPlayer
+from training.evaluation.orders import Contestant
+from training.evaluation.strength import Strength
+from training.files import sha256_hex
+from training.ledger import open_ledger
+from training.model_file import Model, decode_model, describe_model
+
+PATIENCE = 60.0
+PAIRS = 12
+
+pytestmark = pytest.mark.trial
+
+
+@pytest.fixture
+def backend(tmp_path: Path) -> Iterator[LocalProcesses]:
+    opened = LocalProcesses(tmp_path / "workers", count=2, game=GAME, settings=settings_of(tmp_path), run_id="run")
+    opened.publish(1, model_bytes(1))
+    deadline = time.monotonic() + PATIENCE
+    while len(opened.hosts()) < 2:
+        assert time.monotonic() < deadline, opened.status()
+        opened.collect()
+        time.sleep(0.05)
+    yield opened
+    opened.close()
+
+
+def settings_of(folder: Path) -> Settings:
+    test = {"elo0": 0.0, "elo1": 200.0}
+    evaluation = {"gating": "sprt", "gating_games": 100, "num_simulations": 16, "rating_games": 20, "sprt": test}
+    return small_settings(folder, evaluation=evaluation)
+
+
+def play(away: Away, settings: Settings, look: Callable[[], object]) -> None:
+    files = {version: model_bytes(version) for version in (2, 3)}
+    contestants = {version: Contestant(version=version, sha256=sha256_hex(data)) for version, data in files.items()}
+    models = {contestants[version]: decode_model(data) for version, data in files.items()}
+
+    def player(who: Contestant) -> SearchPlayer:
+        return SearchPlayer(search_for_strength(GAME, models[who], settings.search, num_simulations=16))
+
+    fixtures = [
+        Fixture(first=contestants[2], second=second, pairs=PAIRS, seed=1, opening_plies=2, num_simulations=16)
+        for second in (contestants[3], None)
+    ]
+    with away.tour({contestants[version]: data for version, data in files.items()}):
+        results = away.play(fixtures, player, look=lambda: (look(), None)[1])
+    for result in results:
+        assert result.wins + result.draws + result.losses == 2 * PAIRS
+
+
+def test_a_match_is_played_by_worker_processes(backend: LocalProcesses, tmp_path: Path) -> None:
+    away = Away(GAME, backend)
+    play(away, settings_of(tmp_path), backend.collect)
+    assert (away.games_away, away.games_at_home) == (4 * PAIRS, 0)
+    deadline = time.monotonic() + PATIENCE
+    while left := [*tmp_path.glob("workers/*/inbox/player-*"), *tmp_path.glob("workers/*/outbox/*.match")]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+
+
+def test_a_match_is_played_whole_although_a_worker_is_killed_in_the_middle(backend: LocalProcesses, tmp_path: Path) -> None:
+    away = Away(GAME, backend)
+    killed: list[str] = []
+
+    def look() -> None:
+        backend.collect()
+        if not killed and backend._orders.get("local-1"):
+            backend._processes["local-1"].kill()
+            killed.append("local-1")
+
+    play(away, settings_of(tmp_path), look)
+    assert killed == ["local-1"]
+    assert away.games_away + away.games_at_home == 4 * PAIRS
+    assert away.games_away > 0
+
+
+def model_that(*, plays_blindly: bool, version: int) -> Model:
+    """A network that says the same of every position, so that search decides; or one that is sure of what is not so."""
+    base = decode_model(model_bytes(7))
+    weights = dict(base.weights)
+    for name, tensor in base.weights.items():
+        if name.startswith(("policy", "value")) and tensor.is_floating_point():
+            weights[name] = tensor * (20.0 if plays_blindly else 0.0)
+    return Model(description=describe_model(GAME, NETWORK, version), weights=weights)
+
+
+@pytest.mark.parametrize("is_better", [True, False])
+def test_gating_by_workers_reaches_the_verdict_of_gating_at_home(backend: LocalProcesses, tmp_path: Path, is_better: bool) -> None:
+    settings = settings_of(tmp_path)
+    candidate = model_that(plays_blindly=not is_better, version=9)
+    best = model_that(plays_blindly=is_better, version=8)
+    away = Away(GAME, backend)
+    verdicts = []
+    for number, who in enumerate([away, None]):
+        (tmp_path / str(number)).mkdir()
+        with open_ledger(tmp_path / str(number), GAME) as ledger:
+            strength = Strength(GAME, settings, ledger, away=who)
+            verdicts.append(strength.accepts(candidate, best, look=lambda: (backend.collect(), None)[1]))
+            ((first, second, wins, draws, losses, _),) = ledger.matches()
+            assert (first, second) == ("model-000009", "model-000008")
+            assert wins + draws + losses >= 32
+    assert verdicts == [is_better, is_better]
+    assert away.games_away >= 32
+    assert away.games_at_home == 0
+
+
+def test_rating_games_are_played_by_workers(backend: LocalProcesses, tmp_path: Path) -> None:
+    away = Away(GAME, backend)
+    with open_ledger(tmp_path, GAME) as ledger:
+        strength = Strength(GAME, settings_of(tmp_path), ledger, away=away)
+        report = strength.measure(decode_model(model_bytes(2)), look=lambda: (backend.collect(), None)[1])
+        ((first, second, *counts, simulations),) = ledger.matches()
+    assert (first, second, sum(counts), simulations) == ("model-000002", "random", 20, 16)
+    assert report.elo is not None
+    assert (away.games_away, away.games_at_home) == (20, 0)
