@@ -21,9 +21,11 @@ from distributed.post import READY, SeatReport
 from distributed.transport import Transport
 from distributed.views import FleetView, WorkerView
 from distributed.worker_state import Mark, Restart, Stop, Tick, WorkerState, advance
+from distributed.worker_view import worker_view
 from games import Game
 from training.backend import LEASES_PER_LEASE, RENEW_SECONDS, FolderBackend, Parcel
 from training.files import read_limited, sha256_hex
+from training.model_push import ModelPush
 from training.worker_folder import Assignment, Heartbeat
 
 log = logging.getLogger(__name__)
@@ -98,6 +100,7 @@ class Fleet(FolderBackend):
         self._places: dict[str, _Thread] = {}  # by worker
         self._shown: set[str] = set()  # workers whose account the Coach has told
         self._published: PublishedModel | None = None
+        self._push = ModelPush(guard=threading.Lock())
         self._gauges = Gauges(clock())
         self._balance, self._decisions = Balance(), dict[str, Decision]()
         self._shares_told = clock()
@@ -175,11 +178,14 @@ class Fleet(FolderBackend):
     def release(self, parcel: Parcel, *, delivered: int) -> None:
         """See ``SelfPlayBackend``; the copy on the worker is deleted after it has been told of the raised account."""
         if parcel.worker in self._shown:  # else it is told nothing before its account is known
-            granted, _ = self._accounts[parcel.worker]
-            self.grant(parcel.worker, granted=granted, delivered=delivered)
+            self.grant(parcel.worker, granted=self._accounts[parcel.worker][0], delivered=delivered)
         name = f"{parcel.batch_id}.games"
         (self.root / parcel.worker / "outbox" / name).unlink(missing_ok=True)
         self._waiting.get(parcel.worker, set()).discard(name)
+
+    def hosts(self) -> list[str]:
+        """See ``SelfPlayBackend``."""
+        return list(self._standings())
 
     def status(self) -> dict[str, Heartbeat | None]:
         """See ``SelfPlayBackend``; a worker that cannot play now says why, and plays nothing."""
@@ -219,8 +225,7 @@ class Fleet(FolderBackend):
         if self._stop:
             raise ValueError(f"{machine.name} cannot be added: the run ends")
         if machine.name in self._threads:
-            leaving = " and is being removed; try again in a moment" if self._threads[machine.name].leaving else ""
-            raise ValueError(f"there is a worker {machine.name} already{leaving}")
+            raise ValueError(f"there is a worker {machine.name} already; if it is being removed, try again in a moment")
         link = Link(
             machine,
             crew=self._crew(machine),
@@ -228,10 +233,12 @@ class Fleet(FolderBackend):
             root=self.root,
             run_id=self._run_id,
             settings=self._settings,
+            push=self._push,
             clock=self._clock,
         )
         if self._published:
             link.publish(self._published)
+        link.bring(self._players)
         self._threads[machine.name] = _Thread(link)
         self._place()
         self._threads[machine.name].start()
@@ -348,25 +355,15 @@ class Fleet(FolderBackend):
         return standings
 
     def _worker_view(self, thread: _Thread, seat: SeatReport) -> WorkerView:
-        state, heartbeat, now = self._state(thread, seat), seat.heartbeat, self._clock()
-        decision, link = self._decisions.get(seat.name), thread.link
-        granted, delivered = self._accounts.get(seat.name, (0, 0))
-        plays = state.mark not in LOST and heartbeat is not None
-        notes = ["is being removed" if thread.leaving else "", heartbeat.note if heartbeat else ""]
-        return WorkerView(
-            name=seat.name,
-            machine=link.name,
-            mark=state.mark,
-            since=now - state.since,
-            reason=state.reason,
-            model_version=state.model_version,
-            games_per_second=heartbeat.games_per_second if plays and heartbeat else 0.0,
-            evaluations_per_second=heartbeat.evaluations_per_second if plays and heartbeat else 0.0,
-            outstanding=granted - delivered,
-            share=decision.share if decision else 0.0,
-            weight=self._settings.distributed.worker_weights.get(link.name, 1.0),
-            last_batch=None if seat.last_batch is None else now - seat.last_batch,
-            note="; ".join(note for note in notes if note),
+        return worker_view(
+            seat,
+            self._state(thread, seat),
+            self._clock(),
+            machine=thread.link.name,
+            leaving=thread.leaving,
+            account=self._accounts.get(seat.name, (0, 0)),
+            decision=self._decisions.get(seat.name),
+            weight=self._settings.distributed.worker_weights.get(thread.link.name, 1.0),
         )
 
     def _measure(self) -> None:
@@ -382,7 +379,13 @@ class Fleet(FolderBackend):
         if self._model[0] == 0 or name not in self._places:
             return
         self._places[name].link.assign(name, self._assignment(name))
+        if name in self._orders:
+            self._places[name].wake()  # somebody waits for its games
         self._renew_at[name] = self._clock() + min(RENEW_SECONDS, self._settings.distributed.lease_seconds / LEASES_PER_LEASE)
+
+    def _lay_players(self) -> None:
+        for thread in self._threads.values():
+            thread.link.bring(self._players)
 
     def _assignment(self, name: str) -> Assignment:
         own = self._places[name].link.machine.parallel_games

@@ -8,7 +8,7 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,8 @@ from distributed.mirror import MARK, Mirror, PublishedModel
 from distributed.post import Leaving, Post, SeatReport, Supplies, reason
 from distributed.transport import Transport
 from distributed.worker_state import Busy, Event, Linked, Lost, Restart, Stop, Tick, Timing, TurnedDown, retry_after
+from training.evaluation.orders import Contestant
+from training.model_push import ModelPush
 from training.worker_folder import Assignment
 
 log = logging.getLogger(__name__)
@@ -48,6 +50,7 @@ class Link:
         root: the folder of the mirrors.
         run_id: the run's.
         settings: the run's.
+        push: makes deltas of models, for all links of the run.
         clock: seconds that never go back.
         draw: uniformly random in [0, 1).
 
@@ -64,6 +67,7 @@ class Link:
         root: Path,
         run_id: str,
         settings: Settings,
+        push: ModelPush | None = None,
         clock: Callable[[], float] = time.monotonic,
         draw: Callable[[], float] = random.random,
     ) -> None:
@@ -79,6 +83,8 @@ class Link:
         self._clock, self._draw = clock, draw
         self._wanted: dict[str, Assignment] = {}
         self._model: PublishedModel | None = None
+        self._players: Mapping[Contestant, bytes] = {}
+        self._push = push or ModelPush()
         self._commands: deque[tuple[str, Restart | Stop]] = deque()
         self._leaving: Leaving | None = None
         self._transport: Transport | None = None
@@ -97,6 +103,10 @@ class Link:
     def publish(self, model: PublishedModel) -> None:
         """Have all workers play with this model, each when it is its turn."""
         self._model = model
+
+    def bring(self, players: Mapping[Contestant, bytes]) -> None:
+        """Have all workers be given these models for evaluation games, before an assignment that names them."""
+        self._players = dict(players)
 
     def command(self, name: str, event: Restart | Stop) -> None:
         """Restart or stop a worker, or with the machine's name, all of them."""
@@ -176,12 +186,13 @@ class Link:
 
     def _supplies(self, name: str) -> Supplies | None:
         wanted, model = self._wanted.get(name), self._model
-        return Supplies(assignment=wanted, model=model, sync_interval=self._sync_interval) if wanted and model else None
+        if wanted is None or model is None:
+            return None
+        return Supplies(assignment=wanted, model=model, sync_interval=self._sync_interval, players=self._players, push=self._push)
 
     def _holder(self, sha256: str) -> str | None:
         """A worker of this machine that has been given the model in this connection."""
-        holders = (post.name for post in self._posts.values() if post.settled and post.mirror.model and post.mirror.model.sha256 == sha256)
-        return next(holders, None)
+        return next((post.name for post in self._posts.values() if post.settled and post.mirror.sha256 == sha256), None)
 
     def _is_turn(self, post: Post) -> bool:
         """Whether the worker may be started: not while the run ends; and until one is ready, one at a time: the first compiles for all."""
@@ -204,7 +215,8 @@ class Link:
             if not post.ended and not post.goes_on(leaving):
                 post.end(transport, leaving)
         if all(post.ended for post in self._posts.values()):
-            self._cut(Lost("the machine has been left"), 0.0)
+            self._disconnect()
+            self._feed_all(Lost("the machine has been left"))
             self.done = True
 
     # Small things.
@@ -213,14 +225,17 @@ class Link:
         """Drop the connection, and try again after so long."""
         if event.reason not in (post.state.lost for post in self._posts.values()):
             self._tell(event.reason)
-        if self._transport is not None:
-            self._transferred += self._transport.sent + self._transport.received
-            self._transport.close()
-            self._transport = None
+        self._disconnect()
         self._failures += 1
         self._retry_at = self._clock() + seconds
         self._feed_all(event)
         return min(seconds, self._poll)
+
+    def _disconnect(self) -> None:
+        if self._transport is not None:
+            self._transferred += self._transport.sent + self._transport.received
+            self._transport.close()
+            self._transport = None
 
     def _retry_seconds(self) -> float:
         return retry_after(self._failures, draw=self._draw(), timing=self.timing)

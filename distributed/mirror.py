@@ -1,14 +1,15 @@
 """One worker's folder on its machine, and its mirror on the main node, which the Coach reads: what is copied between the two, and when.
 
-Up go models and the assignment, down come the heartbeat and finished games. A file leaves the worker's outbox only after the Coach has
-taken it out of the mirror's outbox, which it does when the games are in the books, and after the assignment lies on the worker that
-counts them as delivered. Whatever is cut off in between is done again: a file that is fetched twice has the same name and content.
+Up go models and the assignment, down come the heartbeat, finished games, and results of evaluation games, which the worker removes by
+itself. A file of games leaves the worker's outbox only after the Coach has taken it out of the mirror's outbox, which it does when the
+games are in the books, and after the assignment lies on the worker that counts them as delivered. Whatever is cut off in between is
+done again: a file that is fetched twice has the same name and content.
 """
 
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +17,10 @@ from pydantic import ValidationError
 
 from distributed.errors import RemoteFailure
 from distributed.machine import place, printable
-from distributed.transport import Entry, Transport
+from distributed.transport import Transport
+from training.evaluation.orders import MAX_RESULT_BYTES, Contestant
 from training.files import FileTooLarge, sync_folder, write_atomically
+from training.model_push import ModelPush
 from training.receive import MAX_BYTES
 from training.worker_folder import BATCH_NAME, MAX_JSON_BYTES, Assignment, Heartbeat, WorkerFolder
 
@@ -60,6 +63,9 @@ class Mirror:
         self.sent: Assignment | None = None  # that lies on the worker
         self.waiting = 0  # files that are yet to be fetched
         self.more = False  # there was no time for all of them
+        self._whole = True  # the model was sent as the whole file
+        self._players: set[Contestant] = set()  # of evaluation games, whose files lie there
+        self._results: set[str] = set()  # of evaluation games, that have been fetched
         self._fetched: set[str] = set()
         self._free: list[str] = []  # files that the Coach has taken, and the worker may forget
 
@@ -76,7 +82,7 @@ class Mirror:
         """
         owner = self._owner(transport)
         if owner is None:  # nothing there, or nothing any more
-            self.model = self.sent = None
+            self._forget_all()
         elif owner != self.run_id:
             end_worker()
             mine = self.run_id if RUN_ID.fullmatch(self.run_id) else STRANGER
@@ -85,7 +91,12 @@ class Mirror:
                 said = printable(done.stderr.decode("utf-8", "replace"))[-300:]
                 what = f"{place(self.seat)} belongs to another run, {owner}, and cannot be put aside: {said}"
                 raise RemoteFailure(transport.worker, what, "move that folder away")
-            self.model = self.sent = None
+            self._forget_all()
+
+    def _forget_all(self) -> None:
+        """Nothing is known of what lies on the worker."""
+        self.model = self.sent = None
+        self._players.clear()
 
     def look(self, transport: Transport) -> Heartbeat | None:
         """The worker's heartbeat, if there is one, and if it is this run's.
@@ -116,7 +127,9 @@ class Mirror:
             ClusterError: a file could not be fetched, or not be kept; it is tried again at the next call.
         """
         until = clock() + seconds
-        entries = [entry for entry in transport.names(f"{place(self.seat)}/outbox") if BATCH_NAME.fullmatch(entry.name)]
+        found = transport.names(f"{place(self.seat)}/outbox")
+        self._fetch_results(transport, {entry.name for entry in found})
+        entries = [entry for entry in found if BATCH_NAME.fullmatch(entry.name)]
         there = {entry.name for entry in entries}
         here = {name for name in there if (self.folder.outbox / name).exists()}
         self._fetched = (self._fetched & there) | here
@@ -128,37 +141,46 @@ class Mirror:
             if fetched and clock() >= until:
                 self.more = True
                 break
-            if self._fetch_one(transport, entry):
+            if self._fetch_one(transport, entry.name, MAX_BYTES):
+                self._fetched.add(entry.name)
                 came(entry.name)
                 fetched += 1
             self.waiting -= 1
         return fetched
 
-    def _fetch_one(self, transport: Transport, entry: Entry) -> bool:
+    def _fetch_results(self, transport: Transport, there: set[str]) -> None:
+        """Fetch the results of evaluation games that have been ordered."""
+        ordered = {order.file_name for order in self.sent.matches} if self.sent else set()
+        self._results &= ordered
+        for name in sorted(ordered & there - self._results):
+            if self._fetch_one(transport, name, MAX_RESULT_BYTES):
+                self._results.add(name)
+
+    def _fetch_one(self, transport: Transport, name: str, limit: int) -> bool:
+        """Put a file from the worker's outbox into the mirror's; False when it is no longer there.
+
+        In the place of one that is too large comes one without content and as large: whoever receives it refuses it for that.
+        """
+        path = self.folder.outbox / name
         try:
-            data = transport.get(f"{place(self.seat)}/outbox/{entry.name}", MAX_BYTES)
+            data = transport.get(f"{place(self.seat)}/outbox/{name}", limit)
         except FileNotFoundError:
             return False
         except FileTooLarge:
-            self._stand_in(transport, entry)
-        else:
-            try:
-                write_atomically(self.folder.outbox / entry.name, data)
-            except OSError as error:
-                raise _not_kept(transport, entry.name, error) from error
-        self._fetched.add(entry.name)
-        return True
-
-    def _stand_in(self, transport: Transport, entry: Entry) -> None:
-        """A file without content, as large as one that is too large: whoever receives it refuses it with the right reason."""
-        part = self.folder.root / f"{entry.name}.part"
+            data = None
         try:
+            if data is not None:
+                write_atomically(path, data)
+                return True
+            part = self.folder.root / f"{name}.part"
             with part.open("wb") as file:
-                file.truncate(MAX_BYTES + 1)
-            part.replace(self.folder.outbox / entry.name)
-            sync_folder(self.folder.outbox)
+                file.truncate(limit + 1)
+            part.replace(path)
+            sync_folder(path.parent)
         except OSError as error:
-            raise _not_kept(transport, entry.name, error) from error
+            what = f"{name} is there, but cannot be kept here on the main node: {error.strerror or error}"
+            raise RemoteFailure(transport.worker, what, "make room on the main node's disk, it is then fetched by itself") from error
+        return True
 
     def forget(self, transport: Transport, *, counted: bool) -> None:
         """Remove from the worker what the Coach has taken; ``counted``: its assignment says so, or nobody plays there any more.
@@ -172,33 +194,81 @@ class Mirror:
             transport.remove(f"{place(self.seat)}/outbox/{self._free[0]}")
             self._fetched.discard(self._free.pop(0))
 
-    def send_model(self, transport: Transport, model: PublishedModel, *, beside: str | None) -> None:
+    def send_model(self, transport: Transport, model: PublishedModel, *, push: ModelPush, played: int | None, beside: str | None) -> None:
         """Put a model into the worker's inbox; the worker does not know of it before the next assignment.
 
         Args:
-            beside: another worker of the same machine that has it already.
+            transport: to the machine.
+            model: what to send.
+            push: makes deltas.
+            played: the model version with which the worker plays; None when it needs the whole file.
+            beside: another worker of the same machine that may have the file already.
 
         Raises:
             ClusterError: it did not get there; what did is not sent again.
         """
-        name = WorkerFolder(Path()).model_path(model.version).as_posix()
-        if not (beside and self._link_model(transport, f"{place(beside)}/{name}", name)):
-            transport.put(model.data, f"{place(self.seat)}/{name}")
+        name = self.folder.model_path(model.version).name
+        self._whole = True
+        if not (beside and self._link(transport, beside, name, name)):
+            try:
+                file = push.file_for(model, self.model if self.model and self.model.version == played else None)
+            except ValueError:  # one of them is no model
+                file = push.file_for(model, None)
+            transport.put(file.data, f"{place(self.seat)}/inbox/{file.name}")
+            self._whole = file.name == name
         self.model = model
 
-    def _link_model(self, transport: Transport, there: str, name: str) -> bool:
-        here = f"{place(self.seat)}/{name}"
+    @property
+    def sha256(self) -> str:
+        """Of the model that lies there; empty when none does."""
+        return self.model.sha256 if self.model else ""
+
+    @property
+    def can_send_whole(self) -> bool:
+        """Whether the model was sent as a delta, so that there is more to be tried when the worker cannot use it."""
+        return not self._whole
+
+    def has_players(self, wanted: Assignment, players: Mapping[Contestant, bytes]) -> bool:
+        """Whether none of ``players``, the models of evaluation games, has to be sent before ``wanted``."""
+        return all(player in self._players or player not in players for player in wanted.players)
+
+    def send_players(self, transport: Transport, wanted: Assignment, players: Mapping[Contestant, bytes]) -> None:
+        """Put the models of evaluation games that ``wanted`` names into the worker's inbox, as far as they are known.
+
+        Raises:
+            ClusterError: one did not get there.
+        """
+        self._players &= set(wanted.players)
+        for player in wanted.players:
+            if player not in players or player in self._players:
+                continue
+            same = self.model is not None and self.model.sha256 == player.sha256
+            model = self.folder.model_path(player.version).name
+            if not (same and self._link(transport, self.seat, model, player.file_name)):
+                transport.put(players[player], f"{place(self.seat)}/inbox/{player.file_name}")
+            self._players.add(player)
+
+    def _link(self, transport: Transport, seat: str, name: str, new: str) -> bool:
+        """Have a file that lies in an inbox of the machine in this one too."""
         make = 'mkdir -p -m 700 "${2%/*}" && ln -f "$1" "$2"'
-        return transport.run(["sh", "-c", make, "keima", there, here]).code == 0
+        files = [f"{place(seat)}/inbox/{name}", f"{place(self.seat)}/inbox/{new}"]
+        return transport.run(["sh", "-c", make, "keima", *files]).code == 0
 
     def send_assignment(self, transport: Transport, wanted: Assignment) -> None:
-        """Replace the worker's assignment, naming the model that lies there, if it differs from what it has.
+        """Replace the worker's assignment, naming only models that lie there, if it differs from what it has.
 
         Raises:
             ClusterError: it did not get there.
         """
         assert self.model is not None
-        assignment = wanted.model_copy(update={"model_version": self.model.version, "model_sha256": self.model.sha256})
+        able = {None, *self._players}
+        changes = {
+            "model_version": self.model.version,
+            "model_sha256": self.model.sha256,
+            "players": tuple(player for player in wanted.players if player in able),
+            "matches": tuple(order for order in wanted.matches if order.first in able and order.second in able),
+        }
+        assignment = wanted.model_copy(update=changes)
         if assignment != self.sent:
             transport.put(assignment.model_dump_json(indent=1).encode(), f"{place(self.seat)}/inbox/assignment.json")
             self.sent = assignment
@@ -242,8 +312,3 @@ def waiting_files(root: Path, run_id: str) -> dict[str, set[str]]:
         if not mark.exists() or mark.read_text(encoding="utf-8", errors="replace") == run_id:
             found[outbox.parent.name] = {path.name for path in outbox.iterdir() if BATCH_NAME.fullmatch(path.name)}
     return found
-
-
-def _not_kept(transport: Transport, name: str, error: OSError) -> RemoteFailure:
-    what = f"{name} is there, but cannot be kept here on the main node: {error.strerror or error}"
-    return RemoteFailure(transport.worker, what, "make room on the main node's disk, it is then fetched by itself")

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from distributed.crew import Crew
@@ -28,6 +28,8 @@ from distributed.worker_state import (
     advance,
     begin,
 )
+from training.evaluation.orders import Contestant
+from training.model_push import ModelPush, asks_for_whole
 from training.worker_folder import Assignment, Heartbeat
 
 log = logging.getLogger(__name__)
@@ -67,6 +69,8 @@ class Supplies:
     assignment: Assignment
     model: PublishedModel
     sync_interval: int  # games with one model before the worker is sent another; 0: at once, and before anything else
+    players: Mapping[Contestant, bytes]  # files of those who play evaluation games
+    push: ModelPush
 
 
 class Post:
@@ -171,6 +175,7 @@ class Post:
         self._fetch(transport)
         supplies = None if self.retired else wanted()
         if supplies:
+            self._send_players(supplies, transport)
             self._supply(supplies, transport, beside)
         self.mirror.forget(transport, counted=supplies is not None or (self.retired and self.state.running is False))
         self._act(transport, may_start=lambda: supplies is not None and is_turn())
@@ -210,10 +215,22 @@ class Post:
             return
         self.feed(Busy(f"model {supplies.model.version} is being sent"))
         self._changed()
-        self.mirror.send_model(transport, supplies.model, beside=beside(supplies.model.sha256))
+        model, heartbeat = supplies.model, self._heartbeat
+        again = model.sha256 == self.mirror.sha256
+        played = heartbeat.model_version if heartbeat and self.state.talks and not again else None
+        self.mirror.send_model(transport, model, push=supplies.push, played=played, beside=None if again else beside(model.sha256))
         self.mirror.send_assignment(transport, supplies.assignment)
         self._finished_then, self._model_sent = None, self._clock()
         self.feed(Sent(supplies.model.version))
+        self.feed(Busy())
+
+    def _send_players(self, supplies: Supplies, transport: Transport) -> None:
+        """Send the models of evaluation games before the assignment names them."""
+        if self.mirror.has_players(supplies.assignment, supplies.players):
+            return
+        self.feed(Busy("models of evaluation games are being sent"))
+        self._changed()
+        self.mirror.send_players(transport, supplies.assignment, supplies.players)
         self.feed(Busy())
 
     def _is_due(self, supplies: Supplies) -> bool:
@@ -222,8 +239,10 @@ class Post:
         if last is None:
             return True
         if last.sha256 == supplies.model.sha256:
-            lost = heartbeat is not None and heartbeat.state == "error" and heartbeat.model_version != last.version
-            return lost and self._clock() - self._model_sent >= RESEND_SECONDS
+            if heartbeat is None or heartbeat.state != "error" or heartbeat.model_version == last.version:
+                return False
+            unusable = self.mirror.can_send_whole and asks_for_whole(heartbeat.error, last.version)
+            return unusable or self._clock() - self._model_sent >= RESEND_SECONDS
         if supplies.sync_interval == 0 or heartbeat is None or not self.state.talks or heartbeat.state != "playing":
             return True
         return self._finished_then is not None and heartbeat.finished - self._finished_then >= supplies.sync_interval
