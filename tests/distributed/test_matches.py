@@ -3,12 +3,15 @@
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from configs.schema import Settings
+from distributed.fleet import Fleet
 from distributed.local import LocalProcesses
-from tests.training.small_run import GAME, NETWORK, model_bytes, small_settings
+from tests.distributed.local_fleet import Network, fleet_settings, open_fleet, worker_settings
+from tests.training.small_run import GAME, NETWORK, model_bytes
 from training.evaluation.away import Away, Fixture
 from training.evaluation.guest import search_for_strength
 from training.evaluation.match import SearchPlayer
@@ -27,20 +30,35 @@ pytestmark = pytest.mark.trial
 @pytest.fixture
 def backend(tmp_path: Path) -> Iterator[LocalProcesses]:
     opened = LocalProcesses(tmp_path / "workers", count=2, game=GAME, settings=settings_of(tmp_path), run_id="run")
-    opened.publish(1, model_bytes(1))
-    deadline = time.monotonic() + PATIENCE
-    while len(opened.hosts()) < 2:
-        assert time.monotonic() < deadline, opened.status()
-        opened.collect()
-        time.sleep(0.05)
-    yield opened
+    yield started(opened)
     opened.close()
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    opened = open_fleet(tmp_path, [worker_settings("worker1"), worker_settings("worker2")], settings=settings_of(tmp_path))
+    yield started(opened)
+    opened.close()
+
+
+B = TypeVar("B", LocalProcesses, Fleet)
+
+
+def started(backend: B) -> B:
+    """The backend, when both its workers are ready to play."""
+    backend.publish(1, model_bytes(1))
+    deadline = time.monotonic() + PATIENCE
+    while len(backend.hosts()) < 2:
+        assert time.monotonic() < deadline, backend.status()
+        backend.collect()
+        time.sleep(0.05)
+    return backend
 
 
 def settings_of(folder: Path) -> Settings:
     test = {"elo0": 0.0, "elo1": 200.0}
     evaluation = {"gating": "sprt", "gating_games": 100, "num_simulations": 16, "rating_games": 20, "sprt": test}
-    return small_settings(folder, evaluation=evaluation)
+    return fleet_settings(folder, evaluation=evaluation)
 
 
 def play(away: Away, settings: Settings, look: Callable[[], object]) -> None:
@@ -69,6 +87,37 @@ def test_a_match_is_played_by_worker_processes(backend: LocalProcesses, tmp_path
     while left := [*tmp_path.glob("workers/*/inbox/player-*"), *tmp_path.glob("workers/*/outbox/*.match")]:
         assert time.monotonic() < deadline, left
         time.sleep(0.05)
+
+
+def test_a_match_is_played_by_the_machines_of_a_fleet(fleet: Fleet, tmp_path: Path) -> None:
+    away = Away(GAME, fleet)
+    play(away, settings_of(tmp_path), fleet.collect)
+    assert (away.games_away, away.games_at_home) == (4 * PAIRS, 0)
+    deadline = time.monotonic() + PATIENCE
+    while left := [*tmp_path.glob("hosts/*/workers/*/inbox/player-*"), *tmp_path.rglob("*.match")]:
+        assert time.monotonic() < deadline, left
+        fleet.collect()
+        time.sleep(0.05)
+
+
+def test_a_machine_that_is_cut_off_in_the_middle_of_a_match_keeps_nobody_waiting(tmp_path: Path) -> None:
+    network = Network(tmp_path / "hosts")
+    machines = [worker_settings("worker1"), worker_settings("worker2")]
+    fleet = open_fleet(tmp_path, machines, settings=settings_of(tmp_path), network=network)
+    try:
+        away = Away(GAME, started(fleet))
+
+        def look() -> None:
+            fleet.collect()
+            if fleet._orders.get("worker1"):
+                network.cut.add("worker1")
+
+        play(away, settings_of(tmp_path), look)
+        assert network.cut == {"worker1"}
+        assert away.games_away + away.games_at_home == 4 * PAIRS
+    finally:
+        network.cut.clear()
+        fleet.close()
 
 
 def test_a_match_is_played_whole_although_a_worker_is_killed_in_the_middle(backend: LocalProcesses, tmp_path: Path) -> None:
