@@ -162,8 +162,9 @@ class Worker:
         """The games that this worker plays."""
         parallel_games = assignment.parallel_games
         if parallel_games == 0:
-            parallel_games, self.note = measure_parallel_games(game, evaluate, assignment.search)
-            log.info("%s", self.note)
+            parallel_games, measured = measure_parallel_games(game, evaluate, assignment.search)
+            log.info("%s", measured)
+            self.note = f"{parallel_games} games side by side"
         return SelfPlay(game, evaluate, assignment.search, parallel_games=parallel_games, cache_positions=assignment.cache_positions)
 
     # What comes in.
