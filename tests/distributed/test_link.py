@@ -2,13 +2,19 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from distributed.mirror import waiting_files
+from distributed.mirror import PublishedModel, waiting_files
 from distributed.worker_state import Mark
 from tests.distributed.linked_machine import NAME, Machine, disk_full_for, full
-from training.files import FileTooLarge, read_limited
+from tests.training.small_run import GAME, NETWORK
+from training.evaluation.orders import Contestant, MatchOrder
+from training.files import FileTooLarge, read_limited, sha256_hex
+from training.model_file import Model, describe_model, encode_model
+from training.model_push import WholeModelNeeded
+from training.network import build_network
 from training.receive import MAX_BYTES
 
 
@@ -197,3 +203,60 @@ def test_the_first_worker_of_a_machine_compiles_before_the_others_start(tmp_path
     machine.beat("worker1-1", state="waiting")
     machine.step(steps=2)
     assert machine.started == ["worker1-1", "worker1-2"]
+
+
+def test_a_worker_that_has_the_last_model_is_sent_what_has_changed_and_the_whole_file_if_it_asks(machine: Machine) -> None:
+    first, second = two_models_that_differ_little()
+    machine.play()
+    machine.link.publish(PublishedModel(version=2, data=first, sha256=sha256_hex(first)))
+    machine.beat(model_version=1, finished=10)
+    machine.step()
+    machine.beat(model_version=2, finished=10)
+    machine.step()
+    machine.link.publish(PublishedModel(version=3, data=second, sha256=sha256_hex(second)))
+    machine.beat(model_version=2, finished=50)
+    machine.step()
+    assert (machine.folder().inbox / "model-000003.from-000002.delta").exists()
+    assert not machine.folder().model_path(3).exists()
+    machine.beat(model_version=2, state="error", error=str(WholeModelNeeded(3, "the base is damaged")))
+    machine.step()
+    assert machine.folder().model_path(3).read_bytes() == second
+    sent = len(machine.network.done)
+    machine.beat(model_version=2, state="error", error=str(WholeModelNeeded(3, "the base is damaged")))
+    machine.step(steps=3)
+    assert not [file for _, what, file in machine.network.done[sent:] if what == "put" and "model" in file]
+
+
+def two_models_that_differ_little() -> tuple[bytes, bytes]:
+    network: dict[str, Any] = {**NETWORK, "channels": 64}
+    weights = {name: tensor.clone() for name, tensor in build_network(GAME, **network).eval().state_dict().items()}
+    files = []
+    for version in (2, 3):
+        files.append(encode_model(Model(description=describe_model(GAME, network, version), weights=weights), GAME))
+        next(iter(weights.values())).view(-1)[0] += 1.0
+    return files[0], files[1]
+
+
+def test_players_of_evaluation_games_come_before_their_orders_and_results_come_back(machine: Machine) -> None:
+    machine.play()
+    own, guest = Contestant(version=1, sha256=sha256_hex(b"model 1")), Contestant(version=9, sha256=sha256_hex(b"guest"))
+    order = MatchOrder(
+        id="order-1", first=own, second=guest, seed=1, opening_plies=2, match_pairs=2, first_pair=0, pairs=2, num_simulations=8
+    )
+    wanted = machine.assignment().model_copy(update={"players": (own, guest), "matches": (order,), "lease": "new"})
+    machine.link.bring({own: b"model 1", guest: b"guest"})
+    machine.link.assign(NAME, wanted)
+    machine.network.done.clear()
+    machine.step()
+    puts = [file.rpartition("/")[2] for _, what, file in machine.network.done if what == "put"]
+    assert puts == [guest.file_name, "assignment.json"]  # the other lies there for self-play already
+    assert (machine.folder().inbox / own.file_name).read_bytes() == b"model 1"
+    assert machine.assignment().matches == (order,)
+    result = machine.folder().outbox / order.file_name
+    result.write_bytes(b"result")
+    (machine.folder().outbox / "another.match").write_bytes(b"not ordered")
+    machine.step(steps=2)
+    (machine.mirror().outbox / order.file_name).unlink()
+    machine.step(steps=2)
+    assert [path.name for path in machine.mirror().outbox.iterdir()] == []  # it is fetched once
+    assert result.exists()
