@@ -187,10 +187,12 @@ def encode_model(model: Model, game: Game, *, dtype: Literal["bfloat16", "float1
     return seal(PREFIX.pack(MAGIC, FORMAT, len(raw)) + raw, planes)
 
 
-def seal(head: bytes, planes: bytes) -> bytes:
+def seal(head: bytes, planes: bytes | memoryview) -> bytes:
     """A file of what stands before the weights, and of the weights; of the same, the same version of zstd makes the same bytes."""
-    body = head + zstandard.ZstdCompressor(level=1).compress(planes)
-    return body + hashlib.sha256(body).digest()
+    frame = zstandard.ZstdCompressor(level=1).compress(planes)
+    digest = hashlib.sha256(head)
+    digest.update(frame)
+    return b"".join((head, frame, digest.digest()))
 
 
 def decode_model(data: bytes, *, base: Model | None = None, limits: ModelLimits = ModelLimits()) -> Model:

@@ -98,7 +98,8 @@ def encode_delta(data: bytes, base: bytes) -> bytes | None:
     (head, planes), (_, others) = _split(data), _split(base)
     if len(planes) != len(others):
         return None
-    return PREFIX.pack(DELTA_MAGIC, FORMAT, len(head)) + head + zstandard.ZstdCompressor(level=1).compress(_xor(planes, others))
+    frame = zstandard.ZstdCompressor(level=1).compress(_xor(planes, others))
+    return b"".join((PREFIX.pack(DELTA_MAGIC, FORMAT, len(head)), head, frame))
 
 
 def expand_delta(delta: bytes, base: bytes) -> bytes:
@@ -200,5 +201,5 @@ def _unpacked(frame: memoryview) -> bytes:
         raise ValueError(f"its weights cannot be unpacked: {error}") from error
 
 
-def _xor(planes: bytes, others: bytes) -> bytes:
-    return np.bitwise_xor(np.frombuffer(planes, np.uint8), np.frombuffer(others, np.uint8)).tobytes()
+def _xor(planes: bytes, others: bytes) -> memoryview:
+    return np.bitwise_xor(np.frombuffer(planes, np.uint8), np.frombuffer(others, np.uint8)).data
