@@ -184,7 +184,7 @@ class Fleet(FolderBackend):
         self._waiting.get(parcel.worker, set()).discard(name)
 
     def hosts(self) -> list[str]:
-        """See ``SelfPlayBackend``."""
+        """See ``FolderBackend``."""
         return list(self._standings())
 
     def status(self) -> dict[str, Heartbeat | None]:

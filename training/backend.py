@@ -15,6 +15,7 @@ from typing import Protocol
 
 from configs.schema import Settings
 from games import Game
+from training.evaluation.away import Hosts
 from training.evaluation.orders import MAX_RESULT_BYTES, RESULT_SUFFIX, Contestant, MatchOrder
 from training.files import FileTooLarge, read_limited, sha256_hex, write_atomically
 from training.reports import ClusterReport
@@ -79,21 +80,8 @@ class SelfPlayBackend(Protocol):
     def cluster(self) -> ClusterReport | None:
         """How the machines of a cluster stand; None when this machine plays."""
 
-    @property
-    def plays_matches(self) -> bool:
-        """Whether evaluation games can be played by the workers; ``training.evaluation.away`` has them played."""
-
-    def bring(self, players: Mapping[Contestant, bytes]) -> None:
-        """Give all workers these models' files for evaluation games, and take away all others."""
-
-    def order(self, worker: str, orders: Sequence[MatchOrder]) -> None:
-        """Have ``worker`` play these orders and no others, which are dropped with their results."""
-
-    def results(self) -> list[tuple[str, MatchOrder, bytes]]:
-        """The results that have come, with the worker and its order; one that is too large is empty."""
-
-    def hosts(self) -> list[str]:
-        """The workers that would play an order now."""
+    def match_hosts(self) -> Hosts | None:
+        """Those who can be given evaluation games; None: they must be played here."""
 
     def close(self) -> None:
         """Let the workers hand over what they have finished, and end them."""
@@ -117,8 +105,6 @@ class FolderBackend:
         settings: the run's.
         run_id: the run's.
     """
-
-    plays_matches = True
 
     def __init__(self, root: Path, names: Sequence[str], *, game: Game, settings: Settings, run_id: str) -> None:
         self.root = root
@@ -218,8 +204,12 @@ class FolderBackend:
         """See ``SelfPlayBackend``."""
         return None
 
-    def bring(self, players: Mapping[Contestant, bytes]) -> None:
+    def match_hosts(self) -> Hosts | None:
         """See ``SelfPlayBackend``."""
+        return self
+
+    def bring(self, players: Mapping[Contestant, bytes]) -> None:
+        """See ``Hosts``."""
         self._players = dict(players)
         self._orders.clear()
         for path in self.root.glob(f"*/outbox/*{RESULT_SUFFIX}"):
@@ -229,7 +219,7 @@ class FolderBackend:
             self._assign(name)
 
     def order(self, worker: str, orders: Sequence[MatchOrder]) -> None:
-        """See ``SelfPlayBackend``."""
+        """See ``Hosts``."""
         before = self._orders.get(worker, ())
         if worker not in self._accounts or tuple(orders) == before:
             return
@@ -239,7 +229,7 @@ class FolderBackend:
             (self.root / worker / "outbox" / dropped.file_name).unlink(missing_ok=True)
 
     def results(self) -> list[tuple[str, MatchOrder, bytes]]:
-        """See ``SelfPlayBackend``."""
+        """See ``Hosts``."""
         found = []
         for worker, orders in self._orders.items():
             for order in orders:
@@ -252,7 +242,7 @@ class FolderBackend:
         return found
 
     def hosts(self) -> list[str]:
-        """See ``SelfPlayBackend``."""
+        """See ``Hosts``."""
         heartbeats = self.status()
         return [name for name in self.workers if (heartbeat := heartbeats.get(name)) and heartbeat.state in ("playing", "waiting")]
 
@@ -324,8 +314,6 @@ class InlineBackend(FolderBackend):
         cycles: how many steps of play a call of ``collect`` makes.
     """
 
-    plays_matches = False  # whoever would wait for them would have to play them
-
     def __init__(self, root: Path, *, game: Game, settings: Settings, run_id: str, cycles: int = 200) -> None:
         super().__init__(root, ["inline"], game=game, settings=settings, run_id=run_id)
         self._cycles = cycles
@@ -340,6 +328,9 @@ class InlineBackend(FolderBackend):
         for _ in range(self._cycles):
             self._worker.cycle()
         return parcels or super().collect()
+
+    def match_hosts(self) -> None:
+        """See ``SelfPlayBackend``; whoever waits here is the one who would have to play."""
 
     def close(self) -> None:
         """See ``SelfPlayBackend``."""

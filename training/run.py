@@ -51,7 +51,7 @@ def open_coach(run_dir: Path, settings: Settings, *, make_backend: MakeBackend, 
     if checkpoint:
         log.info("resumed from %s: %s", checkpoint.path.name, fingerprint(learner.state(), window))
     backend = make_backend(game, ledger.run_id)
-    away = Away(game, backend) if settings.training.asynchronous and backend.plays_matches else None
+    hosts = backend.match_hosts() if settings.training.asynchronous else None
     return Coach(
         run_dir=run_dir,
         settings=settings,
@@ -61,7 +61,7 @@ def open_coach(run_dir: Path, settings: Settings, *, make_backend: MakeBackend, 
         learner=learner,
         window=window,
         checkpoints=checkpoints,
-        evaluation=Strength(game, settings, ledger, away=away),
+        evaluation=Strength(game, settings, ledger, away=Away(game, hosts) if hosts else None),
         observers=observers,
         state=state,
     )

@@ -1,7 +1,7 @@
 """Evaluation games played by real worker processes."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,16 +10,19 @@ import pytest
 from configs.schema import Settings
 from distributed.fleet import Fleet
 from distributed.local import LocalProcesses
+from games import Game
+from scripts.audit import audit
 from tests.distributed.local_fleet import Network, fleet_settings, open_fleet, worker_settings
 from tests.training.small_run import GAME, NETWORK, model_bytes
 from training.evaluation.away import Away, Fixture
 from training.evaluation.guest import search_for_strength
 from training.evaluation.match import SearchPlayer
-from training.evaluation.orders import Contestant
+from training.evaluation.orders import Contestant, MatchOrder
 from training.evaluation.strength import Strength
 from training.files import sha256_hex
 from training.ledger import open_ledger
 from training.model_file import Model, decode_model, describe_model
+from training.run import open_coach
 
 PATIENCE = 60.0
 PAIRS = 12
@@ -175,3 +178,31 @@ def test_rating_games_are_played_by_workers(backend: LocalProcesses, tmp_path: P
     assert (first, second, sum(counts), simulations) == ("model-000002", "random", 20, 16)
     assert report.elo is not None
     assert (away.games_away, away.games_at_home) == (20, 0)
+
+
+@pytest.mark.parametrize("asynchronous", [True, False])
+def test_a_run_has_its_evaluation_games_played_by_workers_unless_every_byte_must_be_the_same_again(
+    tmp_path: Path, asynchronous: bool
+) -> None:
+    evaluation = {"every": 1, "gating": "sprt", "gating_games": 32, "num_simulations": 8, "rating_games": 8}
+    settings = fleet_settings(tmp_path, evaluation=evaluation, training={"asynchronous": asynchronous})
+    seen: list[str] = []
+
+    class Watched(LocalProcesses):
+        """Notes the orders."""
+
+        def order(self, worker: str, orders: Sequence[MatchOrder]) -> None:
+            seen.extend(order.id for order in orders)
+            super().order(worker, orders)
+
+    def make_backend(game: Game, run_id: str) -> LocalProcesses:
+        return Watched(tmp_path / "workers", count=2, game=game, settings=settings, run_id=run_id)
+
+    coach = open_coach(tmp_path, settings, make_backend=make_backend, observers=[])
+    coach.run()
+    matches = coach.ledger.matches()
+    coach.ledger.close()
+    assert sum(wins + draws + losses for _, _, wins, draws, losses, _ in matches) >= 32 + 8
+    assert {second for _, second, *_ in matches} >= {"random", "model-000001"}
+    assert bool(seen) == asynchronous
+    assert not audit(tmp_path).problems

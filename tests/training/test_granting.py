@@ -42,6 +42,12 @@ class Actors:
     def status(self) -> dict[str, Heartbeat | None]:
         return self.heartbeats
 
+    def cluster(self) -> None:
+        raise AssertionError
+
+    def match_hosts(self) -> None:
+        raise AssertionError
+
     def close(self) -> None:
         pass
 

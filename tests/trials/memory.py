@@ -68,6 +68,12 @@ class Recorded:
         """Says nothing of itself."""
         return {"recorded": None}
 
+    def cluster(self) -> None:
+        """It is none."""
+
+    def match_hosts(self) -> None:
+        """It plays no matches."""
+
     def close(self) -> None:
         """There is nothing to end."""
 

@@ -49,16 +49,16 @@ class Sign(Protocol):
 
 
 class Hosts(Protocol):
-    """Those who play: see ``training.backend.SelfPlayBackend``."""
+    """Those who play, and what they have played."""
 
     def bring(self, players: Mapping[Contestant, bytes]) -> None:
         """Give all workers these models' files, and take away all others."""
 
     def order(self, worker: str, orders: Sequence[MatchOrder]) -> None:
-        """Have ``worker`` play these orders and no others."""
+        """Have ``worker`` play these orders and no others, which are dropped with their results."""
 
     def results(self) -> list[tuple[str, MatchOrder, bytes]]:
-        """The results that have come."""
+        """The results that have come, with the worker and its order; one that is too large is empty."""
 
     def hosts(self) -> list[str]:
         """The workers that would play an order now."""
