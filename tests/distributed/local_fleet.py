@@ -1,6 +1,5 @@
 """A cluster whose machines are folders of this one: real worker processes, and a network that can be cut."""
 
-import functools
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,16 +9,11 @@ from configs.schema import Settings, WorkerSettings
 from distributed.crew import Crew, RemoteCrew
 from distributed.errors import Unreachable
 from distributed.fleet import Fleet
-from distributed.release import PROJECT, Ours, ours
+from distributed.release import PROJECT, ours
 from distributed.transport import Completed, Entry, LocalTransport, Transport
 from tests.training.small_run import GAME, small_settings
 
 OURS = ("configs", "distributed", "games", "scripts", "training", "requirements.txt", "requirements-torch.txt", "start_worker.py")
-
-
-@functools.cache
-def our_code() -> Ours:
-    return ours()
 
 
 def make_host(root: Path) -> Path:
@@ -111,6 +105,6 @@ def open_fleet(
         settings=settings or fleet_settings(root),
         run_id=run_id,
         connect=(network or Network(root / "hosts")).connect,
-        crew=crew or (lambda machine: RemoteCrew(machine, ours=our_code())),
+        crew=crew or (lambda machine: RemoteCrew(machine, ours=ours())),
         **options,
     )
