@@ -154,8 +154,7 @@ class Fleet(FolderBackend):
                 self.lower(worker, decision.lower)
         if self._clock() - self._shares_told >= SHARES_SECONDS and self._decisions:
             self._shares_told = self._clock()
-            shares = (f"{worker} {decision.share:.1%} ({decision.reason})" for worker, decision in self._decisions.items())
-            log.info("shares: %s", "; ".join(shares))
+            log.info("shares: %s", "; ".join(f"{name} {each.share:.1%} ({each.reason})" for name, each in self._decisions.items()))
         return {worker: decision.grant for worker, decision in self._decisions.items()}
 
     def collect(self) -> list[Parcel]:
@@ -175,12 +174,12 @@ class Fleet(FolderBackend):
             for name in sorted(self._waiting[worker])
         ]
 
-    def release(self, parcel: Parcel, *, delivered: int) -> None:
+    def release(self, parcel: Parcel, *, delivered: int, refused: str = "") -> None:
         """See ``SelfPlayBackend``; the copy on the worker is deleted after it has been told of the raised account."""
+        self._judge(parcel, refused)
         if parcel.worker in self._shown:  # else it is told nothing before its account is known
             self.grant(parcel.worker, granted=self._accounts[parcel.worker][0], delivered=delivered)
-        name = f"{parcel.batch_id}.games"
-        (self.root / parcel.worker / "outbox" / name).unlink(missing_ok=True)
+        (self.root / parcel.worker / "outbox" / (name := f"{parcel.batch_id}.games")).unlink(missing_ok=True)
         self._waiting.get(parcel.worker, set()).discard(name)
 
     def hosts(self) -> list[str]:
@@ -363,6 +362,7 @@ class Fleet(FolderBackend):
             leaving=thread.leaving,
             account=self._accounts.get(seat.name, (0, 0)),
             decision=self._decisions.get(seat.name),
+            refused=self._refused.get(seat.name, ""),
             weight=self._settings.distributed.worker_weights.get(thread.link.name, 1.0),
         )
 

@@ -15,6 +15,7 @@ def worker_view(
     leaving: bool,
     account: tuple[int, int],
     decision: Decision | None,
+    refused: str,
     weight: float,
 ) -> WorkerView:
     """How a worker stands.
@@ -27,6 +28,7 @@ def worker_view(
         leaving: whether the machine is being removed.
         account: games granted to it, and delivered by it.
         decision: on its share; None: none has been made.
+        refused: why the last batch of it was; empty when it was good.
         weight: of its machine, in the config.
     """
     heartbeat = seat.heartbeat
@@ -34,12 +36,13 @@ def worker_view(
     match = "plays evaluation games" if heartbeat and heartbeat.order and plays else ""
     notes = ["is being removed" if leaving else "", match, heartbeat.note if heartbeat else ""]
     granted, delivered = account
+    blamed = bool(refused) and state.mark in (Mark.ACTIVE, Mark.SYNCING)
     return WorkerView(
         name=seat.name,
         machine=machine,
-        mark=state.mark,
+        mark=Mark.ERROR if blamed else state.mark,
         since=now - state.since,
-        reason=state.reason,
+        reason=refused if blamed else state.reason,
         model_version=state.model_version,
         games_per_second=heartbeat.games_per_second if plays and heartbeat else 0.0,
         evaluations_per_second=heartbeat.evaluations_per_second if plays and heartbeat else 0.0,

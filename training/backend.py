@@ -71,8 +71,12 @@ class SelfPlayBackend(Protocol):
         Among them are those of workers that are no longer: of earlier sittings, or failed.
         """
 
-    def release(self, parcel: Parcel, *, delivered: int) -> None:
-        """The batch is safe: raise the worker's account to ``delivered`` games, then delete its copy."""
+    def release(self, parcel: Parcel, *, delivered: int, refused: str = "") -> None:
+        """The batch is safe: raise the worker's account to ``delivered`` games, then delete its copy.
+
+        Args:
+            refused: why the batch was put into quarantine; the worker is shown in error until a good one comes.
+        """
 
     def status(self) -> dict[str, Heartbeat | None]:
         """The last heartbeat of each worker, of the failed ones too."""
@@ -116,6 +120,7 @@ class FolderBackend:
         self._accounts = dict.fromkeys(names, (0, 0))
         self._renew_at = dict.fromkeys(names, 0.0)  # by this process's clock
         self._lowered: dict[str, _Lowered] = {}
+        self._refused: dict[str, str] = {}  # worker -> why the last batch of it was refused
         self._sitting = secrets.token_hex(8)  # with a count, it names every assignment, so that no other sitting's is taken for it
         self._leases = 0
         self._unwritten: set[str] = set()  # whose assignment the disk has refused
@@ -183,12 +188,18 @@ class FolderBackend:
             for path in WorkerFolder(outbox.parent).batches()
         ]
 
-    def release(self, parcel: Parcel, *, delivered: int) -> None:
+    def release(self, parcel: Parcel, *, delivered: int, refused: str = "") -> None:
         """See ``SelfPlayBackend``."""
+        self._judge(parcel, refused)
         granted, _ = self._accounts.get(parcel.worker, (0, 0))
         self.grant(parcel.worker, granted=granted, delivered=delivered)
         if parcel.worker not in self._unwritten:  # else it does not know yet, and the next look releases the batch
             (WorkerFolder(self.root / parcel.worker).outbox / f"{parcel.batch_id}.games").unlink(missing_ok=True)
+
+    def _judge(self, parcel: Parcel, refused: str) -> None:
+        self._refused.pop(parcel.worker, None)
+        if refused:
+            self._refused[parcel.worker] = f"batch {parcel.batch_id} is in the run's quarantine/: {refused}"
 
     def status(self) -> dict[str, Heartbeat | None]:
         """See ``SelfPlayBackend``; a heartbeat that cannot be read counts as none."""
@@ -198,6 +209,9 @@ class FolderBackend:
                 heartbeats[name] = folder.read_heartbeat()
             except BrokenMessage:
                 heartbeats[name] = None
+        for name, reason in self._refused.items():
+            if heartbeat := heartbeats.get(name):
+                heartbeats[name] = heartbeat.model_copy(update={"error": reason[:1000]})
         return heartbeats
 
     def cluster(self) -> ClusterReport | None:

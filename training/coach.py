@@ -335,7 +335,8 @@ class Coach:
             self._tally.add(receipt.batch, row.bytes if row else 0)
         elif isinstance(receipt, Quarantined):
             self.tell(f"batch {receipt.batch_id} of {parcel.worker} is in quarantine: {receipt.reason}")
-        self.backend.release(parcel, delivered=self.ledger.books(parcel.worker).next_game)
+        refused = receipt.reason if isinstance(receipt, Quarantined) else ""
+        self.backend.release(parcel, delivered=self.ledger.books(parcel.worker).next_game, refused=refused)
 
     def add_to_window(self, batch: GameBatch, sequence: int) -> None:
         """Put a received batch into the window, which grows with all that was ever played."""

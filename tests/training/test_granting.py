@@ -36,7 +36,7 @@ class Actors:
     def collect(self) -> list[Parcel]:
         return []
 
-    def release(self, parcel: Parcel, *, delivered: int) -> None:
+    def release(self, parcel: Parcel, *, delivered: int, refused: str = "") -> None:
         raise AssertionError
 
     def status(self) -> dict[str, Heartbeat | None]:

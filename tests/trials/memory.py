@@ -60,7 +60,7 @@ class Recorded:
         data = encode(replace(self._batch, batch_id=batch_id, first_game=self._delivered))
         return [Parcel(worker="recorded", batch_id=batch_id, fetch=partial(_give, data))]
 
-    def release(self, parcel: Parcel, *, delivered: int) -> None:
+    def release(self, parcel: Parcel, *, delivered: int, refused: str = "") -> None:
         """Go on with the next batch."""
         self._delivered = delivered
 
