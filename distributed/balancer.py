@@ -11,7 +11,8 @@ within a few per cent, whatever the speeds do meanwhile. With equal weights nobo
 equal, so that the slowest worker is the free one and paces the rest.
 
 Speeds are those at full load, as the workers measure them, so that idling does not make a worker look slow. One that has not been
-measured yet is taken to be as fast as the others are on average and is granted no more than it needs for a start. One whose games
+measured yet is taken to be as fast as the others are on average and is granted what keeps all its slots taken for a while, since only
+then it can be measured. One whose games
 would take it several times as long as the others theirs has those taken back that it has not begun.
 """
 
@@ -23,6 +24,7 @@ HALF_LIFE = 10.0  # seconds after which an earlier measurement counts half
 PIECE_SECONDS = 4.0  # of play, that a paced worker is granted at a time
 TOO_LONG = 3.0  # times what the others take makes a straggler ...
 SURPLUS = 2.0  # ... if it has so many times the games that it would be granted now
+START = 4  # games for every slot that a worker is granted before it has been measured
 FREE = 0.999  # a worker that plays for at least this part of the time is not paced
 
 
@@ -169,13 +171,17 @@ def _lookahead(
     ahead: int,
     batch_games: int,
 ) -> dict[str, int]:
-    """How many games each may have before it: by claims, but a batch and a game for every slot unless that takes far too long."""
+    """How many games each may have before it: by claims, but a batch and a game for every slot unless that takes far too long.
+
+    Before a worker is measured that is several games for every slot: with one for each, slots would wait for the next grant, and a worker
+    whose slots wait tells no speed.
+    """
     if not workers:
         return {}
     games = ahead * len(workers)
     shares = split(games, claims)
     seconds = games / sum(speeds.values())
-    least = {name: max(batch_games, worker.parallel_games) for name, worker in workers.items()}
+    least = {name: max(batch_games, worker.parallel_games * (1 if name in measured else START)) for name, worker in workers.items()}
     bearable = {name: max(1, round(TOO_LONG * seconds * speeds[name])) for name in workers}
     return {name: max(shares[name], min(least[name], bearable[name])) if name in measured else least[name] for name in workers}
 

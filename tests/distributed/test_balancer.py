@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed.balancer import Balance, Decision, Standing, balance, split
+from distributed.balancer import START, Balance, Decision, Standing, balance, split
 
 NAMES = st.text("abcdef", min_size=1, max_size=4)
 CLAIMS = st.dictionaries(NAMES, st.floats(1e-3, 1e3), min_size=1, max_size=12)
@@ -53,7 +53,7 @@ def test_whatever_the_workers_say_decisions_are_sound(looks: list[dict[str, Stan
             assert decision.grant == 0 or (ahead > 0 and decision.lower is None)
             assert decision.lower is None or worker.finished < decision.lower < worker.granted
             assert decision.speed > 0
-            most = max(batch, worker.parallel_games, ahead * len(workers) + 1)
+            most = max(batch, START * worker.parallel_games, ahead * len(workers) + 1)
             assert worker.granted - worker.finished + decision.grant <= max(most, worker.granted - worker.finished)
 
 
@@ -84,7 +84,7 @@ def test_a_new_worker_is_supposed_to_be_as_fast_as_the_others_and_is_granted_a_s
         "new": Standing(finished=0, granted=0, parallel_games=16),
     }
     decision = decide(workers)["new"]
-    assert (decision.grant, decision.speed) == (16, 3.0)
+    assert (decision.grant, decision.speed) == (64, 3.0)  # four for each slot, so that all are taken while its speed is measured
     assert decision.share == pytest.approx(1 / 3)
     assert decision.reason == "weight 1 x 3 games/s, not measured yet"
 
