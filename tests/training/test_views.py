@@ -9,6 +9,7 @@ import subprocess
 import sys
 import termios
 from collections.abc import Iterator
+from dataclasses import replace
 from fcntl import ioctl
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from tests.training.example_reports import evaluation, iteration, progress, work
 from training.observers.charts import BLOCKS, Column, bar, count, duration, percent, printable, rate, rating, sparkline, spread, table
 from training.observers.files import STATS_NAME, read_stats
 from training.observers.views import Frame
+from training.reports import ClusterReport, Standing
 
 
 @pytest.mark.parametrize(
@@ -323,3 +325,19 @@ def test_a_terminal_that_can_do_little_gets_lines(tmp_path: Path) -> None:
     received = terminal.tell("draw")
     assert "\x1b" not in received and re.search(r"iteration +1/200 .*\r\n$", received)
     assert terminal.end() == 0
+
+
+def test_a_cluster_is_shown_as_in_its_status_file() -> None:
+    """Workers active n/N, Model sync time, Network usage, and of each worker how it stands, its share and its last batch."""
+    standings = {
+        "local-0": Standing(mark="Active", share=0.625, last_batch=7.0),
+        "local-1": Standing(mark="Offline", share=0.0, last_batch=None),
+    }
+    workers = tuple(replace(worker(number), standing=standings[f"local-{number}"]) for number in range(2))
+    together = ClusterReport(active=1, total=2, sync_seconds=3.21, network_mb_per_minute=12.34, standings=standings)
+    now = replace(progress(3, workers=workers), cluster=together)
+    lines = [line.plain for line in Frame(name="run", game="go", now=now).lines(100, 30)]
+    assert any("Workers active 1/2  Model sync time 3.2 s  Network usage 12.3 MB/min" in line for line in lines)
+    active, offline = (next(line for line in lines if line.startswith(name)) for name in standings)
+    assert re.search(r"Active\b.*62\.5 %.*7 s ago", active)
+    assert "Offline" in offline and "ago" not in offline
