@@ -238,7 +238,6 @@ class Mirror:
         Raises:
             ClusterError: one did not get there.
         """
-        self._players &= set(wanted.players)
         for player in wanted.players:
             if player not in players or player in self._players:
                 continue
@@ -272,6 +271,7 @@ class Mirror:
         if assignment != self.sent:
             transport.put(assignment.model_dump_json(indent=1).encode(), f"{place(self.seat)}/inbox/assignment.json")
             self.sent = assignment
+            self._players &= set(assignment.players)  # the worker removes what its assignment does not name
 
     def _owner(self, transport: Transport) -> str | None:
         """Whose the worker's folder is; None when nothing there needs care."""

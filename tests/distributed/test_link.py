@@ -260,3 +260,17 @@ def test_players_of_evaluation_games_come_before_their_orders_and_results_come_b
     machine.step(steps=2)
     assert [path.name for path in machine.mirror().outbox.iterdir()] == []  # it is fetched once
     assert result.exists()
+
+
+def test_a_player_that_was_named_no_more_is_sent_again(machine: Machine) -> None:
+    machine.play()
+    guest = Contestant(version=9, sha256=sha256_hex(b"guest"))
+    without = machine.assignment()
+    machine.link.bring({guest: b"guest"})
+    for lease, players in (("first", (guest,)), ("second", ()), ("third", (guest,))):
+        machine.link.assign(NAME, without.model_copy(update={"players": players, "lease": lease}))
+        machine.step()
+        if not players:
+            (machine.folder().inbox / guest.file_name).unlink()  # as the worker does
+    assert machine.assignment().players == (guest,)
+    assert (machine.folder().inbox / guest.file_name).read_bytes() == b"guest"
