@@ -21,7 +21,7 @@ from training.fingerprint import fingerprint
 from training.granting import Granting
 from training.learner import Learner
 from training.ledger import Ledger
-from training.ledger_rows import ModelRow
+from training.ledger_rows import ModelRow, WorkerBooks
 from training.model_file import MAX_MODEL_BYTES, Model, decode_model, describe_model, encode_model
 from training.receive import Quarantined, Received, load_received, receive
 from training.records import GameBatch
@@ -367,7 +367,11 @@ class Coach:
         """Each worker as it stands."""
         status, cluster = self.backend.status(), self.backend.cluster()
         standings = cluster.standings if cluster else {}
-        return tuple(worker_report(name, heartbeat, self.ledger.books(name), standings.get(name)) for name, heartbeat in status.items())
+        books = self.ledger.all_books()
+        return tuple(
+            worker_report(name, heartbeat, books.get(name) or WorkerBooks(name=name), standings.get(name))
+            for name, heartbeat in status.items()
+        )
 
     def progress_report(self) -> ProgressReport:
         """The run as it stands."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from configs.schema import Settings
 from training.backend import Parcel, SelfPlayBackend
 from training.ledger import Ledger
+from training.ledger_rows import WorkerBooks
 from training.worker_folder import Heartbeat
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ class Granting:
     def restore(self) -> None:
         """Tell the workers how their accounts stand; to be done before they start."""
         for worker in self._backend.workers:
-            self._show(worker)
+            self._show(self._ledger.books(worker))
 
     def grant(self, games_here: int) -> None:
         """Keep every worker in work: so many games ahead each, or what the iteration still lacks in synchronous mode.
@@ -54,17 +55,20 @@ class Granting:
         if not workers:
             raise NobodyPlays("no worker is left, all have failed again and again: see their logs in the run's folder, workers/*/logs")
         self._take_back()
-        outstanding = {worker: self._ledger.books(worker).outstanding for worker in workers}
+        books = self._ledger.all_books()
+        outstanding = {worker: books[worker].outstanding if worker in books else 0 for worker in workers}
         if self._training.asynchronous:
             behind = games_here >= BACKLOG_ITERATIONS * self._training.games_per_iteration
             missing = self._backend.share_out(outstanding, 0 if behind else self._ahead)
         else:
             left = self._training.games_per_iteration - games_here - sum(outstanding.values())
             missing = {worker: left // len(workers) + (number < left % len(workers)) for number, worker in enumerate(workers)}
+        granted = {worker: missing[worker] for worker in workers if missing.get(worker, 0) > 0}
+        if granted:
+            self._ledger.grant_all(granted)
+            books = self._ledger.all_books()
         for worker in workers:
-            if missing.get(worker, 0) > 0:
-                self._ledger.grant(worker, missing[worker])
-            self._show(worker)
+            self._show(books.get(worker) or WorkerBooks(name=worker))
 
     def give_up_lost(self, parcels: Sequence[Parcel]) -> None:
         """Give up what will never come: games of workers that are gone, and of those that have done all and have nothing left.
@@ -75,14 +79,14 @@ class Granting:
             parcels: all that lies in the outboxes.
         """
         full = {parcel.worker for parcel in parcels}
-        status = self._backend.status()
-        for worker in self._ledger.workers():
-            outstanding = self._ledger.books(worker).outstanding
+        status, workers = self._backend.status(), set(self._backend.workers)
+        for worker, books in self._ledger.all_books().items():
+            outstanding = books.outstanding
             if outstanding <= 0 or worker in full:
                 self._idle.pop(worker, None)
-            elif worker not in self._backend.workers:
+            elif worker not in workers:
                 self._discard(worker, outstanding, "there is no such worker any more")
-            elif self._has_long_done_all(worker, status.get(worker)):
+            elif self._has_long_done_all(books, status.get(worker)):
                 self._discard(worker, outstanding, "it has handed over all that it has, and they were not among it")
 
     def in_turn(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
@@ -100,13 +104,13 @@ class Granting:
             if games > 0:
                 self._ledger.withdraw(worker, games, "others play them")
                 self._tell(f"{games} games that worker {worker} has not begun are handed on")
-            self._show(worker)
+            self._show(self._ledger.books(worker))
 
-    def _has_long_done_all(self, worker: str, heartbeat: Heartbeat | None) -> bool:
-        if heartbeat is None or heartbeat.state != "waiting" or heartbeat.finished < self._ledger.books(worker).granted:
-            self._idle.pop(worker, None)
+    def _has_long_done_all(self, books: WorkerBooks, heartbeat: Heartbeat | None) -> bool:
+        if heartbeat is None or heartbeat.state != "waiting" or heartbeat.finished < books.granted:
+            self._idle.pop(books.name, None)
             return False
-        since, beat = self._idle.setdefault(worker, (self._clock(), heartbeat.beat))
+        since, beat = self._idle.setdefault(books.name, (self._clock(), heartbeat.beat))
         return self._clock() - since >= GRACE_SECONDS and heartbeat.beat != beat
 
     def _discard(self, worker: str, games: int, reason: str) -> None:
@@ -114,6 +118,5 @@ class Granting:
         self._ledger.discard(worker, games, reason)
         self._tell(f"{games} games of worker {worker} are given up: {reason}")
 
-    def _show(self, worker: str) -> None:
-        books = self._ledger.books(worker)
-        self._backend.grant(worker, granted=books.granted, delivered=books.next_game)
+    def _show(self, books: WorkerBooks) -> None:
+        self._backend.grant(books.name, granted=books.granted, delivered=books.next_game)

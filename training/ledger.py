@@ -14,7 +14,7 @@ import json
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +22,7 @@ from typing import Any, Self
 
 from games import Game
 from training.files import sync_folder
-from training.ledger_rows import BATCH_COLUMNS, FORMAT, TABLES, BatchRow, ModelRow, WorkerBooks
+from training.ledger_rows import BATCH_COLUMNS, BOOKS_COLUMNS, FORMAT, TABLES, BatchRow, ModelRow, WorkerBooks
 
 FILE = "run.db"
 WAIT_MS = 10_000  # for a reader that holds the file
@@ -84,12 +84,18 @@ class Ledger:
 
     def grant(self, worker: str, games: int) -> int:
         """Let ``worker`` play ``games`` more games; returns how many it has been granted so far, in all."""
-        if games < 0:
-            raise BooksUnbalanced(f"worker {worker}: a grant of {games} games would take games back")
-        with _transaction(self._db):
-            self._know(worker)
-            self._db.execute("UPDATE workers SET granted = granted + ? WHERE name = ?", (games, worker))
+        self.grant_all({worker: games})
         return self.books(worker).granted
+
+    def grant_all(self, games: Mapping[str, int]) -> None:
+        """Let each worker play so many games more; all is entered at once, so that the disk is waited for only once."""
+        for worker, more in games.items():
+            if more < 0:
+                raise BooksUnbalanced(f"worker {worker}: a grant of {more} games would take games back")
+        with _transaction(self._db):
+            for worker, more in games.items():
+                self._know(worker)
+                self._db.execute("UPDATE workers SET granted = granted + ? WHERE name = ?", (more, worker))
 
     def withdraw(self, worker: str, games: int, reason: str) -> int:
         """Take back ``games`` that ``worker`` was granted last and has not begun; returns how many it is granted then, in all.
@@ -122,9 +128,12 @@ class Ledger:
 
     def books(self, worker: str) -> WorkerBooks:
         """The account of ``worker``; all zero for one that is not known."""
-        columns = "granted, received, quarantined, next_game, discarded"
-        row = self._db.execute(f"SELECT {columns} FROM workers WHERE name = ?", (worker,)).fetchone()
-        return WorkerBooks(name=worker, **dict(zip(columns.split(", "), row or (0,) * 5, strict=True)))
+        found = self._accounts("WHERE name = ?", (worker,))
+        return found[0] if found else WorkerBooks(name=worker)
+
+    def all_books(self) -> dict[str, WorkerBooks]:
+        """The accounts of all workers that this run has known, by name."""
+        return {books.name: books for books in self._accounts("ORDER BY name", ())}
 
     def workers(self) -> list[str]:
         """The names of all workers that this run has known, sorted."""
@@ -242,6 +251,10 @@ class Ledger:
     def ratings(self) -> dict[str, tuple[float, float]]:
         """The rating of each player: Elo, and half the width of its 95 % interval."""
         return {player: (elo, margin) for player, elo, margin in self._db.execute("SELECT player, elo, margin FROM ratings")}
+
+    def _accounts(self, where: str, values: tuple[object, ...]) -> list[WorkerBooks]:
+        rows = self._db.execute(f"SELECT {', '.join(BOOKS_COLUMNS)} FROM workers {where}", values)
+        return [WorkerBooks(**dict(zip(BOOKS_COLUMNS, row, strict=True))) for row in rows]
 
     def _batches(self, where: str, values: tuple[object, ...]) -> list[BatchRow]:
         rows = self._db.execute(f"SELECT {', '.join(BATCH_COLUMNS)} FROM batches {where}", values)

@@ -95,11 +95,11 @@ class WorkerBooks:
     """One worker's account, in games."""
 
     name: str
-    granted: int  # so far, in all
-    received: int
-    quarantined: int
-    next_game: int  # behind the last delivered game: where a worker that has lost its folder goes on counting
-    discarded: int  # given up
+    granted: int = 0  # so far, in all
+    received: int = 0
+    quarantined: int = 0
+    next_game: int = 0  # behind the last delivered game: where a worker that has lost its folder goes on counting
+    discarded: int = 0  # given up
 
     @property
     def missing(self) -> int:
@@ -110,3 +110,6 @@ class WorkerBooks:
     def outstanding(self) -> int:
         """Games that are still to come."""
         return self.granted - self.next_game - self.discarded
+
+
+BOOKS_COLUMNS = tuple(field.name for field in fields(WorkerBooks))

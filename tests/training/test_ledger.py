@@ -138,6 +138,14 @@ def test_grants_add_up(ledger: Ledger) -> None:
         ledger.grant("w1", -1)
 
 
+def test_grants_to_many_are_entered_all_or_none(ledger: Ledger) -> None:
+    ledger.grant_all({"w1": 200, "w2": 10})
+    with pytest.raises(BooksUnbalanced, match="w3"):
+        ledger.grant_all({"w1": 50, "w3": -1})
+    assert ledger.all_books() == {"w1": ledger.books("w1"), "w2": ledger.books("w2")}
+    assert [books.granted for books in ledger.all_books().values()] == [200, 10]
+
+
 def test_received_games_are_no_longer_outstanding(ledger: Ledger) -> None:
     ledger.grant("w1", 200)
     assert ledger.add_received(row("a", 0, 100)) == 1
