@@ -24,6 +24,7 @@ HALF_LIFE = 10.0  # seconds after which an earlier measurement counts half
 PIECE_SECONDS = 4.0  # of play, that a paced worker is granted at a time
 TOO_LONG = 3.0  # times what the others take makes a straggler ...
 SURPLUS = 2.0  # ... if it has so many times the games that it would be granted now
+ENOUGH, MORSEL = 1 / 2, 1 / 16  # of what a worker may have ahead: while it has more than the one, less than the other is granted later
 START = 4  # games for every slot that a worker is granted before it has been measured
 FREE = 0.999  # a worker that plays for at least this part of the time is not paced
 
@@ -112,6 +113,8 @@ def balance(
             piece = min(max(PIECE_SECONDS * speeds[name] * duty[name], 1.0), batch_games)
             due = owed + after[name].in_hand - left + piece / 2
             grant = min(grant, math.floor(due) if due >= piece else 0)
+        elif grant < MORSEL * lookahead[name] and left > ENOUGH * lookahead[name]:
+            grant = 0  # each grant is a file on its way to a worker: not one a game
         decisions[name] = Decision(
             grant=max(0, grant) if ahead > 0 and name not in stragglers else 0,
             lower=worker.finished + lookahead[name] if name in stragglers else None,

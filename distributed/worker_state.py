@@ -175,6 +175,8 @@ def advance(state: WorkerState, event: Event, now: float, *, timing: Timing) -> 
     """What follows from an event. Actions that were not carried out are named again at the next event."""
     after, actions = _decide(_taken(state, event, now, timing), now, timing)
     mark, reason = _marked(after, now, timing)
+    if (mark, reason) == (state.mark, state.reason):
+        return after, actions
     since = after.since if mark == state.mark else now
     return replace(after, mark=mark, reason=reason, since=since), actions
 
