@@ -49,6 +49,7 @@ log = logging.getLogger("start_main")
 
 QUICKSTART = Path("configs/quickstart.yaml")
 CLUSTER = Path("configs/config.yaml")
+FOLLOWED = "followed_config"  # in a run's folder: the path of the file whose workers it followed last
 LOG = Path(__file__).resolve().parent / "logs" / "distributed_training.log"
 LOG_BYTES = 10 * 2**20
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -99,7 +100,23 @@ def read_settings(arguments: argparse.Namespace) -> tuple[Path, Settings]:
     default = CLUSTER if arguments.distributed else QUICKSTART
     path = arguments.config or (resumed if resumed and resumed.exists() else default)
     settings = load_settings(path, overrides=overrides)
+    if path == resumed and settings.distributed.enabled:
+        path, settings = with_present_workers(path, settings)
     return path, shrink(settings) if arguments.smoke else settings
+
+
+def with_present_workers(path: Path, settings: Settings) -> tuple[Path, Settings]:
+    """The settings of a run that goes on, with the cluster as the file now has it that the run followed; and that file, if it is there.
+
+    Raises:
+        ConfigError: that file is not right.
+    """
+    mark = path.parent / FOLLOWED
+    followed = Path(mark.read_text(encoding="utf-8")) if mark.exists() else path
+    if not followed.exists():
+        return path, settings
+    present = load_settings(followed, overrides={"distributed.enabled": True}).distributed
+    return followed, settings.model_copy(update={"distributed": present})
 
 
 def prepare(run_dir: Path, *, resume: bool) -> None:
@@ -129,6 +146,7 @@ def train(run_dir: Path, settings: Settings, config: Path) -> int:
     def make_backend(game: Game, run_id: str) -> SelfPlayBackend:
         if settings.distributed.enabled:
             log_for_all()
+            write_atomically(run_dir / FOLLOWED, str(config.resolve()).encode())
             return Cluster(run_dir / "workers", config=config, run_dir=run_dir, game=game, settings=settings, run_id=run_id, tell=tell)
         count = worker_count(settings)
         return LocalProcesses(run_dir / "workers", count=count, game=game, settings=settings, run_id=run_id, tell=tell)

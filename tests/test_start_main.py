@@ -81,6 +81,29 @@ def test_a_run_is_resumed_with_the_settings_that_it_has(tmp_path: Path) -> None:
     assert begun.run.name == "quickstart"
 
 
+def cluster(*names: str) -> dict[str, object]:
+    return {"enabled": True, "workers": [{"host": name} for name in names]}
+
+
+def test_a_cluster_goes_on_with_the_workers_that_its_file_has_by_now(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    config(run_dir, run={"seed": 77}, distributed=cluster("worker1", "worker2")).rename(run_dir / "config.yaml")
+    followed = config(tmp_path, run={"seed": 78}, distributed=cluster("worker2", "added"))
+    arguments = start_main.parse(["--distributed", "--run-dir", str(run_dir), "--resume"])
+    path, settings = start_main.read_settings(arguments)
+    assert path == run_dir / "config.yaml"
+    (run_dir / start_main.FOLLOWED).write_text(str(followed))
+    path, settings = start_main.read_settings(arguments)
+    assert path == followed
+    assert [worker.name for worker in settings.distributed.workers] == ["worker2", "added"]
+    assert settings.run.seed == 77
+    followed.unlink()
+    path, settings = start_main.read_settings(arguments)
+    assert path == run_dir / "config.yaml"
+    assert [worker.name for worker in settings.distributed.workers] == ["worker1", "worker2"]
+
+
 def begin(path: Path, run_dir: Path, *arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, str(ROOT / "start_main.py"), "--config", str(path), "--run-dir", str(run_dir), *arguments]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
