@@ -1,6 +1,7 @@
 """What a worker does with orders for evaluation games: it plays each of them once, and cleans up after those that are named no more."""
 
 import logging
+import time
 from collections.abc import Callable
 
 from games import Game
@@ -13,6 +14,8 @@ from training.model_file import CANARY_POSITIONS, MAX_MODEL_BYTES, Model, check_
 from training.worker_folder import Assignment, WorkerFolder
 
 log = logging.getLogger(__name__)
+
+SURPLUS_SECONDS = 30.0  # a file that came later may be named by an assignment that is still on the way
 
 
 class OrderDropped(Exception):
@@ -37,15 +40,13 @@ class OrderPlayer:
     def take(self, assignment: Assignment) -> None:
         """Forget orders and players that are named no more, and remove their files.
 
-        A player's file comes before the assignment that names it: only one that was named before is surplus. Those that an earlier
-        process has left are surplus too.
+        A player's file comes before the assignment that names it: only one that was named before is surplus, and only if it has not
+        come again just now. Those that an earlier process has left are surplus too.
         """
         named = {player.file_name for player in assignment.players}
         if self._known is None:
             self._known = {path.name for path in self._folder.inbox.glob("player-*.model")}
-        for name in self._known - named:
-            (self._folder.inbox / name).unlink(missing_ok=True)
-        self._known = named
+        self._known = named | {name for name in self._known - named if not self._removed(name)}
         kept = {player.sha256 for player in assignment.players}
         self._searches = {key: search for key, search in self._searches.items() if key[0] in kept}
         orders = {order.file_name for order in assignment.matches}
@@ -53,6 +54,17 @@ class OrderPlayer:
             if path.name not in orders:
                 path.unlink(missing_ok=True)
         self._done &= {order.id for order in assignment.matches}
+
+    def _removed(self, name: str) -> bool:
+        """Remove the file of a player that is named no more, unless it has just come."""
+        path = self._folder.inbox / name
+        try:
+            if time.time() - path.stat().st_ctime < SURPLUS_SECONDS:  # a file that is moved or linked here keeps its other times
+                return False
+            path.unlink()
+        except FileNotFoundError:
+            pass
+        return True
 
     def next(self, assignment: Assignment) -> MatchOrder | None:
         """The first order that has not been played."""

@@ -188,7 +188,8 @@ def test_an_order_that_cannot_be_played_is_refused_with_the_reason(tmp_path: Pat
     assert numbers(main.batches()) == [0, 1, 2]
 
 
-def test_files_of_players_and_results_go_when_they_are_named_no_more(tmp_path: Path) -> None:
+def test_files_of_players_and_results_go_when_they_are_named_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.worker_match.SURPLUS_SECONDS", 0.0)
     main = Organizer(tmp_path)
     worker = main.worker()
     left_behind = main.folder.inbox / "player-000001-0123456789abcdef.model"
@@ -205,6 +206,19 @@ def test_files_of_players_and_results_go_when_they_are_named_no_more(tmp_path: P
     main.play(worker)
     assert sorted(path.name for path in main.folder.inbox.glob("player-*")) == [main.player(v).file_name for v in (3, 4)]
     assert main.results() == []
+
+
+def test_a_player_that_comes_again_before_it_was_seen_to_be_named_no_more_stays(tmp_path: Path) -> None:
+    main = Organizer(tmp_path)
+    worker = main.worker()
+    main.bring(2)
+    main.play(worker)
+    main.assign(players=())
+    (main.folder.inbox / main.player(2).file_name).write_bytes(model_bytes(2))
+    main.play(worker)  # it sees the assignment without the player only now, and the player's file has come for the next one
+    main.assign(players=(main.player(2),), matches=(main.order("a", 2, None),))
+    main.play(worker)
+    assert main.result(main.order("a", 2, None)).refused == ""
 
 
 def test_the_speed_of_self_play_is_not_measured_by_matches(tmp_path: Path) -> None:
