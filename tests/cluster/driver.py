@@ -1,0 +1,280 @@
+"""The real program on real hosts: a checkout of its own with ``start_main.py --distributed`` in it, for tests of all of it together."""
+
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from distributed.release import pack
+from games.compiled import CACHE
+from scripts.audit import Audit, audit
+from tests.cluster.hosts import Host, Hosts
+from tests.cluster.processes import command_line, state
+from tests.sources import ROOT
+from tests.training.small_run import small_settings
+from training.ledger import read_ledger
+
+FOLDERS = ("configs", "distributed", "games", "scripts", "training")
+FILES = ("start_main.py", "start_worker.py", "requirements.txt", "requirements-torch.txt")
+LEFT = shutil.ignore_patterns("control", "status.txt", "status.json", "__pycache__")
+WORKER_CLASS = "custom_worker.CustomWorker"
+# Slow enough for six processes on two cores, and so that games are always under way when something befalls their worker.
+CUSTOM_WORKER = '''\
+"""A worker of the user's own."""
+
+import time
+
+from training.self_play import SelfPlay
+from training.worker import Worker
+
+
+class CustomWorker(Worker):
+    """Takes its time."""
+
+    def play(self, self_play: SelfPlay) -> bool:
+        self.note = "plays in its own way"
+        time.sleep(0.02)
+        return super().play(self_play)
+'''
+PATIENCE = 120.0  # seconds; for a machine that is busy with other things too
+END_SECONDS = 90.0
+MARGIN = 5.0
+ACTIVE = "Active"
+
+
+class Driver:
+    """A checkout with its config, and the program that runs in it.
+
+    Args:
+        folder: for the checkout.
+        hosts: the machines.
+        in_config: how many of them the config lists; the others are there, and nobody knows of them.
+        bare: how many of those that are listed have nothing of ours yet. All others have a clone of the checkout, as a user has it.
+    """
+
+    def __init__(self, folder: Path, hosts: Hosts, *, in_config: int, bare: int) -> None:
+        self.hosts = hosts
+        self.checkout = folder / "checkout"
+        self.run_dir = self.checkout / "runs" / "small"
+        self.config = self.checkout / "configs" / "config.yaml"
+        self.log = self.checkout / "logs" / "distributed_training.log"
+        self.output = folder / "output"
+        self.seen: set[str] = set()  # batches that were complete on some machine at some time
+        self.process: subprocess.Popen[bytes] | None = None
+        self._environment = {**os.environ, "HOME": str(hosts.home), "KEIMA_CACHE": str(CACHE)}
+        self._environment.pop("SSH_AUTH_SOCK", None)
+        self._copy_code()
+        self._write_config(hosts[:in_config])
+        # What has been compiled is the same on all machines: they all are this one.
+        subprocess.run([sys.executable, "start_worker.py", "--rehearse", "tic_tac_toe"], cwd=self.checkout, check=True, capture_output=True)
+        for number, host in enumerate(hosts):
+            shutil.copytree(CACHE, host.home / ".cache" / "keima")
+            if number >= bare:
+                self._clone(host)
+            _give_to_user(host, host.home / ".cache")
+
+    def _copy_code(self) -> None:
+        self.checkout.mkdir()
+        for name in FOLDERS:
+            shutil.copytree(ROOT / name, self.checkout / name, ignore=LEFT)
+        for name in FILES:
+            shutil.copy2(ROOT / name, self.checkout / name)
+        (self.checkout / "custom_worker.py").write_text(CUSTOM_WORKER)
+
+    def _write_config(self, listed: Sequence[Host]) -> None:
+        settings = small_settings(
+            self.checkout / "runs",
+            run={"iterations": None},
+            training={"games_per_iteration": 200, "checkpoint_every": 1},
+            self_play={"games_per_worker": 60},
+            evaluation={"every": 2, "num_simulations": 4, "rating_games": 8, "gating": "sprt", "gating_games": 8}
+            | {"sprt": {"elo0": -1000.0, "elo1": -500.0, "alpha": 0.2, "beta": 0.2}},  # nearly every candidate passes, after few games
+        )
+        values = settings.model_dump(mode="json")
+        values["distributed"] |= {
+            "enabled": True,
+            "workers": [self.settings_of(host) for host in listed],
+            "worker_class": WORKER_CLASS,
+            "bootstrap": True,
+            "sync_interval": 10,
+        }
+        self.config.write_text(yaml.safe_dump(values, sort_keys=False))
+
+    def settings_of(self, host: Host) -> dict[str, Any]:
+        """A host as the config has it."""
+        return {
+            "host": host.address,
+            "name": host.name,
+            "user": host.user,
+            "key_path": "~/.ssh/id_ed25519",
+            "python": host.python,
+            "processes": 1,
+        }
+
+    def _clone(self, host: Host) -> None:
+        with tarfile.open(fileobj=io.BytesIO(pack(self.checkout, WORKER_CLASS))) as archive:
+            archive.extractall(host.home / "keima", filter="data")
+        _give_to_user(host, host.home / "keima")
+
+    # The program.
+
+    def start(self) -> None:
+        """Start the program, as the guide says; or go on with the run."""
+        (self.checkout / "distributed" / "status.json").unlink(missing_ok=True)  # of an earlier sitting
+        resume = ["--resume"] if (self.run_dir / "run.db").exists() else []
+        line = [sys.executable, "start_main.py", "--distributed", *resume]
+        with self.output.open("ab") as output:
+            self.process = subprocess.Popen(
+                [*line, "--run-dir", str(self.run_dir)],
+                cwd=self.checkout,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    @property
+    def runs(self) -> bool:
+        """Whether the program runs."""
+        return self.process is not None and self.process.poll() is None
+
+    def kill(self) -> None:
+        """Kill -9 the program."""
+        assert self.process
+        self.process.kill()
+        self.process.wait()
+
+    def interrupt(self) -> int:
+        """Ctrl-C; returns the exit code."""
+        assert self.process
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(END_SECONDS)
+
+    def connector(self, *arguments: str, seconds: float = PATIENCE) -> subprocess.CompletedProcess[str]:
+        """``python distributed/ssh_connector.py`` with these arguments."""
+        return self.python("distributed/ssh_connector.py", *arguments, seconds=seconds)
+
+    def python(self, *arguments: str, seconds: float = PATIENCE) -> subprocess.CompletedProcess[str]:
+        """The interpreter in the checkout, beside the program."""
+        return subprocess.run(
+            [sys.executable, *arguments],
+            cwd=self.checkout,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+
+    # How things stand.
+
+    def status(self) -> dict[str, Any]:
+        """What status.json says; empty after a start, until it is written."""
+        try:
+            found: dict[str, Any] = json.loads((self.checkout / "distributed" / "status.json").read_bytes())
+        except FileNotFoundError:
+            return {}
+        return found
+
+    def workers(self) -> dict[str, dict[str, Any]]:
+        """What status.json says of each worker."""
+        return {worker["name"]: worker for worker in self.status().get("workers", [])}
+
+    def marks(self) -> dict[str, str]:
+        """The mark of each worker."""
+        return {name: worker["mark"] for name, worker in self.workers().items()}
+
+    def wait(self, condition: Callable[[], object], what: str, *, seconds: float = PATIENCE) -> float:
+        """Wait for what is to come true, and return the seconds that it took; else say how things stand."""
+        began = time.monotonic()
+        while not condition():
+            assert self.runs, f"the program has ended while {what} was waited for; {self._how_it_stands()}"
+            assert time.monotonic() - began < seconds, f"waited {seconds:.0f} s in vain for {what}; {self._how_it_stands()}"
+            self.look()
+            time.sleep(0.05)
+        return time.monotonic() - began
+
+    def wait_until_all_play(self, count: int | None = None) -> None:
+        """Wait until all workers, so many if that is said, are Active."""
+
+        def all_play() -> bool:
+            marks = list(self.marks().values())
+            return self.is_current and set(marks) == {ACTIVE} and (count is None or len(marks) == count)
+
+        self.wait(all_play, f"{count or 'all'} workers to be Active")
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the status is of the sitting that runs."""
+        found = self.status()
+        return bool(found) and not found["ended"]
+
+    def _how_it_stands(self) -> str:
+        texts = (self.checkout / "distributed" / "status.txt", self.log, self.output)
+        return "\n\n".join(f"{path.name}:\n{_tail(path)}" for path in texts)
+
+    # What is on the machines, and in the books.
+
+    def folder(self, host: Host) -> Path:
+        """The folder of a host's worker, as this machine sees it."""
+        return host.home / "keima" / "workers" / host.name
+
+    def heartbeat(self, host: Host) -> dict[str, Any]:
+        """What a worker has said last, read on its own disk."""
+        found: dict[str, Any] = json.loads((self.folder(host) / "worker.json").read_bytes())
+        return found
+
+    def spool(self, host: Host) -> set[str]:
+        """The batches that lie on a host."""
+        return {path.stem for path in (self.folder(host) / "outbox").glob("*.games")}
+
+    def look(self) -> None:
+        """Take note of every batch that lies on a host now."""
+        for host in self.hosts:
+            self.seen |= self.spool(host)
+
+    def received(self) -> list[str]:
+        """The batches in the books, in the order of receipt."""
+        with read_ledger(self.run_dir) as ledger:
+            return [row.id for row in ledger.received_batches()]
+
+    def audit(self) -> Audit:
+        """What the audit of the run says."""
+        return audit(self.run_dir)
+
+    def worker_processes(self, host: Host) -> list[int]:
+        """The worker processes of a host, by their ids on this machine."""
+        return [pid for pid in host.pids() if _is_worker(pid) and state(pid) not in "ZX"]
+
+
+def in_time(seconds: float) -> float:
+    """The seconds that something may take which is promised in so many on a machine that has nothing else to do."""
+    return MARGIN + seconds * max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)))
+
+
+def _is_worker(pid: int) -> bool:
+    words = command_line(pid).split()
+    return len(words) > 2 and words[1].endswith("start_worker.py") and "--folder" in words
+
+
+def _give_to_user(host: Host, path: Path) -> None:
+    owner = host.home.stat()
+    subprocess.run(["chown", "-R", f"{owner.st_uid}:{owner.st_gid}", str(path)], check=True)
+
+
+def _tail(path: Path) -> str:
+    try:
+        return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-25:])
+    except FileNotFoundError:
+        return "(not there)"
