@@ -29,10 +29,9 @@ from distributed.ssh import SshTransport, connect
 from games import load_game
 from tests.cluster.hosts import Host, Hosts, running_hosts, why_not
 from tests.training.networks import FixedWindow
-from training.files import sha256_hex
 from training.learner import Learner
-from training.model_file import Model, decode_model, describe_model, encode_model, save_safetensors
-from training.model_push import InboxFile, ModelPush, forget_models, receive_model
+from training.model_file import Model, content_sha256, describe_model, encode_model, save_safetensors
+from training.model_push import InboxFile, ModelInbox, ModelPush
 from training.network import build_network
 from training.worker_folder import WorkerFolder
 
@@ -98,16 +97,18 @@ def receive(root: Path) -> None:
     """Be the receiver on a host."""
     torch.set_num_threads(1)
     folder = WorkerFolder(root).make()
+    inbox = ModelInbox(folder)
     print("ready", flush=True)
     for line in sys.stdin:
         version, sha256 = line.split()
         if version == "0":
-            forget_models(folder, 10**6)
+            inbox = ModelInbox(folder)
+            inbox.tidy(10**6)
             print("empty", flush=True)
             continue
-        model = decode_model(receive_model(folder, int(version), sha256))
-        forget_models(folder, int(version))
+        model = inbox.receive(int(version), sha256)
         print(sum(tensor.numel() for tensor in model.weights.values()), flush=True)
+        inbox.tidy(int(version))  # a worker plays by now
 
 
 class Cluster:
@@ -129,7 +130,7 @@ class Cluster:
         """From tensors here to tensors on every host; also the file, and the bytes sent to each host."""
         started = time.perf_counter()
         data = encode_model(model, GAME)
-        file = File(version, data, sha256_hex(data))
+        file = File(version, data, content_sha256(data))
         sent = push.file_for(file, base)
         encoded = time.perf_counter()
         marks = [(0.0, 0.0)] * len(self.hosts)

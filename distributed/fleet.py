@@ -24,7 +24,8 @@ from distributed.worker_state import Mark, Restart, Stop, Tick, WorkerState, adv
 from distributed.worker_view import worker_view
 from games import Game
 from training.backend import LEASES_PER_LEASE, RENEW_SECONDS, FolderBackend, Parcel
-from training.files import read_limited, sha256_hex
+from training.files import read_limited
+from training.model_file import content_sha256
 from training.model_push import ModelPush
 from training.worker_folder import Assignment, Heartbeat
 
@@ -100,10 +101,9 @@ class Fleet(FolderBackend):
         self._places: dict[str, _Thread] = {}  # by worker
         self._shown: set[str] = set()  # workers whose account the Coach has told
         self._published: PublishedModel | None = None
-        self._push = ModelPush(guard=threading.Lock())
-        self._gauges = Gauges(clock())
+        self._push = ModelPush(deltas=settings.distributed.compression, guard=threading.Lock())
+        self._gauges, self._shares_told = Gauges(clock()), clock()
         self._balance, self._decisions = Balance(), dict[str, Decision]()
-        self._shares_told = clock()
         self._earlier_traffic = 0  # of machines that have been left
         self._waiting = waiting_files(root, run_id)  # worker -> files in its mirror's outbox
         for machine in machines:
@@ -113,7 +113,7 @@ class Fleet(FolderBackend):
 
     def publish(self, version: int, model: bytes) -> None:
         """See ``SelfPlayBackend``."""
-        self._published = PublishedModel(version=version, data=model, sha256=sha256_hex(model))
+        self._published = PublishedModel(version=version, data=model, sha256=content_sha256(model))
         self._model = (version, self._published.sha256)
         self._gauges.published(version, self._clock())
         for worker in self._places:

@@ -32,7 +32,9 @@ TRAINING = [
     "replay.py",
     "tally.py",
     "tuning.py",
+    "model_weights.py",
     "model_file.py",
+    "model_delta.py",
     "update_step.py",
     "learner.py",
     "checkpoint.py",
@@ -54,7 +56,7 @@ TRAINING = [
     "run.py",
 ]
 
-TORCH = ["network.py", "fused.py", "evaluator.py", "model_file.py", "update_step.py", "learner.py"]
+TORCH = ["network.py", "fused.py", "evaluator.py", "model_weights.py", "model_file.py", "update_step.py", "learner.py"]
 
 LIBRARY = python_files(*ROOMS)
 EVERYTHING = [*LIBRARY, *programs()]

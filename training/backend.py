@@ -17,7 +17,8 @@ from configs.schema import Settings
 from games import Game
 from training.evaluation.away import Hosts
 from training.evaluation.orders import MAX_RESULT_BYTES, RESULT_SUFFIX, Contestant, MatchOrder
-from training.files import FileTooLarge, read_limited, sha256_hex, write_atomically
+from training.files import FileTooLarge, read_limited, write_atomically
+from training.model_file import content_sha256
 from training.reports import ClusterReport
 from training.worker_class import load_worker_class
 from training.worker_folder import Assignment, BrokenMessage, Heartbeat, WorkerFolder
@@ -133,7 +134,7 @@ class FolderBackend:
         """See ``SelfPlayBackend``."""
         for folder in self.folders.values():
             write_atomically(folder.model_path(version), model)
-        self._model = (version, sha256_hex(model))
+        self._model = (version, content_sha256(model))
         for name in self.folders:
             self._assign(name)
 

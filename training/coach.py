@@ -190,7 +190,7 @@ class Coach:
         description = describe_model(self.game, self.settings.network.model_dump(), version)
         model = Model(description=description, weights=self.learner.weights())
         accepted = self.model is None or self.evaluation.accepts(model, self.model, look=self.look)
-        data = encode_model(model, self.game)
+        data = encode_model(model, self.game, compressed=self.settings.distributed.compression)
         path = model_path(self.run_dir, version)
         write_atomically(path, data)
         self.ledger.add_model(

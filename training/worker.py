@@ -20,8 +20,8 @@ from games import Game, load_game
 from training.evaluation.orders import MatchOrder
 from training.evaluator import Evaluator
 from training.files import remove_stale_parts, sha256_hex, write_atomically
-from training.model_file import CANARY_POSITIONS, Model, check_canary, decode_model
-from training.model_push import forget_models, receive_model
+from training.model_file import CANARY_POSITIONS, Model, check_canary
+from training.model_push import ModelInbox
 from training.random import seed_stream
 from training.rates import Rates, Speed
 from training.records import GameBatch, GameRecord, encode
@@ -73,6 +73,7 @@ class Worker:
         self._lease_seen = clock()
         self._looked = -LOOK_SECONDS
         self._beaten = -BEAT_SECONDS
+        self._models = ModelInbox(self.folder)
         self._orders = OrderPlayer(self.folder, self._look_from_match)
 
     # The loop.
@@ -207,7 +208,7 @@ class Worker:
     def _take_model(self, assignment: Assignment) -> None:
         try:
             game = load_game(assignment.game, **assignment.options)
-            model = self._read_model(assignment)
+            model = self._models.receive(assignment.model_version, assignment.model_sha256)
             check_canary(model, game, Evaluator(model.build(game), game, max_batch=CANARY_POSITIONS))
             if self.self_play is None:
                 self._start_playing(model, game, assignment)
@@ -220,10 +221,10 @@ class Worker:
             return
         self._say("model", "")
         self.model_version, self._model_sha256 = assignment.model_version, assignment.model_sha256
-        forget_models(self.folder, self.model_version)  # but this one: the next may come as a delta to it
-
-    def _read_model(self, assignment: Assignment) -> Model:
-        return decode_model(receive_model(self.folder, assignment.model_version, assignment.model_sha256))
+        try:
+            self._models.tidy(self.model_version)
+        except OSError as error:
+            log.warning("model %d is played with, but cannot be kept for a restart: %s", self.model_version, error)
 
     def _start_playing(self, model: Model, game: Game, assignment: Assignment) -> None:
         self.game = game

@@ -9,8 +9,8 @@ from training.evaluation.guest import play_order, played, search_for_strength
 from training.evaluation.match import SearchPlayer
 from training.evaluation.orders import Contestant, MatchOrder, PlayedOrder
 from training.evaluator import Evaluator
-from training.files import read_limited, sha256_hex, write_atomically
-from training.model_file import CANARY_POSITIONS, MAX_MODEL_BYTES, Model, check_canary, decode_model
+from training.files import read_limited, write_atomically
+from training.model_file import CANARY_POSITIONS, MAX_MODEL_BYTES, Model, check_canary, content_sha256, decode_model
 from training.worker_folder import Assignment, WorkerFolder
 
 log = logging.getLogger(__name__)
@@ -119,8 +119,8 @@ class OrderPlayer:
     def _model(self, who: Contestant, game: Game) -> Model:
         path = self._folder.inbox / who.file_name
         data = read_limited(path, MAX_MODEL_BYTES)
-        if sha256_hex(data) != who.sha256:
-            raise ValueError(f"{path} does not have the SHA-256 that the order names")
+        if content_sha256(data) != who.sha256:
+            raise ValueError(f"{path} does not hold what has the SHA-256 that the order names")
         model = decode_model(data)
         check_canary(model, game, Evaluator(model.build(game), game, max_batch=CANARY_POSITIONS))
         return model

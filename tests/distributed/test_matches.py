@@ -19,9 +19,8 @@ from training.evaluation.guest import search_for_strength
 from training.evaluation.match import SearchPlayer
 from training.evaluation.orders import Contestant, MatchOrder
 from training.evaluation.strength import Strength
-from training.files import sha256_hex
 from training.ledger import open_ledger
-from training.model_file import Model, decode_model, describe_model
+from training.model_file import Model, content_sha256, decode_model, describe_model
 from training.run import open_coach
 
 PATIENCE = 60.0
@@ -66,7 +65,7 @@ def settings_of(folder: Path) -> Settings:
 
 def play(away: Away, settings: Settings, look: Callable[[], object]) -> None:
     files = {version: model_bytes(version) for version in (2, 3)}
-    contestants = {version: Contestant(version=version, sha256=sha256_hex(data)) for version, data in files.items()}
+    contestants = {version: Contestant(version=version, sha256=content_sha256(data)) for version, data in files.items()}
     models = {contestants[version]: decode_model(data) for version, data in files.items()}
 
     def player(who: Contestant) -> SearchPlayer:

@@ -12,9 +12,9 @@ from training.evaluation.away import QUIET_SECONDS, Away, Fixture
 from training.evaluation.guest import RefusedResult, checked, play_order, played
 from training.evaluation.match import MatchResult, RandomPlayer, openings
 from training.evaluation.orders import MAX_PAIRS, Contestant, MatchOrder, PlayedOrder
-from training.files import sha256_hex
+from training.model_file import content_sha256
 
-MODEL = Contestant(version=1, sha256=sha256_hex(model_bytes(1)))
+MODEL = Contestant(version=1, sha256=content_sha256(model_bytes(1)))
 
 
 def order(*, first_pair: int = 0, pairs: int = 3) -> MatchOrder:

@@ -8,8 +8,7 @@ import pytest
 
 from tests.training.small_run import GAME, model_bytes, small_settings
 from training import model_file
-from training.files import sha256_hex
-from training.model_file import Canary, decode_model
+from training.model_file import Canary, content_sha256, decode_model
 from training.records import GameBatch, decode
 from training.verify import verify
 from training.worker import Worker
@@ -45,7 +44,7 @@ class Main:
     def publish(self, version: int, **changes: Any) -> None:
         data = model_bytes(version)
         self.folder.model_path(version).write_bytes(data)
-        self.assign(model_version=version, model_sha256=sha256_hex(data), **changes)
+        self.assign(model_version=version, model_sha256=content_sha256(data), **changes)
 
     def assign(self, **changes: Any) -> None:
         self.leases += 1
@@ -136,7 +135,7 @@ def test_a_damaged_model_is_named_in_the_heartbeat_and_the_old_one_plays_on(tmp_
     main.publish(2, granted=4)
     main.folder.model_path(2).write_bytes(b"damaged")
     main.play(worker, seconds=2.0)
-    assert "SHA-256" in main.heartbeat().error
+    assert "the whole file of model 2 is needed: model-000002.model: " in main.heartbeat().error
     assert [set(batch.last_model) for batch in main.batches()] == [{1}, {1}]
     main.publish(3)
     main.play(worker, seconds=2.0)

@@ -10,7 +10,7 @@ from tests.training.small_run import GAME, model_bytes
 from tests.training.test_worker import Main, numbers
 from training.evaluation.guest import checked
 from training.evaluation.orders import Contestant, MatchOrder, PlayedOrder
-from training.files import sha256_hex
+from training.model_file import content_sha256
 from training.worker import Worker
 from training.worker_folder import BrokenMessage
 
@@ -27,7 +27,7 @@ class Organizer(Main):
         self.assign(players=tuple(self.player(version) for version in versions), **changes)
 
     def player(self, version: int) -> Contestant:
-        return Contestant(version=version, sha256=sha256_hex(model_bytes(version)))
+        return Contestant(version=version, sha256=content_sha256(model_bytes(version)))
 
     def order(self, name: str, first: int, second: int | None, *, first_pair: int = 0) -> MatchOrder:
         return MatchOrder(

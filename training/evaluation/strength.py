@@ -19,9 +19,9 @@ from training.evaluation.match import MatchResult
 from training.evaluation.orders import Contestant
 from training.evaluation.perfect_play import errors, load_positions, policy_actions
 from training.evaluator import Evaluator
-from training.files import read_limited, sha256_hex
+from training.files import read_limited
 from training.ledger import Ledger
-from training.model_file import MAX_MODEL_BYTES, Model, decode_model, encode_model
+from training.model_file import MAX_MODEL_BYTES, Model, content_sha256, decode_model, encode_model
 from training.random import seed_stream
 from training.reports import EvaluationReport
 from training.search.search import Search
@@ -127,7 +127,9 @@ class Strength:
             yield home.play
             return
         files = [self._file(model) for model in models]
-        contestants = [Contestant(version=model.model_version, sha256=sha256_hex(data)) for model, data in zip(models, files, strict=True)]
+        contestants = [
+            Contestant(version=model.model_version, sha256=content_sha256(data)) for model, data in zip(models, files, strict=True)
+        ]
         with self._away.tour(dict(zip(contestants, files, strict=True))):
             by_contestant = dict(zip(contestants, models, strict=True))
             yield Abroad(self._away, home, by_contestant, num_simulations=self._settings.num_simulations).play
