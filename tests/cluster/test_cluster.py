@@ -13,6 +13,7 @@ import yaml
 
 from tests.cluster.driver import ACTIVE, Driver, in_time
 from tests.cluster.hosts import SSH_PORT, Host, running_hosts
+from tests.cluster.processes import command_line
 from training.evaluation.orders import RESULT_SUFFIX
 from training.ledger import read_ledger
 
@@ -125,8 +126,8 @@ def test_a_new_model_reaches_all_machines_and_they_change_over_to_it(cluster: Dr
 
 
 def test_evaluation_games_are_played_on_the_machines(cluster: Driver) -> None:
-    results: Callable[[], list[Path]] = lambda: list(cluster.run_dir.glob(f"workers/*/outbox/*{RESULT_SUFFIX}"))  # noqa: E731
-    cluster.wait(results, "games of a match to come back from a machine")
+    results = f"workers/*/outbox/*{RESULT_SUFFIX}"
+    cluster.wait(lambda: list(cluster.run_dir.glob(results)), "games of a match to come back from a machine")
     with read_ledger(cluster.run_dir) as ledger:
         cluster.wait(lambda: ledger.matches() and ledger.ratings(), "a match to be in the books")
     assert "did not play" not in cluster.log.read_text()
@@ -277,10 +278,11 @@ def test_a_coach_that_was_killed_takes_over_the_workers_and_their_games(cluster:
 def test_after_ctrl_c_nothing_is_left_on_any_machine_and_the_books_balance(cluster: Driver) -> None:
     cluster.look()
     assert cluster.interrupt() == 128 + signal.SIGINT
-    for host in cluster.hosts:
-        assert not cluster.worker_processes(host)
     cluster.look()
+    for host in cluster.hosts:
+        assert not [line for line in map(command_line, host.pids()) if "python" in line]
     assert cluster.status()["ended"]
+    assert "Traceback" not in cluster.log.read_text() + cluster.output.read_text()
     found = cluster.audit()
     assert not found.problems
     assert found.games > 0
