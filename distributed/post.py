@@ -262,7 +262,8 @@ class Post:
             case Do.ASK:
                 return Found(self._crew.alive(transport, self.name))
             case Do.START:
-                self._tell(f"{self.name}: its process {'has ended and is started again' if self.state.starts else 'is started'}")
+                again = self.state.starts or self.state.talks  # or an earlier sitting has started the one that was heard
+                self._tell(f"{self.name}: its process {'has ended and is started again' if again else 'is started'}")
                 self._crew.start(transport, self.seat)
                 return Began()
             case Do.STOP:

@@ -84,6 +84,16 @@ def test_a_process_that_ends_is_started_again_until_it_is_given_up_with_its_log(
     assert machine.started == [NAME] * 7
 
 
+def test_the_death_of_a_process_that_an_earlier_sitting_has_started_is_told_as_one(machine: Machine) -> None:
+    machine.running.add(NAME)
+    machine.play()
+    assert machine.started == []
+    machine.running.clear()
+    machine.link.news.clear()
+    machine.step(after=2.1, steps=2)
+    assert list(machine.link.news) == [f"{NAME}: its process has ended and is started again"]
+
+
 def test_stop_and_restart_do_what_they_say(machine: Machine) -> None:
     machine.play()
     machine.link.command(NAME, Stop())
