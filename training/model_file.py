@@ -49,6 +49,7 @@ DIGEST_BYTES = 32
 MAX_MODEL_BYTES = LIMITS.max_bytes
 CANARY_POSITIONS = 4
 CANARY_ACTIONS = 16
+SURE = 0.99999  # the largest value of a canary of which the logit can be told
 METADATA = "keima"  # the key of our metadata in a safetensors file
 
 Evaluate = Callable[[NDArray[np.float32]], tuple[NDArray[np.float32], NDArray[np.float32]]]
@@ -256,8 +257,8 @@ def check_canary(model: Model, game: Game, evaluate: Evaluate, *, tolerance: flo
     """Compare what ``evaluate`` says of the canary's positions with what the sender's network said.
 
     Args:
-        tolerance: the difference allowed, as a share of the largest logit (or of 1). 16-bit arithmetic stays below a third of this;
-            wrong weights, rules or planes are far beyond it.
+        tolerance: the difference allowed, as a share of the largest logit (or of 1), of policies and of values each. 16-bit arithmetic
+            stays below a third of this; wrong weights, rules or planes are far beyond it.
 
     Raises:
         CorruptModel: they differ by more.
@@ -268,7 +269,9 @@ def check_canary(model: Model, game: Game, evaluate: Evaluate, *, tolerance: flo
     some = _some_actions(logits)
     require(some.shape == wanted_logits.shape and values.shape == wanted_values.shape, "the canary is of another game")
     allowed = tolerance * max(1.0, float(np.abs(wanted_logits).max()))
-    off = max(float(np.abs(some - wanted_logits).max()) / allowed, float(np.abs(values - wanted_values).max()) / tolerance)
+    halves = np.arctanh(np.clip(np.abs(wanted_values), 0.0, SURE))  # of the values' logits, by which a value differs at most
+    allowed_value = tolerance * max(1.0, float(halves.max()))
+    off = max(float(np.abs(some - wanted_logits).max()) / allowed, float(np.abs(values - wanted_values).max()) / allowed_value)
     # Written so that NaN is refused.
     require(off <= 1, f"the network here says {off:.1f} times the allowed difference from what the sender's says of known positions")
 

@@ -238,6 +238,19 @@ def test_the_canary_notices_an_evaluator_that_answers_nonsense() -> None:
         check_canary(decode_model(DATA), CONNECT_FOUR, lambda x: (np.full((len(x), 7), np.nan, np.float32), np.zeros(len(x), np.float32)))
 
 
+def test_a_network_that_is_sure_of_some_positions_may_be_rounded_in_those_that_are_balanced() -> None:
+    got = decode_model(DATA)
+    assert got.canary
+    value_logits = np.array([15.4, 0.47, 15.4, -9.4])
+    sure = replace(got, canary=got.canary.model_copy(update={"values": tuple(np.tanh(value_logits / 2).round(5).tolist())}))
+    rounded = value_logits + 0.008 * 15.4  # a share of the largest, as sums of 16-bit numbers have it
+    wrong = value_logits[::-1]
+    logits = np.array(got.canary.policy_logits)
+    check_canary(sure, CONNECT_FOUR, lambda observations: (logits, np.tanh(rounded / 2)))
+    with pytest.raises(CorruptModel, match="times the allowed difference"):
+        check_canary(sure, CONNECT_FOUR, lambda observations: (logits, np.tanh(wrong / 2)))
+
+
 def test_canary_positions_are_of_several_games_and_always_the_same() -> None:
     positions = canary_positions(TIC_TAC_TOE, 12)
     assert np.array_equal(positions[:4], canary_positions(TIC_TAC_TOE))
