@@ -11,6 +11,7 @@ from training.backend import Parcel
 from training.coach import Coach
 from training.fingerprint import fingerprint
 from training.ledger import read_ledger
+from training.model_file import content_sha256
 
 
 def test_a_run_makes_its_iterations_and_its_books_balance(tmp_path: Path) -> None:
@@ -171,6 +172,19 @@ def test_a_damaged_model_file_does_not_keep_a_run_from_going_on(tmp_path: Path) 
         assert coach.state.iteration == 3
         assert coach.state.model_version > version
     assert any(f"model {version} cannot be read" in text for text in listener.events)
+
+
+def test_models_are_kept_and_sent_as_they_are_where_compression_is_off(tmp_path: Path) -> None:
+    files = []
+    for compression in (True, False):
+        folder = tmp_path / str(compression)
+        folder.mkdir()
+        with coaching(folder, small_settings(tmp_path, run={"iterations": 1}, distributed={"compression": compression})) as coach:
+            coach.start()
+            sent = (folder / "workers" / "inline" / "inbox" / "model-000001.model").read_bytes()
+            files.append((folder / "models" / "model-000001.model").read_bytes())
+            assert sent == files[-1]
+    assert content_sha256(files[0]) == content_sha256(files[1]) and len(files[0]) < len(files[1])
 
 
 def test_a_run_that_is_over_starts_no_worker(tmp_path: Path) -> None:
