@@ -34,6 +34,7 @@ from training.model_weights import (
     TensorEntry,
     Words,
     entry_for,
+    one_thread,
     pack,
     require,
     to_tensors,
@@ -246,7 +247,7 @@ def _some_actions(policy_logits: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _canary(model: Model, game: Game) -> Canary:
-    with torch.inference_mode():
+    with torch.inference_mode(), one_thread():
         logits, value_logits = model.build(game, copy=False).eval()(torch.from_numpy(canary_positions(game)))
     values = torch.tanh(value_logits / 2).tolist()
     some = np.round(_some_actions(logits.numpy()).astype(np.float64), 5).tolist()

@@ -7,6 +7,7 @@ digits, which are noise.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -85,9 +86,10 @@ def to_words(weights: Mapping[str, Tensor], entries: Entries) -> Words:
     """All weights, rounded if need be. It goes tensor by tensor, so that what is in between stays in the processor's caches."""
     counts = counts_of(entries, LIMITS)
     words = tuple(np.empty(count, kind) for count, (_, kind) in zip(counts, DTYPES.values(), strict=True))
-    for entry, part in _places(words, entries):
-        number = DTYPES[entry.dtype][0]
-        part[:] = weights[entry.name].detach().cpu().to(number).contiguous().flatten().view(torch.uint8).numpy().view(part.dtype)
+    with one_thread():
+        for entry, part in _places(words, entries):
+            values = weights[entry.name].detach().cpu().to(DTYPES[entry.dtype][0]).contiguous().flatten()
+            part[:] = values.view(torch.uint8).numpy().view(part.dtype)
     return words
 
 
@@ -99,15 +101,17 @@ def to_tensors(words: Words, entries: Entries) -> dict[str, Tensor]:
     """
     row = torch.from_numpy(np.empty(sum(part.size for part in words), np.float32))
     start, weights = 0, dict[str, Tensor]()
-    for entry, part in _places(words, entries):
-        number = DTYPES[entry.dtype][0]
-        values = torch.from_numpy(part.view(np.uint8)).view(number)
-        if number.is_floating_point:
-            # The extremes show it, in one pass: NaN is both.
-            require(torch.stack(values.aminmax()).isfinite().all(), f"tensor {entry.name} holds numbers that are infinite or undefined")
-            values = row[start : start + len(values)].copy_(values)
-            start += len(values)
-        weights[entry.name] = values.reshape(entry.shape)
+    with one_thread():
+        for entry, part in _places(words, entries):
+            number = DTYPES[entry.dtype][0]
+            values = torch.from_numpy(part.view(np.uint8)).view(number)
+            if number.is_floating_point:
+                # The extremes show it, in one pass: NaN is both.
+                finite = torch.stack(values.aminmax()).isfinite().all()
+                require(finite, f"tensor {entry.name} holds numbers that are infinite or undefined")
+                values = row[start : start + len(values)].copy_(values)
+                start += len(values)
+            weights[entry.name] = values.reshape(entry.shape)
     return {entry.name: weights[entry.name] for entry in entries}
 
 
@@ -165,6 +169,17 @@ def counts_of(entries: Entries, limits: ModelLimits) -> list[int]:
     counts = [sum(math.prod(entry.shape) for entry in entries if entry.dtype == dtype) for dtype in DTYPES]
     require(sum(counts) <= limits.max_elements, f"{sum(counts):,} weights are more than {limits.max_elements:,}")
     return counts
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch use one thread: each of many small steps would wait for all of them, and long where other programs keep cores busy."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _places(words: Words, entries: Entries) -> Iterator[tuple[TensorEntry, NDArray[Any]]]:
