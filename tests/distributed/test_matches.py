@@ -13,6 +13,7 @@ from distributed.local import LocalProcesses
 from games import Game
 from scripts.audit import audit
 from tests.distributed.local_fleet import Network, fleet_settings, open_fleet, worker_settings
+from tests.distributed.small_project import end_all
 from tests.training.small_run import GAME, NETWORK, model_bytes
 from training.evaluation.away import Away, Fixture
 from training.evaluation.guest import search_for_strength
@@ -120,6 +121,7 @@ def test_a_machine_that_is_cut_off_in_the_middle_of_a_match_keeps_nobody_waiting
     finally:
         network.cut.clear()
         fleet.close()
+        end_all(tmp_path)  # a machine that is away when a run ends is left as it is
 
 
 def test_a_match_is_played_whole_although_a_worker_is_killed_in_the_middle(backend: LocalProcesses, tmp_path: Path) -> None:
