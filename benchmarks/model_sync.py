@@ -148,7 +148,7 @@ class Cluster:
 
     def _deliver(self, number: int, file: File, sent: InboxFile) -> tuple[float, float]:
         started = time.perf_counter()
-        self.transports[number].put(sent.data, f"workers/{self.hosts[number].name}/inbox/{sent.name}")
+        self.transports[number].put(sent.data, f"workers/{self.hosts[number].name}/inbox/{sent.name}", durable=False)
         arrived = time.perf_counter()
         self.receivers[number].tell(f"{file.version} {file.sha256}")
         assert int(self.receivers[number].answer()) > 20_000_000

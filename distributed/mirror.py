@@ -214,7 +214,7 @@ class Mirror:
                 file = push.file_for(model, self.model if self.model and self.model.version == played else None)
             except ValueError:  # one of them is no model
                 file = push.file_for(model, None)
-            transport.put(file.data, f"{place(self.seat)}/inbox/{file.name}")
+            transport.put(file.data, f"{place(self.seat)}/inbox/{file.name}", durable=False)  # the worker checks all of it
             self._whole = file.name == name
         self.model = model
 
@@ -244,7 +244,7 @@ class Mirror:
             same = self.model is not None and self.model.sha256 == player.sha256
             model = self.folder.model_path(player.version).name
             if not (same and self._link(transport, self.seat, model, player.file_name)):
-                transport.put(players[player], f"{place(self.seat)}/inbox/{player.file_name}")
+                transport.put(players[player], f"{place(self.seat)}/inbox/{player.file_name}", durable=False)
             self._players.add(player)
 
     def _link(self, transport: Transport, seat: str, name: str, new: str) -> bool:

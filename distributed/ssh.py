@@ -83,7 +83,7 @@ class SshTransport:
             raise Refused(self.worker, f"`directory` {machine.directory} is in another user's home", "write the whole path")
         self._root = str(PurePosixPath(home) / re.sub(r"^~/*", "", machine.directory))
 
-    def put(self, data: bytes, name: str) -> None:
+    def put(self, data: bytes, name: str, *, durable: bool = True) -> None:
         """As the protocol has it: by SCP if it is big, else, and where SCP does not work, by SFTP."""
         path = f"{self._root}/{checked(name)}"
         part = path + PART
@@ -95,14 +95,16 @@ class SshTransport:
                         write_all(self._sftp, file, data, start, self._count)
                     if file.stat().st_size != len(data):
                         raise OSError("not all of it has arrived")
-                    self._sync(file)
+                    if durable:
+                        self._sync(file)
                 except OSError as error:
                     if not isinstance(error, TimeoutError) and self._alive():
                         self._give_up(part, error, len(data))
                     raise
             self._sftp.posix_rename(part, path)
-            with self._opened(str(PurePosixPath(path).parent), "r") as folder:
-                self._sync(folder)
+            if durable:
+                with self._opened(str(PurePosixPath(path).parent), "r") as folder:
+                    self._sync(folder)
 
     def get(self, name: str, limit: int) -> bytes:
         """As the protocol has it."""

@@ -53,11 +53,12 @@ class Transport(Protocol):
     sent: int  # bytes of files so far
     received: int
 
-    def put(self, data: bytes, name: str) -> None:
+    def put(self, data: bytes, name: str, *, durable: bool = True) -> None:
         """Make ``data`` the file ``name``, with the folders that it needs: a reader sees the old file or the whole new one.
 
-        When this returns, the new file is on the disk. What an earlier call for the same file got across before it was cut off
-        is not sent again.
+        When this returns, the new file is on the disk; unless it need not be ``durable``, which saves time where a power cut does no
+        harm, because whoever reads the file checks all of it, and it can be sent again. What an earlier call for the same file got
+        across before it was cut off is not sent again.
         """
         ...
 
@@ -103,8 +104,8 @@ class LocalTransport:
         self.received = 0
         self._root = root.expanduser().absolute()
 
-    def put(self, data: bytes, name: str) -> None:
-        """As the protocol has it."""
+    def put(self, data: bytes, name: str, *, durable: bool = True) -> None:
+        """As the protocol has it; always durable."""
         path = self._root / checked(name)
         with _translated(self.worker, f"writing {path}"):
             for folder in reversed(path.parents):

@@ -59,9 +59,9 @@ class Cable(LocalTransport):
         super().__init__(root, worker=worker)
         self._network = network
 
-    def put(self, data: bytes, name: str) -> None:
+    def put(self, data: bytes, name: str, *, durable: bool = True) -> None:
         self._network.check(self.worker, "put", name)
-        super().put(data, name)
+        super().put(data, name, durable=durable)
 
     def get(self, name: str, limit: int) -> bytes:
         self._network.check(self.worker, "get", name)

@@ -73,6 +73,13 @@ def test_folders_that_are_made_are_private(place: Place) -> None:
     assert {stat.S_IMODE(path.stat().st_mode) for path in (place.root / "a", place.root / "a/b")} == {0o700}
 
 
+def test_a_file_that_need_not_be_durable_comes_whole_too(place: Place) -> None:
+    data = os.urandom(2 * 2**20)
+    place.transport.put(data, "a/b", durable=False)
+    assert place.transport.get("a/b", LIMIT) == data
+    assert [path.name for path in (place.root / "a").iterdir()] == ["b"]
+
+
 @pytest.mark.parametrize("rest", [b"another beginning", os.urandom(2 * 2**20)], ids=["short", "long"])
 @pytest.mark.parametrize("size", SIZES)
 def test_the_rest_of_something_else_does_no_harm(place: Place, rest: bytes, size: int) -> None:
