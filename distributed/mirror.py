@@ -27,6 +27,8 @@ from training.worker_folder import BATCH_NAME, MAX_JSON_BYTES, Assignment, Heart
 RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 STRANGER = "unknown"  # the run of a folder that does not say
 MARK = "run_id"  # the file of a mirror that says whose it is
+FAST_LINK = 70e6  # bytes a second; on faster links undoing a delta takes longer than sending the whole model does
+LARGE = 4 * 2**20  # bytes of a model that says how fast the link is
 FETCH_SECONDS = 2.0  # so long at a time; heartbeats wait meanwhile
 
 # Puts the folder $1 of run $2 aside, if there are games in it, and brings back what was put aside of run $3.
@@ -64,6 +66,7 @@ class Mirror:
         self.waiting = 0  # files that are yet to be fetched
         self.more = False  # there was no time for all of them
         self._whole = True  # the model was sent as the whole file
+        self._rate = 0.0  # bytes a second at which the last large model went there; 0: not known
         self._players: set[Contestant] = set()  # of evaluation games, whose files lie there
         self._results: set[str] = set()  # of evaluation games, that have been fetched
         self._fetched: set[str] = set()
@@ -210,11 +213,15 @@ class Mirror:
         name = self.folder.model_path(model.version).name
         self._whole = True
         if not (beside and self._link(transport, beside, name, name)):
+            base = self.model if self.model and self.model.version == played and self._rate < FAST_LINK else None
             try:
-                file = push.file_for(model, self.model if self.model and self.model.version == played else None)
+                file = push.file_for(model, base)
             except ValueError:  # one of them is no model
                 file = push.file_for(model, None)
+            began = time.monotonic()
             transport.put(file.data, f"{place(self.seat)}/inbox/{file.name}", durable=False)  # the worker checks all of it
+            if len(file.data) >= LARGE:
+                self._rate = len(file.data) / max(time.monotonic() - began, 1e-6)
             self._whole = file.name == name
         self.model = model
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from distributed import mirror
 from distributed.mirror import PublishedModel, waiting_files
 from distributed.worker_state import Mark
 from tests.distributed.linked_machine import NAME, Machine, disk_full_for, full
@@ -225,6 +226,23 @@ def test_a_worker_that_has_the_last_model_is_sent_what_has_changed_and_the_whole
     machine.beat(model_version=2, state="error", error=str(WholeModelNeeded(3, "the base is damaged")))
     machine.step(steps=3)
     assert not [file for _, what, file in machine.network.done[sent:] if what == "put" and "model" in file]
+
+
+@pytest.mark.parametrize(("fast_link", "name"), [(1.0, "model-000003.model"), (1e15, "model-000003.from-000002.delta")])
+def test_over_a_link_so_fast_that_undoing_takes_longer_the_whole_model_is_sent(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, fast_link: float, name: str
+) -> None:
+    monkeypatch.setattr(mirror, "FAST_LINK", fast_link)
+    monkeypatch.setattr(mirror, "LARGE", 1)
+    machine.play()
+    for version, data in enumerate(two_models_that_differ_little(), start=2):
+        machine.link.publish(PublishedModel(version=version, data=data, sha256=sha256_hex(data)))
+        machine.beat(model_version=version - 1, finished=50 * version)
+        machine.step()
+        if version == 2:
+            machine.beat(model_version=version, finished=50 * version)
+            machine.step()
+    assert (machine.folder().inbox / name).exists()
 
 
 def two_models_that_differ_little() -> tuple[bytes, bytes]:
