@@ -209,6 +209,18 @@ def test_an_account_that_is_not_known_yet_is_not_shown_to_a_worker(opened: Open,
     assert (json.loads(text)["granted"], json.loads(text)["delivered"]) == (700, 600)
 
 
+def test_a_machine_plays_as_many_games_side_by_side_as_its_settings_say(opened: Open, tmp_path: Path) -> None:
+    crew = StandIn(tmp_path)
+    fleet = opened(crew=lambda machine: crew)
+    fleet.add(worker_settings("worker1", parallel_games=3))
+    fleet.publish(1, b"model")
+    fleet.grant("worker1", granted=10, delivered=0)
+    folder = WorkerFolder(tmp_path / "hosts" / "worker1" / "workers" / "worker1").make()
+    wait_until(fleet, folder.read_assignment)
+    assignment = folder.read_assignment()
+    assert assignment and assignment.parallel_games == 3
+
+
 def test_leases_are_renewed_while_nothing_else_changes(opened: Open, tmp_path: Path) -> None:
     crew = StandIn(tmp_path)
     fleet = opened("worker1", crew=lambda machine: crew, changes={"distributed": {"lease_seconds": 10.0}})
