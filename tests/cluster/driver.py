@@ -1,13 +1,11 @@
 """The real program on real hosts: a checkout of its own with ``start_main.py --distributed`` in it, for tests of all of it together."""
 
-import io
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any
 import yaml
 
 from distributed.release import pack
+from distributed.remote_code import extract
 from games.compiled import CACHE
 from scripts.audit import Audit, audit
 from tests.cluster.hosts import Host, Hosts
@@ -122,8 +121,9 @@ class Driver:
         }
 
     def _clone(self, host: Host) -> None:
-        with tarfile.open(fileobj=io.BytesIO(pack(self.checkout, WORKER_CLASS))) as archive:
-            archive.extractall(host.home / "keima", filter="data")
+        archive = host.home / "code.tar.gz"
+        archive.write_bytes(pack(self.checkout, WORKER_CLASS))
+        extract(archive, host.home / "keima")
         _give_to_user(host, host.home / "keima")
 
     # The program.
