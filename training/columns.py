@@ -34,6 +34,30 @@ def compress(columns: list[NDArray[Any]]) -> bytes:
     return b"".join([*parts, stream.flush()])
 
 
+def decompress(frame: memoryview, total: int, *, what: str, error: type[Exception]) -> memoryview:
+    """What a zstd frame holds. Nothing is unpacked before it is known that the frame, too, speaks of ``total`` bytes.
+
+    Args:
+        frame: one frame, and nothing behind it.
+        total: how many bytes the header beside it declares.
+        what: they are, in messages.
+        error: to raise.
+
+    Raises:
+        error: the frame is damaged, or holds another number of bytes.
+    """
+    try:
+        declared = zstandard.get_frame_parameters(frame).content_size
+        if declared != total:
+            raise error(f"the header declares {total:,} bytes of {what}, the zstd frame {declared:,}")
+        data = zstandard.ZstdDecompressor().decompress(frame, max_output_size=total, allow_extra_data=False)
+    except zstandard.ZstdError as damage:
+        raise error(f"the {what} cannot be unpacked: {damage}") from damage
+    if len(data) != total:
+        raise error("the zstd frame holds less than it declares")
+    return memoryview(data)
+
+
 def to_planes(array: NDArray[Any], *, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
     """The bytes of the array's N elements, the lowest byte of each first, ``[itemsize, N]``, in ``out`` if that is given."""
     words = np.ascontiguousarray(array).reshape(-1).view(f"u{array.itemsize}")

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from training.columns import from_planes, to_planes
+from training.columns import decompress, from_planes, to_planes
 
 STORED = -(2**17)  # a level of zstd that makes nothing smaller, and takes next to no time
 # Rows of bytes do not come again in weights: to look for them takes twice the time, and what is found by chance makes frames larger.
@@ -149,14 +149,7 @@ def unpacked(frame: memoryview, entries: Entries, limits: ModelLimits) -> memory
         CorruptModel: it is damaged, over the limits, or holds another number of bytes.
     """
     total = sum(count * np.dtype(kind).itemsize for count, (_, kind) in zip(counts_of(entries, limits), DTYPES.values(), strict=True))
-    try:
-        declared = zstandard.get_frame_parameters(frame).content_size
-        require(declared == total, f"the header declares {total:,} bytes of weights, the zstd frame {declared:,}")
-        planes = zstandard.ZstdDecompressor().decompress(frame, max_output_size=total, allow_extra_data=False)
-    except zstandard.ZstdError as error:
-        raise CorruptModel(f"the weights cannot be unpacked: {error}") from error
-    require(len(planes) == total, "the zstd frame holds less than it declares")
-    return memoryview(planes)
+    return decompress(frame, total, what="weights", error=CorruptModel)
 
 
 def counts_of(entries: Entries, limits: ModelLimits) -> list[int]:

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import zstandard
 from numpy.typing import NDArray
 
 from training.columns import (
     compress,
+    decompress,
     from_planes,
     invert_policies,
     pack_surprise,
@@ -260,16 +260,10 @@ def _unpack(frame: memoryview, axes: dict[str, int]) -> dict[str, NDArray[Any]]:
     sizes = {name: int(np.prod(shapes[name])) * np.dtype(dtype).itemsize for name, (dtype, _) in WIRE.items()}
     total = sum(sizes.values())
     _require(total <= ZSTD_BEST_RATIO * len(frame), f"{len(frame):,} bytes cannot hold what the header declares")
-    try:
-        declared = zstandard.get_frame_parameters(frame).content_size
-        _require(declared == total, f"the header declares {total:,} bytes of columns, the zstd frame {declared:,}")
-        raw = zstandard.ZstdDecompressor().decompress(frame, max_output_size=total, allow_extra_data=False)
-    except zstandard.ZstdError as error:
-        raise CorruptBatch(f"the columns cannot be unpacked: {error}") from error
-    _require(len(raw) == total, "the zstd frame holds less than it declares")
+    raw = decompress(frame, total, what="columns", error=CorruptBatch)
     columns, start = {}, 0
     for name, (dtype, _) in WIRE.items():
-        part = memoryview(raw)[start : start + sizes[name]]
+        part = raw[start : start + sizes[name]]
         columns[name] = from_planes(part, dtype, sizes[name] // np.dtype(dtype).itemsize).reshape(shapes[name])
         start += sizes[name]
     return columns
