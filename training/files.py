@@ -14,10 +14,16 @@ class FileTooLarge(ValueError):
     """A file holds more bytes than its kind may."""
 
 
-def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+def write_atomically(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
     """Put ``data`` at ``path``: a reader sees what was there before or all of the new file. When this returns, it is on the disk.
 
     One writer per path at a time; what a killed one left behind is replaced, never followed or reused.
+
+    Args:
+        path: where it appears.
+        data: all of it.
+        mode: who may read it.
+        durable: whether it is synced, which takes long; else a power cut may leave anything of it.
 
     Raises:
         OSError: the disk is full, the folder is missing or not writable; ``path`` is then as it was.
@@ -27,13 +33,15 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> None:
     try:
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         part.replace(path)
     except BaseException:
         part.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    if durable:
+        sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from training.files import PART, read_limited
+from training.files import read_limited, write_atomically
 from training.model_delta import encode_delta, expand_delta
 from training.model_file import MAX_MODEL_BYTES, Content, Model, open_model, seal
 from training.worker_folder import WorkerFolder
@@ -125,7 +125,7 @@ class ModelInbox:
         """
         path = self._folder.model_path(version)
         if not path.exists() and self._last is not None and self._last_version == version:
-            _put(path, seal(self._last, compressed=False))
+            write_atomically(path, seal(self._last, compressed=False), durable=False)  # what a power cut leaves of it is asked for again
         for path in self._folder.inbox.iterdir():
             found = MODEL_NAME.fullmatch(path.name)
             if found and (int(found[1]) < version or (int(found[1]) == version and found[2] != "model")):
@@ -176,19 +176,6 @@ def asks_for_whole(error: str, version: int) -> bool:
 
 def _asking(version: int) -> str:
     return f"the whole file of model {version} is needed"
-
-
-def _put(path: Path, data: bytes) -> None:
-    """Have the file appear whole. It is not synced, which takes long: what a power cut leaves of it is asked for again."""
-    part = path.with_name(path.name + PART)
-    try:
-        part.unlink(missing_ok=True)
-        part.touch(mode=0o600)
-        part.write_bytes(data)
-        part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
 
 
 def _deltas(folder: WorkerFolder, version: int) -> list[tuple[Path, int]]:

@@ -64,6 +64,16 @@ def test_the_data_is_synced_before_the_rename_and_the_folder_after(tmp_path: Pat
     assert steps == ["file", "rename", "folder"]
 
 
+def test_what_need_not_be_durable_appears_whole_and_syncs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    write_atomically(tmp_path / "a", b"old", durable=False)
+    write_atomically(tmp_path / "a", b"new", durable=False)
+    assert (tmp_path / "a").read_bytes() == b"new"
+    assert names_in(tmp_path) == ["a"]
+    assert not synced
+
+
 def test_a_stale_part_lends_the_new_file_neither_its_bytes_nor_its_rights(tmp_path: Path) -> None:
     (tmp_path / "a.part").write_bytes(b"left by a killed writer, longer than the new data")
     (tmp_path / "a.part").chmod(0o666)
