@@ -4,17 +4,19 @@ from collections.abc import Callable
 from typing import Any
 
 from games.connect_four import connect_four
-from games.game import Game, IllegalAction, Rules
+from games.game import CHANCE, Game, IllegalAction, Rules
 from games.go import go
 from games.tic_tac_toe import tic_tac_toe
+from games.twenty48 import twenty48
 
 GAMES: dict[str, Callable[..., Game]] = {
     "tic_tac_toe": tic_tac_toe,
     "connect_four": connect_four,
     "go": go,
+    "twenty48": twenty48,
 }
 
-__all__ = ["GAMES", "Game", "IllegalAction", "Rules", "load_game"]
+__all__ = ["CHANCE", "GAMES", "Game", "IllegalAction", "Rules", "load_game"]
 
 
 def load_game(name: str, **options: Any) -> Game:

@@ -6,7 +6,7 @@ and copying a state is a memory copy. Games that want smaller fields view a slic
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,35 +19,47 @@ States = NDArray[np.int64]  # [S] one state, or [B, S]
 Actions = NDArray[np.int32]
 Planes = NDArray[np.float32]  # [C, H, W] one observation, or [N, C, H, W]
 Returns = NDArray[np.float32]  # [players]
+Floats = NDArray[np.float32]
+
+CHANCE = -1  # the player to move at a *chance state*, where nature is: after an afterstate, and before a random start
 
 _state = types.Array(types.int64, 1, "C")
 _actions = types.Array(types.int32, 1, "C")
 _planes = types.Array(types.float32, 3, "C")
-_returns = types.Array(types.float32, 1, "C")
+_floats = types.Array(types.float32, 1, "C")
 
 LEGAL_ACTIONS = types.int64(_state, _actions)
 STEP = types.void(_state, types.int64)
 QUERY = types.int64(_state)
-RETURNS = types.void(_state, _returns)
+RETURNS = types.void(_state, _floats)
 OBSERVE = types.void(_state, _planes)
+CHANCE_OUTCOMES = types.int64(_state, _actions, _floats)
 
 legal_actions_kernel = kernel(LEGAL_ACTIONS)
 step_kernel = kernel(STEP)
 query_kernel = kernel(QUERY)
 returns_kernel = kernel(RETURNS)
 observe_kernel = kernel(OBSERVE)
+chance_outcomes_kernel = kernel(CHANCE_OUTCOMES)
 
 
 class Rules(NamedTuple):
     """The kernels of a game, as compiled code receives them. Unpack them into local names before a loop."""
 
-    legal_actions: Any  # (state, out [A]) -> n; writes the legal actions in ascending order; 0 when the game is over
-    step: Any  # (state, action): plays a legal action in place; anything else is undefined
-    current_player: Any  # (state) -> 0 or 1; arbitrary when the game is over
+    legal_actions: Any  # (state, out [A]) -> n; writes the legal actions in ascending order; 0 when the game is over or chance is to move
+    step: Any  # (state, action): plays a legal action, or a possible outcome at a chance state, in place; anything else is undefined
+    current_player: Any  # (state) -> 0, 1 or CHANCE; arbitrary when the game is over
     terminal: Any  # (state) -> 1 when the game is over, else 0
-    returns: Any  # (state, out [players]): what each player has won so far, in [-1, 1] for a two-player game
+    returns: Any  # (state, out [players]): what each player has won so far, in [-1, 1] for a two-player game; of one player, the score
     observe: Any  # (state, planes [C, H, W]): what the player to move sees; writes every element
     hash: Any  # (state) -> 64 bits that agree for states equal to the network: the key of the position cache
+    chance_outcomes: Any  # (state, outcomes [O], probabilities [O]) -> n; writes what can happen, ascending; 0 where chance is not to move
+
+
+@chance_outcomes_kernel
+def no_chance(state: States, outcomes: Actions, probabilities: Floats) -> int:
+    """The ``chance_outcomes`` of every game without chance."""
+    return 0
 
 
 class IllegalAction(ValueError):
@@ -56,7 +68,11 @@ class IllegalAction(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Game:
-    """A game's kernels, constants and notation."""
+    """A game's kernels, constants and notation.
+
+    A ply is a step: an action or a chance outcome. Games of two players are won and lost; a game of one has a score, whose
+    differences are the rewards along the way.
+    """
 
     name: str
     options: dict[str, Any]  # what ``load_game(name, **options)`` needs to build the same game again
@@ -73,6 +89,14 @@ class Game:
     action_name: Callable[[int], str]
     parse_action: Callable[[str], int]  # raises ValueError for text that names no action
     render: Callable[[States], str]  # the board as text, for people
+    num_outcomes: int = 0  # chance outcomes are numbered from 0; a game without chance has none
+    outcome_symmetries: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 0), np.int32))  # [Y, O], as action_symmetries
+    outcome_name: Callable[[int], str] = str
+
+    def __post_init__(self) -> None:
+        """A game without chance needs to say nothing of outcomes: its table of them is ``[Y, 0]``."""
+        if self.num_outcomes == 0:
+            object.__setattr__(self, "outcome_symmetries", np.empty((len(self.action_symmetries), 0), np.int32))
 
     def initial_state(self) -> States:
         """A new state ``[S]`` at the start of the game."""
@@ -83,22 +107,31 @@ class Game:
         return np.tile(self.start, (count, 1))
 
     def legal_actions(self, state: States) -> Actions:
-        """The legal actions ``[n]`` in ascending order; empty when the game is over."""
+        """The legal actions ``[n]`` in ascending order; empty when the game is over or chance is to move."""
         out = np.empty(self.num_actions, np.int32)
         return out[: call_legal_actions(self.rules.legal_actions, state, out)]
 
+    def chance_outcomes(self, state: States) -> tuple[Actions, Floats]:
+        """What can happen at a chance state, ``[n]`` in ascending order, and how likely each is, ``[n]``; both are empty elsewhere."""
+        outcomes, probabilities = np.empty(self.num_outcomes, np.int32), np.empty(self.num_outcomes, np.float32)
+        count = call_chance_outcomes(self.rules.chance_outcomes, state, outcomes, probabilities)
+        return outcomes[:count], probabilities[:count]
+
     def play(self, state: States, action: int) -> None:
-        """Play ``action`` in place.
+        """Play ``action`` in place; at a chance state it is an outcome.
 
         Raises:
-            IllegalAction: the rules forbid it here.
+            IllegalAction: the rules forbid it here, or it cannot happen here.
         """
-        if action not in self.legal_actions(state):
+        if self.current_player(state) == CHANCE:
+            if action not in self.chance_outcomes(state)[0]:
+                raise IllegalAction(f"{self.name}: outcome {action} is not possible here")
+        elif action not in self.legal_actions(state):
             raise IllegalAction(f"{self.name}: action {action} is not legal here")
         call_step(self.rules.step, state, action)
 
     def current_player(self, state: States) -> int:
-        """Who is to move: 0 or 1."""
+        """Who is to move: 0, 1 or ``CHANCE``."""
         return int(call_query(self.rules.current_player, state))
 
     def terminal(self, state: States) -> bool:
@@ -155,11 +188,22 @@ def call_observe(function: Any, state: States, planes: Planes) -> None:
     function(state, planes)
 
 
-def board_symmetries(size: int) -> NDArray[np.int32]:
-    """The eight symmetries of a square board as ``[8, size * size]`` point tables; the first is the identity."""
-    board = np.arange(size * size, dtype=np.int32).reshape(size, size)
+@compiled
+def call_chance_outcomes(function: Any, state: States, outcomes: Actions, probabilities: Floats) -> int:
+    """Call a kernel of signature ``CHANCE_OUTCOMES``."""
+    return function(state, outcomes, probabilities)
+
+
+def board_symmetries(height: int, width: int | None = None) -> NDArray[np.int32]:
+    """The symmetries of a board, square without ``width``, as point tables ``[Y, height * width]``; the first is the identity.
+
+    A square has eight, another rectangle four.
+    """
+    width = height if width is None else width
+    board = np.arange(height * width, dtype=np.int32).reshape(height, width)
     turned = [np.rot90(board, turns) for turns in range(4)]
-    return np.stack([view.ravel() for board in turned for view in (board, board.T)]).astype(np.int32)
+    views = [view for board in turned for view in (board, board.T) if view.shape == (height, width)]
+    return np.stack([view.ravel() for view in views]).astype(np.int32)
 
 
 def action_table(points: NDArray[np.int32], *, planes: int, extra: int) -> NDArray[np.int32]:
