@@ -27,6 +27,7 @@ from training.receive import Quarantined, Received, load_received, receive
 from training.records import GameBatch
 from training.replay import ReplayWindow
 from training.reports import (
+    ClusterReport,
     EvaluationReport,
     IterationReport,
     LearnerReport,
@@ -257,7 +258,7 @@ class Coach:
             self_play=games,
             learner=learned,
             evaluation=evaluated,
-            workers=self.workers(),
+            workers=self.workers(self.backend.cluster()),
         )
         self.ledger.add_iteration(report.iteration, report.as_dict())
         if self.state.iteration % self.settings.training.checkpoint_every == 0:
@@ -329,13 +330,13 @@ class Coach:
     def take(self, parcel: Parcel) -> None:
         """Receive one batch."""
         receipt = receive(self.ledger, self.game, worker=parcel.worker, batch_id=parcel.batch_id, fetch=parcel.fetch)
+        refused = receipt.reason if isinstance(receipt, Quarantined) else ""
         if isinstance(receipt, Received):
             self.add_to_window(receipt.batch, receipt.sequence)
             row = self.ledger.batch(parcel.batch_id)
             self._tally.add(receipt.batch, row.bytes if row else 0)
-        elif isinstance(receipt, Quarantined):
-            self.tell(f"batch {receipt.batch_id} of {parcel.worker} is in quarantine: {receipt.reason}")
-        refused = receipt.reason if isinstance(receipt, Quarantined) else ""
+        elif refused:
+            self.tell(f"batch {receipt.batch_id} of {parcel.worker} is in quarantine: {refused}")
         self.backend.release(parcel, delivered=self.ledger.books(parcel.worker).next_game, refused=refused)
 
     def add_to_window(self, batch: GameBatch, sequence: int) -> None:
@@ -363,19 +364,18 @@ class Coach:
         if trouble:
             self._troubles[what] = trouble
 
-    def workers(self) -> tuple[WorkerReport, ...]:
+    def workers(self, cluster: ClusterReport | None) -> tuple[WorkerReport, ...]:
         """Each worker as it stands."""
-        status, cluster = self.backend.status(), self.backend.cluster()
         standings = cluster.standings if cluster else {}
         books = self.ledger.all_books()
         return tuple(
             worker_report(name, heartbeat, books.get(name) or WorkerBooks(name=name), standings.get(name))
-            for name, heartbeat in status.items()
+            for name, heartbeat in self.backend.status().items()
         )
 
     def progress_report(self) -> ProgressReport:
         """The run as it stands."""
-        workers = self.workers()
+        workers = self.workers(cluster := self.backend.cluster())
         return ProgressReport(
             phase=phase_of_all(self._phase, workers),
             iteration=self.state.iteration + 1,
@@ -390,7 +390,7 @@ class Coach:
             window_positions=self.window.num_positions,
             model_version=self.state.model_version,
             workers=workers,
-            cluster=self.backend.cluster(),
+            cluster=cluster,
         )
 
 

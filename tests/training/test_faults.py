@@ -47,10 +47,10 @@ def test_a_bad_batch_goes_into_quarantine_and_the_run_goes_on(tmp_path: Path, fa
         path = place(coach, "000000900-10-inline-0000", FAULTS[fault](a_received_batch(coach)))
         coach.visit(take=True)
         assert not path.exists()
-        assert "quarantine" in coach.workers()[0].error
+        assert "quarantine" in coach.progress_report().workers[0].error
         coach.run()
         assert coach.state.iteration == 2
-        assert not coach.workers()[0].error  # good ones have come since
+        assert not coach.progress_report().workers[0].error  # good ones have come since
         quarantined = [row for row in coach.ledger.batches() if row.state == "quarantined"]
     assert [row.id for row in quarantined] == ["000000900-10-inline-0000"]
     assert any("quarantine" in text for text in listener.events)
