@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -31,7 +31,7 @@ from tests.cluster.hosts import Host, Hosts, running_hosts, why_not
 from tests.training.networks import FixedWindow
 from training.learner import Learner
 from training.model_file import Model, content_sha256, describe_model, encode_model, save_safetensors
-from training.model_push import InboxFile, ModelInbox, ModelPush
+from training.model_push import InboxFile, ModelInbox, ModelPush, PublishedModel
 from training.network import build_network
 from training.worker_folder import WorkerFolder
 
@@ -42,15 +42,6 @@ SLOW_MBIT = 100.0
 DIRECTORY = "keima"
 TARGETS = {"first push": 0.42, "delta": 0.25}  # of the float32 file's bytes
 TARGET_TIME = 0.7  # of scp's
-
-
-@dataclass(frozen=True)
-class File:
-    """A published model."""
-
-    version: int
-    data: bytes
-    sha256: str
 
 
 @dataclass(frozen=True)
@@ -127,11 +118,11 @@ class Cluster:
             receiver.tell("0 -")
             receiver.answer()
 
-    def push(self, model: Model, version: int, push: ModelPush, base: File | None) -> tuple[Took, File, int]:
+    def push(self, model: Model, version: int, push: ModelPush, base: PublishedModel | None) -> tuple[Took, PublishedModel, int]:
         """From tensors here to tensors on every host; also the file, and the bytes sent to each host."""
         started = time.perf_counter()
         data = encode_model(model, GAME)
-        file = File(version, data, content_sha256(data))
+        file = PublishedModel(version=version, data=data, sha256=content_sha256(data))
         sent = push.file_for(file, base)
         encoded = time.perf_counter()
         marks = [(0.0, 0.0)] * len(self.hosts)
@@ -146,7 +137,7 @@ class Cluster:
         took = Took(total, encoded - started, max(put for put, _ in marks), max(checked for _, checked in marks))
         return took, file, len(sent.data)
 
-    def _deliver(self, number: int, file: File, sent: InboxFile) -> tuple[float, float]:
+    def _deliver(self, number: int, file: PublishedModel, sent: InboxFile) -> tuple[float, float]:
         started = time.perf_counter()
         self.transports[number].put(sent.data, f"workers/{self.hosts[number].name}/inbox/{sent.name}", durable=False)
         arrived = time.perf_counter()
@@ -214,7 +205,7 @@ def measure(cluster: Cluster, models: tuple[Model, Model], float32: Path, rounds
         first, base, sent = cluster.push(models[0], 1, push, None)
         pushes["first push"].append(first)
         shares["first push"] = sent / size
-        push.file_for(base, File(0, base.data, base.sha256))  # it was unpacked for its own delta, but for the first two of a run
+        push.file_for(base, replace(base, version=0))  # it was unpacked for its own delta, but for the first two of a run
         second, _, sent = cluster.push(models[1], 2, push, base)
         pushes["delta"].append(second)
         shares["delta"] = sent / size

@@ -16,7 +16,7 @@ from distributed.balancer import Balance, Decision, Standing, balance
 from distributed.crew import Crew
 from distributed.gauges import Gauges
 from distributed.link import Link
-from distributed.mirror import PublishedModel, waiting_files
+from distributed.mirror import waiting_files
 from distributed.post import READY, SeatReport
 from distributed.transport import Transport
 from distributed.views import FleetView, WorkerView
@@ -26,7 +26,7 @@ from games import Game
 from training.backend import LEASES_PER_LEASE, RENEW_SECONDS, FolderBackend, Parcel
 from training.files import read_limited
 from training.model_file import content_sha256
-from training.model_push import ModelPush
+from training.model_push import ModelPush, PublishedModel
 from training.worker_folder import Assignment, Heartbeat
 
 log = logging.getLogger(__name__)

@@ -16,12 +16,12 @@ from configs.schema import Settings, WorkerSettings
 from distributed.crew import Crew
 from distributed.errors import Refused, RemoteFailure, Unreachable
 from distributed.machine import Seat
-from distributed.mirror import MARK, Mirror, PublishedModel
+from distributed.mirror import MARK, Mirror
 from distributed.post import Leaving, Post, SeatReport, Supplies, reason
 from distributed.transport import Transport
 from distributed.worker_state import Busy, Event, Linked, Lost, Restart, Stop, Tick, Timing, TurnedDown, retry_after
 from training.evaluation.orders import Contestant
-from training.model_push import ModelPush
+from training.model_push import ModelPush, PublishedModel
 from training.worker_folder import Assignment
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,6 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -20,7 +19,7 @@ from distributed.machine import place, printable
 from distributed.transport import Transport
 from training.evaluation.orders import MAX_RESULT_BYTES, Contestant
 from training.files import FileTooLarge, sync_folder, write_atomically
-from training.model_push import ModelPush
+from training.model_push import ModelPush, PublishedModel
 from training.receive import MAX_BYTES
 from training.worker_folder import BATCH_NAME, MAX_JSON_BYTES, Assignment, Heartbeat, WorkerFolder
 
@@ -37,15 +36,6 @@ MAKE_ROOM = (
     'if [ -e "$aside" ]; then aside=$aside.$$; fi; mv "$here" "$aside"; '
     'else rm -rf "$here"; fi; if [ -d "$mine" ] && [ "$mine" != "$aside" ]; then mv "$mine" "$here"; fi'
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class PublishedModel:
-    """A model as its file."""
-
-    version: int
-    data: bytes
-    sha256: str
 
 
 class Mirror:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from distributed.crew import Crew
 from distributed.errors import ClusterError, Refused, RemoteFailure, Unreachable
 from distributed.machine import Seat
-from distributed.mirror import Mirror, PublishedModel
+from distributed.mirror import Mirror
 from distributed.transport import Transport
 from distributed.worker_state import (
     Began,
@@ -29,7 +29,7 @@ from distributed.worker_state import (
     begin,
 )
 from training.evaluation.orders import Contestant
-from training.model_push import ModelPush, asks_for_whole
+from training.model_push import ModelPush, PublishedModel, asks_for_whole
 from training.worker_folder import Assignment, Heartbeat
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,6 @@ from collections import OrderedDict
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from training.files import read_limited, write_atomically
 from training.model_delta import encode_delta, expand_delta
@@ -30,20 +29,13 @@ class WholeModelNeeded(ValueError):
         super().__init__(f"{_asking(version)}: {why}")
 
 
-class Published(Protocol):
-    """A model as its file; one that never changes."""
+@dataclass(frozen=True, kw_only=True)
+class PublishedModel:
+    """A model as its file."""
 
-    @property
-    def version(self) -> int:
-        """The model's."""
-
-    @property
-    def data(self) -> bytes:
-        """The whole file."""
-
-    @property
-    def sha256(self) -> str:
-        """Of what it holds, in hexadecimal."""
+    version: int
+    data: bytes  # the whole file
+    sha256: str  # of what it holds, in hexadecimal
 
 
 @dataclass(frozen=True)
@@ -68,7 +60,7 @@ class ModelPush:
         self._deltas: OrderedDict[tuple[str, str], bytes | None] = OrderedDict()
         self._opened: OrderedDict[str, Content] = OrderedDict()  # by SHA-256, the one needed last at the end
 
-    def file_for(self, model: Published, base: Published | None) -> InboxFile:
+    def file_for(self, model: PublishedModel, base: PublishedModel | None) -> InboxFile:
         """What brings ``model`` to a worker that has the file of ``base``; None: it has none, or asks for the whole model."""
         if self._makes_deltas and base is not None and base.version < model.version:
             with self._guard:
@@ -77,7 +69,7 @@ class ModelPush:
                 return InboxFile(delta_name(model.version, base.version), delta)
         return InboxFile(WorkerFolder(Path()).model_path(model.version).name, model.data)
 
-    def _delta(self, model: Published, base: Published) -> bytes | None:
+    def _delta(self, model: PublishedModel, base: PublishedModel) -> bytes | None:
         key = (model.sha256, base.sha256)
         if key not in self._deltas:
             delta = encode_delta(self._content(model), self._content(base))
@@ -86,7 +78,7 @@ class ModelPush:
                 self._deltas.popitem(last=False)
         return self._deltas[key]
 
-    def _content(self, model: Published) -> Content:
+    def _content(self, model: PublishedModel) -> Content:
         if model.sha256 not in self._opened:
             self._opened[model.sha256] = open_model(model.data)
         self._opened.move_to_end(model.sha256)

@@ -8,13 +8,13 @@ from typing import Any
 from distributed.errors import RemoteFailure
 from distributed.link import Link
 from distributed.machine import Seat
-from distributed.mirror import PublishedModel
 from distributed.transport import Transport
 from distributed.worker_state import Mark
 from tests.distributed.local_fleet import Network, fleet_settings, worker_settings
 from tests.training.small_run import GAME
 from training.backend import FolderBackend
 from training.files import sha256_hex
+from training.model_push import PublishedModel
 from training.worker_folder import Assignment, Heartbeat, WorkerFolder
 
 NAME = "worker1"

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from distributed import mirror
-from distributed.mirror import PublishedModel, waiting_files
+from distributed.mirror import waiting_files
 from distributed.worker_state import Mark
 from tests.distributed.linked_machine import NAME, Machine, disk_full_for, full
 from tests.training.small_run import GAME, NETWORK
 from training.evaluation.orders import Contestant, MatchOrder
 from training.files import FileTooLarge, read_limited, sha256_hex
 from training.model_file import Model, describe_model, encode_model
-from training.model_push import WholeModelNeeded
+from training.model_push import PublishedModel, WholeModelNeeded
 from training.network import build_network
 from training.receive import MAX_BYTES
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,22 +29,13 @@ from training.model_file import (
     seal,
     sha256_of,
 )
-from training.model_push import ModelInbox, ModelPush, WholeModelNeeded, asks_for_whole
+from training.model_push import ModelInbox, ModelPush, PublishedModel, WholeModelNeeded, asks_for_whole
 from training.model_weights import CorruptModel, TensorEntry
 from training.network import build_network
 from training.worker_folder import WorkerFolder
 
 
-@dataclass(frozen=True)
-class File:
-    """A published model."""
-
-    version: int
-    data: bytes
-    sha256: str
-
-
-def network_file(version: int, *, channels: int = 16, seed: int = 1, dtype: Literal["bfloat16", "float16"] = "bfloat16") -> File:
+def network_file(version: int, *, channels: int = 16, seed: int = 1, dtype: Literal["bfloat16", "float16"] = "bfloat16") -> PublishedModel:
     """A model; each version differs from the one before a little, as after some steps of training."""
     torch.manual_seed(seed)
     size = NETWORK | {"channels": channels}
@@ -55,7 +45,7 @@ def network_file(version: int, *, channels: int = 16, seed: int = 1, dtype: Lite
         for weight in network.parameters():
             weight.add_(torch.randn_like(weight), alpha=version * 1e-4)
     data = encode_model(Model(description=describe_model(GAME, size, version), weights=network.state_dict()), GAME, dtype=dtype)
-    return File(version, data, content_sha256(data))
+    return PublishedModel(version=version, data=data, sha256=content_sha256(data))
 
 
 SEVEN, EIGHT, NINE = network_file(7), network_file(8), network_file(9)
@@ -71,7 +61,7 @@ def put(folder: WorkerFolder, *files: tuple[str, bytes]) -> None:
         (folder.inbox / name).write_bytes(data)
 
 
-def pushed(model: File, base: File | None) -> tuple[str, bytes]:
+def pushed(model: PublishedModel, base: PublishedModel | None) -> tuple[str, bytes]:
     file = ModelPush().file_for(model, base)
     return file.name, file.data
 
@@ -80,7 +70,7 @@ def in_inbox(folder: WorkerFolder) -> list[str]:
     return sorted(path.name for path in folder.inbox.glob("model*"))
 
 
-def holds(model: Model, file: File) -> bool:
+def holds(model: Model, file: PublishedModel) -> bool:
     wanted = decode_model(file.data)
     same = [torch.equal(tensor, wanted.weights[name]) for name, tensor in model.weights.items()]
     return model.description == wanted.description and all(same)
@@ -128,7 +118,7 @@ def test_a_worker_that_has_an_older_model_is_sent_a_delta() -> None:
     [None, network_file(7, channels=8), network_file(7, seed=5), NINE, EIGHT],
     ids=["no model", "another size", "nothing in common", "newer", "same"],
 )
-def test_whoever_has_no_base_that_helps_is_sent_the_whole_file(base: File | None) -> None:
+def test_whoever_has_no_base_that_helps_is_sent_the_whole_file(base: PublishedModel | None) -> None:
     assert pushed(EIGHT, base) == ("model-000008.model", EIGHT.data)
 
 
