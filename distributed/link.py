@@ -19,7 +19,7 @@ from distributed.machine import Seat
 from distributed.mirror import MARK, Mirror
 from distributed.post import Leaving, Post, SeatReport, Supplies, reason
 from distributed.transport import Transport
-from distributed.worker_state import Busy, Event, Linked, Lost, Restart, Stop, Tick, Timing, TurnedDown, retry_after
+from distributed.worker_state import NEVER, Busy, Event, Linked, Lost, Restart, Stop, Tick, Timing, TurnedDown, retry_after
 from training.evaluation.orders import Contestant
 from training.model_push import ModelPush, PublishedModel
 from training.worker_folder import Assignment
@@ -89,7 +89,7 @@ class Link:
         self._leaving: Leaving | None = None
         self._transport: Transport | None = None
         self._transferred = 0  # by earlier connections
-        self._failures, self._retry_at = 0, clock()
+        self._failures, self._retry_at, self._tried_at = 0, clock(), NEVER
         self._settled = False
         self._posts = {name: self._post(Seat(name)) for name in expected_seats(machine, root)}
         self.report = self._reported()
@@ -142,9 +142,10 @@ class Link:
             if self._is_given_up():
                 self.done = True
                 return 0.0
-            if self._clock() < self._retry_at:
+            if self._clock() < self._retry_at and not self._leaving_at_once:
                 self._feed_all(Tick())
                 return min(self._poll, self._retry_at - self._clock())
+            self._tried_at = self._clock()
             self._transport = self._connect()
             self._make_ready(self._transport)
         for post in list(self._posts.values()):
@@ -204,10 +205,17 @@ class Link:
     # The end.
 
     def _is_given_up(self) -> bool:
-        """Whether a machine that is to be left and cannot be reached is left as it is."""
+        """Whether a machine that is to be left and cannot be reached is left as it is; at the end of a run, after one more try."""
         if self._leaving is None:
             return False
-        return not self._leaving.drain or not self._settled or self._clock() >= self._leaving.begun + UNREACHABLE_SECONDS
+        if self._leaving_at_once:
+            return self._tried_at >= self._leaving.begun
+        return not self._settled or self._clock() >= self._leaving.begun + UNREACHABLE_SECONDS
+
+    @property
+    def _leaving_at_once(self) -> bool:
+        """Whether the run ends."""
+        return self._leaving is not None and not self._leaving.drain
 
     def _say_goodbye(self, leaving: Leaving, transport: Transport) -> None:
         """End each worker that has nothing more to do, or no more time."""
@@ -229,7 +237,7 @@ class Link:
         self._failures += 1
         self._retry_at = self._clock() + seconds
         self._feed_all(event)
-        return min(seconds, self._poll)
+        return 0.0 if self._is_given_up() else min(seconds, self._poll)
 
     def _disconnect(self) -> None:
         if self._transport is not None:

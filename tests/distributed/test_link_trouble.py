@@ -255,13 +255,37 @@ def test_at_the_end_of_the_run_what_is_handed_over_is_fetched(machine: Machine) 
     assert machine.started == [NAME]
 
 
-def test_at_the_end_of_the_run_nobody_waits_for_a_machine_that_is_away(machine: Machine) -> None:
-    machine.play()
+def out_of_reach_for_long(machine: Machine) -> None:
+    """The next attempt to connect is far away."""
     machine.network.cut.add(NAME)
+    machine.step(after=1.0, steps=20)
+    before = len(machine.network.connections)
     machine.step()
+    assert len(machine.network.connections) == before
+
+
+def test_at_the_end_of_the_run_a_machine_that_is_away_is_tried_once_more_and_not_waited_for(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, distributed={"retry_seconds": 60.0})
+    machine.play()
+    out_of_reach_for_long(machine)
+    before = len(machine.network.connections)
     machine.link.leave(drain=False, seconds=20.0)
-    machine.step()
+    machine.step(steps=2)
     assert machine.link.done
+    assert len(machine.network.connections) == before + 1
+
+
+def test_at_the_end_of_the_run_a_machine_that_is_back_and_was_not_tried_yet_hands_over_all(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, distributed={"retry_seconds": 60.0})
+    machine.play()
+    out_of_reach_for_long(machine)
+    file = machine.finish(0)
+    machine.network.cut.clear()
+    machine.link.leave(drain=False, seconds=20.0)
+    machine.step(steps=3)
+    assert machine.link.done and not machine.running
+    assert list(machine.link.arrived) == [(NAME, file)]
+    assert machine.started == [NAME]
 
 
 def test_the_run_id_of_a_folder_is_not_trusted(tmp_path: Path) -> None:
