@@ -174,11 +174,16 @@ def begin(now: float) -> WorkerState:
 def advance(state: WorkerState, event: Event, now: float, *, timing: Timing) -> tuple[WorkerState, tuple[Do, ...]]:
     """What follows from an event. Actions that were not carried out are named again at the next event."""
     after, actions = _decide(_taken(state, event, now, timing), now, timing)
-    mark, reason = _marked(after, now, timing)
+    return seen_at(after, now, timing=timing), actions
+
+
+def seen_at(state: WorkerState, now: float, *, timing: Timing) -> WorkerState:
+    """The state as time makes it look: silence alone can make a worker Offline."""
+    mark, reason = _marked(state, now, timing)
     if (mark, reason) == (state.mark, state.reason):
-        return after, actions
-    since = after.since if mark == state.mark else now
-    return replace(after, mark=mark, reason=reason, since=since), actions
+        return state
+    since = state.since if mark == state.mark else now
+    return replace(state, mark=mark, reason=reason, since=since)
 
 
 def retry_after(failures: int, *, draw: float, timing: Timing) -> float:
@@ -189,6 +194,8 @@ def retry_after(failures: int, *, draw: float, timing: Timing) -> float:
 def _taken(state: WorkerState, event: Event, now: float, timing: Timing) -> WorkerState:
     """The state with what the event says."""
     match event:
+        case Tick():  # by far the most frequent
+            return state
         case Linked():
             return replace(state, linked=True, lost="", refusal="", failure="", busy="", running=None, asked=NEVER, heard=now, talks=False)
         case Lost(reason):
@@ -198,7 +205,7 @@ def _taken(state: WorkerState, event: Event, now: float, timing: Timing) -> Work
         case Failed(reason):
             return replace(state, failure=reason, busy="")
         case Worked():
-            return replace(state, failure="")
+            return replace(state, failure="") if state.failure else state
         case Busy(text):
             return replace(state, busy=text, heard=max(state.heard, now))
         case Looked():
@@ -216,8 +223,6 @@ def _taken(state: WorkerState, event: Event, now: float, timing: Timing) -> Work
             return replace(state, stopped=False, given_up=False, log="", starts=(), refusal="", again=state.running is not False)
         case Stop():
             return replace(state, stopped=True)
-        case Tick():
-            return state
 
 
 def _listened(state: WorkerState, heard: Looked, now: float) -> WorkerState:
