@@ -49,7 +49,7 @@ log = logging.getLogger("start_main")
 
 QUICKSTART = Path("configs/quickstart.yaml")
 CLUSTER = Path("configs/config.yaml")
-FOLLOWED = "followed_config"  # in a run's folder: the path of the file whose workers it followed last
+FOLLOWED = "followed_config"  # in a run's folder: the path of the file that it was begun with, or whose workers it followed last
 LOG = Path(__file__).resolve().parent / "logs" / "distributed_training.log"
 LOG_BYTES = 10 * 2**20
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -94,29 +94,37 @@ def read_settings(arguments: argparse.Namespace) -> tuple[Path, Settings]:
     """The config file, and what it says with the command line's changes."""
     given = {"run.iterations": arguments.iterations, "run.minutes": arguments.minutes, "run.seed": arguments.seed}
     overrides: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    if arguments.distributed:
-        overrides["distributed.enabled"] = True
     resumed = arguments.run_dir / "config.yaml" if arguments.resume and arguments.run_dir else None
     default = CLUSTER if arguments.distributed else QUICKSTART
     path = arguments.config or (resumed if resumed and resumed.exists() else default)
+    if arguments.distributed and path != resumed:
+        overrides["distributed.enabled"] = True
     settings = load_settings(path, overrides=overrides)
-    if path == resumed and settings.distributed.enabled:
+    if path == resumed and (arguments.distributed or settings.distributed.enabled):
         path, settings = with_present_workers(path, settings)
     return path, shrink(settings) if arguments.smoke else settings
 
 
 def with_present_workers(path: Path, settings: Settings) -> tuple[Path, Settings]:
-    """The settings of a run that goes on, with the cluster as the file now has it that the run followed; and that file, if it is there.
+    """The settings of a run that goes on, with the cluster as its file now has it; and that file.
+
+    It is the one that the run was begun with or has followed since; what the run keeps of it counts where it is no longer there. A run
+    that this machine has played until now takes the workers of ``CLUSTER`` where its own file lists none.
 
     Raises:
-        ConfigError: that file is not right.
+        ConfigError: the file is not right, or lists no workers.
     """
     mark = path.parent / FOLLOWED
     followed = Path(mark.read_text(encoding="utf-8")) if mark.exists() else path
-    if not followed.exists():
-        return path, settings
-    present = load_settings(followed, overrides={"distributed.enabled": True}).distributed
-    return followed, settings.model_copy(update={"distributed": present})
+    files = [followed if followed.exists() else path]
+    if not settings.distributed.enabled and CLUSTER.exists():
+        files.append(CLUSTER)
+    for file in files:
+        present = load_settings(file).distributed
+        if present.workers:
+            return file, settings.model_copy(update={"distributed": present.model_copy(update={"enabled": True})})
+    remedy = "list them there, or with python distributed/ssh_connector.py --add HOST USER; or go on without --distributed"
+    raise ConfigError(files[-1], [f"distributed.workers: none are listed; {remedy}"])
 
 
 def prepare(run_dir: Path, *, resume: bool) -> None:
@@ -137,6 +145,8 @@ def prepare(run_dir: Path, *, resume: bool) -> None:
 def train(run_dir: Path, settings: Settings, config: Path) -> int:
     """Run the Coach to its end and say where everything lies."""
     use_threads(learner_threads(settings))
+    if config != run_dir / "config.yaml":  # which is the run's own copy
+        write_atomically(run_dir / FOLLOWED, str(config.resolve()).encode())
     observers = make_observers(run_dir, name=settings.run.name, game=settings.game.name)
 
     def tell(text: str) -> None:
@@ -146,7 +156,6 @@ def train(run_dir: Path, settings: Settings, config: Path) -> int:
     def make_backend(game: Game, run_id: str) -> SelfPlayBackend:
         if settings.distributed.enabled:
             log_for_all()
-            write_atomically(run_dir / FOLLOWED, str(config.resolve()).encode())
             return Cluster(run_dir / "workers", config=config, run_dir=run_dir, game=game, settings=settings, run_id=run_id, tell=tell)
         count = worker_count(settings)
         return LocalProcesses(run_dir / "workers", count=count, game=game, settings=settings, run_id=run_id, tell=tell)

@@ -104,6 +104,32 @@ def test_a_cluster_goes_on_with_the_workers_that_its_file_has_by_now(tmp_path: P
     assert [worker.name for worker in settings.distributed.workers] == ["worker1", "worker2"]
 
 
+def test_a_run_that_was_begun_here_goes_on_with_the_workers_that_its_file_has_by_now_or_else_the_cluster_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    (run_dir / "run.db").touch()
+    config(run_dir, run={"seed": 77}).rename(run_dir / "config.yaml")
+    begun_with = config(tmp_path, run={"seed": 78})
+    (run_dir / start_main.FOLLOWED).write_text(str(begun_with))
+    (tmp_path / "elsewhere").mkdir()
+    others = config(tmp_path / "elsewhere", distributed=cluster("worker2"))
+    monkeypatch.setattr(start_main, "CLUSTER", tmp_path / "elsewhere" / "nowhere.yaml")
+    line = ["--distributed", "--run-dir", str(run_dir), "--resume"]
+    said = refusal(capsys, *line)
+    assert f"{begun_with}: distributed.workers: none are listed" in said and "--add" in said
+    monkeypatch.setattr(start_main, "CLUSTER", others)
+    path, settings = start_main.read_settings(start_main.parse(line))
+    assert (path, [worker.name for worker in settings.distributed.workers]) == (others, ["worker2"])
+    config(tmp_path, distributed={**cluster("worker1"), "enabled": False})
+    path, settings = start_main.read_settings(start_main.parse(line))
+    assert (path, [worker.name for worker in settings.distributed.workers]) == (begun_with, ["worker1"])
+    assert settings.distributed.enabled and settings.run.seed == 77
+    path, settings = start_main.read_settings(start_main.parse(line[1:]))
+    assert path == run_dir / "config.yaml" and not settings.distributed.enabled
+
+
 def begin(path: Path, run_dir: Path, *arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, str(ROOT / "start_main.py"), "--config", str(path), "--run-dir", str(run_dir), *arguments]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
