@@ -23,7 +23,7 @@ from distributed.views import FleetView, WorkerView
 from distributed.worker_state import Mark, Restart, Stop, Tick, WorkerState, advance
 from distributed.worker_view import worker_view
 from games import Game
-from training.backend import LEASES_PER_LEASE, RENEW_SECONDS, FolderBackend, Parcel
+from training.backend import FolderBackend, Parcel
 from training.files import read_limited
 from training.model_file import content_sha256
 from training.model_push import ModelPush, PublishedModel
@@ -381,7 +381,7 @@ class Fleet(FolderBackend):
         self._places[name].link.assign(name, self._assignment(name))
         if name in self._orders:
             self._places[name].wake()  # somebody waits for its games
-        self._renew_at[name] = self._clock() + min(RENEW_SECONDS, self._settings.distributed.lease_seconds / LEASES_PER_LEASE)
+        self._renew_at[name] = self._clock() + self._renewal_seconds()
 
     def _lay_players(self) -> None:
         for thread in self._threads.values():

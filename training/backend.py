@@ -286,8 +286,11 @@ class FolderBackend:
             self._unwritten.add(name)
             return
         self._unwritten.discard(name)
-        lease = self._settings.distributed.lease_seconds
-        self._renew_at[name] = time.monotonic() + min(RENEW_SECONDS, lease / LEASES_PER_LEASE)
+        self._renew_at[name] = time.monotonic() + self._renewal_seconds()
+
+    def _renewal_seconds(self) -> float:
+        """How long after an assignment the next one is due, which renews the lease."""
+        return min(RENEW_SECONDS, self._settings.distributed.lease_seconds / LEASES_PER_LEASE)
 
     def _assignment(self, name: str) -> Assignment:
         (version, digest), (granted, delivered) = self._model, self._accounts[name]
