@@ -28,94 +28,186 @@ from games.game import (
     returns_kernel,
     step_kernel,
 )
-from games.intrinsics import fields
+from games.intrinsics import lowest_bit
 
 UP, RIGHT, DOWN, LEFT = range(4)
 ACTIONS = ("up", "right", "down", "left")
 SMALLEST, LARGEST = 2, 5
 FOUR = np.float32(0.1)  # how likely a new tile is a 4
 
-# Words: the sides, the score, how many new tiles are due before the player may move, the legal actions as bits; then the cells in bytes.
-HEIGHT, WIDTH, SCORE, DUE, LEGAL, HEADER = range(6)
+# Words: the sides, the score, how many new tiles are due before the player may move, the legal actions as bits; then the rows of the
+# board, always five, each cell a byte and the leftmost the lowest. What is outside the board is 0.
+HEIGHT, WIDTH, SCORE, DUE, LEGAL, ROWS = range(6)
+WORDS = ROWS + LARGEST
+
+ONES, HIGH = 0x0101010101, 0x8080808080  # in each byte of a row: the lowest and the highest bit
+LOW = HIGH - ONES
+
+Row = int
+Lines = tuple[Row, Row, Row, Row, Row]  # byte k of each is one line's; what slides towards the first of them
 
 
 @inlined
-def cells_of(state: States) -> NDArray[np.uint8]:
-    """The exponents, row by row, ``[height * width]``."""
-    return fields(state, 8 * HEADER, state[HEIGHT] * state[WIDTH], np.uint8)
+def taken(cells: Row) -> int:
+    """The highest bit of each byte that is not 0."""
+    return (cells + LOW) & HIGH
 
 
 @inlined
-def slide_line(cells: NDArray[np.uint8], first: int, stride: int, length: int) -> int:
-    """Slide a line towards its first cell, in place; returns the tiles made by merging, added up."""
-    made, end, mergeable = 0, first, False
-    for i in range(length):
-        cell = first + i * stride
-        exponent = cells[cell]
-        if exponent == 0:
-            continue
-        cells[cell] = 0
-        if mergeable and cells[end - stride] == exponent:
-            cells[end - stride] = exponent + 1
-            made += 2 << int(exponent)
-            mergeable = False
-        else:
-            cells[end] = exponent
-            end += stride
-            mergeable = True
-    return made
+def filled(high: int) -> int:
+    """All bits of each byte of which the highest bit is set, and no others may be."""
+    return (high - (high >> 7)) | high
 
 
 @inlined
-def legal_bits(cells: NDArray[np.uint8], height: int, width: int) -> int:
+def drawn(front: Row, back: Row) -> tuple[Row, Row]:
+    """Where the front is empty, what is behind it moves there."""
+    keep = filled(taken(front))
+    return front | (back & ~keep), back & keep
+
+
+@inlined
+def merged(front: Row, back: Row) -> tuple[Row, Row, int]:
+    """Where two tiles are equal the front one is the next larger and the back one gone; and the highest bits of where that is."""
+    equal = taken(front) & ~taken(front ^ back)
+    return front + (equal >> 7), back & ~filled(equal), equal
+
+
+@inlined
+def tiles_made(cells: Row, equal: int) -> int:
+    """The sum of the tiles, each a byte of ``cells``, where the bits ``equal`` are set."""
+    total = 0
+    while equal != 0:
+        total += 1 << ((cells >> (lowest_bit(equal) - 7)) & 0xFF)
+        equal &= equal - 1
+    return total
+
+
+@inlined
+def slide(a: Row, b: Row, c: Row, d: Row, e: Row) -> tuple[Row, Row, Row, Row, Row, int]:
+    """Slide all lines towards ``a``, where ``e`` is farthest; returns them again, and the tiles made by merging, added up."""
+    a, b = drawn(a, b)
+    b, c = drawn(b, c)
+    c, d = drawn(c, d)
+    d, e = drawn(d, e)
+    a, b = drawn(a, b)
+    b, c = drawn(b, c)
+    c, d = drawn(c, d)
+    a, b = drawn(a, b)
+    b, c = drawn(b, c)
+    a, b = drawn(a, b)
+    a, b, first = merged(a, b)
+    b, c, second = merged(b, c)
+    c, d, third = merged(c, d)
+    d, e, fourth = merged(d, e)
+    made = tiles_made(a, first) + tiles_made(b, second) + tiles_made(c, third) + tiles_made(d, fourth)
+    b, c = drawn(b, c)
+    c, d = drawn(c, d)
+    d, e = drawn(d, e)
+    c, d = drawn(c, d)
+    return a, b, c, d, e, made
+
+
+@inlined
+def column(a: Row, b: Row, c: Row, d: Row, e: Row, shift: int) -> Row:
+    """The bytes that begin at this bit in five rows, as a row."""
+    near = ((a >> shift) & 0xFF) | ((b >> shift) & 0xFF) << 8 | ((c >> shift) & 0xFF) << 16
+    return near | ((d >> shift) & 0xFF) << 24 | ((e >> shift) & 0xFF) << 32
+
+
+@inlined
+def transposed(a: Row, b: Row, c: Row, d: Row, e: Row) -> Lines:
+    """Columns in place of rows."""
+    return (
+        column(a, b, c, d, e, 0),
+        column(a, b, c, d, e, 8),
+        column(a, b, c, d, e, 16),
+        column(a, b, c, d, e, 24),
+        column(a, b, c, d, e, 32),
+    )
+
+
+@inlined
+def flipped(a: Row, b: Row, c: Row, d: Row, e: Row, length: int) -> Lines:
+    """The first ``length`` in reverse order; the others are 0, before and after."""
+    if length == 5:
+        return e, d, c, b, a
+    if length == 4:
+        return d, c, b, a, e
+    if length == 3:
+        return c, b, a, d, e
+    return b, a, c, d, e
+
+
+@inlined
+def pushes(front: Row, back: Row) -> tuple[int, int]:
+    """Where a tile in front can move back, and one in the back to the front, one step each: the highest bits of such bytes."""
+    in_front, behind, unequal = taken(front), taken(back), taken(front ^ back)
+    return in_front & ~(behind & unequal), behind & ~(in_front & unequal)
+
+
+@inlined
+def legal_bits(state: States) -> int:
     """The actions that change the board, as bits."""
-    bits = 0
-    for row in range(height):
-        for column in range(width):
-            cell = cells[row * width + column]
-            if column + 1 < width:
-                right = cells[row * width + column + 1]
-                if cell != 0 and (right == 0 or right == cell):
-                    bits |= 1 << RIGHT
-                if right != 0 and (cell == 0 or right == cell):
-                    bits |= 1 << LEFT
-            if row + 1 < height:
-                below = cells[row * width + width + column]
-                if cell != 0 and (below == 0 or below == cell):
-                    bits |= 1 << DOWN
-                if below != 0 and (cell == 0 or below == cell):
-                    bits |= 1 << UP
-    return bits
+    inner = (1 << 8 * (state[WIDTH] - 1)) - 1  # all columns but the last
+    up = right = down = left = 0
+    for row in range(ROWS, ROWS + state[HEIGHT]):
+        rightwards, leftwards = pushes(state[row] & inner, state[row] >> 8)
+        right |= rightwards
+        left |= leftwards
+    for row in range(ROWS + 1, ROWS + state[HEIGHT]):
+        downwards, upwards = pushes(state[row - 1], state[row])
+        down |= downwards
+        up |= upwards
+    return int(up != 0) << UP | int(right != 0) << RIGHT | int(down != 0) << DOWN | int(left != 0) << LEFT
+
+
+@inlined
+def move(state: States, action: int) -> None:
+    """Slide the board."""
+    sideways, backwards = action & 1 == 1, action == RIGHT or action == DOWN
+    length = state[WIDTH] if sideways else state[HEIGHT]
+    a, b, c, d, e = state[ROWS], state[ROWS + 1], state[ROWS + 2], state[ROWS + 3], state[ROWS + 4]
+    if sideways:
+        a, b, c, d, e = transposed(a, b, c, d, e)
+    if backwards:
+        a, b, c, d, e = flipped(a, b, c, d, e, length)
+    a, b, c, d, e, made = slide(a, b, c, d, e)
+    if backwards:
+        a, b, c, d, e = flipped(a, b, c, d, e, length)
+    if sideways:
+        a, b, c, d, e = transposed(a, b, c, d, e)
+    state[ROWS], state[ROWS + 1], state[ROWS + 2], state[ROWS + 3], state[ROWS + 4] = a, b, c, d, e
+    state[SCORE] += made
+
+
+@inlined
+def place(state: States, outcome: int) -> None:
+    """Put a new tile on the board."""
+    cell, width = np.uint32(outcome >> 1), np.uint32(state[WIDTH])
+    row = cell // width
+    state[ROWS + row] |= (1 + (outcome & 1)) << 8 * np.int64(cell - row * width)
 
 
 @legal_actions_kernel
 def legal_actions(state: States, out: Actions) -> int:
-    count = 0
+    legal, count = state[LEGAL], 0
     for action in range(len(ACTIONS)):
-        if (state[LEGAL] >> action) & 1:
-            out[count] = action
-            count += 1
+        out[count] = action  # overwritten if it is not legal
+        count += (legal >> action) & 1
     return count
 
 
 @step_kernel
 def step(state: States, action: int) -> None:
-    height, width, cells = state[HEIGHT], state[WIDTH], cells_of(state)
     if state[DUE] > 0:
-        cells[action >> 1] = 1 + (action & 1)
+        place(state, action)
         state[DUE] -= 1
         if state[DUE] == 0:
-            state[LEGAL] = legal_bits(cells, height, width)
-        return
-    if action == UP or action == DOWN:
-        lines, length, apart, stride = width, height, 1, width
+            state[LEGAL] = legal_bits(state)
     else:
-        lines, length, apart, stride = height, width, width, 1
-    backwards = action == DOWN or action == RIGHT
-    for line in range(lines):
-        first = line * apart + ((length - 1) * stride if backwards else 0)
-        state[SCORE] += slide_line(cells, first, -stride if backwards else stride, length)
-    state[DUE], state[LEGAL] = 1, 0
+        move(state, action)
+        state[DUE], state[LEGAL] = 1, 0
 
 
 @query_kernel
@@ -135,20 +227,23 @@ def returns(state: States, out: Returns) -> None:
 
 @observe_kernel
 def observe(state: States, planes: Planes) -> None:
-    cells, width, last = cells_of(state), state[WIDTH], planes.shape[0] - 1
+    last = planes.shape[0] - 1
     planes[:] = np.float32(0.0)
-    for cell in range(len(cells)):
-        if cells[cell] != 0:
-            planes[min(np.int64(cells[cell]) - 1, last), cell // width, cell % width] = np.float32(1.0)
+    for row in range(state[HEIGHT]):
+        for column in range(state[WIDTH]):
+            exponent = (state[ROWS + row] >> 8 * column) & 0xFF
+            if exponent != 0:
+                planes[min(exponent - 1, last), row, column] = np.float32(1.0)
 
 
 @query_kernel
 def position_hash(state: States) -> int:
     key = np.uint64(state[DUE])
-    for word in range(HEADER, len(state)):
-        key = (key ^ np.uint64(state[word])) * np.uint64(0xBF58476D1CE4E5B9)
-        key = (key ^ (key >> np.uint64(31))) * np.uint64(0x94D049BB133111EB)
-        key ^= key >> np.uint64(30)
+    for row in range(ROWS, ROWS + state[HEIGHT]):
+        key = (key << np.uint64(40)) ^ (key >> np.uint64(24)) ^ np.uint64(state[row])
+        key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        key ^= key >> np.uint64(31)
     return int(np.int64(key))
 
 
@@ -156,14 +251,16 @@ def position_hash(state: States) -> int:
 def chance_outcomes(state: States, outcomes: Actions, probabilities: Floats) -> int:
     if state[DUE] == 0:
         return 0
-    cells = cells_of(state)
-    count = 0
-    for cell in range(len(cells)):
-        if cells[cell] == 0:
-            outcomes[count], outcomes[count + 1] = 2 * cell, 2 * cell + 1
-            count += 2
-    four = FOUR / np.float32(count // 2)
-    two = (np.float32(1.0) - FOUR) / np.float32(count // 2)
+    count, outcome = 0, 0
+    for row in range(ROWS, ROWS + state[HEIGHT]):
+        cells = state[row]
+        for _ in range(state[WIDTH]):
+            outcomes[count], outcomes[count + 1] = outcome, outcome + 1  # overwritten if the cell is taken
+            count += 2 * int(cells & 0xFF == 0)
+            outcome += 2
+            cells >>= 8
+    four = FOUR / np.float32(count >> 1)
+    two = (np.float32(1.0) - FOUR) / np.float32(count >> 1)
     for i in range(0, count, 2):
         probabilities[i], probabilities[i + 1] = two, four
     return count
@@ -172,7 +269,7 @@ def chance_outcomes(state: States, outcomes: Actions, probabilities: Floats) -> 
 def render(state: States) -> str:
     """The tiles with coordinates, and the score."""
     height, width = int(state[HEIGHT]), int(state[WIDTH])
-    rows = cells_of(state).reshape(height, width).tolist()
+    rows = [[int(state[ROWS + row]) >> 8 * column & 0xFF for column in range(width)] for row in range(height)]
     size = max(4, len(str(1 << max(map(max, rows)))))
     lines = []
     for row, exponents in enumerate(rows):
@@ -231,7 +328,8 @@ def twenty48(*, height: int = 4, width: int = 4, planes: int = 16) -> Game:
 
     No tile can be larger than 2 ** (cells + 1): to make it, its half must stand beside the same again made on one cell fewer, and on a
     single free cell no more than a 4 can appear. So all tiles together are at most 4 + 8 + ... + 2 ** (cells + 1), each new tile adds at
-    least 2 to that sum, and at most one slide follows each: ``max_plies`` is the sum.
+    least 2 to that sum, and at most one slide follows each: ``max_plies`` is the sum. A tile of 2**e brings (e - 1) * 2**e points at
+    most, if it is made of 2s alone: ``max_return`` is what those tiles would bring together.
 
     Raises:
         ValueError, TypeError: an option is out of range, or of the wrong type.
@@ -240,7 +338,7 @@ def twenty48(*, height: int = 4, width: int = 4, planes: int = 16) -> Game:
     _require_whole("width", width, SMALLEST, LARGEST)
     _require_whole("planes", planes, 1, 32)
     cells = height * width
-    start = np.zeros(HEADER + (cells + 7) // 8, np.int64)
+    start = np.zeros(WORDS, np.int64)
     start[HEIGHT], start[WIDTH], start[DUE] = height, width, 2
     points = board_symmetries(height, width)
     return Game(
@@ -254,6 +352,7 @@ def twenty48(*, height: int = 4, width: int = 4, planes: int = 16) -> Game:
         observation_shape=(planes, height, width),
         policy_planes=0,
         max_plies=2 ** (cells + 2) - 4,
+        max_return=(cells - 1) * 2.0 ** (cells + 2) + 4,
         point_symmetries=points,
         action_symmetries=direction_table(points, width=width),
         action_name=lambda action: ACTIONS[action],

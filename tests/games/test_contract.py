@@ -6,29 +6,34 @@ from typing import Any
 import numpy as np
 import pytest
 
-from games import GAMES, Game, load_game
+from games import CHANCE, GAMES, Game, load_game
 from games.contract import ContractBroken, check_game
 from games.game import (
     Actions,
+    Floats,
     Planes,
     Returns,
     States,
+    chance_outcomes_kernel,
     legal_actions_kernel,
     observe_kernel,
     query_kernel,
     returns_kernel,
     step_kernel,
 )
+from games.twenty48 import DUE, LEGAL, ROWS
 
 # The options with which each game is checked beside its defaults.
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "go": [{"size": 5}, {"size": 7, "komi": 4.5}],
+    "twenty48": [{"height": 2, "width": 2}, {"height": 2, "width": 5}, {"height": 4, "width": 3}, {"height": 5, "width": 5}],
 }
+GAMES_PLAYED = {"twenty48": 2}  # instead of the default: its games are long
 
 
 @pytest.mark.parametrize(("name", "options"), [(name, options) for name in GAMES for options in [{}, *OPTIONS.get(name, [])]])
 def test_every_game_keeps_the_contract(name: str, options: dict[str, Any]) -> None:
-    check_game(load_game(name, **options))
+    check_game(load_game(name, **options), games=GAMES_PLAYED.get(name, 24))
 
 
 @legal_actions_kernel
@@ -147,12 +152,135 @@ def step_with_history(state: States, action: int) -> None:
         state[3] = 2
 
 
+@chance_outcomes_kernel
+def outcomes_everywhere(state: States, outcomes: Actions, probabilities: Floats) -> int:
+    count = 0
+    for outcome in range(8):
+        if state[DUE] == 0 or (state[ROWS + outcome // 4] >> 8 * ((outcome >> 1) & 1)) & 0xFF == 0:
+            outcomes[count] = outcome
+            count += 1
+    probabilities[:count] = 1.0 / count
+    return count
+
+
+@chance_outcomes_kernel
+def descending_outcomes(state: States, outcomes: Actions, probabilities: Floats) -> int:
+    outcomes[0], outcomes[1] = 2, 0
+    probabilities[0] = probabilities[1] = 0.5
+    return 2
+
+
+@chance_outcomes_kernel
+def uncounted_outcomes(state: States, outcomes: Actions, probabilities: Floats) -> int:
+    outcomes[0], probabilities[0] = 0, 1
+    return 2
+
+
+@chance_outcomes_kernel
+def outcomes_without_probabilities(state: States, outcomes: Actions, probabilities: Floats) -> int:
+    outcomes[0] = 0
+    return 1
+
+
+@chance_outcomes_kernel
+def too_many_outcomes(state: States, outcomes: Actions, probabilities: Floats) -> int:
+    for outcome in range(9):
+        outcomes[outcome] = outcome
+    probabilities[:] = 0.125
+    return 8
+
+
+@chance_outcomes_kernel
+def too_many_probabilities(state: States, outcomes: Actions, probabilities: Floats) -> int:
+    for outcome in range(8):
+        outcomes[outcome], probabilities[outcome + 1] = outcome, 0.125
+    probabilities[0] = 0.125
+    return 8
+
+
+@chance_outcomes_kernel
+def unknown_outcome(state: States, outcomes: Actions, probabilities: Floats) -> int:
+    outcomes[0], probabilities[0] = 8, 1
+    return 1
+
+
+@chance_outcomes_kernel
+def impossible_outcome(state: States, outcomes: Actions, probabilities: Floats) -> int:
+    outcomes[0], outcomes[1] = 0, 2
+    probabilities[0], probabilities[1] = 1, 0
+    return 2
+
+
+@chance_outcomes_kernel
+def half_of_the_outcomes(state: States, outcomes: Actions, probabilities: Floats) -> int:
+    outcomes[0], probabilities[0] = 0, 0.5
+    return 1
+
+
+@chance_outcomes_kernel
+def growing_count(state: States, outcomes: Actions, probabilities: Floats) -> int:
+    return 9
+
+
+@chance_outcomes_kernel
+def chance_prefers_a_corner(state: States, outcomes: Actions, probabilities: Floats) -> int:
+    if state[DUE] == 0:
+        return 0
+    count = 0
+    for outcome in range(8):
+        if (state[ROWS + outcome // 4] >> 8 * ((outcome >> 1) & 1)) & 0xFF == 0:
+            outcomes[count] = outcome
+            probabilities[count] = 1.0
+            count += 1
+    probabilities[0] = 2.0
+    probabilities[:count] /= count + 1
+    return count
+
+
+@legal_actions_kernel
+def actions_at_chance_states(state: States, out: Actions) -> int:
+    count = 0
+    for action in range(4):
+        if state[DUE] > 0 or (state[LEGAL] >> action) & 1:
+            out[count] = action
+            count += 1
+    return count
+
+
+@query_kernel
+def player_at_chance_states(state: States) -> int:
+    return 0
+
+
+@query_kernel
+def chance_for_ever(state: States) -> int:
+    return CHANCE
+
+
+@step_kernel
+def outcomes_lost(state: States, action: int) -> None:
+    pass
+
+
+@query_kernel
+def board_hash(state: States) -> int:
+    return state[ROWS] | state[ROWS + 1] << 16
+
+
 def tic_tac_toe(**changes: Any) -> Game:
     return replace(load_game("tic_tac_toe"), **changes)
 
 
 def with_kernels(**kernels: Any) -> Game:
     return tic_tac_toe(rules=load_game("tic_tac_toe").rules._replace(**kernels))
+
+
+def small_2048(**changes: Any) -> Game:
+    return replace(load_game("twenty48", height=2, width=2), **changes)
+
+
+def with_chance(**kernels: Any) -> Game:
+    return small_2048(rules=small_2048().rules._replace(**kernels))
 
 
 IDENTITY = np.arange(9, dtype=np.int32)
@@ -199,6 +327,34 @@ BROKEN = [
         lambda: replace(with_kernels(hash=history_hash, step=step_with_history), start=np.zeros(5, np.int64)),
         "two positions that look the same have different hashes",
     ),
+    (lambda: small_2048(num_outcomes=2**17), "num_outcomes does not fit 16 bits"),
+    (lambda: small_2048(num_outcomes=6), "outcome_symmetries does not have 6 columns"),
+    (lambda: small_2048(outcome_symmetries=np.arange(8, dtype=np.int32)[None]), "as many outcome symmetries"),
+    (lambda: small_2048(outcome_symmetries=np.zeros((8, 8), np.int32)), "outcome_symmetries has a row that is no permutation"),
+    (lambda: small_2048(outcome_symmetries=np.tile(np.arange(8), (8, 1))), "not int32"),
+    (lambda: small_2048(outcome_symmetries=np.tile(np.arange(8, dtype=np.int32), (8, 1))), "does not show the symmetric board"),
+    (lambda: small_2048(outcome_name=lambda outcome: "2"), "two outcomes have the same name"),
+    (lambda: small_2048(outcome_name=lambda outcome: ""), "or one has none"),
+    (lambda: small_2048(num_outcomes=0), "chance_outcomes says that there are 8"),
+    (lambda: with_kernels(current_player=chance_for_ever), "current_player is nobody"),
+    (lambda: with_kernels(chance_outcomes=growing_count), "chance_outcomes says that there are 9"),
+    (lambda: with_chance(chance_outcomes=outcomes_everywhere), "chance outcomes exactly where chance is to move"),
+    (lambda: with_chance(chance_outcomes=load_game("go").rules.chance_outcomes), "chance outcomes exactly where chance is to move"),
+    (lambda: with_chance(chance_outcomes=descending_outcomes), "outcomes are not in ascending order"),
+    (lambda: with_chance(chance_outcomes=uncounted_outcomes), "counts more outcomes than it writes"),
+    (lambda: with_chance(chance_outcomes=outcomes_without_probabilities), "counts more outcomes than it writes"),
+    (lambda: with_chance(chance_outcomes=too_many_outcomes), "writes behind its outcomes"),
+    (lambda: with_chance(chance_outcomes=too_many_probabilities), "writes behind its probabilities"),
+    (lambda: with_chance(chance_outcomes=unknown_outcome), "an outcome is out of range"),
+    (lambda: with_chance(chance_outcomes=impossible_outcome), "no positive probability"),
+    (lambda: with_chance(chance_outcomes=half_of_the_outcomes), r"add up to 0\.5"),
+    (lambda: with_chance(chance_outcomes=chance_prefers_a_corner), "outcomes to such as are equally likely"),
+    (lambda: with_chance(legal_actions=actions_at_chance_states), "legal actions where chance is to move"),
+    (lambda: with_chance(current_player=player_at_chance_states), "exactly until the game is over"),
+    (lambda: with_chance(step=outcomes_lost), "outcome 0 leaves the state as it was"),
+    (lambda: with_chance(terminal=always), "over before it starts"),
+    (lambda: with_chance(terminal=never), "exactly until the game is over"),
+    (lambda: with_chance(hash=board_hash), "two positions that look different have the same hash"),
 ]
 
 
