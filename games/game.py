@@ -92,6 +92,7 @@ class Game:
     num_outcomes: int = 0  # chance outcomes are numbered from 0; a game without chance has none
     outcome_symmetries: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 0), np.int32))  # [Y, O], as action_symmetries
     outcome_name: Callable[[int], str] = str
+    max_return: float = 1.0  # no return is larger; of a one-player game, no score
 
     def __post_init__(self) -> None:
         """A game without chance needs to say nothing of outcomes: its table of them is ``[Y, 0]``."""

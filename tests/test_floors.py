@@ -24,6 +24,7 @@ TRAINING = [
     "ledger.py",
     "receive.py",
     "search",
+    "value_heads.py",
     "network.py",
     "fused.py",
     # 2: playing and learning
@@ -56,7 +57,7 @@ TRAINING = [
     "run.py",
 ]
 
-TORCH = ["network.py", "fused.py", "evaluator.py", "model_weights.py", "model_file.py", "update_step.py", "learner.py"]
+TORCH = ["value_heads.py", "network.py", "fused.py", "evaluator.py", "model_weights.py", "model_file.py", "update_step.py", "learner.py"]
 
 LIBRARY = python_files(*ROOMS)
 EVERYTHING = [*LIBRARY, *programs()]

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from games.compiled import compiled
 
 VALUE_STEPS = 127  # root values are sent in steps of 1 / 127, well below what a search's noise leaves of them
+POINT_BITS = 7  # root values in points are sent to one part in 256, well below what luck leaves of them
 OCTAVE_STEPS = 4  # surprises are sent as logarithms, in steps of a quarter of an octave: within 9 %
 LEAST_SURPRISE = 2.0**-12  # nats; anything below 0.92 of it counts as none
 
@@ -86,6 +87,13 @@ def pack_values(values: NDArray[np.float32]) -> NDArray[np.int8]:
 def unpack_values(steps: NDArray[np.int8]) -> NDArray[np.float32]:
     """The values of these steps. They pack to the same steps again; -128 gives a value below -1."""
     return steps.astype(np.float32) / np.float32(VALUE_STEPS)
+
+
+def round_points(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Numbers with ``POINT_BITS`` bits of fraction, so that their lower bytes are zero and cost nothing."""
+    dropped = 23 - POINT_BITS
+    bits = values.view(np.uint32) + np.uint32(1 << (dropped - 1))
+    return (bits & np.uint32(2**32 - (1 << dropped))).view(np.float32)
 
 
 def pack_surprise(surprise: NDArray[np.float32]) -> NDArray[np.uint8]:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from games.game import Game
 from training.fused import Arithmetic, Bfloat16, Float32, FusedResNet
-from training.network import ConvNorm, ResNet
+from training.network import ConvNorm, ResNet, value_head
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class Runtime(Protocol):
         """Run with the weights of ``network``, in evaluation mode and folded, from now on."""
 
     def run(self, observations: NDArray[np.float32], count: int) -> tuple[Tensor, Tensor]:
-        """Policy logits ``[count, A]`` and value logits ``[count]``; rows beyond the observations ``[n, C, H, W]`` are padding."""
+        """Policy logits ``[count, A]`` and as many value logits; rows beyond the observations ``[n, C, H, W]`` are padding."""
 
 
 class Evaluator:
@@ -101,7 +101,8 @@ class Evaluator:
             observations: float32 ``[N, C, H, W]``, N from 0 to ``max_batch``.
 
         Returns:
-            Policy logits float32 ``[N, A]`` and values float32 ``[N]`` in [-1, 1] for the player to move, in memory of their own.
+            Policy logits float32 ``[N, A]`` and values float32 ``[N]`` for the player to move, in [-1, 1] or in points, in memory of
+            their own.
 
         Raises:
             ValueError: there are too many rows, or they are not observations of this game.
@@ -114,7 +115,7 @@ class Evaluator:
             return np.empty((0, self.game.num_actions), np.float32), np.empty(0, np.float32)
         with torch.inference_mode():
             logits, value_logits = self._runtime.run(observations, padded(count))
-            return logits[:count].numpy(), torch.tanh(value_logits[:count] / 2).numpy()
+            return logits[:count].numpy(), value_head(self._network).values(value_logits[:count]).numpy()
 
 
 def padded(count: int) -> int:

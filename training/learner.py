@@ -1,7 +1,7 @@
 """The learner: draws positions from the replay window and fits the network to what search found and how the games ended.
 
 The losses are AlphaZero's (arXiv 1712.01815): the cross-entropy between the search's policy and the network's, over legal actions
-only, and for the value the binary cross-entropy of its logit (see training/network.py), each averaged over the batch.
+only, and for the value the cross-entropy of its logits (see training/value_heads.py), each averaged over the batch.
 """
 
 import math
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from training.evaluator import keep_freed_memory, pick_device
+from training.network import value_head
 from training.random import seed_stream
 from training.replay import Batch
 from training.reports import LearnerReport
@@ -42,7 +43,7 @@ class TensorBatch:
     observations: Tensor  # [N, C, H, W] float32, channels last
     policies: Tensor  # [N, A] float32: the target, each row's sum 1 (or 0)
     legal: Tensor  # [N, A] bool
-    values: Tensor  # [N] float32 in [-1, 1]: the target for the player to move
+    values: Tensor  # [N] float32 in [-1, 1] or in points: the target for the player to move
     policy_mask: Tensor  # [N] float32: 0 where the policy is no target
 
 
@@ -166,7 +167,7 @@ class Learner:
         logits, value_logits = self.network(batch.observations)
         log_policy = functional.log_softmax(logits.float().masked_fill(~batch.legal, IMPOSSIBLE), 1)
         policy_loss = -((batch.policies * log_policy).sum(1) * batch.policy_mask).mean()
-        value_loss = functional.binary_cross_entropy_with_logits(value_logits.float(), (1 + batch.values) / 2)
+        value_loss = value_head(self.network).loss(value_logits, batch.values)
         entropy = -(log_policy.exp() * log_policy).sum(1).mean()
         figures = {"policy_loss": policy_loss, "value_loss": value_loss, "policy_entropy": entropy}
         return Losses(policy_loss + self.value_weight * value_loss, {name: figure.detach() for name, figure in figures.items()})

@@ -23,7 +23,7 @@ from pydantic import Field, FiniteFloat, ValidationError
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from games.game import Game
+from games.game import CHANCE, Game
 from training.files import write_atomically
 from training.model_weights import (
     LIMITS,
@@ -41,7 +41,7 @@ from training.model_weights import (
     to_words,
     unpack,
 )
-from training.network import build_network
+from training.network import build_network, value_head
 
 MAGIC = b"KEIMAMD\n"
 FORMAT = 2
@@ -233,7 +233,7 @@ def canary_positions(game: Game, count: int = CANARY_POSITIONS) -> NDArray[np.fl
     while len(observations) < count:
         observations.append(game.observe(state))
         for _ in range(3):
-            actions = game.legal_actions(state)
+            actions = game.legal_actions(state) if game.current_player(state) != CHANCE else game.chance_outcomes(state)[0]
             if len(actions) == 0:
                 state = game.initial_state()
                 continue
@@ -248,8 +248,9 @@ def _some_actions(policy_logits: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def _canary(model: Model, game: Game) -> Canary:
     with torch.inference_mode(), one_thread():
-        logits, value_logits = model.build(game, copy=False).eval()(torch.from_numpy(canary_positions(game)))
-    values = torch.tanh(value_logits / 2).tolist()
+        network = model.build(game, copy=False).eval()
+        logits, value_logits = network(torch.from_numpy(canary_positions(game)))
+    values = value_head(network).values(value_logits).tolist()
     some = np.round(_some_actions(logits.numpy()).astype(np.float64), 5).tolist()
     return Canary(values=tuple(round(value, 5) for value in values), policy_logits=tuple(map(tuple, some)))
 
@@ -270,8 +271,11 @@ def check_canary(model: Model, game: Game, evaluate: Evaluate, *, tolerance: flo
     some = _some_actions(logits)
     require(some.shape == wanted_logits.shape and values.shape == wanted_values.shape, "the canary is of another game")
     allowed = tolerance * max(1.0, float(np.abs(wanted_logits).max()))
-    halves = np.arctanh(np.clip(np.abs(wanted_values), 0.0, SURE))  # of the values' logits, by which a value differs at most
-    allowed_value = tolerance * max(1.0, float(halves.max()))
+    if game.num_players == 2:
+        largest = float(np.arctanh(np.clip(np.abs(wanted_values), 0.0, SURE)).max())  # half of a logit, by which a value differs at most
+    else:
+        largest = 2 * float(np.abs(wanted_values).max())  # points differ by twice as much as their roots
+    allowed_value = tolerance * max(1.0, largest)
     off = max(float(np.abs(some - wanted_logits).max()) / allowed, float(np.abs(values - wanted_values).max()) / allowed_value)
     # Written so that NaN is refused.
     require(off <= 1, f"the network here says {off:.1f} times the allowed difference from what the sender's says of known positions")

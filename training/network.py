@@ -2,9 +2,7 @@
 
 Sources: AlphaZero (arXiv 1712.01815) for the tower; KataGo (arXiv 1902.10565, appendix A) for global pooling in the tower, in the
 policy head and in the value head, which lets every point of the board see the whole board at once.
-
-The value head gives one logit. ``value = tanh(logit / 2) = 2 * sigmoid(logit) - 1`` lies in [-1, 1], so training it with the binary
-cross-entropy of ``(1 + target) / 2`` is exact for draws and mixed targets too: the loss is least where the value is the mean target.
+What the value head says is in ``training/value_heads.py``.
 """
 
 import math
@@ -15,9 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from games.game import Game
+from training.value_heads import PointsHead, ValueHead, WinHead, start_near_zero
 
 HEAD_CHANNELS = 32  # of the policy head's map; as many again are pooled for both heads
-VALUE_HIDDEN = 64
 MEAN_WIDTH = 14.0  # KataGo's middle board width: pooled means are also given scaled by (width - 14) / 10
 
 
@@ -102,6 +100,7 @@ class ResNet(nn.Module):
         observation_shape: C, H, W.
         policy_planes: the first ``policy_planes * H * W`` actions are points, in (plane, row, column) order.
         global_pooling: whether every third block, and the policy head, see the pooled board.
+        most_points: that can be made in a one-player game; None for games that are won and lost.
     """
 
     def __init__(
@@ -113,6 +112,7 @@ class ResNet(nn.Module):
         blocks: int = 6,
         channels: int = 64,
         global_pooling: bool = True,
+        most_points: float | None = None,
     ) -> None:
         super().__init__()
         planes, height, width = observation_shape
@@ -122,10 +122,10 @@ class ResNet(nn.Module):
         self.head = ConvNorm(channels, HEAD_CHANNELS, 1)
         self.pool = GlobalPooling()
         self.policy = PolicyHead(channels, height * width, num_actions, policy_planes, global_pooling)
-        self.value = ValueHead()
+        self.value: ValueHead = WinHead(3 * HEAD_CHANNELS) if most_points is None else PointsHead(3 * HEAD_CHANNELS, most_points)
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """Observations ``[N, C, H, W]`` -> policy logits ``[N, A]``, value logits ``[N]``."""
+        """Observations ``[N, C, H, W]`` -> policy logits ``[N, A]``, value logits as the value head has them."""
         x = self.tower(torch.relu(self.stem(observations)))
         pooled = self.pool(torch.relu(self.head(x)))
         return self.policy(x, pooled), self.value(pooled)
@@ -166,27 +166,6 @@ class PolicyHead(nn.Module):
         return points if self.others is None else torch.cat([points, self.others(pooled)], 1)
 
 
-class ValueHead(nn.Module):
-    """The value logit of the player to move, from the pooled board."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.hidden = nn.Linear(3 * HEAD_CHANNELS, VALUE_HIDDEN)
-        self.logit = nn.Linear(VALUE_HIDDEN, 1)
-        start_near_zero(self.logit)
-
-    def forward(self, pooled: Tensor) -> Tensor:
-        """The pooled board -> value logits ``[N]``."""
-        return self.logit(torch.relu(self.hidden(pooled))).squeeze(1)
-
-
-def start_near_zero(layer: nn.Linear) -> None:
-    """An untrained network should hardly prefer any move or side: search begins from the rules alone."""
-    nn.init.normal_(layer.weight, std=0.01)
-    if layer.bias is not None:
-        nn.init.zeros_(layer.bias)
-
-
 NETWORKS: dict[str, Any] = {"resnet": ResNet}
 
 
@@ -196,7 +175,7 @@ def seed_weights(seed: int) -> None:
 
 
 def build_network(game: Game, *, type: str = "resnet", blocks: int = 6, channels: int = 64, global_pooling: bool = True) -> nn.Module:
-    """A new network for ``game``: observations ``[N, C, H, W]`` -> (policy logits ``[N, A]``, value logits ``[N]``).
+    """A new network for ``game``: observations ``[N, C, H, W]`` -> (policy logits ``[N, A]``, value logits).
 
     Raises:
         ValueError: there is no such type of network.
@@ -210,5 +189,13 @@ def build_network(game: Game, *, type: str = "resnet", blocks: int = 6, channels
         blocks=blocks,
         channels=channels,
         global_pooling=global_pooling,
+        most_points=game.max_return if game.num_players == 1 else None,
     )
     return network
+
+
+def value_head(network: nn.Module) -> ValueHead:
+    """The part of a network that says what its value logits mean."""
+    head = network.value
+    assert isinstance(head, ValueHead)
+    return head

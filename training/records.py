@@ -2,8 +2,11 @@
 
 A file is: the magic, the format number (16 bits), the header's length (32 bits), the header (JSON: who played what, and how many
 of everything there are), one zstd frame with all columns one after another, and the SHA-256 of everything before it. Numbers are
-little-endian. Positions are not sent: whoever receives the games replays them from their moves. Two columns are rounded on the
-way (``training/columns.py``); whoever needs the same numbers on both sides uses ``decode(encode(batch))``.
+little-endian. Positions are not sent: whoever receives the games replays them from their moves, of which nature's in games of chance
+are some. Two columns are rounded on the way (``training/columns.py``); whoever needs the same numbers on both sides uses
+``decode(encode(batch))``.
+
+In games for two, returns and root values lie in [-1, 1]. In one-player games they are points, and root values are sent as such.
 
 ``decode`` trusts nobody: a file is refused with the reason, before anything is allocated that its bytes do not account for.
 """
@@ -26,6 +29,7 @@ from training.columns import (
     pack_surprise,
     pack_values,
     place_policies,
+    round_points,
     unpack_surprise,
     unpack_values,
 )
@@ -37,7 +41,8 @@ DIGEST_BYTES = 32
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # safe as a file name on every system
 ZSTD_BEST_RATIO = 32_768  # no block of 4 bytes or more unpacks to more than 128 KiB
 
-FULL_SEARCH, RANDOM_MOVE = 1, 2  # bits of flags
+FULL_SEARCH, RANDOM_MOVE, CHANCE_OUTCOME = 1, 2, 4  # bits of flags; the last stands alone
+MOST_POINTS = 1e10
 
 
 class CorruptBatch(ValueError):
@@ -94,15 +99,16 @@ class GameBatch:
     first_game: int  # the number of the first game among all games that this worker has handed over
 
     lengths: NDArray[np.int32]  # [G] moves of each game, at least 1
-    returns: NDArray[np.float32]  # [G, P] in [-1, 1]
+    returns: NDArray[np.float32]  # [G, P] in [-1, 1], or points
     first_model: NDArray[np.int32]  # [G] versions of the models that played the first move
     last_model: NDArray[np.int32]  # [G] ... and the last
     seeds: NDArray[np.uint64]  # [G] where each game's stream of random numbers started
     resigned: NDArray[np.uint8]  # [G] 0: the rules ended the game; else 1 + the player who resigned instead of moving on
 
-    actions: NDArray[np.int32]  # [M] what was played
-    root_values: NDArray[np.float32]  # [M] what search expected for the player to move, in [-1, 1]
-    flags: NDArray[np.uint8]  # [M] FULL_SEARCH: the policy is a training target; RANDOM_MOVE: search did not choose the move
+    actions: NDArray[np.int32]  # [M] what was played, or what nature drew
+    root_values: NDArray[np.float32]  # [M] what search expected for the player to move, in [-1, 1], or the points still to be made
+    # [M] FULL_SEARCH: the policy is a training target; RANDOM_MOVE: search did not choose the move; CHANCE_OUTCOME: nature moved
+    flags: NDArray[np.uint8]
     surprise: NDArray[np.float32]  # [M] KL(policy target || prior) in nats; 0 without FULL_SEARCH
     policy_sizes: NDArray[np.int32]  # [M] entries of the policy target; at least 1 with FULL_SEARCH, else 0
 
@@ -163,6 +169,7 @@ WIRE: dict[str, tuple[type[np.generic], str]] = {
     "policy_gaps": (np.uint32, "E"),
     "policy_weights": (np.uint16, "E"),
 }
+WIRE_OF_POINTS = WIRE | {"root_values": (np.float32, "M")}  # of one-player games
 TEXTS = ("batch_id", "run_id", "worker", "game")
 NUMBERS = ("rules_version", "first_game")
 COUNTS = {"games": "G", "players": "P", "positions": "M", "entries": "E", "actions": "A"}
@@ -179,20 +186,26 @@ def encode(batch: GameBatch) -> bytes:
     """
     check(batch)
     counts, gaps, order = invert_policies(batch.policy_sizes, batch.policy_actions)
-    packed = {name: getattr(batch, name) for name in WIRE if name in LAYOUT} | {
+    players = batch.returns.shape[1]
+    wire = wire_of(players)
+    packed = {name: getattr(batch, name) for name in wire if name in LAYOUT} | {
         "actions": batch.actions.astype(np.uint16),
-        "root_values": pack_values(batch.root_values),
+        "root_values": pack_values(batch.root_values) if players > 1 else round_points(batch.root_values),
         "surprise": pack_surprise(batch.surprise),
         "policy_counts": counts,
         "policy_gaps": gaps,
         "policy_weights": batch.policy_weights[order],
     }
-    players = batch.returns.shape[1]
     sizes = {"games": batch.num_games, "players": players, "positions": batch.num_positions, "entries": gaps.size, "actions": counts.size}
     _check_counts(sizes, BatchLimits())
     header = _dump({name: getattr(batch, name) for name in (*TEXTS, *NUMBERS, "options")} | sizes)
-    body = PREFIX.pack(MAGIC, FORMAT, len(header)) + header + compress([packed[name] for name in WIRE])
+    body = PREFIX.pack(MAGIC, FORMAT, len(header)) + header + compress([packed[name] for name in wire])
     return body + hashlib.sha256(body).digest()
+
+
+def wire_of(players: int) -> dict[str, tuple[type[np.generic], str]]:
+    """The columns of a file with games of so many players."""
+    return WIRE if players > 1 else WIRE_OF_POINTS
 
 
 def decode(data: bytes, *, limits: BatchLimits = BatchLimits()) -> GameBatch:
@@ -256,13 +269,14 @@ def _check_counts(counts: dict[str, Any], limits: BatchLimits) -> None:
 
 def _unpack(frame: memoryview, axes: dict[str, int]) -> dict[str, NDArray[Any]]:
     """The columns of the file. Nothing is allocated before header and frame agree on how much there is."""
-    shapes = {name: tuple(axes[axis] for axis in letters) for name, (_, letters) in WIRE.items()}
-    sizes = {name: int(np.prod(shapes[name])) * np.dtype(dtype).itemsize for name, (dtype, _) in WIRE.items()}
+    wire = wire_of(axes["P"])
+    shapes = {name: tuple(axes[axis] for axis in letters) for name, (_, letters) in wire.items()}
+    sizes = {name: int(np.prod(shapes[name])) * np.dtype(dtype).itemsize for name, (dtype, _) in wire.items()}
     total = sum(sizes.values())
     _require(total <= ZSTD_BEST_RATIO * len(frame), f"{len(frame):,} bytes cannot hold what the header declares")
     raw = decompress(frame, total, what="columns", error=CorruptBatch)
     columns, start = {}, 0
-    for name, (dtype, _) in WIRE.items():
+    for name, (dtype, _) in wire.items():
         part = raw[start : start + sizes[name]]
         columns[name] = from_planes(part, dtype, sizes[name] // np.dtype(dtype).itemsize).reshape(shapes[name])
         start += sizes[name]
@@ -279,7 +293,8 @@ def _place_policies(columns: dict[str, NDArray[Any]]) -> None:
     placed = place_policies(counts, gaps, weights, columns["policy_sizes"], columns["policy_actions"], columns["policy_weights"])
     _require(placed, "a policy entry belongs to no position")
     columns["actions"] = columns["actions"].astype(np.int32)
-    columns["root_values"] = unpack_values(columns["root_values"])
+    if columns["root_values"].dtype == np.int8:
+        columns["root_values"] = unpack_values(columns["root_values"])
     columns["surprise"] = unpack_surprise(columns["surprise"])
 
 
@@ -321,17 +336,22 @@ def _check_games(batch: GameBatch) -> None:
     _require(batch.num_games >= 1, "there are no games")
     _require(batch.lengths.min() >= 1, "a game has no moves")
     _require(batch.lengths.sum(dtype=np.int64) == batch.num_positions, "the games' lengths do not add up to the number of positions")
-    # Comparisons with NaN are false: it is out of every range.
-    _require((np.abs(batch.returns) <= 1).all(), "a return is outside [-1, 1]")
+    _require_range(batch, batch.returns, "return")
     _require((batch.first_model >= 0).all() and (batch.first_model <= batch.last_model).all(), "a game's models are out of order")
     _require((batch.resigned <= batch.returns.shape[1]).all(), "a player resigned who does not exist")
 
 
+def _require_range(batch: GameBatch, values: NDArray[np.float32], what: str) -> None:
+    # Comparisons with NaN are false: it is out of every range.
+    most, text = (MOST_POINTS, "is no number of points") if batch.returns.shape[1] == 1 else (1, "is outside [-1, 1]")
+    _require((np.abs(values) <= most).all(), f"a {what} {text}")
+
+
 def _check_positions(batch: GameBatch) -> None:
     full, sizes = (batch.flags & FULL_SEARCH) != 0, batch.policy_sizes
-    _require((batch.flags <= FULL_SEARCH | RANDOM_MOVE).all(), "a position has unknown flags")
+    _require((batch.flags <= CHANCE_OUTCOME).all(), "a position has unknown flags")
     _require(batch.actions.min() >= 0 and batch.actions.max() < 2**16, "an action does not fit 16 bits")
-    _require((np.abs(batch.root_values) <= 1).all(), "a root value is outside [-1, 1]")
+    _require_range(batch, batch.root_values, "root value")
     _require(((batch.surprise >= 0) & (batch.surprise < np.inf)).all(), "a surprise is not a finite number from 0")
     _require((batch.surprise[~full] == 0).all(), "a position without full search has a surprise")
     _require(sizes.min() >= 0 and ((sizes > 0) == full).all(), "there are policies for other positions than those with full search")

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from games.compiled import compiled
-from games.game import Actions, Game, Planes, Rules, States
+from games.game import CHANCE, Actions, Game, Planes, Rules, States
 from training.random import Streams, below, seed_stream, uniform
-from training.records import FULL_SEARCH, RANDOM_MOVE, GameBatch
+from training.records import CHANCE_OUTCOME, FULL_SEARCH, RANDOM_MOVE, GameBatch
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -23,7 +23,7 @@ class Batch:
     observations: Planes  # [N, C, H, W]
     policies: NDArray[np.float32]  # [N, A] adds up to 1, or all zero where policy_mask is 0
     legal: NDArray[np.bool_]  # [N, A]
-    values: NDArray[np.float32]  # [N] for the player to move, in [-1, 1]
+    values: NDArray[np.float32]  # [N] for the player to move, in [-1, 1], or the points still to be made
     policy_mask: NDArray[np.float32]  # [N] 1 where the policy is a target, else 0
 
     @staticmethod
@@ -164,12 +164,14 @@ class ReplayWindow:
     def _value_targets(self, batch: GameBatch) -> NDArray[np.float32]:
         game, targets = self._game, np.empty(batch.num_positions, np.float32)
         starts = np.cumsum(batch.lengths, dtype=np.int64) - batch.lengths
-        players = np.empty(game.max_plies + 1, np.int64)
+        longest = int(batch.lengths.max())
         value_targets(
             game.rules,
             game.initial_state(),
             game.start,
-            players,
+            np.empty(longest, np.int64),
+            np.empty(longest, np.bool_),
+            np.zeros(longest + 1, np.float32),
             starts,
             batch.actions,
             batch.returns,
@@ -262,7 +264,7 @@ def sampling_weights(batch: GameBatch, *, policy_surprise_weight: float, train_o
     shares = np.divide(surprise * counts, totals, out=np.ones_like(surprise), where=totals > 0)
     weights = np.where(full, 1 - policy_surprise_weight + policy_surprise_weight * shares, 0)
     if train_on_cheap:
-        weights[(batch.flags & (FULL_SEARCH | RANDOM_MOVE)) == 0] = 1
+        weights[(batch.flags & (FULL_SEARCH | RANDOM_MOVE | CHANCE_OUTCOME)) == 0] = 1
     return weights.astype(np.float32)
 
 
@@ -321,6 +323,8 @@ def value_targets(
     state: States,
     start: States,
     players: NDArray[np.int64],
+    chances: NDArray[np.bool_],
+    scores: NDArray[np.float32],
     game_starts: NDArray[np.int64],
     actions: Actions,
     returns: NDArray[np.float32],
@@ -328,26 +332,35 @@ def value_targets(
     td_lambda: float,
     targets: NDArray[np.float32],
 ) -> None:
-    """Write the value to learn in each position ``[M]``, for the player to move; ``state`` and ``players`` are scratch space.
+    """Write the value to learn in each position ``[M]``, for the player to move. ``state``, ``players``, ``chances`` and ``scores``
+    are scratch space.
 
     The lambda-return (R. S. Sutton, Learning to predict by the methods of temporal differences, 1988): going back from the outcome,
-    each position's target is ``td_lambda`` of the next one's, seen from its own side, and the rest its root value.
+    each position's target is ``td_lambda`` of the next one's, seen from its own side and with the points made in between, and the
+    rest its root value. Where nature moves there is no root value, and the position belongs to whoever moved last.
     """
-    step, current_player = rules.step, rules.current_player
+    step, current_player, returns_of = rules.step, rules.current_player, rules.returns
+    points = returns.shape[1] == 1
     for game in range(game_starts.size):
         first = game_starts[game]
         last = game_starts[game + 1] if game + 1 < game_starts.size else actions.size
         state[:] = start
-        for position in range(first, last):
-            players[position - first] = current_player(state)
-            step(state, np.int64(actions[position]))
-        for position in range(last - 1, first - 1, -1):
-            player = players[position - first]
+        for ply in range(last - first):
+            player = current_player(state)
+            chances[ply] = player == CHANCE
+            players[ply] = player if player != CHANCE else (players[ply - 1] if ply > 0 else 0)
+            step(state, np.int64(actions[first + ply]))
+            if points:
+                returns_of(state, scores[ply + 1 : ply + 2])
+        for ply in range(last - first - 1, -1, -1):
+            player, position = players[ply], first + ply
             if position + 1 == last:
-                then = returns[game, player]
+                then = np.float32(0.0) if points else returns[game, player]
             else:
-                then = targets[position + 1] if players[position + 1 - first] == player else -targets[position + 1]
-            targets[position] = (1 - td_lambda) * root_values[position] + td_lambda * then
+                then = targets[position + 1] if players[ply + 1] == player else -targets[position + 1]
+            then += scores[ply + 1] - scores[ply]
+            kept = 1.0 if chances[ply] else td_lambda
+            targets[position] = (1 - kept) * root_values[position] + kept * then
 
 
 @compiled

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from configs.schema import SearchSettings
 from games.compiled import lean, specialized
-from games.game import Actions, Game, Rules, States
+from games.game import CHANCE, Actions, Game, Rules, States
 from training.random import Streams, exponential, uniform
-from training.records import FULL_SEARCH, RANDOM_MOVE, GameRecord
+from training.records import CHANCE_OUTCOME, FULL_SEARCH, RANDOM_MOVE, GameRecord
 from training.search.cache import PositionCache, forget_positions, make_cache
+from training.search.chance import draw_outcome
 from training.search.decide import choose_action, root_value, surprise, write_weights
 from training.search.gumbel import halving_schedule
 from training.search.handover import handed_over
@@ -28,6 +29,7 @@ from training.search.simulate import (
     checked,
     find_leaves,
     make_leaves,
+    nodes_for,
     prepare_root,
     searching,
     take_answers,
@@ -85,7 +87,7 @@ class Log(NamedTuple):
 
 
 def move_params(settings: SearchSettings, game: Game) -> MoveParams:
-    """The compiled code's view of ``settings``."""
+    """The compiled code's view of ``settings``. Points are no reason to resign."""
     halflife = max(game.observation_shape[1:]) if settings.temperature_halflife == "auto" else settings.temperature_halflife
     return MoveParams(
         gumbel=settings.algorithm == "gumbel",
@@ -96,7 +98,7 @@ def move_params(settings: SearchSettings, game: Game) -> MoveParams:
         temperature_final=settings.temperature_final,
         temperature_halflife=float(halflife),
         opening_random_moves=settings.opening_random_moves,
-        resignation=settings.resignation.enabled,
+        resignation=settings.resignation.enabled and game.num_players == 2,
         resign_below=-settings.resignation.threshold,
         resign_after=settings.resignation.consecutive,
         no_resign_fraction=settings.resignation.no_resign_fraction,
@@ -135,8 +137,8 @@ class SelfPlay:
         self.evaluations = 0
         leaves_per_tree = settings.leaves_per_tree
         most = max(settings.num_simulations, settings.cheap_simulations)
-        nodes = most + leaves_per_tree + 2
-        params = search_params(settings, max_visits=nodes)
+        nodes = nodes_for(game, most, leaves_per_tree)
+        params = search_params(settings, game, max_visits=nodes)
         self._trees = make_trees(parallel_games, max_nodes=nodes, num_actions=game.num_actions)
         self._states = game.initial_states(parallel_games)
         self._streams = np.zeros(parallel_games, np.uint64)
@@ -146,8 +148,9 @@ class SelfPlay:
         considered = settings.gumbel.considered_actions
         simulations = (settings.cheap_simulations, settings.num_simulations)
         schedules = np.stack([halving_schedule(considered, count, columns=most) for count in simulations])
-        self._begin_arguments = (handed_over(game.rules), move_params(settings, game), self._trees, self._states, self._streams, self._log)
-        self._arguments = (params, *self._begin_arguments, self._leaves, self._cache, schedules, np.zeros(nodes, np.int32))
+        rules, moves = handed_over(game.rules), move_params(settings, game)
+        self._begin_arguments = (rules, moves, self._trees, self._states, self._streams, self._log, self._leaves)
+        self._arguments = (params, *self._begin_arguments, self._cache, schedules, np.zeros(nodes, np.int32))
         self._no_answers = (np.zeros((0, game.num_actions), np.float32), np.zeros(0, np.float32))
         self._waiting = 0  # positions that were asked for
         self._num_playing = 0
@@ -232,7 +235,16 @@ class SelfPlay:
 
 @lean
 def begin_game(
-    rules: Rules, moves: MoveParams, trees: Trees, states: States, streams: Streams, log: Log, b: int, seed: int, model_version: int
+    rules: Rules,
+    moves: MoveParams,
+    trees: Trees,
+    states: States,
+    streams: Streams,
+    log: Log,
+    leaves: Leaves,
+    b: int,
+    seed: int,
+    model_version: int,
 ) -> None:
     """Start a game in slot ``b``, whose state is at the start already."""
     streams[b] = seed
@@ -247,6 +259,8 @@ def begin_game(
     slot.hopeless[1] = 0
     slot.random_plies = int(exponential(streams, b) * moves.opening_random_moves)
     slot.resigns = moves.resignation and uniform(streams, b) >= moves.no_resign_fraction
+    while rules.current_player(states[b]) == CHANCE:
+        play_chance(rules, states, streams, log, leaves, b)
     plant(trees, b, rules.current_player(states[b]))
     begin_search(moves, trees, streams, log, b)
 
@@ -300,7 +314,7 @@ def go_on(
                 continue
             if not trees.searches[b].ready:
                 prepare_root(params, trees, b, streams, leaves.scratch)
-            make_move(params, rules, moves, trees, states, streams, log, leaves.scratch[0], renumbered, b)
+            make_move(params, rules, moves, trees, states, streams, log, leaves, renumbered, b)
             if slot.status == PLAYING:
                 begin_search(moves, trees, streams, log, b)
             else:
@@ -317,33 +331,51 @@ def make_move(
     states: States,
     streams: Streams,
     log: Log,
-    weights: Floats,
+    leaves: Leaves,
     renumbered: Integers,
     b: int,
 ) -> None:
-    """Choose, record and play game ``b``'s next move."""
-    slot = log.slots[b]
-    value = root_value(trees, b)
+    """Choose, record and play game ``b``'s next move, and what nature has to say to it."""
+    slot, weights = log.slots[b], leaves.scratch[0]
+    write_weights(params, trees, b, weights)
+    value = root_value(params, trees, b, weights)
     if resigns(moves, trees, log, b, value):
         slot.resigned = 1 + trees.nodes[b, 0].player
         slot.status = FINISHED
         return
-    write_weights(params, trees, b, weights)
     record_policy(trees, log, weights, b)
     action = choose_action(params, trees, b, weights, temperature(moves, log, b), streams)
     log.actions[b, slot.ply] = action
-    log.root_values[b, slot.ply] = min(max(value, -1.0), 1.0)
+    log.root_values[b, slot.ply] = value if params.rewards else min(max(value, -1.0), 1.0)
     if slot.ply < slot.random_plies:
         log.flags[b, slot.ply] |= RANDOM_MOVE
     slot.ply += 1
     rules.step(states[b], np.int64(action))
-    child = find_child(trees, b, action)
+    child = find_child(trees, b, 0, action)
+    while slot.ply < moves.max_plies and rules.current_player(states[b]) == CHANCE and rules.terminal(states[b]) == 0:
+        outcome = play_chance(rules, states, streams, log, leaves, b)
+        child = find_child(trees, b, child, outcome) if child != NONE else NONE
     if rules.terminal(states[b]) != 0 or slot.ply >= moves.max_plies:
         slot.status = FINISHED
     elif params.subtree_reuse and child != NONE:
         keep_subtree(trees, b, child, renumbered)
     else:
         plant(trees, b, rules.current_player(states[b]))
+
+
+@lean
+def play_chance(rules: Rules, states: States, streams: Streams, log: Log, leaves: Leaves, b: int) -> int:
+    """Draw, record and play nature's move in game ``b``; returns the outcome."""
+    slot = log.slots[b]
+    outcome = draw_outcome(rules, states[b], leaves.outcomes, leaves.chances, streams, b)
+    log.actions[b, slot.ply] = outcome
+    log.root_values[b, slot.ply] = 0.0
+    log.flags[b, slot.ply] = CHANCE_OUTCOME
+    log.surprise[b, slot.ply] = 0.0
+    log.policy_sizes[b, slot.ply] = 0
+    slot.ply += 1
+    rules.step(states[b], np.int64(outcome))
+    return outcome
 
 
 @lean

@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from games.compiled import compiled
-from games.game import Actions, Game, Rules, States
-from training.records import CorruptBatch, GameBatch
+from games.game import CHANCE, Actions, Game, Rules, States
+from training.records import CHANCE_OUTCOME, CorruptBatch, GameBatch
 
-FINE, TOO_LONG, ILLEGAL_MOVE, ILLEGAL_POLICY, UNFINISHED, OVER_BEFORE, WRONG_RETURNS = range(7)
+FINE, TOO_LONG, ILLEGAL_MOVE, ILLEGAL_POLICY, UNFINISHED, OVER_BEFORE, WRONG_RETURNS, IMPOSSIBLE_OUTCOME, WRONG_TURN = range(9)
 FAULTS = {
     TOO_LONG: "the game is longer than its rules allow",
     ILLEGAL_MOVE: "the move is illegal",
@@ -17,6 +17,8 @@ FAULTS = {
     UNFINISHED: "the moves end before the game does",
     OVER_BEFORE: "a player resigned after the game was over",
     WRONG_RETURNS: "the returns are not those of the rules",
+    IMPOSSIBLE_OUTCOME: "nature cannot have drawn that",
+    WRONG_TURN: "a move of nature's stands where a player is to move, or the other way round",
 }
 
 
@@ -35,12 +37,14 @@ def verify(batch: GameBatch, game: Game) -> None:
     fault, index, ply = replay(
         game.rules,
         game.start,
-        np.empty(game.num_actions, np.int32),
+        np.empty(max(game.num_actions, game.num_outcomes), np.int32),
+        np.empty(game.num_outcomes, np.float32),
         game.max_plies,
         batch.lengths,
         batch.returns,
         batch.resigned,
         batch.actions,
+        batch.flags,
         batch.policy_sizes,
         batch.policy_actions,
     )
@@ -57,15 +61,17 @@ def replay(
     rules: Rules,
     start: States,
     legal: Actions,
+    chances: NDArray[np.float32],
     max_plies: int,
     lengths: NDArray[np.int32],
     returns: NDArray[np.float32],
     resigned: NDArray[np.uint8],
     actions: Actions,
+    flags: NDArray[np.uint8],
     policy_sizes: NDArray[np.int32],
     policy_actions: Actions,
 ) -> tuple[int, int, int]:
-    """The first fault, its game and how many moves were played before it. ``legal`` is scratch space, ``[A]``."""
+    """The first fault, its game and how many moves were played before it; ``legal`` and ``chances`` are scratch space."""
     first, entry = 0, 0
     for game in range(lengths.size):
         last = first + lengths[game]
@@ -74,7 +80,14 @@ def replay(
         entries = policy_sizes[first:last].sum()
         state = start.copy()
         fault, ply = replay_moves(
-            rules, state, legal, actions[first:last], policy_sizes[first:last], policy_actions[entry : entry + entries]
+            rules,
+            state,
+            legal,
+            chances,
+            actions[first:last],
+            flags[first:last],
+            policy_sizes[first:last],
+            policy_actions[entry : entry + entries],
         )
         if fault == FINE:
             fault = judge_end(rules, state, returns[game], resigned[game])
@@ -86,17 +99,29 @@ def replay(
 
 @compiled
 def replay_moves(
-    rules: Rules, state: States, legal: Actions, actions: Actions, policy_sizes: NDArray[np.int32], policy_actions: Actions
+    rules: Rules,
+    state: States,
+    legal: Actions,
+    chances: NDArray[np.float32],
+    actions: Actions,
+    flags: NDArray[np.uint8],
+    policy_sizes: NDArray[np.int32],
+    policy_actions: Actions,
 ) -> tuple[int, int]:
     """Play one game's moves on ``state`` until one is at fault; returns the fault and how many were played."""
-    legal_actions, step = rules.legal_actions, rules.step
+    legal_actions, step, current_player = rules.legal_actions, rules.step, rules.current_player
     entry = 0
     for ply in range(actions.size):
-        count = legal_actions(state, legal)
+        chance = chances.size > 0 and current_player(state) == CHANCE
+        if chance != ((flags[ply] & CHANCE_OUTCOME) != 0):
+            return WRONG_TURN, ply
+        count = rules.chance_outcomes(state, legal, chances) if chance else legal_actions(state, legal)
+        if chance and not is_subset(actions[ply : ply + 1], legal[:count]):
+            return IMPOSSIBLE_OUTCOME, ply
         entries = policy_sizes[ply]
         if not is_subset(policy_actions[entry : entry + entries], legal[:count]):
             return ILLEGAL_POLICY, ply
-        if not is_subset(actions[ply : ply + 1], legal[:count]):
+        if not chance and not is_subset(actions[ply : ply + 1], legal[:count]):
             return ILLEGAL_MOVE, ply
         step(state, np.int64(actions[ply]))
         entry += entries

@@ -13,7 +13,7 @@ from training.search.cache import make_cache
 from training.search.gumbel import halving_schedule
 from training.search.handover import handed_over
 from training.search.puct import Evaluate, search_params
-from training.search.simulate import make_leaves, search_on
+from training.search.simulate import make_leaves, nodes_for, search_on
 from training.search.tree import DRAW, NONE, OPEN, UNPROVEN, find_child, keep_subtree, make_trees, plant
 
 Summary = dict[Path, tuple[int, int | None, float]]  # visits, proven value and sum of values of each edge, by the moves to it
@@ -37,9 +37,9 @@ class Forest:
     ) -> None:
         count, leaves_per_tree = len(states), settings.leaves_per_tree
         most = max(num_simulations, most_simulations)
-        nodes = most + leaves_per_tree + 2
+        nodes = nodes_for(game, most, leaves_per_tree)
         self.game, self.evaluate = game, evaluate
-        self.params = search_params(settings, max_visits=nodes)
+        self.params = search_params(settings, game, max_visits=nodes)
         self.states = states.copy()
         self.streams = np.arange(count).astype(np.uint64)
         self.leaves = make_leaves(game, count, leaves_per_tree)
@@ -83,7 +83,7 @@ class Forest:
 
     def play(self, b: int, action: int) -> None:
         """Keep the subtree of tree ``b`` behind ``action``."""
-        child = find_child(self.trees, b, action)
+        child = find_child(self.trees, b, 0, action)
         self.game.play(self.states[b], action)
         keep_subtree(self.trees, b, child, self._renumbered)
 

@@ -8,9 +8,12 @@ import pytest
 from numpy.typing import NDArray
 
 from configs.schema import SearchSettings
+from games import load_game
 from training.search.decide import choose_action, root_value, surprise, write_weights
 from training.search.puct import search_params
 from training.search.tree import DRAW, LOSS, OPEN, UNPROVEN, WIN, Trees, make_trees
+
+GAME = load_game("tic_tac_toe")
 
 Move = tuple[int, float, float, int]  # visits, mean value, prior, proven
 
@@ -42,13 +45,19 @@ def make_root(moves: list[Move], *, full: bool = False, proven: int = UNPROVEN, 
 def weights_of(trees: Trees, **settings: Any) -> list[float]:
     """The weights of all actions."""
     weights = np.zeros(trees.root_priors.shape[1], np.float32)
-    write_weights(search_params(SearchSettings(**settings), max_visits=1000), trees, 0, weights)
+    write_weights(search_params(SearchSettings(**settings), GAME, max_visits=1000), trees, 0, weights)
     return weights.tolist()
+
+
+def value_of(trees: Trees) -> float:
+    """The root's value."""
+    weights = np.array(weights_of(trees), np.float32)
+    return root_value(search_params(SearchSettings(), GAME, max_visits=1000), trees, 0, weights)
 
 
 def chosen(trees: Trees, weights: list[float], temperature: float, draws: int, **settings: Any) -> NDArray[np.int64]:
     """How often each action is chosen."""
-    params, streams = search_params(SearchSettings(**settings), max_visits=1000), np.array([7], np.uint64)
+    params, streams = search_params(SearchSettings(**settings), GAME, max_visits=1000), np.array([7], np.uint64)
     array = np.array(weights, np.float32)
     actions = [choose_action(params, trees, 0, array, temperature, streams) for _ in range(draws)]
     return np.bincount(actions, minlength=len(weights))
@@ -57,7 +66,7 @@ def chosen(trees: Trees, weights: list[float], temperature: float, draws: int, *
 def test_weights_are_visits() -> None:
     trees = make_root([(5, 0.1, 0.2, UNPROVEN), (0, 0, 0.3, UNPROVEN), (7, 0.2, 0.4, UNPROVEN), (1, 0.0, 0.1, UNPROVEN)])
     assert weights_of(trees) == [5, 0, 7, 1]
-    assert root_value(trees, 0) == pytest.approx((0.5 + 1.4) / 14)
+    assert value_of(trees) == pytest.approx((0.5 + 1.4) / 14)
 
 
 def test_a_proven_loss_has_no_weight() -> None:
@@ -68,27 +77,27 @@ def test_a_proven_loss_has_no_weight() -> None:
 def test_a_won_root_weighs_its_winning_moves_alone() -> None:
     trees = make_root([(50, 0.9, 0.9, UNPROVEN), (1, 1.0, 0.05, WIN), (0, 0, 0.05, UNPROVEN)], proven=WIN, full=True)
     assert weights_of(trees) == [0, 1, 0]
-    assert root_value(trees, 0) == 1
+    assert value_of(trees) == 1
 
 
 def test_a_drawn_root_weighs_its_drawing_moves_alone() -> None:
     trees = make_root([(50, -0.9, 0.9, LOSS), (2, 0.0, 0.05, DRAW), (3, 0.2, 0.05, DRAW)], proven=DRAW, full=True)
     assert weights_of(trees) == [0, 2, 3]
-    assert root_value(trees, 0) == 0
+    assert value_of(trees) == 0
 
 
 def test_in_a_lost_position_visits_count_and_nothing_is_surprising() -> None:
     trees = make_root([(5, -0.9, 0.1, LOSS), (2, -1.0, 0.9, LOSS)], proven=LOSS, full=True)
     assert weights_of(trees) == [5, 2]
     assert surprise(trees, 0, np.array([5, 2], np.float32)) == 0
-    assert root_value(trees, 0) == -1
+    assert value_of(trees) == -1
 
 
 def test_without_visits_the_network_decides() -> None:
     trees = make_root([(0, 0, 0.2, UNPROVEN), (0, 0, 0.7, UNPROVEN), (0, 0, 0.1, UNPROVEN)], evaluation=0.3)
     assert weights_of(trees) == pytest.approx([200, 700, 100])
     assert weights_of(trees, algorithm="gumbel") == pytest.approx([200, 700, 100])
-    assert root_value(trees, 0) == pytest.approx(0.3)
+    assert value_of(trees) == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize("algorithm", ["puct", "gumbel"])

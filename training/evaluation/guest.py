@@ -102,10 +102,10 @@ def checked(game: Game, order: MatchOrder, worker: str, result: PlayedOrder) -> 
     if not len(result.moves) == len(result.scores) == 2 * order.pairs:
         raise RefusedResult(f"it has {len(result.moves)} games and {len(result.scores)} scores, not {2 * order.pairs}")
     states = np.repeat(starts, 2, axis=0)
-    legal = np.empty(game.num_actions, np.int32)
+    legal, chances = np.empty(game.num_actions, np.int32), np.empty(0, np.float32)  # matches are of games without chance
     for number, moves in enumerate(result.moves):
-        nothing = np.zeros(len(moves), np.int32)
-        fault, ply = replay_moves(game.rules, states[number], legal, np.array(moves, np.int32), nothing, nothing[:0])
+        nothing, flags = np.zeros(len(moves), np.int32), np.zeros(len(moves), np.uint8)
+        fault, ply = replay_moves(game.rules, states[number], legal, chances, np.array(moves, np.int32), flags, nothing, nothing[:0])
         if fault != FINE:
             raise RefusedResult(f"game {number} after {ply} moves: {FAULTS[fault]}")
         if not game.terminal(states[number]):

@@ -7,7 +7,7 @@ import numpy as np
 from games.compiled import lean
 from training.random import Streams, uniform
 from training.search.gumbel import best_considered_child, write_improved_policy
-from training.search.puct import SearchParams
+from training.search.puct import SearchParams, mean_value, scaled_value, value_scale
 from training.search.tree import DRAW, LOSS, NONE, UNPROVEN, Floats, Trees, find_child
 
 SHARES = np.float32(1000.0)  # weights that are no visit counts are shares in thousandths
@@ -15,12 +15,30 @@ LEAST_TEMPERATURE = 0.01  # below, the best move is played
 
 
 @lean
-def root_value(trees: Trees, b: int) -> float:
-    """What the player to move may expect: the mean of the simulations, or the proven value."""
+def root_value(params: SearchParams, trees: Trees, b: int, weights: Floats) -> float:
+    """What the player to move may expect: the mean of the simulations, or the proven value.
+
+    In points, the mean over the moves by their ``weights`` ``[A]``, so that the tries at worse ones are not held against the position.
+    """
     root = trees.nodes[b, 0]
     if root.proven != UNPROVEN:
         return float(root.proven - DRAW)
+    if params.rewards:
+        return weighted_value(params, trees, b, weights)
     return float(root.value_sum / max(root.visits, 1))
+
+
+@lean
+def weighted_value(params: SearchParams, trees: Trees, b: int, weights: Floats) -> float:
+    """The mean value of the root's visited moves, each counted by its weight in ``weights`` ``[A]``; without any, the network's value."""
+    total, weighted = 0.0, 0.0
+    number = trees.nodes[b, 0].first_child
+    while number != NONE:
+        child = trees.nodes[b, number]
+        total += weights[child.action]
+        weighted += weights[child.action] * mean_value(params, child)
+        number = child.next_sibling
+    return weighted / total if total > 0 else float(trees.nodes[b, 0].evaluation)
 
 
 @lean
@@ -84,20 +102,21 @@ def prune_forced_playouts(params: SearchParams, trees: Trees, b: int, weights: F
     """
     nodes = trees.nodes[b]
     total = nodes[0].visits - 1
-    scale = params.exploration[total]
+    exploration = params.exploration[total]
     best = int(np.argmax(weights))
-    favourite = nodes[find_child(trees, b, best)]
+    favourite = nodes[find_child(trees, b, 0, best)]
     if favourite.visits == 1:  # among single playouts there is no favourite
         return
-    best_score = favourite.value_sum / favourite.visits + scale * favourite.prior / (1 + favourite.visits)
+    scale = value_scale(params, trees, b, 0, mean_value(params, favourite))
+    best_score = scaled_value(params, scale, favourite) + exploration * favourite.prior / (1 + favourite.visits)
     number = nodes[0].first_child
     while number != NONE:
         child = nodes[number]
         number = child.next_sibling
         if child.action == best or weights[child.action] == 0:
             continue
-        gap = best_score - child.value_sum / child.visits
-        earned = child.visits if gap <= 0 else math.ceil(scale * child.prior / gap - 1.0)
+        gap = best_score - scaled_value(params, scale, child)
+        earned = child.visits if gap <= 0 else math.ceil(exploration * child.prior / gap - 1.0)
         forced = math.ceil(math.sqrt(params.forced_playouts_k * child.prior * total))
         left = min(child.visits, max(earned, child.visits - forced))
         weights[child.action] = left if left > 1 else 0

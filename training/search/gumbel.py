@@ -3,17 +3,16 @@
 At the root, sequential halving spends the simulations on the moves of the largest ``gumbel + logit + sigma(q)``; below it, visits
 are spread so that they approach the improved policy ``softmax(logit + sigma(completed q))``, which is also the target for learning.
 ``sigma(q) = (c_visit + most visits) * c_scale * q`` with q scaled to [0, 1]; a move without visits has its value completed by the
-mean of the network's value and the visited moves' (the paper's appendix D).
+mean of the network's value and the visited moves' (the paper's appendix D). Points are brought to [0, 1] node by node, as in PUCT.
 """
 
 import math
-from typing import Any
 
 import numpy as np
 
 from games.compiled import inlined, lean
 from training.random import Streams, exponential
-from training.search.puct import LARGE, ONE, Integers, SearchParams, set_root_priors
+from training.search.puct import LARGE, ONE, Integers, Scale, SearchParams, mean_value, scaled_value, set_root_priors, value_scale
 from training.search.tree import LEAST_PRIOR, LOSS, NONE, Floats, Trees, bring_best_forward, softmax
 
 HALF = np.float32(0.5)
@@ -59,20 +58,14 @@ def note_logit(trees: Trees, b: int, child_number: int) -> None:
 
 
 @inlined
-def mean_value(params: SearchParams, child: Any) -> np.float32:
-    """A visited move's value for the player who chooses it, in [-1, 1]."""
-    return (child.value_sum - params.virtual_loss * np.float32(child.pending)) / np.float32(child.visits)
-
-
-@inlined
-def sigma(scale: np.float32, value: np.float32) -> np.float32:
+def sigma(weight: np.float32, value: np.float32) -> np.float32:
     """What a value in [-1, 1] adds to a logit."""
-    return scale * (ONE + value) * HALF
+    return weight * (ONE + value) * HALF
 
 
 @inlined
-def complete_values(params: SearchParams, trees: Trees, b: int, number: int) -> tuple[np.float32, np.float32]:
-    """The scale of ``sigma`` at a node, and the value of its moves without visits."""
+def complete_values(params: SearchParams, trees: Trees, b: int, number: int) -> tuple[np.float32, np.float32, Scale]:
+    """The weight of values in ``sigma`` at a node, the scaled value of its moves without visits, and the scale of the others."""
     node = trees.nodes[b, number]
     most, weighted, explored = 0, np.float32(0.0), np.float32(0.0)
     next_child = node.first_child
@@ -82,11 +75,12 @@ def complete_values(params: SearchParams, trees: Trees, b: int, number: int) -> 
         weighted += child.prior * mean_value(params, child)
         explored += child.prior
         next_child = child.next_sibling
-    scale = (params.c_visit + np.float32(most)) * params.c_scale
-    if explored == 0:
-        return scale, node.evaluation
-    visits = np.float32(node.visits - 1)
-    return scale, (node.evaluation + visits * weighted / explored) / (ONE + visits)
+    unvisited = node.evaluation
+    if explored > 0:
+        visits = np.float32(node.visits - 1)
+        unvisited = (node.evaluation + visits * weighted / explored) / (ONE + visits)
+    scale = value_scale(params, trees, b, number, unvisited)
+    return (params.c_visit + np.float32(most)) * params.c_scale, (unvisited - scale.center) * scale.stretch, scale
 
 
 @inlined
@@ -94,30 +88,30 @@ def choose_gumbel_child(params: SearchParams, trees: Trees, b: int, number: int)
     """The child to follow below the root, or NONE for the first candidate: whose visits lag most behind the improved policy."""
     nodes = trees.nodes[b]
     node = nodes[number]
-    scale, unvisited = complete_values(params, trees, b, number)
+    weight, unvisited, scale = complete_values(params, trees, b, number)
     prior, unexplored, largest = np.float32(0.0), np.float32(0.0), -LARGE
     if node.num_candidates > 0:
         if not node.ordered:
             bring_best_forward(trees, b, number)
         prior, unexplored = trees.priors[b, node.first_candidate], max(ONE - node.explored, np.float32(0.0))
-        largest = np.float32(math.log(max(prior, LEAST_PRIOR))) + sigma(scale, unvisited)
+        largest = np.float32(math.log(max(prior, LEAST_PRIOR))) + sigma(weight, unvisited)
     next_child = node.first_child
     while next_child != NONE:
         child = nodes[next_child]
-        largest = max(largest, child.logit + sigma(scale, mean_value(params, child)))
+        largest = max(largest, child.logit + sigma(weight, scaled_value(params, scale, child)))
         next_child = child.next_sibling
-    factor = np.float32(math.exp(sigma(scale, unvisited) - largest))
+    factor = np.float32(math.exp(sigma(weight, unvisited) - largest))
     total = unexplored * factor
     next_child = node.first_child
     while next_child != NONE:
         child = nodes[next_child]
-        total += np.float32(math.exp(child.logit + sigma(scale, mean_value(params, child)) - largest))
+        total += np.float32(math.exp(child.logit + sigma(weight, scaled_value(params, scale, child)) - largest))
         next_child = child.next_sibling
     best, best_lag = NONE, prior * factor / total if node.num_candidates > 0 else -LARGE
     next_child = node.first_child
     while next_child != NONE:
         child = nodes[next_child]
-        share = np.float32(math.exp(child.logit + sigma(scale, mean_value(params, child)) - largest)) / total
+        share = np.float32(math.exp(child.logit + sigma(weight, scaled_value(params, scale, child)) - largest)) / total
         lag = share - np.float32(child.visits) / np.float32(node.visits)
         if lag > best_lag and child.proven_above != LOSS:
             best, best_lag = next_child, lag
@@ -132,18 +126,18 @@ def choose_gumbel_root_child(params: SearchParams, trees: Trees, b: int, schedul
     When proven losses have spoilt the schedule, the one of the largest score of all.
     """
     root = trees.nodes[b, 0]
-    scale, unvisited = complete_values(params, trees, b, 0)
+    weight, unvisited, scale = complete_values(params, trees, b, 0)
     due = schedule[min(params.considered_actions, count_moves(trees, b)), min(root.visits - 1, schedule.shape[1] - 1)]
     best, best_score, best_due = NONE, -LARGE, False
     if root.num_candidates > 0:
         if not root.ordered:
             bring_best_forward(trees, b, 0)
         prior = max(trees.priors[b, root.first_candidate], LEAST_PRIOR)
-        best_score, best_due = np.float32(math.log(prior)) + sigma(scale, unvisited), due == 0
+        best_score, best_due = np.float32(math.log(prior)) + sigma(weight, unvisited), due == 0
     number = root.first_child
     while number != NONE:
         child = trees.nodes[b, number]
-        score, is_due = child.logit + sigma(scale, mean_value(params, child)), child.visits == due
+        score, is_due = child.logit + sigma(weight, scaled_value(params, scale, child)), child.visits == due
         better = is_due if is_due != best_due else score > best_score
         if better and child.proven_above != LOSS:
             best, best_score, best_due = number, score, is_due
@@ -165,15 +159,15 @@ def count_moves(trees: Trees, b: int) -> int:
 @lean
 def write_improved_policy(params: SearchParams, trees: Trees, b: int, policy: Floats) -> None:
     """The root's improved policy over the moves that are no proven losses, without noise, written to ``policy`` ``[A]``."""
-    scale, unvisited = complete_values(params, trees, b, 0)
+    weight, unvisited, scale = complete_values(params, trees, b, 0)
     for action in range(len(policy)):
         prior = trees.root_priors[b, action]
-        policy[action] = math.log(prior) + sigma(scale, unvisited) if prior > 0 else -LARGE
+        policy[action] = math.log(prior) + sigma(weight, unvisited) if prior > 0 else -LARGE
     number = trees.nodes[b, 0].first_child
     while number != NONE:
         child = trees.nodes[b, number]
         logit = math.log(trees.root_priors[b, child.action])
-        policy[child.action] = logit + sigma(scale, mean_value(params, child)) if child.proven_above != LOSS else -LARGE
+        policy[child.action] = logit + sigma(weight, scaled_value(params, scale, child)) if child.proven_above != LOSS else -LARGE
         number = child.next_sibling
     softmax(policy)
 
@@ -181,12 +175,12 @@ def write_improved_policy(params: SearchParams, trees: Trees, b: int, policy: Fl
 @lean
 def best_considered_child(params: SearchParams, trees: Trees, b: int) -> int:
     """The child that a complete search plays: of the most visited ones that are no proven loss, that of the largest score; or NONE."""
-    scale, _ = complete_values(params, trees, b, 0)
+    weight, _, scale = complete_values(params, trees, b, 0)
     best, most, best_score = NONE, 0, -LARGE
     number = trees.nodes[b, 0].first_child
     while number != NONE:
         child = trees.nodes[b, number]
-        score = child.logit + sigma(scale, mean_value(params, child))
+        score = child.logit + sigma(weight, scaled_value(params, scale, child))
         if (child.visits > most or (child.visits == most and score > best_score)) and child.proven_above != LOSS:
             best, most, best_score = number, child.visits, score
         number = child.next_sibling

@@ -3,22 +3,26 @@
 The score of a move is its mean value plus ``c * prior * sqrt(N) / (1 + visits)``, where N is the sum of the visits of all moves and
 ``c = c_puct + log((1 + N + c_puct_log_base) / c_puct_log_base)``. A move without visits has the node's mean value less
 ``fpu_reduction * sqrt(explored prior)``.
+
+Values in [-1, 1] are compared as they are. In a one-player game they are sums of points without a known scale: there, the values of
+a node's moves are brought to [-1, 1] by the least and the largest among them (MuZero, arXiv 1911.08265, appendix B, for each node).
 """
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from configs.schema import SearchSettings
 from games.compiled import inlined, lean
-from games.game import Planes
+from games.game import Game, Planes
 from training.random import Streams, gamma
 from training.search.tree import LEAST_PRIOR, LOSS, NONE, OPEN, Floats, Trees, bring_best_forward, open_node
 
 TOTAL_ALPHA = 10.83  # KataGo's: 0.03 a move on an empty 19x19 board
 LARGE = np.float32(1e30)
 ONE = np.float32(1.0)
+LEAST_RANGE = np.float32(0.01)  # of the values of a node's moves, as a share of the largest: less is noise and is not blown up
 
 Integers = NDArray[np.int32]
 
@@ -27,7 +31,10 @@ class Evaluate(Protocol):
     """All that search knows of a network."""
 
     def __call__(self, observations: Planes) -> tuple[Floats, Floats]:
-        """Policy logits ``[N, A]`` and values ``[N]`` in [-1, 1] for the player to move, of observations ``[N, C, H, W]``."""
+        """Policy logits ``[N, A]`` and values ``[N]`` for the player to move, of observations ``[N, C, H, W]``.
+
+        Values are in [-1, 1], or in a one-player game the points that are still to be made.
+        """
 
 
 class SearchParams(NamedTuple):
@@ -47,10 +54,11 @@ class SearchParams(NamedTuple):
     considered_actions: int
     c_visit: np.float32
     c_scale: np.float32
+    rewards: bool  # a one-player game: points are made on the way, and values are in points
 
 
-def search_params(settings: SearchSettings, *, max_visits: int) -> SearchParams:
-    """The compiled search's view of ``settings``, for nodes of at most ``max_visits``."""
+def search_params(settings: SearchSettings, game: Game, *, max_visits: int) -> SearchParams:
+    """The compiled search's view of ``settings`` for ``game``, for nodes of at most ``max_visits``."""
     gumbel = settings.algorithm == "gumbel"
     forced = settings.forced_playouts and not gumbel
     return SearchParams(
@@ -63,11 +71,12 @@ def search_params(settings: SearchSettings, *, max_visits: int) -> SearchParams:
         root_policy_temperature=settings.root_policy_temperature,
         forced_playouts_k=np.float32(settings.forced_playouts_k if forced else 0.0),
         virtual_loss=np.float32(settings.virtual_loss),
-        proven_results=settings.proven_results,
+        proven_results=settings.proven_results and game.num_players == 2,
         subtree_reuse=settings.subtree_reuse and not gumbel,  # sequential halving counts visits from zero
         considered_actions=settings.gumbel.considered_actions,
         c_visit=np.float32(settings.gumbel.c_visit),
         c_scale=np.float32(settings.gumbel.c_scale),
+        rewards=game.num_players == 1,
     )
 
 
@@ -78,19 +87,62 @@ def exploration_table(c_puct: float, c_puct_log_base: float, max_visits: int) ->
     return np.asarray(c * np.sqrt(visits + 0.01), np.float32)
 
 
+class Scale(NamedTuple):
+    """How the values of a node's moves are brought to [-1, 1]: ``(value - center) * stretch``."""
+
+    center: np.float32
+    stretch: np.float32
+
+
+@inlined
+def mean_value(params: SearchParams, child: Any) -> np.float32:
+    """A visited move's mean value for the player who chooses it; a pending visit is a virtual loss, or in points not counted yet."""
+    if params.rewards:
+        return child.value_sum / np.float32(max(child.visits - child.pending, 1))
+    return (child.value_sum - params.virtual_loss * np.float32(child.pending)) / np.float32(child.visits)
+
+
+@inlined
+def value_scale(params: SearchParams, trees: Trees, b: int, number: int, other: np.float32) -> Scale:
+    """The scale of the values of a node's visited moves and of ``other``, the value that moves without visits are given."""
+    if not params.rewards:
+        return Scale(np.float32(0.0), ONE)
+    nodes = trees.nodes[b]
+    least, largest = other, other
+    next_child = nodes[number].first_child
+    while next_child != NONE:
+        child = nodes[next_child]
+        if child.visits > child.pending:
+            value = mean_value(params, child)
+            least, largest = min(least, value), max(largest, value)
+        next_child = child.next_sibling
+    spread = max(largest - least, LEAST_RANGE * max(abs(largest), ONE))
+    return Scale((largest + least) / np.float32(2.0), np.float32(2.0) / spread)
+
+
+@inlined
+def scaled_value(params: SearchParams, scale: Scale, child: Any) -> np.float32:
+    """A visited move's value for the player who chooses it, in [-1, 1] but for virtual losses."""
+    if not params.rewards:
+        return mean_value(params, child)
+    loss = params.virtual_loss * np.float32(child.pending) / np.float32(child.visits)
+    value = (mean_value(params, child) - scale.center) * scale.stretch if child.visits > child.pending else np.float32(0.0)
+    return value - loss
+
+
 @inlined
 def choose_child(params: SearchParams, trees: Trees, b: int, number: int) -> int:
     """The child that PUCT follows, or NONE for the first candidate."""
     nodes = trees.nodes[b]
     node = nodes[number]
-    scale = params.exploration[node.visits - 1]
+    exploration = params.exploration[node.visits - 1]
+    mean = node.turn * node.value_sum / np.float32(node.visits - node.pending) - node.reward
+    scale = value_scale(params, trees, b, number, mean)
     best, best_score = NONE, -LARGE
     next_child = node.first_child
     while next_child != NONE:
         child = nodes[next_child]
-        visits = np.float32(child.visits)
-        value = (child.value_sum - params.virtual_loss * np.float32(child.pending)) / visits
-        score = value + scale * child.prior / (ONE + visits)
+        score = scaled_value(params, scale, child) + exploration * child.prior / (ONE + np.float32(child.visits))
         if score > best_score and child.proven_above != LOSS:
             best, best_score = next_child, score
         next_child = child.next_sibling
@@ -98,10 +150,9 @@ def choose_child(params: SearchParams, trees: Trees, b: int, number: int) -> int
         return int(best)
     if not node.ordered:
         bring_best_forward(trees, b, number)
-    mean = node.turn * node.value_sum / np.float32(node.visits - node.pending)
     reduction = params.fpu_reduction if number > 0 else params.root_fpu_reduction
-    unvisited = mean - reduction * np.sqrt(node.explored)
-    if unvisited + scale * trees.priors[b, node.first_candidate] > best_score:
+    unvisited = (mean - scale.center) * scale.stretch - reduction * np.sqrt(node.explored)
+    if unvisited + exploration * trees.priors[b, node.first_candidate] > best_score:
         return NONE
     return int(best)
 

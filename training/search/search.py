@@ -14,7 +14,7 @@ from training.search.decide import choose_action, root_value, write_weights
 from training.search.gumbel import halving_schedule
 from training.search.handover import handed_over
 from training.search.puct import Evaluate, Integers, SearchParams, search_params
-from training.search.simulate import ask, checked, make_leaves, search_on
+from training.search.simulate import ask, checked, make_leaves, nodes_for, search_on
 from training.search.tree import NONE, Floats, Trees, make_trees, plant
 
 
@@ -32,8 +32,8 @@ class Search:
 
     def __init__(self, game: Game, evaluate: Evaluate, settings: SearchSettings, *, num_simulations: int, num_trees: int) -> None:
         self._evaluate, self._num_trees, self._num_actions = evaluate, num_trees, game.num_actions
-        nodes = num_simulations + settings.leaves_per_tree + 2
-        params = search_params(settings, max_visits=nodes)
+        nodes = nodes_for(game, num_simulations, settings.leaves_per_tree)
+        params = search_params(settings, game, max_visits=nodes)
         self._trees = make_trees(num_trees, max_nodes=nodes, num_actions=game.num_actions)
         self._trees.searches.budget = num_simulations
         self._states = game.initial_states(num_trees)
@@ -53,7 +53,7 @@ class Search:
         self._search_on = specialized(search_on, *self._arguments, *self._no_answers)
 
     def find(self, states: States) -> Found:
-        """Search ``states`` ``[N, S]``, in none of which the game is over.
+        """Search ``states`` ``[N, S]``, in all of which a player is to move.
 
         Raises:
             ValueError: the network's answers are no numbers, or too few.
@@ -94,7 +94,7 @@ def read_roots(
     for b in range(len(actions)):
         write_weights(params, trees, b, scratch[0])
         actions[b] = choose_action(params, trees, b, scratch[0], 0.0, streams)
-        values[b] = root_value(trees, b)
+        values[b] = root_value(params, trees, b, scratch[0])
         number = trees.nodes[b, 0].first_child
         while number != NONE:
             child = trees.nodes[b, number]

@@ -9,12 +9,29 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from games.compiled import inlined, lean
-from games.game import Game, Planes, Returns, Rules, States
+from games.game import CHANCE, Actions, Game, Planes, Returns, Rules, States
 from training.random import Streams
 from training.search.cache import PositionCache, find_position, store_position
+from training.search.chance import draw_outcome
 from training.search.gumbel import add_root_gumbels, choose_gumbel_child, choose_gumbel_root_child, note_logit
 from training.search.puct import LARGE, Evaluate, Integers, SearchParams, add_root_noise, choose_child, forced_child, note_root_priors
-from training.search.tree import AWAITED, CLOSED, DRAW, LOSS, NONE, OVER, UNPROVEN, WIN, Floats, Trees, add_child, open_node
+from training.search.tree import (
+    AWAITED,
+    CLOSED,
+    DRAW,
+    LOSS,
+    NONE,
+    OPEN,
+    OVER,
+    UNPROVEN,
+    WIN,
+    Floats,
+    Trees,
+    add_child,
+    add_outcome,
+    find_child,
+    open_node,
+)
 
 AWAITS_EVALUATION, BACKED_UP, COLLIDED = range(3)  # how a walk ended
 
@@ -31,6 +48,8 @@ class Leaves(NamedTuple):
     state: States  # [S] scratch
     returns: Returns  # [players] scratch
     scratch: Floats  # [2, A]
+    outcomes: Actions  # [O] scratch
+    chances: Floats  # [O] scratch
 
 
 def make_leaves(game: Game, num_trees: int, leaves_per_tree: int) -> Leaves:
@@ -41,7 +60,14 @@ def make_leaves(game: Game, num_trees: int, leaves_per_tree: int) -> Leaves:
         state=game.initial_state(),
         returns=np.zeros(game.num_players, np.float32),
         scratch=np.zeros((2, game.num_actions), np.float32),
+        outcomes=np.zeros(game.num_outcomes, np.int32),
+        chances=np.zeros(game.num_outcomes, np.float32),
     )
+
+
+def nodes_for(game: Game, num_simulations: int, leaves_per_tree: int) -> int:
+    """How many nodes a tree may need: with chance, each simulation can make an afterstate beside its leaf."""
+    return (2 if game.num_outcomes else 1) * (num_simulations + leaves_per_tree) + 2
 
 
 def ask(evaluate: Evaluate, observations: Planes, num_actions: int) -> tuple[Floats, Floats]:
@@ -151,7 +177,7 @@ def find_leaves(
     while search.waiting < leaves.rows.shape[1] and searching(trees, b):
         if not search.ready and trees.nodes[b, 0].stage != AWAITED:
             prepare_root(params, trees, b, streams, leaves.scratch)
-        end = walk(rules, params, trees, states, schedules, leaves, b, row + search.waiting)
+        end = walk(rules, params, trees, states, streams, schedules, leaves, b, row + search.waiting)
         if end == COLLIDED:
             break
         if end == AWAITS_EVALUATION and not expand_from_cache(trees, leaves, cache, b):
@@ -171,9 +197,19 @@ def prepare_root(params: SearchParams, trees: Trees, b: int, streams: Streams, s
 
 
 @inlined
-def walk(rules: Rules, params: SearchParams, trees: Trees, states: States, schedules: Integers, leaves: Leaves, b: int, row: int) -> int:
+def walk(
+    rules: Rules,
+    params: SearchParams,
+    trees: Trees,
+    states: States,
+    streams: Streams,
+    schedules: Integers,
+    leaves: Leaves,
+    b: int,
+    row: int,
+) -> int:
     """Follow tree ``b`` from its root to a new node, to a finished game, or to a node that awaits its evaluation already."""
-    step, current_player = rules.step, rules.current_player
+    step = rules.step
     nodes, state = trees.nodes[b], leaves.state
     for word in range(len(state)):
         state[word] = states[b, word]
@@ -182,18 +218,16 @@ def walk(rules: Rules, params: SearchParams, trees: Trees, states: States, sched
         node = nodes[number]
         if node.stage == CLOSED:
             open_node(trees, b, number)
-        next_number = follow(params, trees, schedules, b, number)
+        outcome = draw_outcome(rules, state, leaves.outcomes, leaves.chances, streams, b) if node.chance else NONE
+        next_number = find_child(trees, b, number, outcome) if node.chance else follow(params, trees, schedules, b, number)
         node.visits += 1
         node.pending += 1
         if next_number != NONE:
             step(state, np.int64(nodes[next_number].action))
         else:
-            next_number = add_child(trees, b, number)
-            child = nodes[next_number]
-            step(state, np.int64(child.action))
-            child.player = current_player(state)
-            child.turn = 1.0 if child.player == node.player else -1.0
-            if params.gumbel:
+            next_number = add_outcome(trees, b, number, outcome) if node.chance else add_child(trees, b, number)
+            enter(rules, params, leaves, node, nodes[next_number])
+            if params.gumbel and not node.chance:
                 note_logit(trees, b, next_number)
         number = next_number
     node = nodes[number]
@@ -216,6 +250,30 @@ def walk(rules: Rules, params: SearchParams, trees: Trees, states: States, sched
 
 
 @inlined
+def enter(rules: Rules, params: SearchParams, leaves: Leaves, node: Any, child: Any) -> None:
+    """Play a new child's move, and note who is to move there and what it has brought."""
+    state, current_player = leaves.state, rules.current_player
+    before = score(rules, leaves) if params.rewards else np.float32(0.0)
+    rules.step(state, np.int64(child.action))
+    player = current_player(state)
+    if player == CHANCE:
+        child.chance = True
+        child.stage = OPEN
+        player = node.player
+    child.player = player
+    child.turn = 1.0 if player == node.player else -1.0
+    if params.rewards:
+        child.reward = score(rules, leaves) - before
+
+
+@inlined
+def score(rules: Rules, leaves: Leaves) -> np.float32:
+    """The points made so far in a one-player game."""
+    rules.returns(leaves.state, leaves.returns)
+    return leaves.returns[0]
+
+
+@inlined
 def follow(params: SearchParams, trees: Trees, schedules: Integers, b: int, number: int) -> int:
     """The child that the search's rule chooses at a node, or NONE for its first candidate."""
     full = trees.searches[b].full
@@ -234,7 +292,7 @@ def follow(params: SearchParams, trees: Trees, schedules: Integers, b: int, numb
 def finish(rules: Rules, params: SearchParams, leaves: Leaves, node: Any) -> np.float32:
     """Note that the game is over at a new node; returns its value there."""
     rules.returns(leaves.state, leaves.returns)
-    value = leaves.returns[node.player]
+    value = np.float32(0.0) if params.rewards else leaves.returns[node.player]  # points were counted on the way
     node.stage = OVER
     node.evaluation = value
     if params.proven_results:
@@ -278,16 +336,16 @@ def expand_from_cache(trees: Trees, leaves: Leaves, cache: PositionCache, b: int
 
 @inlined
 def backup(trees: Trees, b: int, number: int, value: np.float32) -> None:
-    """Add ``value``, that of node ``number`` for its player, to all above, and settle what it proves."""
+    """Add ``value``, that of node ``number`` for its player, and the rewards on the way to all above; and settle what it proves."""
     nodes = trees.nodes[b]
     while number != NONE:
         node = nodes[number]
-        value *= node.turn
+        value = node.turn * value + node.reward
         node.value_sum += value
         node.pending -= 1
         if node.proven != UNPROVEN and node.proven_above == UNPROVEN:
             node.proven_above = node.proven if node.turn > 0 else WIN + LOSS - node.proven
-            if node.parent != NONE:
+            if node.parent != NONE and not nodes[node.parent].chance:  # one outcome proves nothing of what may come
                 settle(nodes, node.parent, node.proven_above)
         number = node.parent
 

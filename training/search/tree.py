@@ -4,7 +4,11 @@ Tree ``b`` is row ``b`` of every array; node 0 is the root. A node stands for a 
 move which has been visited *is* a node, a child in its parent's linked list. Moves that have not been visited are mere candidates:
 an action and a prior each, side by side. A search visits few of them.
 
-A node's value is summed up for the player who chose to go there, which is what selection compares.
+A node's value is summed up for the player who chose to go there, which is what selection compares. It includes the reward for going
+there, in games in which points are made on the way.
+
+Where nature is to move, after an action of a game of chance, the node stands for the afterstate. It is never evaluated: each
+simulation through it draws an outcome, and the node's value is the mean of what came of them.
 """
 
 import math
@@ -25,7 +29,7 @@ LEAST_PRIOR = np.float32(1e-12)  # of a legal move, so that it has a logarithm
 
 NODE = np.dtype(
     [
-        ("value_sum", np.float32),  # of the evaluations here and below, for the player above; at the root for the player to move
+        ("value_sum", np.float32),  # of rewards and evaluations here and below, for the player above; at the root for the player to move
         ("visits", np.int32),  # simulations through this node, its own evaluation and pending ones included
         ("pending", np.int32),  # of them, those whose evaluation has not come back
         ("prior", np.float32),  # of the move that led here
@@ -35,7 +39,9 @@ NODE = np.dtype(
         ("stage", np.int8),
         ("ordered", np.bool_),  # whether the first candidate is the one of the largest prior
         ("turn", np.float32),  # 1.0 where the player above is to move, else -1.0
-        ("player", np.int32),  # to move
+        ("reward", np.float32),  # made by going here, in a one-player game
+        ("chance", np.bool_),  # whether nature is to move
+        ("player", np.int32),  # to move; where nature is, the one who moved last
         ("action", np.int32),  # that led here
         ("parent", np.int32),
         ("first_child", np.int32),  # the latest visited; they are linked by next_sibling
@@ -107,6 +113,8 @@ def clear_node(node: Any) -> None:
     node.proven_above = UNPROVEN
     node.stage = AWAITED
     node.turn = 1.0
+    node.reward = 0.0
+    node.chance = False
     node.parent = NONE
     node.first_child = NONE
     node.num_candidates = 0
@@ -130,6 +138,21 @@ def add_child(trees: Trees, b: int, number: int) -> int:
     node.num_candidates -= 1
     node.ordered = False
     node.explored += child.prior
+    return int(new)
+
+
+@inlined
+def add_outcome(trees: Trees, b: int, number: int, outcome: int) -> int:
+    """Give a chance node a child for ``outcome``; returns the child's number. Who is to move there is left to the caller."""
+    search, node = trees.searches[b], trees.nodes[b, number]
+    new = search.used_nodes
+    search.used_nodes += 1
+    child = trees.nodes[b, new]
+    clear_node(child)
+    child.parent = number
+    child.action = outcome
+    child.next_sibling = node.first_child
+    node.first_child = new
     return int(new)
 
 
@@ -174,9 +197,9 @@ def bring_best_forward(trees: Trees, b: int, number: int) -> None:
 
 
 @lean
-def find_child(trees: Trees, b: int, action: int) -> int:
-    """The root's child by ``action``, or NONE."""
-    child = trees.nodes[b, 0].first_child
+def find_child(trees: Trees, b: int, number: int, action: int) -> int:
+    """A node's child by ``action``, or by that chance outcome; or NONE."""
+    child = trees.nodes[b, number].first_child
     while child != NONE and trees.nodes[b, child].action != action:
         child = trees.nodes[b, child].next_sibling
     return int(child)
@@ -209,8 +232,9 @@ def keep_subtree(trees: Trees, b: int, root: int, renumbered: NDArray[np.int32])
         move_candidates(trees, b, found, candidates)
         candidates += node.num_candidates
         found += 1
-    nodes[0].value_sum *= nodes[0].turn
+    nodes[0].value_sum = nodes[0].turn * (nodes[0].value_sum - np.float32(nodes[0].visits) * nodes[0].reward)
     nodes[0].turn = 1.0
+    nodes[0].reward = 0.0
     search.used_nodes = found
     search.used_candidates = candidates
     search.ready = False

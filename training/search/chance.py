@@ -1,0 +1,20 @@
+"""Nature's moves in games of chance."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from games.compiled import lean
+from games.game import Actions, Rules, States
+from training.random import Streams, uniform
+
+
+@lean
+def draw_outcome(rules: Rules, state: States, outcomes: Actions, chances: NDArray[np.float32], streams: Streams, b: int) -> int:
+    """Draw an outcome from stream ``b`` at a chance state; ``outcomes`` and ``chances`` are scratch space, ``[O]`` each."""
+    count = rules.chance_outcomes(state, outcomes, chances)
+    left = uniform(streams, b)
+    for i in range(count - 1):
+        left -= chances[i]
+        if left < 0:
+            return int(outcomes[i])
+    return int(outcomes[count - 1])

@@ -1,0 +1,94 @@
+"""What a network says of a position's value: who will win, or how many points are still to be made.
+
+Games for two have a ``WinHead`` with one logit. ``value = tanh(logit / 2) = 2 * sigmoid(logit) - 1`` lies in [-1, 1], so training it
+with the binary cross-entropy of ``(1 + target) / 2`` is exact for draws and mixed targets too: the loss is least where the value is
+the mean target.
+
+One-player games have a ``PointsHead``, a distribution over K numbers of points whose square roots are evenly spaced from 0 to the
+most that the rules allow: fine where few points are left, and no value is out of range, whatever is reached (MuZero, arXiv 1911.08265,
+appendix F, spaces them so too). A target lies between two neighbours and is shared out so that its mean is exact ("two-hot"); so
+training with the cross-entropy fits the mean of the targets, not the mean of their roots.
+"""
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+WIN_HIDDEN, POINTS_HIDDEN = 64, 128
+POINTS_BINS = 601  # MuZero's
+TILT = 0.5  # logits of a new network fall by so much from bin to bin: it expects a few points, not half of all there can be
+
+
+class ValueHead(nn.Module, ABC):
+    """From the pooled board to logits, and from these to values."""
+
+    @abstractmethod
+    def values(self, logits: Tensor) -> Tensor:
+        """Value logits as ``forward`` gives them, for N positions -> values ``[N]`` for the player to move."""
+
+    @abstractmethod
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """The mean loss in nats of value logits for N positions against the values ``targets`` ``[N]``."""
+
+
+class WinHead(ValueHead):
+    """The value logit of the player to move, from ``inputs`` numbers."""
+
+    def __init__(self, inputs: int) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(inputs, WIN_HIDDEN)
+        self.logit = nn.Linear(WIN_HIDDEN, 1)
+        start_near_zero(self.logit)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``[N, inputs]`` -> value logits ``[N]``."""
+        return self.logit(torch.relu(self.hidden(x))).squeeze(1)
+
+    def values(self, logits: Tensor) -> Tensor:
+        """``[N]`` -> ``[N]`` in [-1, 1]."""
+        return torch.tanh(logits / 2)
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """See ``ValueHead``."""
+        return functional.binary_cross_entropy_with_logits(logits.float(), (1 + targets) / 2)
+
+
+class PointsHead(ValueHead):
+    """The distribution of the points still to be made, at most ``most``, from ``inputs`` numbers."""
+
+    def __init__(self, inputs: int, most: float) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(inputs, POINTS_HIDDEN)
+        self.logits = nn.Linear(POINTS_HIDDEN, POINTS_BINS)
+        start_near_zero(self.logits)
+        with torch.no_grad():
+            self.logits.bias.sub_(TILT * torch.arange(POINTS_BINS))
+        self._points = (np.linspace(0.0, np.sqrt(most), POINTS_BINS) ** 2).astype(np.float32)  # [K]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``[N, inputs]`` -> value logits ``[N, K]``."""
+        return self.logits(torch.relu(self.hidden(x)))
+
+    def values(self, logits: Tensor) -> Tensor:
+        """``[N, K]`` -> ``[N]`` points."""
+        return torch.softmax(logits.float(), 1) @ torch.as_tensor(self._points, device=logits.device)
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """See ``ValueHead``."""
+        points = torch.as_tensor(self._points, device=logits.device)
+        targets = targets.clamp(points[0], points[-1])
+        upper = torch.searchsorted(points, targets).clamp(min=1)
+        share = (targets - points[upper - 1]) / (points[upper] - points[upper - 1])
+        log_shares = functional.log_softmax(logits.float(), 1)
+        below, above = log_shares.gather(1, (upper - 1)[:, None])[:, 0], log_shares.gather(1, upper[:, None])[:, 0]
+        return -((1 - share) * below + share * above).mean()
+
+
+def start_near_zero(layer: nn.Linear) -> None:
+    """An untrained network should hardly prefer any move or side: search begins from the rules alone."""
+    nn.init.normal_(layer.weight, std=0.01)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
