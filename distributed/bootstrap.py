@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from configs.schema import WorkerSettings
-from distributed.check import Finding, findings, seats
-from distributed.errors import Refused, RemoteFailure
+from distributed.check import findings, refuse, seats
+from distributed.errors import RemoteFailure
 from distributed.machine import (
     Alive,
     Probe,
@@ -81,35 +81,23 @@ def bootstrap_steps(
     found = probe(transport, machine, ours_here)
     gpus = f"{len(found.gpus)} {'GPU' if len(found.gpus) == 1 else 'GPUs'}" if found.gpus else "no GPU"
     yield f"found {found.platform}, {found.cpus} {'core' if found.cpus == 1 else 'cores'}, {gpus}, {found.disk_free / 1e9:.0f} GB free"
-    refuse(transport, [finding for finding in findings(found, machine, ours_here) if finding.what in NOT_TO_BE_MENDED])
+    refuse(transport.worker, (each for each in findings(found, machine, ours_here) if each.what in NOT_TO_BE_MENDED), named=True)
     if found.folder_of(ours_here.code_hash) is None:
         yield f"sends the code, {send_code(transport, machine, ours_here, root) / 1000:.0f} kB, to {release_folder(ours_here.code_hash)}"
         found = probe(transport, machine, ours_here)
     lacking = [finding for finding in findings(found, machine, ours_here) if finding.what in ("python", "packages")]
     if any(not finding.ok for finding in lacking):
         if own_python(machine):
-            refuse(transport, lacking)  # an environment of the user's own is theirs to change
+            refuse(transport.worker, lacking, named=True)  # an environment of the user's own is theirs to change
         yield from make_environment(transport, machine, found, ours_here)
         found = probe(transport, machine, ours_here)
     else:
         yield "the environment is complete"
     looked_at = findings(found, machine, ours_here)
-    refuse(transport, looked_at)
+    refuse(transport.worker, looked_at, named=True)
     yield from play_rehearsal(transport, machine, found, ours_here, game)
     yield from (f"note: {finding.text}; {finding.remedy}" for finding in looked_at if not finding.ok)
     yield f"ready: {', '.join(seat.name for seat in seats(found, machine))}"
-
-
-def refuse(transport: Transport, looked_at: list[Finding]) -> None:
-    """Go no further if any of these findings stands in the way.
-
-    Raises:
-        Refused: with all of them.
-    """
-    fatal = [finding for finding in looked_at if finding.fatal]
-    if fatal:
-        what = "; ".join(f"{finding.what}: {finding.text}" for finding in fatal)
-        raise Refused(transport.worker, what, "; ".join(dict.fromkeys(finding.remedy for finding in fatal)))
 
 
 def send_code(transport: Transport, machine: WorkerSettings, ours_here: Ours, root: Path) -> int:

@@ -2,10 +2,11 @@
 
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from configs.schema import WorkerSettings
+from distributed.errors import Refused
 from distributed.machine import Gpu, Interpreter, Probe, Seat, own_python, release_folder, remedy_bootstrap
 from distributed.release import Ours
 
@@ -40,6 +41,23 @@ def findings(probe: Probe, machine: WorkerSettings, ours: Ours, *, now: Callable
         _logout(probe),
         _clock(probe, now()),
     ]
+
+
+def in_the_way(looked_at: Iterable[Finding]) -> list[Finding]:
+    """What has to be put right before any worker can play."""
+    return [finding for finding in looked_at if finding.fatal and not finding.ok]
+
+
+def refuse(worker: str, looked_at: Iterable[Finding], *, named: bool = False) -> None:
+    """Go no further if any of these findings stands in the way; ``named``: the text says what was looked at.
+
+    Raises:
+        Refused: with all that stand in the way, and what remedies them.
+    """
+    wrong = in_the_way(looked_at)
+    if wrong:
+        what = "; ".join(f"{finding.what}: {finding.text}" if named else finding.text for finding in wrong)
+        raise Refused(worker, what, "; ".join(dict.fromkeys(finding.remedy for finding in wrong)))
 
 
 def seats(probe: Probe, machine: WorkerSettings) -> list[Seat]:

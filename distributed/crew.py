@@ -7,8 +7,7 @@ from typing import Protocol
 from configs.schema import WorkerSettings
 from distributed import machine as remote
 from distributed.bootstrap import bootstrap_steps
-from distributed.check import Finding, findings, seats
-from distributed.errors import Refused
+from distributed.check import Finding, findings, in_the_way, refuse, seats
 from distributed.machine import Probe, Seat
 from distributed.release import Ours
 from distributed.transport import Transport
@@ -62,15 +61,13 @@ class RemoteCrew:
                     break
                 tell(f"being set up: {line}") if line else time.sleep(1.0)
             found, wrong = self._look(transport)
-        if wrong:
-            what, remedy = "; ".join(finding.text for finding in wrong), "; ".join(dict.fromkeys(finding.remedy for finding in wrong))
-            raise Refused(transport.worker, what, remedy)
+        refuse(transport.worker, wrong)
         self._probe = found
         return tuple(seats(found, self._machine))
 
     def _look(self, transport: Transport) -> tuple[Probe, list[Finding]]:
         found = remote.probe(transport, self._machine, self._ours)
-        return found, [finding for finding in findings(found, self._machine, self._ours) if finding.fatal and not finding.ok]
+        return found, in_the_way(findings(found, self._machine, self._ours))
 
     def start(self, transport: Transport, seat: Seat) -> None:
         """See ``Crew``."""

@@ -37,7 +37,7 @@ from configs.schema import DistributedSettings, WorkerSettings
 from distributed import control, ssh
 from distributed import machine as remote
 from distributed.bootstrap import bootstrap
-from distributed.check import Finding, findings, seats
+from distributed.check import Finding, findings, in_the_way, seats
 from distributed.errors import ClusterError, Unreachable
 from distributed.release import PROJECT, Ours, ours
 from distributed.transport import Transport
@@ -62,7 +62,7 @@ class Checked:
     @property
     def ready(self) -> bool:
         """Whether it can play."""
-        return not any(finding.fatal and not finding.ok for finding in self.findings)
+        return not in_the_way(self.findings)
 
 
 @dataclass(frozen=True)
