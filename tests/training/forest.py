@@ -1,5 +1,6 @@
 """The compiled search with its lid off: tests look into the trees between the steps."""
 
+import itertools
 import math
 
 import numpy as np
@@ -7,7 +8,7 @@ from numpy.typing import NDArray
 
 from configs.schema import SearchSettings
 from games.compiled import specialized
-from games.game import Game, States
+from games.game import CHANCE, Game, States
 from tests.training.naive_search import NaiveNode, Path
 from training.search.cache import make_cache
 from training.search.gumbel import halving_schedule
@@ -146,16 +147,25 @@ def naive_summary(node: NaiveNode, path: Path = ()) -> Summary:
     return found
 
 
+def play_at_random(game: Game, state: States, random: np.random.Generator) -> None:
+    """Play any legal move, or what nature may draw, each as likely as the others."""
+    legal = game.legal_actions(state) if game.current_player(state) != CHANCE else game.chance_outcomes(state)[0]
+    game.play(state, int(random.choice(legal)))
+
+
 def random_states(game: Game, count: int, random: np.random.Generator, *, most_plies: int) -> States:
-    """Positions after up to ``most_plies`` random moves, in none of which the game is over."""
+    """Positions after up to ``most_plies`` random moves, and what nature draws then, in none of which the game is over."""
     states = game.initial_states(count)
     for state in states:
-        for _ in range(random.integers(most_plies + 1)):
-            after = state.copy()
-            game.play(after, int(random.choice(game.legal_actions(state))))
+        after, plies = state.copy(), int(random.integers(most_plies + 1))
+        for ply in itertools.count():
             if game.terminal(after):
                 break
-            state[:] = after
+            if game.current_player(after) != CHANCE:
+                state[:] = after
+                if ply >= plies:
+                    break
+            play_at_random(game, after, random)
     return states
 
 

@@ -1,18 +1,19 @@
 """A second search to hold the compiled one against: recursive, in plain Python with dictionaries, written from the papers.
 
-Nothing is shared with ``training.search``. Arithmetic is in doubles, so that a decision between nearly equal scores could fall
+Nothing is shared with ``training.search``; of games of chance it is told the random numbers. Arithmetic is in doubles, so that a decision between nearly equal scores could fall
 otherwise than in the compiled search: such searches end in ``Undecided`` and a test passes over them.
 """
 
 import math
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from configs.schema import SearchSettings
-from games.game import Game, Planes, States
+from games.game import CHANCE, Game, Planes, States
 
 Floats = NDArray[np.float32]
 Path = tuple[int, ...]
@@ -82,10 +83,20 @@ def best(scores: dict[int, float]) -> int:
 
 
 class NaiveSearch:
-    """One tree. ``full`` searches force playouts at the root."""
+    """One tree. ``full`` searches force playouts at the root; ``uniform`` draws numbers for chance outcomes."""
 
-    def __init__(self, game: Game, evaluate: StubEvaluator, settings: SearchSettings, state: States, *, full: bool) -> None:
-        self.game, self.evaluate, self.settings, self.full = game, evaluate, settings, full
+    def __init__(
+        self,
+        game: Game,
+        evaluate: StubEvaluator,
+        settings: SearchSettings,
+        state: States,
+        *,
+        full: bool,
+        uniform: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self.game, self.evaluate, self.settings, self.full, self.uniform = game, evaluate, settings, full, uniform
+        self.points = game.num_players == 1
         self.root = NaiveNode(state.copy(), game.current_player(state))
         self.num_simulations = 0  # only Gumbel plans with it
 
@@ -115,22 +126,26 @@ class NaiveSearch:
     def _simulate(self, node: NaiveNode) -> float:
         if node.proven is not None:
             return float(node.proven)
+        if self.points and self.game.terminal(node.state):
+            return 0.0  # all points were counted where they were made
         if self.game.terminal(node.state):
             value = float(self.game.returns(node.state)[node.player])
             if self.settings.proven_results:
                 node.proven = round(value)
             return value
-        if not node.edges:
+        if not node.edges and node.player != CHANCE:
             return self._expand(node)
-        action = self.choose(node)
+        action = self.draw(node) if node.player == CHANCE else self.choose(node)
         edge = node.edges[action]
         if edge.child is None:
             state = node.state.copy()
             self.game.play(state, action)
             edge.child = NaiveNode(state, self.game.current_player(state))
             node.order.append(action)
-        sign = 1 if edge.child.player == node.player else -1
+        sign = 1 if self.points or edge.child.player == node.player else -1
         value = sign * self.simulate(edge.child)
+        if self.points:
+            value += float(self.game.returns(edge.child.state)[0] - self.game.returns(node.state)[0])
         edge.visits += 1
         edge.value += value
         if edge.child.proven is not None:
@@ -153,6 +168,23 @@ class NaiveSearch:
         elif None not in known:
             node.proven = max(proven for proven in known if proven is not None)
 
+    def draw(self, node: NaiveNode) -> int:
+        """The chance outcome that a simulation follows."""
+        outcomes, probabilities = self.game.chance_outcomes(node.state)
+        node.edges = {int(outcome): node.edges.get(int(outcome), NaiveEdge(0.0)) for outcome in outcomes}
+        below = np.cumsum(probabilities, dtype=np.float64)
+        return int(outcomes[min(int(np.searchsorted(below, self.uniform(), side="right")), len(outcomes) - 1)])
+
+    def scaled(self, node: NaiveNode, unvisited: float) -> tuple[dict[int, float], float]:
+        """The mean of each visited edge, and the value of the others; points are brought to [-1, 1]."""
+        means = {action: edge.mean for action, edge in node.edges.items() if edge.visits}
+        if not self.points:
+            return means, unvisited
+        known = [*means.values(), unvisited]
+        spread = max(max(known) - min(known), 0.01 * max(abs(max(known)), 1))
+        middle = (max(known) + min(known)) / 2
+        return {action: 2 * (mean - middle) / spread for action, mean in means.items()}, 2 * (unvisited - middle) / spread
+
     def choose(self, node: NaiveNode) -> int:
         """The action that a simulation follows."""
         if self.settings.algorithm == "gumbel":
@@ -166,10 +198,11 @@ class NaiveSearch:
         c = settings.c_puct + math.log((1 + total + settings.c_puct_log_base) / settings.c_puct_log_base)
         reduction = settings.root_fpu_reduction if node is self.root else settings.fpu_reduction
         explored = sum(edge.prior for edge in node.visited())
-        unvisited = node.value / node.visits - reduction * math.sqrt(explored)
+        means, mean = self.scaled(node, node.value / node.visits)
+        unvisited = mean - reduction * math.sqrt(explored)
         scores = {}
         for action, edge in node.edges.items():
-            value = edge.mean if edge.visits else unvisited
+            value = means.get(action, unvisited)
             if edge.proven != -1:
                 scores[action] = value + c * edge.prior * math.sqrt(total + 0.01) / (1 + edge.visits)
         if node is self.root and self.full and settings.forced_playouts:
@@ -192,7 +225,8 @@ class NaiveSearch:
             mixed = (node.evaluation + node.edge_visits * mean) / (1 + node.edge_visits)
         most = max(edge.visits for edge in node.edges.values())
         scale = (self.settings.gumbel.c_visit + most) * self.settings.gumbel.c_scale
-        completed = {action: edge.mean if edge.visits else mixed for action, edge in node.edges.items()}
+        means, mixed = self.scaled(node, mixed)
+        completed = {action: means.get(action, mixed) for action in node.edges}
         return {action: math.log(edge.prior) + scale * (completed[action] + 1) / 2 for action, edge in node.edges.items()}
 
     def improved_policy(self, node: NaiveNode) -> dict[int, float]:
