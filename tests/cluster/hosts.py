@@ -19,13 +19,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from tests.cluster.processes import command, command_line, lives, namespace, parent, pids, state, wait_until
+from tests.cluster.left_overs import BRIDGE, FOLDER, FOLDERS, remove_left_overs
+from tests.cluster.processes import command, command_line, namespace, parent, pids, state, wait_until
 from tests.sources import ROOT
 
 HOSTS = 4
 SUBNETS = 512  # of 198.18.0.0/15, which is set aside for experiments with networks
-BRIDGE = "keima"  # with the subnet's number behind it: who makes the bridge has the subnet
-FOLDERS = Path("/var/tmp")
 FIRST_UID = 20_000
 SSH_PORT = 22
 WAIT_SECONDS = 10.0  # for what takes a moment
@@ -322,9 +321,9 @@ def running_hosts(count: int = HOSTS, *, disk_mb: int | None = None) -> Iterator
     Args:
         disk_mb: the size of a small disk for each host's home, in memory, which can be filled; None: homes on this machine's disk.
     """
-    _remove_left_overs()
+    remove_left_overs()
     with ExitStack() as stack:
-        folder = Path(tempfile.mkdtemp(prefix=f"keima-hosts-{os.getpid()}-", dir=FOLDERS))
+        folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-", dir=FOLDERS))
         stack.callback(shutil.rmtree, folder)
         bridge, network = _make_bridge()
         stack.callback(_run, "ip", "link", "del", bridge)
@@ -360,21 +359,6 @@ def _make_bridge() -> tuple[str, str]:
         if "exists" not in made.stderr:
             break
     raise RuntimeError(f"no bridge can be made: {made.stderr.strip()}")
-
-
-def _remove_left_overs() -> None:
-    """Remove the bridges and folders of processes that were killed."""
-    for alias in Path("/sys/class/net").glob(f"{BRIDGE}*/ifalias"):
-        owner = alias.read_text(encoding="utf-8").split()
-        if owner[:1] == [BRIDGE] and not lives(owner[1]):
-            with suppress(subprocess.CalledProcessError):  # somebody else has removed it
-                _run("ip", "link", "del", alias.parent.name)
-    for folder in FOLDERS.glob("keima-hosts-*"):
-        if not lives(folder.name.split("-")[2]):
-            for disk in folder.glob("*/disk"):
-                if os.path.ismount(disk):
-                    _run("umount", disk)
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _unshare() -> list[str]:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.hosts import BRIDGE, FOLDERS, Hosts, running_hosts
+from tests.cluster.hosts import Hosts, running_hosts
+from tests.cluster.left_overs import BRIDGE, FOLDER, FOLDERS, bridges
 from tests.cluster.processes import command_line, lives, pids, wait_until
 from tests.sources import ROOT
 
@@ -34,7 +35,13 @@ def sleeping(hosts: Hosts, name: str) -> bool:
 def traces() -> set[str]:
     """What is on this machine because of hosts."""
     interfaces = (path.name for path in Path("/sys/class/net").glob(f"{BRIDGE}*"))
-    return {*interfaces, *(str(path) for path in FOLDERS.glob("keima-hosts-*"))}
+    return {*interfaces, *(str(path) for path in FOLDERS.glob(f"{FOLDER}*"))}
+
+
+def traces_of(process: int) -> set[str]:
+    """What of it one process has made: others may have hosts at the same time."""
+    its_bridges = {bridge for bridge, owner in bridges().items() if owner == str(process)}
+    return {trace for trace in traces() if trace.partition("-")[0] in its_bridges or f"{FOLDER}{process}-" in trace}
 
 
 def test_every_host_is_a_machine_of_its_own(hosts: Hosts) -> None:
@@ -150,16 +157,21 @@ def test_a_full_disk_takes_nothing_until_it_is_freed(small_hosts: Hosts) -> None
 
 
 def test_a_shaped_link_is_as_fast_as_it_says(hosts: Hosts) -> None:
-    def seconds(mb: int) -> float:
+    def seconds() -> float:
         started = time.monotonic()
         line = ["ssh", "-F", str(hosts.config), "worker1", "cat >/dev/null"]
-        subprocess.run(line, input=bytes(mb * 1_000_000), check=True, timeout=60)
+        subprocess.run(line, input=bytes(2_000_000), check=True, timeout=60)
         return time.monotonic() - started
 
-    hosts[0].shape(20)
-    assert 0.75 < seconds(2) - seconds(0) < 3
+    def once_below(limit: float) -> bool:
+        """Whatever else this machine does makes some times longer, and none shorter."""
+        return any(seconds() < limit for _ in range(5))
+
+    hosts[0].shape(8)
+    assert seconds() > 1.9  # for 16 million bits
+    assert once_below(4.0)
     hosts[0].shape(None)
-    assert seconds(2) < 0.75
+    assert once_below(1.9)
 
 
 def test_two_clusters_do_not_meet(hosts: Hosts) -> None:
@@ -172,16 +184,16 @@ def test_two_clusters_do_not_meet(hosts: Hosts) -> None:
 
 
 def test_nothing_remains(real_hosts: None) -> None:
-    before = traces()
     with running_hosts(2, disk_mb=8) as hosts:
         hosts[0].run(SLEEPER)
         hosts[0].freeze()
         hosts[1].cut()
         processes = {pid for host in hosts for pid in host.pids()}
-        assert len(processes) >= 5 and traces() != before
-    assert traces() <= before
+        ours = traces_of(os.getpid())
+        assert len(processes) >= 5 and len(ours) == 4  # a folder, a bridge, and two links to it
+    assert not ours & traces()
     assert not [pid for pid in processes if lives(str(pid))]
-    assert f"keima-hosts-{os.getpid()}-" not in Path("/proc/mounts").read_text()
+    assert f"{FOLDER}{os.getpid()}-" not in Path("/proc/mounts").read_text()
 
 
 def start_elsewhere() -> tuple[subprocess.Popen[str], str]:
@@ -203,18 +215,19 @@ def running(mark: str) -> bool:
 
 def test_ctrl_c_leaves_nothing(real_hosts: None) -> None:
     started, mark = start_elsewhere()
-    assert running(mark)
+    its = traces_of(started.pid)
+    assert running(mark) and len(its) == 4
     started.send_signal(signal.SIGINT)
     assert "KeyboardInterrupt" in started.communicate(timeout=30)[1]
-    assert not running(mark) and not [trace for trace in traces() if f"hosts-{started.pid}-" in trace]
+    assert not running(mark) and not its & traces()
 
 
 def test_hosts_end_with_a_process_that_is_killed_and_the_next_one_tidies_up(real_hosts: None) -> None:
     started, mark = start_elsewhere()
+    its = traces_of(started.pid)
+    assert len(its) == 4
     started.kill()
     started.communicate(timeout=30)
     wait_until(lambda: not running(mark), "the hosts to end")
-    left = {trace for trace in traces() if f"hosts-{started.pid}-" in trace}
-    assert left
     with running_hosts(1):
-        assert not left & traces()
+        assert not its & traces()

@@ -141,7 +141,7 @@ def test_no_call_waits_for_a_machine_that_is_slow_or_away(opened: Open, tmp_path
         fleet.status()
         fleet.view()
         fleet.share_out(dict.fromkeys(fleet.workers, 0), 40)
-    assert time.monotonic() - begun < 1.0
+    assert time.monotonic() - begun < crew.seconds  # whoever had waited once would have taken at least as long
 
 
 def test_marks_figures_and_grants_follow_what_the_workers_say(opened: Open, tmp_path: Path) -> None:

@@ -7,21 +7,11 @@ from pathlib import Path
 import pytest
 
 from distributed.local import FIRST_TIME, RESTARTS, LocalProcesses
+from tests.distributed.short_lived import PATIENCE, die, idle
 from tests.training.small_run import GAME, small_settings
 from training.worker_folder import Heartbeat, WorkerFolder
 
-PATIENCE = 60.0
-
 Open = Callable[..., LocalProcesses]
-
-
-def die(root: Path, parent: int) -> None:
-    raise SystemExit(3)
-
-
-def idle(root: Path, parent: int) -> None:
-    (root / "begun").touch()
-    time.sleep(PATIENCE)
 
 
 @pytest.fixture
@@ -45,7 +35,6 @@ def wait_until(done: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.trial
 def test_a_worker_that_dies_again_and_again_is_given_up_with_its_log(open_processes: Open) -> None:
     told: list[str] = []
     backend = open_processes(count=1, target=die, compiled=True, tell=told.append)

@@ -1,0 +1,15 @@
+"""What worker processes do in the tests of those who start them. It is imported in each of them, and so imports next to nothing."""
+
+import time
+from pathlib import Path
+
+PATIENCE = 120.0
+
+
+def die(root: Path, parent: int) -> None:
+    raise SystemExit(3)
+
+
+def idle(root: Path, parent: int) -> None:
+    (root / "begun").touch()
+    time.sleep(PATIENCE)
