@@ -93,6 +93,8 @@ class Game:
     outcome_symmetries: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 0), np.int32))  # [Y, O], as action_symmetries
     outcome_name: Callable[[int], str] = str
     max_return: float = 1.0  # no return is larger; of a one-player game, no score
+    milestones: tuple[int, ...] = ()  # of a one-player game: what people count how many games reach, such as tiles, ascending
+    milestone_of: Callable[[States], int] = int  # what a state has reached, on the same scale; only where there are milestones
 
     def __post_init__(self) -> None:
         """A game without chance needs to say nothing of outcomes: its table of them is ``[Y, 0]``."""

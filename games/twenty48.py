@@ -34,6 +34,7 @@ UP, RIGHT, DOWN, LEFT = range(4)
 ACTIONS = ("up", "right", "down", "left")
 SMALLEST, LARGEST = 2, 5
 FOUR = np.float32(0.1)  # how likely a new tile is a 4
+MILESTONES = (512, 1024, 2048, 4096, 8192)  # tiles that games are said to have reached
 
 # Words: the sides, the score, how many new tiles are due before the player may move, the legal actions as bits; then the rows of the
 # board, always five, each cell a byte and the leftmost the lowest. What is outside the board is 0.
@@ -279,6 +280,12 @@ def render(state: States) -> str:
     return "\n".join([*lines, f"  {letters}", f"score {int(state[SCORE])}"])
 
 
+def tiles(state: States) -> NDArray[np.int64]:
+    """The tiles on the board ``[H, W]``, 0 where there is none."""
+    cells = state[ROWS : ROWS + state[HEIGHT], None] >> 8 * np.arange(state[WIDTH]) & 0xFF
+    return np.where(cells > 0, np.int64(1) << cells, 0)
+
+
 def parse_action(text: str) -> int:
     """A direction, or its first letter."""
     for action, name in enumerate(ACTIONS):
@@ -361,6 +368,8 @@ def twenty48(*, height: int = 4, width: int = 4, planes: int = 16) -> Game:
         num_outcomes=2 * cells,
         outcome_symmetries=outcome_table(points),
         outcome_name=lambda outcome: outcome_name(height, width, outcome),
+        milestones=tuple(tile for tile in MILESTONES if tile <= 2 ** (cells + 1)),
+        milestone_of=lambda state: int(tiles(state).max()),
     )
 
 
