@@ -7,7 +7,7 @@ import pytest
 
 from tests.sources import ROOMS, ROOT, imported_files, imported_modules, programs, python_files, relative
 
-HOUSE = ["configs", "games", "training", "distributed"]  # above them all: scripts, benchmarks and start_*.py
+HOUSE = ["configs", "games", "training", "distributed", "zero"]  # above them all: scripts, benchmarks and start_*.py
 
 # Within training/, lowest first; a folder stands for all of its files. Floors 1 to 3 of the map are its three parts.
 TRAINING = [
@@ -16,9 +16,11 @@ TRAINING = [
     "random.py",
     "files.py",
     "reports.py",
+    "intervals.py",
     "columns.py",
     "records.py",
     "verify.py",
+    "scores.py",
     "run_lock.py",
     "ledger_rows.py",
     "ledger.py",
@@ -27,6 +29,7 @@ TRAINING = [
     "value_heads.py",
     "network.py",
     "fused.py",
+    "zero_network.py",
     # 2: playing and learning
     "evaluator.py",
     "self_play.py",
@@ -35,6 +38,7 @@ TRAINING = [
     "tuning.py",
     "model_weights.py",
     "model_file.py",
+    "weights_file.py",
     "model_delta.py",
     "update_step.py",
     "learner.py",
@@ -55,9 +59,21 @@ TRAINING = [
     "observers",
     "coach.py",
     "run.py",
+    "sitting.py",
 ]
 
-TORCH = ["value_heads.py", "network.py", "fused.py", "evaluator.py", "model_weights.py", "model_file.py", "update_step.py", "learner.py"]
+TORCH = [
+    "value_heads.py",
+    "network.py",
+    "zero_network.py",
+    "fused.py",
+    "evaluator.py",
+    "model_weights.py",
+    "model_file.py",
+    "weights_file.py",
+    "update_step.py",
+    "learner.py",
+]
 
 LIBRARY = python_files(*ROOMS)
 EVERYTHING = [*LIBRARY, *programs()]

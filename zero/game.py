@@ -1,0 +1,5 @@
+"""The rules by which the guide's programs play: ``GameRules(height, width)`` is 2048."""
+
+from games.twenty48 import GameRules
+
+__all__ = ["GameRules"]
