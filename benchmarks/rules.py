@@ -10,7 +10,8 @@ the rounds.
 The games are the same but for one rule. Go ends after two passes or 2 * size * size plies and is scored by area in both; passing is a
 legal action like any other. But OpenSpiel forbids only to retake a ko at once; a play that repeats an older position is legal there and
 ends the game, drawn. Ours looks such plays up and forbids them, at the cost that this takes. The mean lengths are printed so
-that one sees how little this changes.
+that one sees how little this changes. In 2048 the moves of the player are counted, and the new tiles between them are played too; OpenSpiel
+takes some slides that merge for illegal, which ends its games earlier.
 """
 
 import argparse
@@ -31,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from games import Game, load_game
 from games.compiled import compiled
 from games.game import Actions, Rules, States
-from training.random import Streams, below
+from training.random import Streams, below, uniform
 
 CHUNK_MOVES = 20_000  # between two looks at the clock
 RECORDED = 200  # games in which the kernels are timed one by one
@@ -51,6 +52,7 @@ CONTESTS = {
     "go19": Contest("go", {"size": 19, "komi": 7.5}, "go(board_size=19,komi=7.5)"),
     "connect_four": Contest("connect_four", {}, "connect_four"),
     "tic_tac_toe": Contest("tic_tac_toe", {}, "tic_tac_toe"),
+    "2048": Contest("twenty48", {}, "2048"),
 }
 
 
@@ -62,17 +64,27 @@ class Speed(NamedTuple):
 
 
 @compiled
-def play_randomly(rules: Rules, start: States, num_actions: int, streams: Streams, games: int) -> int:
-    """Play so many games of random moves and return the number of moves."""
-    legal_actions, step = rules.legal_actions, rules.step
+def play_randomly(rules: Rules, start: States, num_actions: int, num_outcomes: int, streams: Streams, games: int) -> int:
+    """Play so many games of random moves and return the number of moves; chance plays between them and is not counted."""
+    legal_actions, step, chance_outcomes = rules.legal_actions, rules.step, rules.chance_outcomes
     legal, state, moves = np.empty(num_actions, np.int32), np.empty_like(start), 0
+    outcomes, probabilities = np.empty(num_outcomes, np.int32), np.empty(num_outcomes, np.float32)
     for _ in range(games):
         state[:] = start
-        count = legal_actions(state, legal)
-        while count > 0:
-            step(state, np.int64(legal[below(streams, 0, count)]))
-            moves += 1
+        while True:
             count = legal_actions(state, legal)
+            if count > 0:
+                step(state, np.int64(legal[below(streams, 0, count)]))
+                moves += 1
+                continue
+            count = chance_outcomes(state, outcomes, probabilities)
+            if count == 0:
+                break
+            drawn, rest = 0, uniform(streams, 0) - probabilities[0]
+            while rest >= 0 and drawn < count - 1:
+                drawn += 1
+                rest -= probabilities[drawn]
+            step(state, np.int64(outcomes[drawn]))
     return moves
 
 
@@ -89,7 +101,16 @@ def measure(play: Callable[[int], int], seconds: float) -> Speed:
 def ours(game: Game) -> Callable[[int], int]:
     """Our way of playing."""
     streams = np.ones(1, np.uint64)
-    return lambda games: play_randomly(game.rules, game.start, game.num_actions, streams, games)
+    return lambda games: play_randomly(game.rules, game.start, game.num_actions, game.num_outcomes, streams, games)
+
+
+def drawn(outcomes: list[tuple[int, float]], share: float) -> int:
+    """The outcome at this share, from 0 to 1, of all probability."""
+    for outcome, probability in outcomes:
+        share -= probability
+        if share < 0:
+            return outcome
+    return outcomes[-1][0]
 
 
 def openspiel_in_python(pyspiel: Any, name: str) -> Callable[[int], int]:
@@ -101,9 +122,12 @@ def openspiel_in_python(pyspiel: Any, name: str) -> Callable[[int], int]:
         for _ in range(games):
             state = game.new_initial_state()
             while not state.is_terminal():
+                if state.is_chance_node():
+                    state.apply_action(drawn(state.chance_outcomes(), random.random()))
+                    continue
                 legal = state.legal_actions()
                 state.apply_action(legal[int(random.random() * len(legal))])
-            moves += state.move_number()
+                moves += 1
         return moves
 
     return play
@@ -117,7 +141,10 @@ def openspiel_in_cpp(pyspiel: Any, name: str, seconds: float, mean_length: float
     bot = pyspiel.MCTSBot(game, evaluator, 1.0, 1, 10, False, 1, False)  # one simulation: rollouts from the start, and no tree
     games, started = 0, time.process_time()
     while time.process_time() - started < seconds:
-        bot.step(game.new_initial_state())
+        state = game.new_initial_state()
+        while state.is_chance_node():  # the bot must have a move
+            state.apply_action(state.chance_outcomes()[0][0])
+        bot.step(state)
         games += rollouts
     return games * mean_length / (time.process_time() - started)
 
@@ -168,7 +195,9 @@ def recorded(game: Game) -> tuple[Actions, NDArray[np.int64]]:
     for _ in range(RECORDED):
         state, actions = game.initial_state(), []
         while not game.terminal(state):
-            actions.append(int(random.choice(game.legal_actions(state))))
+            outcomes, probabilities = game.chance_outcomes(state)
+            likely = probabilities / probabilities.sum() if len(outcomes) > 0 else None
+            actions.append(int(random.choice(outcomes if len(outcomes) > 0 else game.legal_actions(state), p=likely)))
             game.play(state, actions[-1])
         games.append(actions)
     return np.array(list(itertools.chain(*games)), np.int32), np.array([len(actions) for actions in games])
