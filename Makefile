@@ -6,7 +6,12 @@ PYTHON ?=
 TORCH_INDEX ?=
 # What the tests use beside Python. `make test` installs what is missing if it may (Debian, root); without it their tests are skipped.
 DEBIAN_PACKAGES := python3-venv git gnugo openssh-server openssh-client iproute2
+# How many tests run beside each other: auto is one more than there are processors; 0 runs one after the other, in one process.
+TESTS_AT_ONCE ?= auto
 PACKAGES := configs games training distributed scripts $(wildcard benchmarks/*.py start_*.py)
+
+# A file's tests run in one process, one after the other. Files begin in the order that tests/conftest.py puts them in.
+PYTEST := .venv/bin/python -m pytest --numprocesses=$(TESTS_AT_ONCE) --dist=loadfile --no-loadscope-reorder
 
 export PYTHON TORCH_INDEX
 
@@ -28,16 +33,16 @@ train: setup  ## Train the quickstart: Connect Four, about ten minutes on two co
 test:  ## Run every test that is not marked slow
 	@scripts/debian_packages.sh $(DEBIAN_PACKAGES)
 	@$(MAKE) --no-print-directory setup-dev
-	.venv/bin/python -m pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-all: setup-dev  ## Run the slow tests too
-	.venv/bin/python -m pytest
+	$(PYTEST)
 
 check: setup-dev  ## Run the linters, the type checker and the fast tests: under a minute
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy $(PACKAGES)
-	.venv/bin/python -m pytest -q -m "not slow and not trial"
+	$(PYTEST) -q -m "not slow and not trial"
 
 format: setup-dev  ## Let the linter put right what it can
 	.venv/bin/ruff check --fix

@@ -3,8 +3,22 @@
 import os
 
 import hypothesis
+import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch reads it; programs that tests start inherit it
 
 hypothesis.settings.register_profile("keima", deadline=None, derandomize=True, database=None)
 hypothesis.settings.load_profile("keima")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """How many tests run beside each other: one more than there are processors, for there is always one that waits."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest where several run beside each other, so that no processor is idle at the end."""
+    if hasattr(config, "workerinput"):
+        long = {item.path for item in items if item.get_closest_marker("trial")}
+        items.sort(key=lambda item: item.path not in long)
