@@ -55,7 +55,7 @@ class RemoteCrew:
         tell("looking at the machine")
         remote.install_remote(transport)
         found, wrong = self._look(transport)
-        if wrong and self._bootstrap and {finding.what for finding in wrong} <= MENDED_BY_BOOTSTRAP:
+        if wrong and self._bootstrap and go_on() and {finding.what for finding in wrong} <= MENDED_BY_BOOTSTRAP:
             for line in bootstrap_steps(transport, self._machine, worker_class=self._ours.worker_class):
                 if not go_on():
                     break

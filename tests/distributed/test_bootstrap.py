@@ -9,6 +9,7 @@ import pytest
 from configs.schema import WorkerSettings
 from distributed.bootstrap import JOB, bootstrap, bootstrap_steps
 from distributed.check import findings
+from distributed.crew import RemoteCrew
 from distributed.errors import Refused, RemoteFailure
 from distributed.machine import Seat, alive, probe, start, stop, tail
 from distributed.release import code_hash, ours
@@ -163,3 +164,10 @@ def test_a_machine_plays_with_our_real_code(root: Path) -> None:
     assert stop(there, "worker1").found
     assert main.heartbeat().state == "ended"
     assert "handed over its games" in tail(there, "worker1")
+
+
+def test_a_machine_is_not_set_up_for_a_run_that_ends(root: Path, project: Path) -> None:
+    crew = RemoteCrew(MACHINE, ours=ours(root=project), bootstrap=True)
+    with pytest.raises(Refused, match="our code is not there"):
+        crew.prepare(LocalTransport(root, worker="worker1"), lambda text: None, lambda: False)
+    assert not (root / "releases").exists()
