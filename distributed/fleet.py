@@ -20,7 +20,7 @@ from distributed.mirror import waiting_files
 from distributed.post import READY, SeatReport
 from distributed.transport import Transport
 from distributed.views import FleetView, WorkerView
-from distributed.worker_state import Mark, Restart, Stop, Tick, WorkerState, advance
+from distributed.worker_state import Mark, Restart, Stop, WorkerState, seen_at
 from distributed.worker_view import worker_view
 from games import Game
 from training.backend import FolderBackend, Parcel
@@ -328,7 +328,7 @@ class Fleet(FolderBackend):
 
     def _state(self, thread: _Thread, seat: SeatReport) -> WorkerState:
         """Its state now: a link that waits for a machine that does not answer cannot say so itself."""
-        return advance(seat.state, Tick(), self._clock(), timing=thread.link.timing)[0]
+        return seen_at(seat.state, self._clock(), timing=thread.link.timing)
 
     def _seen(self, worker: str) -> Heartbeat | None:
         if worker not in self._places:

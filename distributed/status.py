@@ -4,7 +4,6 @@ import json
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -80,10 +79,7 @@ class StatusFile:
 
 def status_values(view: FleetView) -> dict[str, Any]:
     """The view as JSON has it; times are in seconds, ``sync_seconds`` and ``last_batch`` may be null."""
-    values = asdict(view)
-    for worker in values["workers"]:
-        worker["mark"] = worker["mark"].value
-    return values
+    return {**vars(view), "workers": [{**vars(worker), "mark": worker.mark.value} for worker in view.workers]}
 
 
 def status_text(view: FleetView, *, title: str, when: str) -> str:
