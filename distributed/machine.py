@@ -20,6 +20,7 @@ from configs.schema import WorkerSettings
 from distributed.errors import Refused, RemoteFailure
 from distributed.release import Ours
 from distributed.transport import Completed, Transport
+from training.observers import charts
 
 PYTHON = "python3"  # of a machine for which nothing else was said
 VENV_PYTHON = ".venv/bin/python"  # which bootstrap makes
@@ -41,8 +42,8 @@ LAUNCH = (
 
 
 def printable(text: str) -> str:
-    """The text without characters that do something to a terminal, on one line."""
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in text[:TEXT]).split())
+    """The text's beginning, on one line and without anything that a terminal would obey."""
+    return charts.printable(text[:TEXT])
 
 
 def _plain(text: str) -> str:
