@@ -51,14 +51,15 @@ def wait_until(done: Callable[[], object], process: subprocess.Popen[str]) -> No
 @pytest.mark.trial
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_worker_plays_and_hands_over_what_it_has_when_it_is_asked_to_end(tmp_path: Path, begin: Open, number: signal.Signals) -> None:
-    main = Main(tmp_path / "w", granted=1_000_000, batch_games=500)
+    main = Main(tmp_path / "w", granted=1_000_000, batch_games=10_000)
     process = begin(tmp_path / "w", "--log", str(tmp_path / "logs/worker_w.log"))
-    wait_until(lambda: main.folder.batches(), process)
+    wait_until(lambda: (said := main.folder.read_heartbeat()) and said.finished, process)
     process.send_signal(number)
     output, _ = process.communicate(timeout=PATIENCE)
     assert (process.returncode, output) == (0, "")
-    assert main.batches()[-1].num_games < 500
     assert main.heartbeat().state == "ended"
+    assert 0 < sum(batch.num_games for batch in main.batches()) == main.heartbeat().finished
+    assert main.batches()[-1].num_games < 10_000
     text = (tmp_path / "logs/worker_w.log").read_text()
     assert "on one core" in text
     assert "handed over its games" in text

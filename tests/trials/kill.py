@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -53,12 +54,17 @@ class Findings:
     problems: list[str] = field(default_factory=list)
 
 
-def start(config: Path, run_dir: Path) -> subprocess.Popen[bytes]:
-    """A sitting, in a session of its own."""
+@contextlib.contextmanager
+def sitting(config: Path, run_dir: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A sitting, in a session of its own: Ctrl-C does not reach it, and so it is ended here whatever happens."""
     resume = ["--resume"] if (run_dir / "run.db").exists() else []
     command = [sys.executable, str(ROOT / "start_main.py"), "--config", str(config), "--run-dir", str(run_dir), *resume]
     with run_dir.with_suffix(".out").open("ab") as output:
-        return subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output, start_new_session=True)
+        process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output, start_new_session=True)
+    try:
+        yield process
+    finally:
+        kill(process, alone=False)
 
 
 def session_members(session: int) -> list[int]:
@@ -107,19 +113,19 @@ def one_kill(config: Path, run_dir: Path, chance: random.Random, found: Findings
     """Start a sitting and kill it."""
     kind = chance.choice(["early", "running", "running", "ending"])
     alone = chance.random() < 0.5
-    process = start(config, run_dir)
-    if kind == "early":
-        time.sleep(chance.uniform(0.0, 6.0))
-    else:
-        wait_for_play(process, run_dir, END_SECONDS)
-        time.sleep(chance.uniform(0.0, LONGEST_SITTING))
-    if kind == "ending":
-        process.send_signal(signal.SIGINT)
-        time.sleep(chance.uniform(0.0, 1.5))
-    ended = process.poll()
-    if ended is not None and not (kind == "ending" and ended == 130):
-        found.problems.append(f"sitting {found.kills + 1} ended by itself with exit code {ended}")
-    left = kill(process, alone=alone)
+    with sitting(config, run_dir) as process:
+        if kind == "early":
+            time.sleep(chance.uniform(0.0, 6.0))
+        else:
+            wait_for_play(process, run_dir, END_SECONDS)
+            time.sleep(chance.uniform(0.0, LONGEST_SITTING))
+        if kind == "ending":
+            process.send_signal(signal.SIGINT)
+            time.sleep(chance.uniform(0.0, 1.5))
+        ended = process.poll()
+        if ended is not None and not (kind == "ending" and ended == 130):
+            found.problems.append(f"sitting {found.kills + 1} ended by itself with exit code {ended}")
+        left = kill(process, alone=alone)
     found.kills += 1
     name = f"{kind}, {'main process alone' if alone else 'all processes'}"
     found.kinds[name] = found.kinds.get(name, 0) + 1
@@ -172,12 +178,12 @@ def trial(config: Path, run_dir: Path, *, kills: int, seed: int) -> Findings:
         one_kill(config, run_dir, chance, found)
         seen |= complete_batches(run_dir)
         check_books(run_dir, found, ended=False)
-    process = start(config, run_dir)
-    wait_for_play(process, run_dir, END_SECONDS)
-    time.sleep(3.0)
-    process.send_signal(signal.SIGINT)
-    if process.wait(END_SECONDS) != 130:
-        found.problems.append(f"the last sitting ended with exit code {process.returncode} instead of 130")
+    with sitting(config, run_dir) as process:
+        wait_for_play(process, run_dir, END_SECONDS)
+        time.sleep(3.0)
+        process.send_signal(signal.SIGINT)
+        if process.wait(END_SECONDS) != 130:
+            found.problems.append(f"the last sitting ended with exit code {process.returncode} instead of 130")
     if list(run_dir.glob("workers/*/outbox/*.games")):
         found.problems.append("after a clean end there are games left in an outbox")
     check_books(run_dir, found, ended=True)
