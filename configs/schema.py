@@ -210,7 +210,8 @@ class EvaluationSettings(Section):
     num_simulations: Annotated[int, Field(ge=1, le=100_000)] = 128
     perfect_play: bool = False  # only for games with an exact solver
     positions: Count = 1000  # on which perfect play is measured
-    rating_games: CountOrZero = 100  # against the anchor and earlier versions, at each evaluation
+    rating_games: CountOrZero = 100  # against the anchor and earlier versions, at each evaluation; 0 for a one-player game
+    score_games: CountOrZero = 0  # only for one-player games: played for the score, at each evaluation
     gating: Literal["none", "sprt"] = "none"
     gating_games: Annotated[int, Field(ge=2)] = 200  # undecided after so many, the candidate is refused
     sprt: SprtSettings = SprtSettings()

@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from rich.console import Console
 from rich.text import Text
 
-from training.observers.charts import FAINT, TITLE, count, duration, percent, rate, rating, table
+from training.observers.charts import FAINT, TITLE, count, duration, percent, points, rate, rating, table
 from training.observers.files import StatsRow, UnreadableStats, read_stats, stats_path
-from training.observers.views import HISTORY, trends
+from training.observers.views import history, trends
 
 LAST = 20  # iterations shown
 FILE_WIDTH = 200  # columns where the output is no terminal
@@ -51,7 +51,11 @@ def best_figures(rows: Sequence[StatsRow]) -> list[tuple[str, str, int]]:
     search = [(evaluation.search_error, evaluation) for evaluation in evaluations if evaluation.search_error is not None]
     policy = [(evaluation.policy_error, evaluation) for evaluation in evaluations if evaluation.policy_error is not None]
     elo = [(evaluation.elo, evaluation) for evaluation in evaluations if evaluation.elo is not None]
+    score = [(evaluation.score.mean, evaluation) for evaluation in evaluations if evaluation.score]
     bests = []
+    if score:
+        mean, best = max(score, key=itemgetter(0))
+        bests.append(("Highest mean score", points(mean, best.score.margin if best.score else None), best.model_version))
     if search:
         error, best = min(search, key=itemgetter(0))
         bests.append(("Least search error", percent(error, best.search_error_margin), best.model_version))
@@ -73,7 +77,7 @@ def model_place(run_dir: Path, version: int) -> str:
 def report(rows: Sequence[StatsRow], run_dir: Path, *, last: int, width: int) -> list[Text]:
     """The table of the ``last`` iterations, sparklines over all of them, and the summary."""
     titles = summary(rows, run_dir)
-    lines = [*table(HISTORY, rows[-last:], width), Text(), *trends(rows, width), Text()]
+    lines = [*table(history(rows), rows[-last:], width), Text(), *trends(rows, width), Text()]
     if len(rows) > last:
         lines.insert(0, Text(f"The last {last} of {len(rows):,} iterations:", FAINT))
     return [*lines, *(Text.assemble((f"{title:<20}", FAINT), (text, TITLE)) for title, text in titles)]

@@ -104,7 +104,7 @@ class Coach:
         self.observers, self.state, self.clock, self.sleep = observers, state, clock, sleep
         self.stop_requested = False
         self.model: Model | None = None  # the one that plays
-        self._tally = Tally(settings.search.resignation, since=clock())
+        self._tally = Tally(game, settings.search.resignation, since=clock())
         self._granting = Granting(settings=settings, ledger=ledger, backend=backend, clock=clock, tell=self.tell)
         self._gathered = state.iteration_sequence  # the ledger's last batch when the iteration's games were complete
         self._phase = "starting"
@@ -164,7 +164,7 @@ class Coach:
             if not self.visit(take=True):
                 self.sleep(WAIT_SECONDS)
         now = self.clock()
-        tally, self._tally = self._tally, Tally(self.settings.search.resignation, since=now)
+        tally, self._tally = self._tally, Tally(self.game, self.settings.search.resignation, since=now)
         self._gathered = self.state.window_sequence
         return tally.report(now)
 

@@ -45,18 +45,41 @@ class ClusterReport:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MilestoneReport:
+    """How many of some one-player games have reached something, such as a tile."""
+
+    milestone: int
+    share: float
+    low: float  # the ends of its 95 % interval
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreReport:
+    """What some one-player games have come to."""
+
+    games: int
+    mean: float
+    margin: float | None  # half the width of the mean's 95 % interval; None of a single game
+    median: float
+    best: float
+    milestones: tuple[MilestoneReport, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class SelfPlayReport:
-    """The games received in one iteration."""
+    """The games received in one iteration. Nobody wins, draws or resigns a one-player game, and only it has a score."""
 
     games: int
     positions: int
     games_per_second: float
     mean_plies: float
-    first_player_wins: float
-    draws: float
-    resigned: float
-    false_resignations: float  # of the games played on although a player would have resigned: the share he did not lose
+    first_player_wins: float | None = None
+    draws: float | None = None
+    resigned: float | None = None
+    false_resignations: float | None = None  # of the games played on although a player would have resigned: the share he did not lose
     bytes_per_game: float
+    score: ScoreReport | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +111,7 @@ class EvaluationReport:
     elo: float | None = None  # against the fixed anchor, the random player, at 0
     elo_margin: float | None = None  # half the width of its 95 % interval
     random_not_lost: float | None = None  # share of colour-swapped games against the random player that were not lost
+    score: ScoreReport | None = None  # of a one-player game
     accepted: bool | None = None  # by gating, when there is any
     seconds: float = 0.0
 

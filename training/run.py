@@ -13,7 +13,7 @@ from training.bounds import CoachState, window_capacity
 from training.checkpoint import Checkpoint, Checkpoints
 from training.coach import Coach
 from training.evaluation.away import Away
-from training.evaluation.strength import Strength
+from training.evaluation.strength import Strength, require_measurable
 from training.fingerprint import fingerprint
 from training.learner import Learner
 from training.ledger import Ledger, open_ledger
@@ -38,6 +38,7 @@ def open_coach(run_dir: Path, settings: Settings, *, make_backend: MakeBackend, 
         LedgerMismatch, LedgerDamaged, CorruptCheckpoint, CorruptBatch: an earlier sitting's files do not fit or are damaged.
     """
     game = load_game(settings.game.name, **settings.game.options)
+    require_measurable(game, settings.evaluation)
     ledger = open_ledger(run_dir, game, run_id=repeatable_run_id(settings))
     for folder in ("models", "games"):
         (run_dir / folder).mkdir(mode=0o700, exist_ok=True)

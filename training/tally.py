@@ -5,14 +5,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from configs.schema import ResignationSettings
+from games import Game
 from training.records import GameBatch
 from training.reports import SelfPlayReport
+from training.scores import reached_in, score_report
 
 
 @dataclass
 class Tally:
     """The games received since the last iteration."""
 
+    game: Game
     resignation: ResignationSettings
     since: float  # when counting began, on the coach's clock
     games: int = 0
@@ -25,33 +28,43 @@ class Tally:
     would_resign: int = 0  # games that were played to the end although a player would have given up
     false_resignations: int = 0  # of those, the ones that he did not lose
     versions: set[int] = field(default_factory=set)
+    scores: list[float] = field(default_factory=list)  # of one-player games, one by one
+    reached: list[int] = field(default_factory=list)  # by each of them, as ``Game.milestone_of`` has it
 
     def add(self, batch: GameBatch, size: int) -> None:
         """Count ``batch``, of ``size`` bytes."""
         self.games += batch.num_games
         self.positions += batch.num_positions
         self.size += size
-        self.first_player_wins += int((batch.returns[:, 0] > 0).sum())
-        self.draws += int((batch.returns[:, 0] == 0).sum())
-        self.resigned += int(np.count_nonzero(batch.resigned))
         self.versions.update(batch.last_model.tolist())
-        if self.resignation.enabled:
-            self._count_false_resignations(batch)
+        if self.game.num_players == 1:
+            self.scores += batch.returns[:, 0].tolist()
+            self.reached += reached_in(self.game, batch)
+        else:
+            self._count_results(batch)
 
     def report(self, now: float) -> SelfPlayReport:
         """What came in until ``now``."""
-        games = max(self.games, 1)
+        games, two = max(self.games, 1), self.game.num_players == 2
         return SelfPlayReport(
             games=self.games,
             positions=self.positions,
             games_per_second=(self.games - self.earlier) / max(now - self.since, 1e-9),
             mean_plies=self.positions / games,
-            first_player_wins=self.first_player_wins / games,
-            draws=self.draws / games,
-            resigned=self.resigned / games,
-            false_resignations=self.false_resignations / max(self.would_resign, 1),
+            first_player_wins=self.first_player_wins / games if two else None,
+            draws=self.draws / games if two else None,
+            resigned=self.resigned / games if two else None,
+            false_resignations=self.false_resignations / max(self.would_resign, 1) if two else None,
             bytes_per_game=self.size / games,
+            score=score_report(self.game, self.scores, self.reached),
         )
+
+    def _count_results(self, batch: GameBatch) -> None:
+        self.first_player_wins += int((batch.returns[:, 0] > 0).sum())
+        self.draws += int((batch.returns[:, 0] == 0).sum())
+        self.resigned += int(np.count_nonzero(batch.resigned))
+        if self.resignation.enabled:
+            self._count_false_resignations(batch)
 
     def _count_false_resignations(self, batch: GameBatch) -> None:
         ends = np.cumsum(batch.lengths)

@@ -10,7 +10,8 @@ from games import IllegalAction, load_game
 from games.connect_four_solver import action_values
 from games.exact import ILLEGAL
 from games.game import Planes
-from training.evaluation.perfect_play import FILE, PlayErrors, SolvedPositions, errors, load_positions, policy_actions, wilson
+from training.evaluation.perfect_play import FILE, PlayErrors, SolvedPositions, errors, load_positions, policy_actions
+from training.intervals import wilson
 
 
 @cache

@@ -5,6 +5,7 @@ import pytest
 
 from configs.schema import ResignationSettings
 from games import load_game
+from tests.training.one_player import SMALL, random_batch
 from tests.training.synthetic import synthetic_batch
 from training.records import GameBatch
 from training.tally import Tally
@@ -28,7 +29,7 @@ def batch_of(values: list[list[float]], returns: list[tuple[float, float]], resi
 
 
 def tally(batch: GameBatch, resignation: ResignationSettings = RESIGNATION) -> Tally:
-    counted = Tally(resignation, since=10.0)
+    counted = Tally(GAME, resignation, since=10.0)
     counted.add(batch, 1000)
     return counted
 
@@ -79,12 +80,34 @@ def test_the_share_of_false_resignations_is_of_those_who_would_have_resigned() -
 
 
 def test_an_iteration_without_games_has_a_report() -> None:
-    report = Tally(RESIGNATION, since=0.0).report(0.0)
+    report = Tally(GAME, RESIGNATION, since=0.0).report(0.0)
     assert (report.games, report.games_per_second, report.mean_plies) == (0, 0.0, 0.0)
 
 
 def test_the_games_of_an_earlier_sitting_have_no_part_in_the_rate() -> None:
-    counted = Tally(RESIGNATION, since=10.0)
+    counted = Tally(GAME, RESIGNATION, since=10.0)
     counted.games, counted.earlier = 50, 30
     assert counted.report(20.0).games == 50
     assert counted.report(20.0).games_per_second == 2.0
+
+
+def test_one_player_games_have_scores_and_no_winners() -> None:
+    batch = random_batch(games=12)
+    counted = Tally(SMALL, ResignationSettings(), since=0.0)
+    counted.add(batch, 1000)
+    counted.add(batch, 1000)
+    report = counted.report(1.0)
+    assert (report.games, report.positions) == (24, 2 * batch.num_positions)
+    assert (report.first_player_wins, report.draws, report.resigned, report.false_resignations) == (None, None, None, None)
+    assert report.score is not None
+    assert (report.score.games, report.score.best) == (24, batch.returns.max())
+    assert report.score.mean == pytest.approx(batch.returns.mean())
+    assert [part.milestone for part in report.score.milestones] == [512, 1024]
+
+
+def test_an_iteration_without_one_player_games_has_no_score() -> None:
+    assert Tally(SMALL, ResignationSettings(), since=0.0).report(0.0).score is None
+
+
+def test_games_for_two_have_no_score() -> None:
+    assert tally(batch_of([[0.0, 0.0]], [WON], [0])).report(11.0).score is None

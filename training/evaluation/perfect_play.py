@@ -6,7 +6,6 @@ Those of tic-tac-toe are all that can arise, one of each set of mirror images an
 """
 
 import io
-import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,12 +16,11 @@ from games import Game, IllegalAction
 from games.exact import ILLEGAL, solve_all
 from games.game import Actions, Planes, States
 from training.files import read_limited
+from training.intervals import wilson
 from training.search.puct import Evaluate
 
 FILE = Path(__file__).with_name("connect_four_positions.npz")
 MAX_FILE_BYTES = 1_000_000
-
-Z = 1.959964  # standard deviations on either side that hold 95 % of a normal distribution
 
 
 @dataclass(frozen=True)
@@ -141,13 +139,3 @@ def errors(positions: SolvedPositions, actions: Actions) -> PlayErrors:
         win_to_loss=int(((positions.best == 1) & (chosen == -1)).sum()),
         draw_to_loss=int(((positions.best == 0) & (chosen == -1)).sum()),
     )
-
-
-def wilson(hits: int, trials: int) -> tuple[float, float]:
-    """The 95 % interval of a share (E. B. Wilson, 1927), which stays within 0 and 1; everything when there were no trials."""
-    if trials == 0:
-        return 0.0, 1.0
-    share, z2 = hits / trials, Z * Z
-    middle = share + z2 / (2 * trials)
-    reach = Z * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
-    return max(0.0, (middle - reach) / (1 + z2 / trials)), min(1.0, (middle + reach) / (1 + z2 / trials))

@@ -1,4 +1,4 @@
-"""How strong the network is: errors against perfect play, ratings against the random player and earlier versions, gating."""
+"""How strong the network is: errors against perfect play, ratings against the random player and earlier versions, gating, scores."""
 
 import math
 import time
@@ -15,15 +15,16 @@ from training.evaluation.away import Away
 from training.evaluation.elo import Result, rate, sprt
 from training.evaluation.grounds import Abroad, Home, Pairing, Play
 from training.evaluation.guest import TREES, search_for_strength
-from training.evaluation.match import MatchResult
+from training.evaluation.match import MatchResult, SearchPlayer
 from training.evaluation.orders import Contestant
 from training.evaluation.perfect_play import errors, load_positions, policy_actions
+from training.evaluation.score import play_for_score, summary
 from training.evaluator import Evaluator
 from training.files import read_limited
 from training.ledger import Ledger
 from training.model_file import MAX_MODEL_BYTES, Model, content_sha256, decode_model, encode_model
 from training.random import seed_stream
-from training.reports import EvaluationReport
+from training.reports import EvaluationReport, ScoreReport
 from training.search.search import Search
 
 ANCHOR = "random"
@@ -59,7 +60,7 @@ class Strength:
             search_error, margin = found.share, found.margin
             policy_error = errors(self._positions, policy_actions(self._positions, self.evaluator(model))).share
         not_lost = self._play_for_ratings(model, look)
-        rating = self._rate().get(name_of(model.model_version))
+        rating = self._rate().get(name_of(model.model_version)) if self._game.num_players == 2 else None
         return EvaluationReport(
             model_version=model.model_version,
             num_simulations=self._settings.num_simulations,
@@ -69,6 +70,7 @@ class Strength:
             elo=rating[0] if rating else None,
             elo_margin=rating[1] if rating else None,
             random_not_lost=not_lost,
+            score=self._play_for_score(model, look),
             seconds=time.monotonic() - started,
         )
 
@@ -116,6 +118,15 @@ class Strength:
                 self._enter(model, pairing.opponent, result)
                 results.append(result)
         return 1 - results[0].losses / results[0].scores.size
+
+    def _play_for_score(self, model: Model, look: Look) -> ScoreReport | None:
+        """Play one-player games; None where none are wanted."""
+        games = self._settings.score_games
+        if games == 0:
+            return None
+        seed = seed_stream(self._seed, "score", model.model_version)
+        played = play_for_score(self._game, SearchPlayer(self.search(model)), games=games, seed=seed, watch=lambda ended, moves: look())
+        return summary(self._game, played)
 
     # Where matches are played.
 
@@ -171,6 +182,25 @@ class Strength:
         ratings = {name: (rating.elo, rating.margin) for name, rating in rate(results, ANCHOR).items() if math.isfinite(rating.margin)}
         self._ledger.set_ratings(ratings)
         return ratings
+
+
+def require_measurable(game: Game, settings: EvaluationSettings) -> None:
+    """See that strength can be measured as ``settings`` want it.
+
+    Raises:
+        ValueError: they want of this game what it does not have.
+    """
+    wanted = {
+        "rating_games": settings.every > 0 and settings.rating_games > 0,
+        "gating": settings.gating != "none",
+        "perfect_play": settings.every > 0 and settings.perfect_play,
+    }
+    refused = [key for key, is_wanted in wanted.items() if is_wanted]
+    if game.num_players == 1 and refused:
+        keys, off = ", ".join(f"evaluation.{key}" for key in refused), "rating_games: 0, gating: none and perfect_play: false"
+        raise ValueError(f"{keys}: a one-player game such as {game.name} is measured by its score; set {off}, and score_games")
+    if game.num_players == 2 and settings.score_games > 0:
+        raise ValueError(f"evaluation.score_games: nobody plays {game.name} for a score; set it to 0, and rating_games")
 
 
 def name_of(version: int) -> str:

@@ -43,6 +43,11 @@ def percent(share: float, margin: float | None = None) -> str:
     return f"{100 * share:.1f} %" if margin is None else f"{100 * share:.1f} ± {100 * margin:.1f} %"
 
 
+def points(score: float, margin: float | None = None) -> str:
+    """A score with half the width of its interval: 12,345 ± 678."""
+    return f"{score:,.0f}" if margin is None else f"{score:,.0f} ± {margin:,.0f}"
+
+
 def rating(elo: float, margin: float | None = None) -> str:
     """An Elo rating with half the width of its interval: 812 ± 40."""
     return f"{elo:,.0f}" if margin is None else f"{elo:,.0f} ± {margin:,.0f}"

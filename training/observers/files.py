@@ -76,7 +76,7 @@ def scalars(report: IterationReport) -> dict[str, float]:
     sections: dict[str, dict[str, Any]] = {"run": {}}
     for key, value in content.items():
         if isinstance(value, dict):
-            sections[key] = value
+            sections[key] = value | _score_figures(value.pop("score", None))
         else:
             sections["run"][key] = value
     sections["workers"] = {
@@ -85,6 +85,14 @@ def scalars(report: IterationReport) -> dict[str, float]:
     }
     figures = {f"{section}/{name}": value for section, values in sections.items() for name, value in values.items()}
     return {name: float(value) for name, value in figures.items() if isinstance(value, int | float) and math.isfinite(value)}
+
+
+def _score_figures(score: dict[str, Any] | None) -> dict[str, float]:
+    """A score's figures by name; a milestone's is the share of games that have reached it."""
+    if score is None:
+        return {}
+    shares = {f"reached_{part['milestone']}": part["share"] for part in score["milestones"]}
+    return {f"score_{name}": score[name] for name in ("mean", "margin", "median", "best")} | shares
 
 
 class _Record:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TextIO
 
-from training.observers.charts import count, duration, percent, printable, rate, rating
-from training.reports import EvaluationReport, IterationReport, LearnerReport, ProgressReport
+from training.observers.charts import count, duration, percent, points, printable, rate, rating
+from training.reports import EvaluationReport, IterationReport, LearnerReport, ProgressReport, ScoreReport
 
 HEARTBEAT_SECONDS = 30.0
 
@@ -22,6 +22,8 @@ def iteration_line(report: IterationReport, iterations: int | None = None) -> st
         f"window {count(report.window_positions):>5} positions",
         f"model {report.model_version:>4}",
     ]
+    if play.score:
+        parts.append(f"score {score_line(play.score)}")
     if report.learner:
         parts.append(f"loss {_losses(report.learner)}")
     if report.evaluation:
@@ -39,6 +41,12 @@ def _losses(learner: LearnerReport) -> str:
     return f"{learner.loss:.3f} (policy {learner.policy_loss:.3f}, value {learner.value_loss:.3f}){skipped}"
 
 
+def score_line(score: ScoreReport) -> str:
+    """Scores in one line: 12,345 ± 678 (median 11,000, best 36,000; 2048: 41.0 %); of the milestones, those that some have reached."""
+    reached = "".join(f"; {part.milestone}: {percent(part.share)}" for part in score.milestones if part.share > 0)
+    return f"{points(score.mean, score.margin)} (median {points(score.median)}, best {points(score.best)}{reached})"
+
+
 def _strength(evaluation: EvaluationReport) -> list[str]:
     parts = []
     if evaluation.elo is not None:
@@ -49,6 +57,8 @@ def _strength(evaluation: EvaluationReport) -> list[str]:
         parts.append(f"policy error {percent(evaluation.policy_error)}")
     if evaluation.random_not_lost is not None and evaluation.elo is None:
         parts.append(f"not lost to random {percent(evaluation.random_not_lost)}")
+    if evaluation.score is not None:
+        parts.append(f"measured score {score_line(evaluation.score)}")
     if evaluation.accepted is not None:
         parts.append("accepted" if evaluation.accepted else "refused by the gate")
     return parts

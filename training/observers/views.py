@@ -19,6 +19,7 @@ from training.observers.charts import (
     count,
     duration,
     percent,
+    points,
     printable,
     rate,
     rating,
@@ -26,7 +27,7 @@ from training.observers.charts import (
     spread,
     table,
 )
-from training.reports import ClusterReport, IterationReport, ProgressReport, Standing, WorkerReport
+from training.reports import ClusterReport, IterationReport, ProgressReport, ScoreReport, Standing, WorkerReport
 
 STATE_STYLES = {"playing": GOOD, "waiting": NOTICE, "starting": NOTICE, "error": BAD, "ended": FAINT}
 MARK_STYLES = {"Active": GOOD, "Syncing": NOTICE, "Error": BAD, "Offline": FAINT}
@@ -48,6 +49,26 @@ def _measured(show: Callable[..., str], name: str, margin: str = "") -> Callable
         return show(figure, getattr(row.evaluation, margin)) if margin else show(figure)
 
     return cell
+
+
+def _result(name: str) -> Callable[[IterationReport], str]:
+    """The cell of a share of self-play's games that are won and lost."""
+
+    def cell(row: IterationReport) -> str:
+        share = getattr(row.self_play, name)
+        return "" if share is None else percent(share)
+
+    return cell
+
+
+def _played(show: Callable[[ScoreReport], str]) -> Callable[[IterationReport], str]:
+    """The cell of what self-play's one-player games came to."""
+    return lambda row: show(row.self_play.score) if row.self_play.score else ""
+
+
+def measured_score(row: IterationReport) -> ScoreReport | None:
+    """The score that the evaluation has found, if it has."""
+    return row.evaluation.score if row.evaluation else None
 
 
 def _gate(row: IterationReport) -> str:
@@ -82,8 +103,11 @@ HISTORY: tuple[Column[IterationReport], ...] = (
     Column(title="Games", cell=lambda row: count(row.self_play.games), rank=3),
     Column(title="Games/s", cell=lambda row: rate(row.self_play.games_per_second), rank=6),
     Column(title="Plies", cell=lambda row: f"{row.self_play.mean_plies:.1f}", rank=8),
-    Column(title="1st wins", cell=lambda row: percent(row.self_play.first_player_wins), rank=9),
-    Column(title="Draws", cell=lambda row: percent(row.self_play.draws), rank=9),
+    Column(title="1st wins", cell=_result("first_player_wins"), rank=9),
+    Column(title="Draws", cell=_result("draws"), rank=9),
+    Column(title="Score", cell=_played(lambda score: points(score.mean))),
+    Column(title="Median", cell=_played(lambda score: points(score.median)), rank=5),
+    Column(title="Best", cell=_played(lambda score: points(score.best)), rank=2),
     Column(title="Loss", cell=_learner(".3f", "loss")),
     Column(title="Policy", cell=_learner(".3f", "policy_loss"), rank=1),
     Column(title="Value", cell=_learner(".3f", "value_loss"), rank=1),
@@ -94,7 +118,25 @@ HISTORY: tuple[Column[IterationReport], ...] = (
     Column(title="Elo", cell=_measured(rating, "elo", "elo_margin")),
     Column(title="Search err", cell=_measured(percent, "search_error", "search_error_margin")),
     Column(title="Policy err", cell=_measured(percent, "policy_error"), rank=1),
+    Column(title="Measured", cell=lambda row: points(score.mean, score.margin) if (score := measured_score(row)) else ""),
 )
+
+
+def history(rows: Sequence[IterationReport]) -> tuple[Column[IterationReport], ...]:
+    """The columns of iterations: the usual ones, and for each milestone the share of games that reach it, measured or else self-played."""
+    scores = [score for row in rows if (score := measured_score(row) or row.self_play.score)]
+    milestones = sorted({part.milestone for score in scores for part in score.milestones if part.share > 0})
+    return (*HISTORY, *(Column(title=str(milestone), cell=_reached(milestone), rank=1) for milestone in milestones))
+
+
+def _reached(milestone: int) -> Callable[[IterationReport], str]:
+    def cell(row: IterationReport) -> str:
+        score = measured_score(row) or row.self_play.score
+        shares = {part.milestone: part.share for part in score.milestones} if score else {}
+        return percent(shares[milestone]) if milestone in shares else ""
+
+    return cell
+
 
 WORKERS: tuple[Column[WorkerReport], ...] = (
     Column(title="Worker", cell=lambda worker: printable(worker.name), left=True),
@@ -130,6 +172,8 @@ def trends(rows: Sequence[IterationReport], width: int) -> list[Text]:
         ("Loss", [row.learner.loss if row.learner else None for row in rows], "{:.3f}".format),
         ("Search err", [evaluation.search_error for evaluation in measured], percent),
         ("Elo", [evaluation.elo for evaluation in measured], rating),
+        ("Score", [row.self_play.score.mean if row.self_play.score else None for row in rows], points),
+        ("Measured", [evaluation.score.mean if evaluation.score else None for evaluation in measured], points),
     )
     lines = []
     for title, values, show in series:
@@ -162,10 +206,10 @@ class Frame:
         header, sparks = self._header(width), trends(self.rows, width)
         wants = (len(self.rows), len(workers), len(self.events))
         titles_and_blanks = sum(2 for want in wants[:2] if want) + bool(self.events)
-        history, played, told = _allot(height - len(header) - len(sparks) - titles_and_blanks, wants)
+        shown, played, told = _allot(height - len(header) - len(sparks) - titles_and_blanks, wants)
         sections = [
             header,
-            (table(HISTORY, self.rows[-history:], width) if history else []) + sparks,
+            (table(history(self.rows), self.rows[-shown:], width) if shown else []) + sparks,
             _worker_lines(workers, played, width) if played else [],
             [Text(printable(event)) for event in self.events[-told:]] if told else [],
         ]

@@ -1,0 +1,108 @@
+"""One-player games played for the score: many side by side, and what they come to."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from games.compiled import compiled
+from games.game import CHANCE, Actions, Floats, Game, Rules, States
+from training.evaluation.match import Player
+from training.random import Streams, seed_stream
+from training.reports import ScoreReport
+from training.scores import score_report
+from training.search.chance import draw_outcome
+
+SIDE_BY_SIDE = 64  # games at a time
+
+Watch = Callable[[int, int], None]  # (games that have ended, moves made in all)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredGames:
+    """One-player games that have come to their ends."""
+
+    scores: NDArray[np.float64]  # [N]
+    reached: NDArray[np.int64]  # [N] as ``Game.milestone_of`` has it; 0 where the game has no milestones
+    plies: NDArray[np.int64]  # [N] chance outcomes included
+    moves: int  # that the player has chosen, in all
+
+
+def play_for_score(
+    game: Game,
+    player: Player,
+    *,
+    games: int,
+    seed: int,
+    first: int = 0,
+    side_by_side: int = SIDE_BY_SIDE,
+    watch: Watch = lambda ended, moves: None,
+) -> ScoredGames:
+    """Let ``player`` play ``games`` games; where one ends, another begins as long as there are any left.
+
+    What nature does in game ``first + i`` follows from the seed and that number alone, and from the moves.
+
+    Args:
+        side_by_side: so many games at a time, at most.
+        watch: is told before each round of moves how far it is; what it raises ends the games.
+
+    Raises:
+        ValueError: the game is not one for a single player.
+    """
+    if game.num_players != 1:
+        raise ValueError(f"{game.name} is a game for {game.num_players}: only one-player games are played for the score")
+    states, plies, over = game.initial_states(games), np.zeros(games, np.int64), np.zeros(games, np.bool_)
+    streams = np.array([seed_stream(seed, "score", first + number) for number in range(games)], np.uint64)
+    outcomes, chances = np.empty(game.num_outcomes, np.int32), np.empty(game.num_outcomes, np.float32)
+    arguments = (streams, outcomes, chances, plies, over)
+    play_on(game.rules, states, np.arange(games), np.empty(0, np.int32), *arguments)
+    moves = 0
+    while len(rows := np.flatnonzero(~over)[:side_by_side]):
+        watch(int(over.sum()), moves)
+        play_on(game.rules, states, rows, player.choose(states[rows]), *arguments)
+        moves += len(rows)
+    return ScoredGames(
+        scores=np.array([game.returns(state)[0] for state in states], np.float64),
+        reached=np.array([game.milestone_of(state) if game.milestones else 0 for state in states], np.int64),
+        plies=plies,
+        moves=moves,
+    )
+
+
+def summary(game: Game, played: ScoredGames) -> ScoreReport | None:
+    """The figures of ``played``; None of no games."""
+    return score_report(game, played.scores.tolist(), played.reached.tolist())
+
+
+@compiled
+def play_on(
+    rules: Rules,
+    states: States,
+    rows: NDArray[np.int64],
+    actions: Actions,
+    streams: Streams,
+    outcomes: Actions,
+    chances: Floats,
+    plies: NDArray[np.int64],
+    over: NDArray[np.bool_],
+) -> None:
+    """Play ``actions`` ``[R]`` in ``states[rows]``, or none at all, and then what nature draws until somebody is to move again.
+
+    Args:
+        streams: ``[N]``, one a game.
+        outcomes, chances: scratch space, ``[O]`` each.
+        plies: ``[N]``, counted up.
+        over: ``[N]``, set where the game has ended.
+    """
+    step, current_player, terminal = rules.step, rules.current_player, rules.terminal
+    for i in range(len(rows)):
+        row = rows[i]
+        state = states[row]
+        if len(actions) > 0:
+            step(state, np.int64(actions[i]))
+            plies[row] += 1
+        while not terminal(state) and current_player(state) == CHANCE:
+            step(state, np.int64(draw_outcome(rules, state, outcomes, chances, streams, row)))
+            plies[row] += 1
+        over[row] = terminal(state) != 0

@@ -1,0 +1,23 @@
+"""How sure a figure is: 95 % intervals of shares and of means."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+Z = 1.959964  # standard deviations on either side that hold 95 % of a normal distribution
+
+
+def wilson(hits: int, trials: int) -> tuple[float, float]:
+    """The 95 % interval of a share (E. B. Wilson, 1927), which stays within 0 and 1; everything when there were no trials."""
+    if trials == 0:
+        return 0.0, 1.0
+    share, z2 = hits / trials, Z * Z
+    middle = share + z2 / (2 * trials)
+    reach = Z * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
+    return max(0.0, (middle - reach) / (1 + z2 / trials)), min(1.0, (middle + reach) / (1 + z2 / trials))
+
+
+def mean_margin(values: NDArray[np.float64]) -> float | None:
+    """Half the width of the 95 % interval of the mean of ``values`` ``[N]``, by the normal approximation; None of fewer than two."""
+    return float(Z * values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else None
