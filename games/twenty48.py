@@ -233,8 +233,8 @@ def observe(state: States, planes: Planes) -> None:
     for row in range(state[HEIGHT]):
         for column in range(state[WIDTH]):
             exponent = (state[ROWS + row] >> 8 * column) & 0xFF
-            if exponent != 0:
-                planes[min(exponent - 1, last), row, column] = np.float32(1.0)
+            if exponent != 0 or state[DUE] == 0:
+                planes[min(exponent, last), row, column] = np.float32(1.0)
 
 
 @query_kernel
@@ -331,7 +331,8 @@ def twenty48(*, height: int = 4, width: int = 4, planes: int = 16) -> Game:
     Args:
         height: rows.
         width: columns.
-        planes: of the observation; plane ``e - 1`` shows the tiles of 2**e, and the last all larger ones too.
+        planes: of the observation; plane e shows the tiles of 2**e, and the last all larger ones too. Plane 0 shows the empty cells
+            where the player is to move, and nothing where chance is: an afterstate does not look like the position after it.
 
     No tile can be larger than 2 ** (cells + 1): to make it, its half must stand beside the same again made on one cell fewer, and on a
     single free cell no more than a 4 can appear. So all tiles together are at most 4 + 8 + ... + 2 ** (cells + 1), each new tile adds at
@@ -343,7 +344,7 @@ def twenty48(*, height: int = 4, width: int = 4, planes: int = 16) -> Game:
     """
     _require_whole("height", height, SMALLEST, LARGEST)
     _require_whole("width", width, SMALLEST, LARGEST)
-    _require_whole("planes", planes, 1, 32)
+    _require_whole("planes", planes, 2, 32)
     cells = height * width
     start = np.zeros(WORDS, np.int64)
     start[HEIGHT], start[WIDTH], start[DUE] = height, width, 2

@@ -99,6 +99,7 @@ class ReplayWindow:
         capacity_positions: int,
         policy_surprise_weight: float = 0.5,
         train_on_cheap: bool = False,
+        train_on_afterstates: bool = False,
         td_lambda: float = 1.0,
         symmetries: bool = True,
     ) -> None:
@@ -110,6 +111,7 @@ class ReplayWindow:
             policy_surprise_weight: how much of each game's sampling weight goes to its positions in proportion to how far search
                 moved away from the prior; the rest is spread evenly. 0.5 is KataGo's (docs/KataGoMethods.md there).
             train_on_cheap: also learn values, but no policies, from positions without a full search, except before random moves.
+            train_on_afterstates: also learn values where nature is to move, as often as where a player is.
             td_lambda: 1 learns values from the game's outcome; less, from the root values of the searches on the way there too
                 (``value_targets``), so that a blunder near the end does not falsify what was right before it.
             symmetries: show each sample under a random symmetry of the game.
@@ -117,7 +119,7 @@ class ReplayWindow:
         self._game = game
         self._capacity = capacity_positions
         self._policy_surprise_weight = policy_surprise_weight
-        self._train_on_cheap = train_on_cheap
+        self._train_on_cheap, self._train_on_afterstates = train_on_cheap, train_on_afterstates
         self._td_lambda = td_lambda
         self._num_symmetries = len(game.action_symmetries) if symmetries else 1
         self._lengths, self._sampled = Tail(np.int32), Tail(np.int32)
@@ -146,7 +148,12 @@ class ReplayWindow:
         """
         self._forget()
         self._columns = None
-        weights = sampling_weights(batch, policy_surprise_weight=self._policy_surprise_weight, train_on_cheap=self._train_on_cheap)
+        weights = sampling_weights(
+            batch,
+            policy_surprise_weight=self._policy_surprise_weight,
+            train_on_cheap=self._train_on_cheap,
+            train_on_afterstates=self._train_on_afterstates,
+        )
         sampled = np.add.reduceat((weights > 0).astype(np.int32), np.cumsum(batch.lengths) - batch.lengths)
         for tail, rows in (
             (self._lengths, batch.lengths),
@@ -251,7 +258,9 @@ class ReplayWindow:
         )
 
 
-def sampling_weights(batch: GameBatch, *, policy_surprise_weight: float, train_on_cheap: bool) -> NDArray[np.float32]:
+def sampling_weights(
+    batch: GameBatch, *, policy_surprise_weight: float, train_on_cheap: bool = False, train_on_afterstates: bool = False
+) -> NDArray[np.float32]:
     """How often each position is drawn, relative to the others, ``[M]``: for the positions with a full search, 1 on average in each game.
 
     Policy surprise weighting as in KataGo (docs/KataGoMethods.md there).
@@ -265,6 +274,8 @@ def sampling_weights(batch: GameBatch, *, policy_surprise_weight: float, train_o
     weights = np.where(full, 1 - policy_surprise_weight + policy_surprise_weight * shares, 0)
     if train_on_cheap:
         weights[(batch.flags & (FULL_SEARCH | RANDOM_MOVE | CHANCE_OUTCOME)) == 0] = 1
+    if train_on_afterstates:
+        weights[(batch.flags & CHANCE_OUTCOME) != 0] = 1
     return weights.astype(np.float32)
 
 

@@ -102,6 +102,7 @@ def make_window(game: Game, settings: Settings) -> ReplayWindow:
         game,
         capacity_positions=window_capacity(training.window, 0),
         policy_surprise_weight=training.policy_surprise_weight,
+        train_on_afterstates=game.num_outcomes > 0 and settings.search.evaluate_afterstates,
         td_lambda=training.td_lambda,
         symmetries=training.symmetries,
     )

@@ -86,7 +86,16 @@ class Forest:
         """Keep the subtree of tree ``b`` behind ``action``."""
         child = find_child(self.trees, b, 0, action)
         self.game.play(self.states[b], action)
-        keep_subtree(self.trees, b, child, self._renumbered)
+        self.keep(b, child)
+
+    def keep(self, b: int, number: int) -> None:
+        """Node ``number`` of tree ``b`` becomes its root."""
+        keep_subtree(self.trees, b, number, self._renumbered)
+
+    def path_to(self, b: int, number: int) -> Path:
+        """The moves that lead to a node."""
+        node = self.trees.nodes[b, number]
+        return (*self.path_to(b, int(node.parent)), int(node.action)) if number else ()
 
     def children(self, b: int, number: int = 0) -> list[int]:
         """The numbers of a node's children, the latest visited first."""

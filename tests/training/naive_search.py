@@ -1,7 +1,8 @@
 """A second search to hold the compiled one against: recursive, in plain Python with dictionaries, written from the papers.
 
-Nothing is shared with ``training.search``; of games of chance it is told the random numbers. Arithmetic is in doubles, so that a decision between nearly equal scores could fall
-otherwise than in the compiled search: such searches end in ``Undecided`` and a test passes over them.
+Nothing is shared with ``training.search``; of games of chance it is told the random numbers. Arithmetic is in doubles, so that a
+decision between nearly equal scores could fall otherwise than in the compiled search: such searches end in ``Undecided`` and a test
+passes over them.
 """
 
 import math
@@ -133,6 +134,8 @@ class NaiveSearch:
             if self.settings.proven_results:
                 node.proven = round(value)
             return value
+        if node.player == CHANCE and node.visits == 0 and self.settings.evaluate_afterstates:
+            return float(self.evaluate(self.game.observe(node.state)[None])[1][0])
         if not node.edges and node.player != CHANCE:
             return self._expand(node)
         action = self.draw(node) if node.player == CHANCE else self.choose(node)

@@ -258,7 +258,8 @@ def enter(rules: Rules, params: SearchParams, leaves: Leaves, node: Any, child: 
     player = current_player(state)
     if player == CHANCE:
         child.chance = True
-        child.stage = OPEN
+        if not params.evaluate_afterstates:
+            child.stage = OPEN
         player = node.player
     child.player = player
     child.turn = 1.0 if player == node.player else -1.0
@@ -318,7 +319,7 @@ def expand(trees: Trees, b: int, number: int, logits: Floats, value: np.float32)
     node = trees.nodes[b, number]
     for i in range(node.first_candidate, node.first_candidate + node.num_candidates):
         trees.priors[b, i] = logits[trees.actions[b, i]]
-    node.stage = CLOSED
+    node.stage = OPEN if node.chance else CLOSED
     node.evaluation = value
     backup(trees, b, number, value)
 

@@ -7,8 +7,9 @@ an action and a prior each, side by side. A search visits few of them.
 A node's value is summed up for the player who chose to go there, which is what selection compares. It includes the reward for going
 there, in games in which points are made on the way.
 
-Where nature is to move, after an action of a game of chance, the node stands for the afterstate. It is never evaluated: each
-simulation through it draws an outcome, and the node's value is the mean of what came of them.
+Where nature is to move, after an action of a game of chance, the node stands for the afterstate. Each simulation through it draws
+an outcome, and its value is the mean of what came of them, and of its own evaluation if afterstates are evaluated: they have none of the
+noise of single outcomes.
 """
 
 import math
