@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +27,21 @@ FOLDERS = ("configs", "distributed", "games", "scripts", "training")
 FILES = ("start_main.py", "start_worker.py", "requirements.txt", "requirements-torch.txt")
 LEFT = shutil.ignore_patterns("control", "status.txt", "status.json", "__pycache__")
 WORKER_CLASS = "custom_worker.CustomWorker"
+BROKEN = "broken"  # a file in a machine's home: while it is there, every worker dies as soon as it is started
+PAUSE_SECONDS = "PAUSE_SECONDS"  # an environment variable: what a worker waits between two steps of its games
 # Slow enough for six processes on two cores, and so that games are always under way when something befalls their worker.
-CUSTOM_WORKER = '''\
+CUSTOM_WORKER = f'''\
 """A worker of the user's own."""
 
+import os
 import time
+from pathlib import Path
 
 from training.self_play import SelfPlay
 from training.worker import Worker
+
+if (Path.home() / "{BROKEN}").exists():
+    raise ImportError("libgo.so.9: cannot open shared object file")
 
 
 class CustomWorker(Worker):
@@ -42,7 +49,7 @@ class CustomWorker(Worker):
 
     def play(self, self_play: SelfPlay) -> bool:
         self.note = "plays in its own way"
-        time.sleep(0.02)
+        time.sleep(float(os.environ.get("{PAUSE_SECONDS}", "0.02")))
         return super().play(self_play)
 '''
 PATIENCE = 120.0  # seconds; for a machine that is busy with other things too
@@ -59,10 +66,22 @@ class Driver:
         hosts: the machines.
         in_config: how many of them the config lists; the others are there, and nobody knows of them.
         bare: how many of those that are listed have nothing of ours yet. All others have a clone of the checkout, as a user has it.
+        machines: what the config says of a host, by its name, beside how it is reached.
+        changes: of the config, by section.
     """
 
-    def __init__(self, folder: Path, hosts: Hosts, *, in_config: int, bare: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        hosts: Hosts,
+        *,
+        in_config: int,
+        bare: int = 0,
+        machines: Mapping[str, Mapping[str, Any]] | None = None,
+        changes: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
         self.hosts = hosts
+        self._machines = machines or {}
         self.checkout = folder / "checkout"
         self.run_dir = self.checkout / "runs" / "small"
         self.config = self.checkout / "configs" / "config.yaml"
@@ -73,7 +92,7 @@ class Driver:
         self._environment = {**os.environ, "HOME": str(hosts.home), "KEIMA_CACHE": str(CACHE)}
         self._environment.pop("SSH_AUTH_SOCK", None)
         self._copy_code()
-        self._write_config(hosts[:in_config])
+        self._write_config(hosts[:in_config], changes or {})
         # What has been compiled is the same on all machines: they all are this one.
         subprocess.run([sys.executable, "start_worker.py", "--rehearse", "tic_tac_toe"], cwd=self.checkout, check=True, capture_output=True)
         for number, host in enumerate(hosts):
@@ -90,7 +109,7 @@ class Driver:
             shutil.copy2(ROOT / name, self.checkout / name)
         (self.checkout / "custom_worker.py").write_text(CUSTOM_WORKER)
 
-    def _write_config(self, listed: Sequence[Host]) -> None:
+    def _write_config(self, listed: Sequence[Host], changes: Mapping[str, Mapping[str, Any]]) -> None:
         settings = small_settings(
             self.checkout / "runs",
             run={"iterations": None},
@@ -107,6 +126,8 @@ class Driver:
             "bootstrap": True,
             "sync_interval": 10,
         }
+        for section, changed in changes.items():
+            values[section] |= changed
         self.config.write_text(yaml.safe_dump(values, sort_keys=False))
 
     def settings_of(self, host: Host) -> dict[str, Any]:
@@ -118,6 +139,7 @@ class Driver:
             "key_path": "~/.ssh/id_ed25519",
             "python": host.python,
             "processes": 1,
+            **self._machines.get(host.name, {}),
         }
 
     def _clone(self, host: Host) -> None:
@@ -128,11 +150,11 @@ class Driver:
 
     # The program.
 
-    def start(self) -> None:
-        """Start the program, as the guide says; or go on with the run."""
+    def start(self, *how: str) -> None:
+        """Start the program, as the guide says (or in another way); or go on with the run."""
         (self.checkout / "distributed" / "status.json").unlink(missing_ok=True)  # of an earlier sitting
         resume = ["--resume"] if (self.run_dir / "run.db").exists() else []
-        line = [sys.executable, "start_main.py", "--distributed", *resume]
+        line = [sys.executable, "start_main.py", *(how or ["--distributed"]), *resume]
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(
                 [*line, "--run-dir", str(self.run_dir)],
@@ -230,6 +252,21 @@ class Driver:
         """The folder of a host's worker, as this machine sees it."""
         return host.home / "keima" / "workers" / host.name
 
+    def add(self, host: Host) -> None:
+        """As a script beside a running Coach does it."""
+        options = self.settings_of(host)
+        address, user = options.pop("host"), options.pop("user")
+        script = f"from distributed.ssh_connector import SSHConnector; SSHConnector().add_worker({address!r}, {user!r}, **{options!r})"
+        done = self.python("-c", script)
+        assert done.returncode == 0, done.stderr
+
+    def remove(self, host: Host) -> None:
+        """As a user who edits the file does it, until nothing of the machine is left."""
+        settings = yaml.safe_load(self.config.read_text())
+        settings["distributed"]["workers"] = [each for each in settings["distributed"]["workers"] if each["name"] != host.name]
+        self.config.write_text(yaml.safe_dump(settings, sort_keys=False))
+        self.wait(lambda: host.name not in self.workers(), f"{host.name} to be dropped")
+
     def heartbeat(self, host: Host) -> dict[str, Any]:
         """What a worker has said last, read on its own disk."""
         found: dict[str, Any] = json.loads((self.folder(host) / "worker.json").read_bytes())
@@ -237,7 +274,7 @@ class Driver:
 
     def spool(self, host: Host) -> set[str]:
         """The batches that lie on a host."""
-        return {path.stem for path in (self.folder(host) / "outbox").glob("*.games")}
+        return {path.stem for path in (host.home / "keima" / "workers").glob("*/outbox/*.games")}
 
     def look(self) -> None:
         """Take note of every batch that lies on a host now."""

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.cluster.driver import ACTIVE, Driver, in_time
 from tests.cluster.hosts import SSH_PORT, Host, running_hosts
@@ -49,27 +48,9 @@ def cluster(driver: Driver) -> Driver:
 def four(cluster: Driver) -> Driver:
     """The run with four machines."""
     if NEW not in cluster.workers():
-        add(cluster)
+        cluster.add(cluster.hosts[3])
         cluster.wait_until_all_play(4)
     return cluster
-
-
-def add(cluster: Driver) -> None:
-    """As a script beside a running Coach does it."""
-    options = cluster.settings_of(cluster.hosts[3])
-    host, user = options.pop("host"), options.pop("user")
-    script = "import sys, json; from distributed.ssh_connector import SSHConnector\n"
-    script += f"SSHConnector().add_worker({host!r}, {user!r}, **{options!r})"
-    done = cluster.python("-c", script)
-    assert done.returncode == 0, done.stderr
-
-
-def remove(cluster: Driver) -> None:
-    """As a user who edits the file does it."""
-    settings = yaml.safe_load(cluster.config.read_text())
-    settings["distributed"]["workers"] = [each for each in settings["distributed"]["workers"] if each["name"] != NEW]
-    cluster.config.write_text(yaml.safe_dump(settings, sort_keys=False))
-    cluster.wait(lambda: NEW not in cluster.workers(), f"{NEW} to be dropped")
 
 
 def mark_is(cluster: Driver, name: str, *marks: str) -> Callable[[], bool]:
@@ -135,8 +116,8 @@ def test_evaluation_games_are_played_on_the_machines(cluster: Driver) -> None:
 
 def test_a_machine_that_a_script_adds_plays_within_ten_seconds(cluster: Driver) -> None:
     if NEW in cluster.workers():
-        remove(cluster)
-    add(cluster)
+        cluster.remove(cluster.hosts[3])
+    cluster.add(cluster.hosts[3])
     took = cluster.wait(mark_is(cluster, NEW, ACTIVE), f"{NEW} to be Active")
     assert took < in_time(10.0)
     assert NEW in cluster.config.read_text()
@@ -144,8 +125,8 @@ def test_a_machine_that_a_script_adds_plays_within_ten_seconds(cluster: Driver) 
 
 def test_a_machine_that_is_deleted_from_the_config_hands_over_all_and_the_others_play_on(four: Driver) -> None:
     four.wait(lambda: any(NEW in batch for batch in four.received()), f"games of {NEW}")
-    remove(four)
     left = four.hosts[3]
+    four.remove(left)
     assert not four.worker_processes(left)
     assert not four.spool(left)
     mine = {batch for batch in four.seen if NEW in batch}
@@ -156,11 +137,11 @@ def test_a_machine_that_is_deleted_from_the_config_hands_over_all_and_the_others
 
 def test_a_machine_whose_key_is_unknown_is_refused_until_the_remedy_was_carried_out(cluster: Driver) -> None:
     if NEW in cluster.workers():
-        remove(cluster)
+        cluster.remove(cluster.hosts[3])
     known, stranger = cluster.hosts.known_hosts, cluster.hosts[3]
     lines = known.read_text().splitlines(keepends=True)
     known.write_text("".join(line for line in lines if not line.startswith(f"{stranger.address} ")))
-    add(cluster)
+    cluster.add(cluster.hosts[3])
     cluster.wait(mark_is(cluster, NEW, "Error"), f"{NEW} to be refused")
     assert "is not known" in reason(cluster, NEW)
     remedy = reason(cluster, NEW).rpartition("if that is its own: ")[2]

@@ -1,0 +1,175 @@
+"""The real program with machines of other shapes: several processes on one, one that only another one reaches, and what befalls them."""
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.driver import ACTIVE, BROKEN, PATIENCE, Driver, in_time
+from tests.cluster.hosts import Host, running_hosts
+
+pytestmark = [pytest.mark.trial, pytest.mark.timeout(400)]
+
+SEATS = ("worker3-1", "worker3-2")
+HEARTBEAT_SECONDS = 2.0
+STARTS = 6  # of a process that dies again and again; then it is given up
+
+
+@pytest.fixture(scope="module")
+def driver(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    with running_hosts(3) as hosts:
+        first, behind = hosts[:2]
+        # It answers the other hosts alone.
+        assert behind.run(["ip", "route", "add", "blackhole", f"{hosts.network}.254/32"], user="root").returncode == 0
+        machines = {behind.name: {"proxy_jump": f"{first.user}@{first.address}"}, "worker3": {"processes": 2}}
+        made = Driver(tmp_path_factory.mktemp("cluster"), hosts, in_config=3, machines=machines)
+        try:
+            yield made
+        finally:
+            if made.runs:
+                made.kill()
+
+
+@pytest.fixture
+def cluster(driver: Driver) -> Driver:
+    """The run with all workers Active: one each on two machines, and two on the third."""
+    if not driver.runs:
+        driver.start()
+    driver.wait_until_all_play(4)
+    return driver
+
+
+def status_text(cluster: Driver) -> str:
+    return (cluster.checkout / "distributed" / "status.txt").read_text(encoding="utf-8")
+
+
+def wait_for_games(cluster: Driver, *workers: str) -> None:
+    """Wait until each of these workers has handed over games that it had not handed over before."""
+    before = set(cluster.received())
+    cluster.wait(
+        lambda: all(any(f"-{worker}-" in batch for batch in {*cluster.received()} - before) for worker in workers),
+        f"games of {' and '.join(workers)}",
+    )
+
+
+def test_a_machine_that_only_another_one_reaches_plays_through_it(cluster: Driver) -> None:
+    first, behind = cluster.hosts[:2]
+    assert cluster.hosts.ssh("-o", "ConnectTimeout=1", behind.name, "true").returncode != 0
+    wait_for_games(cluster, behind.name)
+    peers = behind.run(["ss", "-Htn", "state", "established", "( sport = :22 )"], user="root").stdout
+    assert first.address in peers and f"{cluster.hosts.network}.254" not in peers
+
+
+def test_each_process_of_a_machine_plays_is_shown_and_has_its_share(cluster: Driver) -> None:
+    assert len(cluster.worker_processes(cluster.hosts[2])) == 2
+    wait_for_games(cluster, *SEATS)
+    text = status_text(cluster)
+    assert "Workers active  4/4" in text
+    workers = cluster.workers()
+    assert {workers[seat]["machine"] for seat in SEATS} == {"worker3"}
+    assert all(seat in text and workers[seat]["share"] > 0.05 for seat in SEATS)
+    assert sum(worker["share"] for worker in workers.values()) == pytest.approx(1.0, abs=1e-6)
+
+
+def test_stopping_a_machine_ends_all_of_its_processes_and_one_can_be_stopped_alone(cluster: Driver) -> None:
+    host = cluster.hosts[2]
+    assert cluster.connector("--stop", "worker3").returncode == 0
+    cluster.wait(lambda: not cluster.worker_processes(host), "both processes to end")
+    cluster.wait(lambda: {cluster.marks()[seat] for seat in SEATS} == {"Offline"}, "both to be shown as stopped")
+    assert cluster.connector("--restart", SEATS[0]).returncode == 0
+    cluster.wait(lambda: [cluster.marks()[seat] for seat in SEATS] == [ACTIVE, "Offline"], "one of them to play")
+    assert len(cluster.worker_processes(host)) == 1
+    assert cluster.connector("--restart", SEATS[1]).returncode == 0
+    cluster.wait_until_all_play(4)
+
+
+@pytest.mark.slow
+def test_a_machine_whose_packets_are_lost_is_offline_in_time_and_hands_over_its_spool_when_they_are_not(cluster: Driver) -> None:
+    host = cluster.hosts[2]
+    processes = cluster.worker_processes(host)
+    host.blackhole()
+    try:
+        took = cluster.wait(lambda: {cluster.marks()[seat] for seat in SEATS} == {"Offline"}, "it to be Offline")
+        assert took < in_time(10.0 + HEARTBEAT_SECONDS)
+        wait_for_games(cluster, "worker1", "worker2")
+        trained = max(worker["model_version"] for worker in cluster.workers().values())
+        cluster.wait(lambda: cluster.workers()["worker1"]["model_version"] > trained, "training to go on")
+        spool = cluster.spool(host)
+        assert spool
+    finally:
+        host.heal()
+    cluster.wait_until_all_play(4)
+    assert cluster.worker_processes(host) == processes
+    cluster.wait(lambda: spool <= {*cluster.received()}, "what was played meanwhile to be in the books")
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_at_once_is_given_up_with_its_log_until_the_fault_is_mended(cluster: Driver) -> None:
+    host = cluster.hosts[0]
+    starts = f"{host.name}: its process has ended and is started again"
+    (host.home / BROKEN).touch()
+    before = cluster.log.read_text().count(starts)
+    host.kill("start_worker.py")
+    cluster.wait(lambda: cluster.marks()[host.name] == "Error", "it to be given up", seconds=2 * PATIENCE)
+    text = " ".join(status_text(cluster).split())
+    assert f"ended {STARTS} times in 10 minutes" in text and "libgo.so.9: cannot open shared object file" in text
+    tried = cluster.log.read_text().count(starts) - before
+    assert tried <= STARTS
+    wait_for_games(cluster, "worker2", *SEATS)
+    until = time.monotonic() + 10.0
+    cluster.wait(lambda: time.monotonic() >= until, "nothing")
+    assert cluster.log.read_text().count(starts) - before == tried and not cluster.worker_processes(host)
+    (host.home / BROKEN).unlink()
+    assert cluster.connector("--restart", host.name).returncode == 0
+    cluster.wait_until_all_play(4)
+
+
+@pytest.mark.slow
+def test_a_run_that_ends_asks_machines_once_more_that_have_been_away_for_their_games(cluster: Driver) -> None:
+    away = cluster.hosts[:2]  # the second one is behind the first
+    away[0].cut()
+    try:
+        cluster.wait(lambda: all(cluster.marks()[host.name] == "Offline" for host in away), "both to be Offline")
+        cluster.wait(lambda: all(len(cluster.spool(host)) > 1 for host in away), "both to play on")
+        attempts_are_rare = time.monotonic() + 15.0
+        cluster.wait(lambda: time.monotonic() > attempts_are_rare, "attempts to become rare")
+    finally:
+        away[0].heal()
+    assert cluster.interrupt() == 128 + signal.SIGINT
+    cluster.look()
+    assert cluster.seen <= {*cluster.received()}
+    assert not any(cluster.worker_processes(host) for host in cluster.hosts)
+    assert not cluster.audit().problems
+
+
+@pytest.fixture
+def begun_here(real_hosts: None, tmp_path: Path) -> Iterator[tuple[Driver, Host]]:
+    """A run that has trained on this machine alone until it was interrupted; and a machine that its config does not list."""
+    with running_hosts(1) as hosts:
+        made = Driver(tmp_path, hosts, in_config=0, changes={"distributed": {"enabled": False}, "training": {"games_per_iteration": 20}})
+        made.start("--config", "configs/config.yaml")
+        try:
+            made.wait(lambda: list(made.run_dir.glob("checkpoints/checkpoint-*")), "a checkpoint", seconds=2 * PATIENCE)
+            assert made.interrupt() == 128 + signal.SIGINT
+            yield made, hosts[0]
+        finally:
+            if made.runs:
+                made.kill()
+
+
+@pytest.mark.slow
+def test_a_run_that_was_begun_on_this_machine_goes_on_with_machines_that_its_config_lists_by_then(begun_here: tuple[Driver, Host]) -> None:
+    cluster, host = begun_here
+    before = cluster.received()
+    cluster.start()
+    assert cluster.process and cluster.process.wait(2 * PATIENCE) == 2
+    assert "configs/config.yaml: distributed.workers: none are listed" in cluster.output.read_text()
+    cluster.add(host)
+    cluster.start()
+    cluster.wait_until_all_play(1)
+    wait_for_games(cluster, host.name)
+    assert cluster.received()[: len(before)] == before
+    assert cluster.interrupt() == 128 + signal.SIGINT
+    assert not cluster.audit().problems
