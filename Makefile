@@ -38,7 +38,7 @@ test:  ## Run every test that is not marked slow
 test-all: setup-dev  ## Run the slow tests too
 	$(PYTEST)
 
-check: setup-dev  ## Run the linters, the type checker and the fast tests: under a minute
+check: setup-dev  ## Run the linters, the type checker and the fast tests
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy $(PACKAGES)
