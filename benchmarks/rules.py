@@ -134,17 +134,16 @@ def openspiel_in_python(pyspiel: Any, name: str) -> Callable[[int], int]:
 
 
 def openspiel_in_cpp(pyspiel: Any, name: str, seconds: float, mean_length: float) -> float:
-    """Moves a second of OpenSpiel's rollouts in C++, which do not say how long they were."""
+    """Moves a second of OpenSpiel's rollouts in C++, which do not say how long they were; NaN where it has none (games with a score)."""
     game = pyspiel.load_game(name)
+    if game.get_type().reward_model != pyspiel.GameType.RewardModel.TERMINAL:
+        return float("nan")
     rollouts = max(1, round(CHUNK_MOVES / mean_length))
     evaluator = pyspiel.RandomRolloutEvaluator(rollouts, 1)
     bot = pyspiel.MCTSBot(game, evaluator, 1.0, 1, 10, False, 1, False)  # one simulation: rollouts from the start, and no tree
     games, started = 0, time.process_time()
     while time.process_time() - started < seconds:
-        state = game.new_initial_state()
-        while state.is_chance_node():  # the bot must have a move
-            state.apply_action(state.chance_outcomes()[0][0])
-        bot.step(state)
+        bot.step(game.new_initial_state())
         games += rollouts
     return games * mean_length / (time.process_time() - started)
 
