@@ -59,8 +59,8 @@ class Evaluation(Protocol):
     def measure(self, model: Model, *, look: Callable[[], None]) -> EvaluationReport:
         """How strong ``model`` is; calls ``look`` now and then."""
 
-    def accepts(self, candidate: Model, best: Model, *, look: Callable[[], None]) -> bool:
-        """Whether ``candidate`` may replace ``best`` in self-play."""
+    def accepts(self, candidate: Model, best: Model, *, file: bytes, look: Callable[[], None]) -> bool:
+        """Whether ``candidate``, which ``file`` holds, may replace ``best`` in self-play."""
 
 
 class Coach:
@@ -190,8 +190,8 @@ class Coach:
         version = max((row.version for row in self.ledger.models()), default=0) + 1
         description = describe_model(self.game, self.settings.network.model_dump(), version)
         model = Model(description=description, weights=self.learner.weights())
-        accepted = self.model is None or self.evaluation.accepts(model, self.model, look=self.look)
         data = encode_model(model, self.game, compressed=self.settings.distributed.compression)
+        accepted = self.model is None or self.evaluation.accepts(model, self.model, file=data, look=self.look)
         path = model_path(self.run_dir, version)
         write_atomically(path, data)
         self.ledger.add_model(

@@ -21,7 +21,7 @@ from training.evaluation.match import SearchPlayer
 from training.evaluation.orders import Contestant, MatchOrder
 from training.evaluation.strength import Strength
 from training.ledger import open_ledger
-from training.model_file import Model, content_sha256, decode_model, describe_model
+from training.model_file import Model, content_sha256, decode_model, describe_model, encode_model
 from training.run import open_coach
 
 PATIENCE = 60.0
@@ -161,7 +161,8 @@ def test_gating_by_workers_reaches_the_verdict_of_gating_at_home(backend: LocalP
         (tmp_path / str(number)).mkdir()
         with open_ledger(tmp_path / str(number), GAME) as ledger:
             strength = Strength(GAME, settings, ledger, away=who)
-            verdicts.append(strength.accepts(candidate, best, look=lambda: (backend.collect(), None)[1]))
+            file = encode_model(candidate, GAME)
+            verdicts.append(strength.accepts(candidate, best, file=file, look=lambda: (backend.collect(), None)[1]))
             ((first, second, wins, draws, losses, _),) = ledger.matches()
             assert (first, second) == ("model-000009", "model-000008")
             assert wins + draws + losses >= 32

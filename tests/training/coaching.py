@@ -32,7 +32,7 @@ class FakeEvaluation:
         self.measured.append(model.model_version)
         return EvaluationReport(model_version=model.model_version, num_simulations=1)
 
-    def accepts(self, candidate: Model, best: Model, *, look: Callable[[], None]) -> bool:
+    def accepts(self, candidate: Model, best: Model, *, file: bytes, look: Callable[[], None]) -> bool:
         self.asked.append(candidate.model_version)
         look()
         return candidate.model_version not in self.refused

@@ -74,14 +74,14 @@ class Strength:
             seconds=time.monotonic() - started,
         )
 
-    def accepts(self, candidate: Model, best: Model, *, look: Look) -> bool:
-        """Whether ``candidate`` is stronger than ``best`` by the sequential test; True without gating."""
+    def accepts(self, candidate: Model, best: Model, *, file: bytes, look: Look) -> bool:
+        """Whether ``candidate``, which ``file`` holds, is stronger than ``best`` by the sequential test; True without gating."""
         if self._settings.gating == "none":
             return True
         test = self._settings.sprt
         scores = np.zeros((0, 2))
         verdict = None
-        with self._ground([candidate, best]) as play:
+        with self._ground([candidate, best], file=file) as play:
             while verdict is None and scores.size < self._settings.gating_games:
                 seed = seed_stream(self._seed, "gating", candidate.model_version, len(scores))
                 pairing = Pairing(opponent=best, pairs=self._pairs_at_once(len(scores)))
@@ -103,12 +103,13 @@ class Strength:
         pairs = self._settings.rating_games // 2
         if pairs == 0:
             return None
-        earlier = [opponent for opponent in self._rated_versions() if opponent < model.model_version]
+        files = self._rated_before(model.model_version)
+        earlier = list(files)
         opponents = sorted({earlier[-1], earlier[len(earlier) // 2]}) if earlier else []
         anchor_pairs = max(1, math.ceil(pairs * ANCHOR_SHARE)) if opponents else pairs
         pairings = [Pairing(opponent=None, pairs=anchor_pairs)]
         pairings += [
-            Pairing(opponent=self._load(opponent), pairs=max(1, (pairs - anchor_pairs) // len(opponents))) for opponent in opponents
+            Pairing(opponent=load_model(files[opponent]), pairs=max(1, (pairs - anchor_pairs) // len(opponents))) for opponent in opponents
         ]
         seed = seed_stream(self._seed, "rating", model.model_version)
         models = [model, *(pairing.opponent for pairing in pairings if pairing.opponent)]
@@ -131,13 +132,19 @@ class Strength:
     # Where matches are played.
 
     @contextmanager
-    def _ground(self, models: Sequence[Model]) -> Iterator[Play]:
-        """Where matches between these models are played: by the workers if they can, else here."""
+    def _ground(self, models: Sequence[Model], *, file: bytes = b"") -> Iterator[Play]:
+        """Where matches between these models are played: by the workers if they can, else here.
+
+        Args:
+            models: those who play.
+            file: of the first one, if it is not published yet.
+        """
         home = Home(self._game, self.search)
         if self._away is None:
             yield home.play
             return
-        files = [self._file(model) for model in models]
+        first, *others = models
+        files = [file or self._file(first), *(self._file(model) for model in others)]
         contestants = [
             Contestant(version=model.model_version, sha256=content_sha256(data)) for model, data in zip(models, files, strict=True)
         ]
@@ -155,19 +162,18 @@ class Strength:
 
     def _file(self, model: Model) -> bytes:
         """The model's file as it was published, or as it would be."""
-        rows = {row.version: row for row in self._ledger.models()}
-        path = self._ledger.folder / rows[model.model_version].path if model.model_version in rows else None
-        return read_limited(path, MAX_MODEL_BYTES) if path and path.is_file() else encode_model(model, self._game)
+        path = self._paths().get(model.model_version)
+        return read_limited(path, MAX_MODEL_BYTES) if path else encode_model(model, self._game)
 
-    def _rated_versions(self) -> list[int]:
-        """Versions that have played for a rating and whose files are still there."""
+    def _rated_before(self, version: int) -> dict[int, Path]:
+        """The files of earlier versions that have played for a rating, by version in ascending order."""
         rated = {name for match in self._ledger.matches() for name in match[:2]}
-        models = [row for row in self._ledger.models() if name_of(row.version) in rated]
-        return [row.version for row in models if (self._ledger.folder / row.path).is_file()]
+        return {earlier: path for earlier, path in self._paths().items() if earlier < version and name_of(earlier) in rated}
 
-    def _load(self, version: int) -> Model:
-        rows = {row.version: row for row in self._ledger.models()}
-        return load_model(self._ledger.folder / rows[version].path)
+    def _paths(self) -> dict[int, Path]:
+        """The files of published models that are still there, by version in ascending order."""
+        paths = {row.version: self._ledger.folder / row.path for row in self._ledger.models()}
+        return {version: path for version, path in paths.items() if path.is_file()}
 
     def _enter(self, model: Model, opponent: Model | None, result: MatchResult) -> None:
         first, second = name_of(model.model_version), name_of(opponent.model_version) if opponent else ANCHOR
