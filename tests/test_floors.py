@@ -32,6 +32,7 @@ TRAINING = [
     "zero_network.py",
     # 2: playing and learning
     "evaluator.py",
+    "game_log.py",
     "self_play.py",
     "replay.py",
     "tally.py",

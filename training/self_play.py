@@ -5,14 +5,14 @@ complete. A game's moves depend on its seed and on the evaluations alone, not on
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from configs.schema import SearchSettings
 from games.compiled import lean, specialized
-from games.game import CHANCE, Actions, Game, Rules, States
+from games.game import CHANCE, Game, Rules, States
+from training.game_log import FINISHED, IDLE, PLAYING, Log, make_log
 from training.random import Streams, exponential, uniform
 from training.records import CHANCE_OUTCOME, FULL_SEARCH, RANDOM_MOVE, GameRecord
 from training.search.cache import PositionCache, forget_positions, make_cache
@@ -36,23 +36,7 @@ from training.search.simulate import (
 )
 from training.search.tree import AWAITED, NONE, Floats, Trees, find_child, keep_subtree, make_trees, plant
 
-IDLE, PLAYING, FINISHED = range(3)  # of a slot
 MOST_WEIGHT = np.float32(65_535.0)  # that a record holds
-
-SLOT = np.dtype(
-    [
-        ("seed", np.uint64),
-        ("status", np.int32),
-        ("ply", np.int32),
-        ("entries", np.int32),  # of the policy targets so far
-        ("random_plies", np.int32),  # drawn from the bare policy at the start
-        ("first_model", np.int32),
-        ("resigned", np.int8),  # 1 + the player who did
-        ("resigns", np.bool_),  # whether the game may be resigned
-        ("hopeless", np.int16, (2,)),  # of each player's own moves, how many in a row he found lost
-    ],
-    align=True,
-)
 
 
 class MoveParams(NamedTuple):
@@ -73,19 +57,6 @@ class MoveParams(NamedTuple):
     max_plies: int
 
 
-class Log(NamedTuple):
-    """What will be recorded of the running games: B games of at most T plies with at most E policy entries."""
-
-    slots: Any  # [B] of SLOT
-    actions: Actions  # [B, T]
-    root_values: Floats  # [B, T]
-    flags: NDArray[np.uint8]  # [B, T]
-    surprise: Floats  # [B, T]
-    policy_sizes: NDArray[np.int32]  # [B, T]
-    policy_actions: Actions  # [B, E]
-    policy_weights: NDArray[np.uint16]  # [B, E]
-
-
 def move_params(settings: SearchSettings, game: Game) -> MoveParams:
     """The compiled code's view of ``settings``. Points are no reason to resign."""
     halflife = max(game.observation_shape[1:]) if settings.temperature_halflife == "auto" else settings.temperature_halflife
@@ -103,21 +74,6 @@ def move_params(settings: SearchSettings, game: Game) -> MoveParams:
         resign_after=settings.resignation.consecutive,
         no_resign_fraction=settings.resignation.no_resign_fraction,
         max_plies=game.max_plies,
-    )
-
-
-def make_log(game: Game, count: int) -> Log:
-    """Space for ``count`` games. The arrays are mapped, not filled: memory is used as games grow."""
-    plies, entries = game.max_plies, game.max_plies * game.num_actions
-    return Log(
-        slots=np.zeros(count, SLOT).view(np.recarray),
-        actions=np.zeros((count, plies), np.int32),
-        root_values=np.zeros((count, plies), np.float32),
-        flags=np.zeros((count, plies), np.uint8),
-        surprise=np.zeros((count, plies), np.float32),
-        policy_sizes=np.zeros((count, plies), np.int32),
-        policy_actions=np.zeros((count, entries), np.int32),
-        policy_weights=np.zeros((count, entries), np.uint16),
     )
 
 

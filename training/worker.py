@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.3  # between looks at the assignment
 BEAT_SECONDS = 1.0
 IDLE_SECONDS = 0.05
+MOST_POSITIONS = 500_000  # in a batch, however many games it could have: well below what its readers accept
 RETRY_SECONDS = 2.0  # after a disk has refused finished games
 
 
@@ -267,8 +268,8 @@ class Worker:
             OSError: the disk does not take them; they are kept.
         """
         while self._buffer and self.assignment is not None:
-            records = self._buffer[: self.assignment.batch_games]
-            if len(records) < self.assignment.batch_games and not rest:
+            records = fitting(self._buffer[: self.assignment.batch_games])
+            if len(records) == len(self._buffer) < self.assignment.batch_games and not rest:
                 return
             batch = self._batch(records)
             write_atomically(self.folder.outbox / f"{batch.batch_id}.games", encode(batch))
@@ -352,6 +353,12 @@ class Worker:
         self._errors.pop(what, None)
         if text:
             self._errors[what] = text
+
+
+def fitting(records: list[GameRecord]) -> list[GameRecord]:
+    """As many of the first ``records`` as a batch holds, at least one: games of some worlds have thousands of moves."""
+    positions = np.cumsum([len(record.actions) for record in records])
+    return records[: max(1, int(np.searchsorted(positions, MOST_POSITIONS, side="right")))]
 
 
 def gather(records: list[GameRecord]) -> dict[str, NDArray[Any]]:

@@ -21,7 +21,7 @@ from training.replay import Batch, ReplayWindow
 from training.search.chance import draw_outcome
 from training.value_heads import PointsHead
 from training.verify import verify
-from training.worker import gather
+from training.worker import MOST_POSITIONS, fitting, gather
 
 SMALL = load_game("twenty48", height=3, width=3)
 VARIANTS = {
@@ -218,6 +218,13 @@ def test_nobody_resigns_for_points() -> None:
     resignation = ResignationSettings(enabled=True, threshold=0.01, consecutive=1)
     records = play(SMALL, VARIANTS["gumbel"].model_copy(update={"resignation": resignation}), 4, evaluate=STUB)
     assert not any(record.resigned for record in records)
+
+
+@pytest.mark.parametrize(("plies", "fit"), [([10, 20, 30], 3), ([MOST_POSITIONS, 1], 1), ([MOST_POSITIONS + 1, 1], 1), ([300_000] * 3, 1)])
+def test_a_batch_of_long_games_has_fewer_of_them(plies: list[int], fit: int) -> None:
+    record = play(SMALL, VARIANTS["gumbel"], 1, evaluate=STUB)[0]
+    records = [replace(record, actions=np.zeros(count, np.int32)) for count in plies]
+    assert len(fitting(records)) == fit
 
 
 def test_nature_begins_the_game() -> None:

@@ -18,8 +18,9 @@ from games.compiled import PROJECT
 from games.game import Game, Planes
 from tests.training.naive_search import Floats, StubEvaluator
 from tests.training.test_search_proofs import minimax, value_of
+from training.game_log import make_log
 from training.records import FULL_SEARCH, RANDOM_MOVE, GameRecord
-from training.self_play import SelfPlay, make_log, move_params, temperature
+from training.self_play import SelfPlay, move_params, temperature
 
 TIC_TAC_TOE, CONNECT_FOUR = load_game("tic_tac_toe"), load_game("connect_four")
 QUICK = SearchSettings(num_simulations=16, cheap_simulations=6, opening_random_moves=1.0)
