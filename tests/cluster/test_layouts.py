@@ -160,6 +160,7 @@ def begun_here(real_hosts: None, tmp_path: Path) -> Iterator[tuple[Driver, Host]
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # the program is started three times
 def test_a_run_that_was_begun_on_this_machine_goes_on_with_machines_that_its_config_lists_by_then(begun_here: tuple[Driver, Host]) -> None:
     cluster, host = begun_here
     before = cluster.received()
