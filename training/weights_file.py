@@ -1,0 +1,55 @@
+"""Weights as a ``.pth`` file, the form that other PyTorch programs read: a state dictionary and nothing else.
+
+Such a file is a pickle by nature. It is only ever read by torch's restricted reader, which builds tensors and plain containers and
+calls nothing that the file names.
+"""
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from training.files import FileTooLarge, read_limited, write_atomically
+from training.model_file import MAX_MODEL_BYTES
+
+
+class CorruptWeights(ValueError):
+    """A file of weights is damaged or holds something else; the message names the file."""
+
+
+def save_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
+    """Write a state dictionary; the file appears whole.
+
+    Raises:
+        OSError: the disk is full or the folder not writable.
+    """
+    buffer = io.BytesIO()
+    torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}, buffer)
+    write_atomically(path, buffer.getvalue())
+
+
+def load_weights(path: Path) -> dict[str, Tensor]:
+    """Read a state dictionary, to the CPU.
+
+    Raises:
+        CorruptWeights: the file is damaged, or holds anything but finite tensors by name.
+        OSError: it is missing or unreadable.
+    """
+    try:
+        data = read_limited(path, MAX_MODEL_BYTES)
+    except FileTooLarge as error:
+        raise CorruptWeights(f"{path} is no file of weights: {error}") from error
+    try:
+        weights = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except Exception as error:  # the reader meets damage in many ways
+        raise CorruptWeights(f"{path} is no file of weights: {str(error).partition(chr(10))[0][:200]}") from error
+    if not isinstance(weights, dict) or not weights:
+        raise CorruptWeights(f"{path} is no file of weights: it holds no state dictionary")
+    for name, tensor in weights.items():
+        if not isinstance(name, str) or not isinstance(tensor, Tensor):
+            raise CorruptWeights(f"{path} is no file of weights: {name!r} is no tensor; write model.state_dict() alone")
+        if not torch.isfinite(tensor).all():
+            raise CorruptWeights(f"{path} is damaged: the weights {name} are not all finite")
+    return weights
