@@ -8,7 +8,7 @@ TORCH_INDEX ?=
 DEBIAN_PACKAGES := python3-venv git gnugo openssh-server openssh-client iproute2
 # How many tests run beside each other: auto is one more than there are processors; 0 runs one after the other, in one process.
 TESTS_AT_ONCE ?= auto
-PACKAGES := configs games training distributed scripts $(wildcard benchmarks/*.py start_*.py)
+PACKAGES := configs games training distributed zero scripts $(wildcard benchmarks/*.py *.py)
 
 # A file's tests run in one process, one after the other. Files begin in the order that tests/conftest.py puts them in.
 PYTEST := .venv/bin/python -m pytest --numprocesses=$(TESTS_AT_ONCE) --dist=loadfile --no-loadscope-reorder

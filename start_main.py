@@ -15,35 +15,30 @@ Distributed runs: watch -n 1 cat distributed/status.txt; tail -f logs/distribute
 
 import argparse
 import logging
-import os
 import shutil
 import signal
 import sqlite3
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from rich.console import Console
 
-from configs.load import ConfigError, load_settings, save_resolved, shrink
+from configs.load import ConfigError, load_settings, shrink
 from configs.schema import Settings
 from distributed.cluster import Cluster
-from distributed.local import LocalProcesses
+from distributed.local import spread_processes
 from games import Game
 from training.backend import SelfPlayBackend
-from training.coach import Coach
-from training.evaluator import use_threads
 from training.files import write_atomically
 from training.granting import NobodyPlays
 from training.learner import TrainingDiverged
 from training.observers import make_observers
-from training.reports import IterationReport, tell_event
-from training.run import open_coach
+from training.reports import IterationReport
 from training.run_lock import RunLock, RunLocked
+from training.sitting import make_run_folder, sitting, teller
 
 log = logging.getLogger("start_main")
 
@@ -63,7 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         path, settings = read_settings(arguments)
         run_dir = arguments.run_dir or Path(settings.run.directory) / settings.run.name
-        prepare(run_dir, resume=arguments.resume)
+        make_run_folder(run_dir, resume=arguments.resume)
+        logging.basicConfig(filename=run_dir / "coach.log", level=logging.INFO, format=LOG_FORMAT)
         with RunLock(run_dir):
             return train(run_dir, settings, path)
     except KeyboardInterrupt:
@@ -127,48 +123,21 @@ def with_present_workers(path: Path, settings: Settings) -> tuple[Path, Settings
     raise ConfigError(files[-1], [f"distributed.workers: none are listed; {remedy}"])
 
 
-def prepare(run_dir: Path, *, resume: bool) -> None:
-    """Make the run's folder, or see that it is there to go on with.
-
-    Raises:
-        ValueError: it is there and nobody said --resume, or the other way round.
-    """
-    begun = (run_dir / "run.db").exists()
-    if begun and not resume:
-        raise ValueError(f"{run_dir} holds a run already: go on with it by --resume, or choose another folder by --run-dir")
-    if resume and not begun:
-        raise ValueError(f"there is no run in {run_dir} to go on with: start it without --resume")
-    run_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    logging.basicConfig(filename=run_dir / "coach.log", level=logging.INFO, format=LOG_FORMAT)
-
-
 def train(run_dir: Path, settings: Settings, config: Path) -> int:
     """Run the Coach to its end and say where everything lies."""
-    use_threads(learner_threads(settings))
     if config != run_dir / "config.yaml":  # which is the run's own copy
         write_atomically(run_dir / FOLLOWED, str(config.resolve()).encode())
     observers = make_observers(run_dir, name=settings.run.name, game=settings.game.name)
-
-    def tell(text: str) -> None:
-        log.warning("%s", text)
-        tell_event(observers, text)
+    tell = teller(observers)
 
     def make_backend(game: Game, run_id: str) -> SelfPlayBackend:
         if settings.distributed.enabled:
             log_for_all()
             return Cluster(run_dir / "workers", config=config, run_dir=run_dir, game=game, settings=settings, run_id=run_id, tell=tell)
-        count = worker_count(settings)
-        return LocalProcesses(run_dir / "workers", count=count, game=game, settings=settings, run_id=run_id, tell=tell)
+        return spread_processes(run_dir / "workers", game=game, settings=settings, run_id=run_id, tell=tell)
 
-    try:
-        coach = open_coach(run_dir, settings, make_backend=make_backend, observers=observers)
-        save_resolved(settings, run_dir, write=write_atomically)
-        with stop_on_signals(coach):
-            report = coach.run()
-    finally:
-        for observer in observers:
-            observer.close()
-    coach.ledger.close()
+    with sitting(run_dir, settings, make_backend=make_backend, observers=observers) as coach:
+        report = coach.run()
     say_goodbye(run_dir, report, stopped=coach.stop_requested, distributed=settings.distributed.enabled)
     return 130 if coach.stop_requested else 0
 
@@ -179,37 +148,6 @@ def log_for_all() -> None:
     handler = RotatingFileHandler(LOG, maxBytes=LOG_BYTES, backupCount=3, encoding="utf-8")
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     logging.getLogger().addHandler(handler)
-
-
-def worker_count(settings: Settings) -> int:
-    """How many worker processes play: one for each core that this process may use, unless the config says otherwise."""
-    workers = settings.self_play.workers
-    return len(os.sched_getaffinity(0)) if workers == "auto" else workers
-
-
-def learner_threads(settings: Settings) -> int:
-    """How many threads train: half the cores where workers are busy on all of them, all but one where others play."""
-    threads, cores = settings.training.threads, len(os.sched_getaffinity(0))
-    if threads != "auto":
-        return threads
-    return max(1, cores - 1 if settings.distributed.enabled else cores // 2)
-
-
-@contextmanager
-def stop_on_signals(coach: Coach) -> Iterator[None]:
-    """Within the block, Ctrl-C and termination end the run cleanly; the second one ends it at once."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        if coach.stop_requested:
-            raise KeyboardInterrupt
-        coach.stop_requested = True
-
-    earlier = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in earlier.items():
-            signal.signal(number, handler)
 
 
 def say_goodbye(run_dir: Path, report: IterationReport | None, *, stopped: bool, distributed: bool) -> None:

@@ -161,6 +161,7 @@ class TrainingSettings(Section):
     """The learner: its batches, its optimizer, its window, its checkpoints."""
 
     asynchronous: bool = True
+    device: Auto | Literal["cpu", "cuda"] = "auto"  # of this machine's learner and workers; auto: a GPU where there is one
     batch_size: Annotated[int, Field(ge=2, le=65_536)] = 256
     learning_rate: Annotated[float, Field(gt=0, le=10)] = 1e-3
     learning_rate_schedule: Literal["constant", "cosine"] = "constant"
@@ -177,6 +178,7 @@ class TrainingSettings(Section):
     policy_surprise_weight: Share = 0.5
     samples_per_position: Annotated[float, Field(gt=0, le=100)] = 4.0
     games_per_iteration: Count = 500
+    steps_per_model: Count | None = None  # publishes within an iteration too, after so many steps; None: once an iteration
     window: WindowSettings = WindowSettings()
     checkpoint_every: Count = 1  # iterations
     keep_checkpoints: Count = 3
@@ -186,6 +188,8 @@ class TrainingSettings(Section):
     def _check(self) -> Self:
         if self.batch_size > self.window.min_positions:
             raise ValueError(f"batch_size ({self.batch_size}) must not exceed window.min_positions ({self.window.min_positions})")
+        if self.steps_per_model and not self.asynchronous:
+            raise ValueError("steps_per_model needs asynchronous: true, since without it one model plays all games of an iteration")
         return self
 
 

@@ -5,13 +5,17 @@ import logging
 import multiprocessing
 import os
 import signal
+import sys
 import time
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from configs.schema import Settings
+from distributed.devices import CUDA_VISIBLE_DEVICES, Spread, spread_here
 from games import Game
 from training.backend import FolderBackend, Parcel
 from training.evaluator import use_threads
@@ -35,6 +39,7 @@ class LocalProcesses(FolderBackend):
     Where the search has never been compiled, one process starts, and the others when it has compiled it.
 
     Args:
+        devices: what CUDA_VISIBLE_DEVICES names for each of them (see ``distributed.devices``); by default what it names here.
         tell: is told what is worth a line in the log.
         target: what a process does, given its folder and the id of this process.
         compiled: whether the search has been compiled; by default its compile cache is looked at.
@@ -48,6 +53,7 @@ class LocalProcesses(FolderBackend):
         game: Game,
         settings: Settings,
         run_id: str,
+        devices: Sequence[str] | None = None,
         tell: Callable[[str], None] = log.warning,
         target: Callable[[Path, int], None] | None = None,
         compiled: bool | None = None,
@@ -55,6 +61,7 @@ class LocalProcesses(FolderBackend):
         names = [f"local-{number}" for number in range(1, count + 1)]
         super().__init__(root, names, game=game, settings=settings, run_id=run_id)
         self._tell = tell
+        self._devices: dict[str, str] = dict(zip(names, devices, strict=True)) if devices is not None else {}
         load_worker_class(settings.distributed.worker_class)  # a class that cannot be had is named here, once
         self._target = target or partial(play_in_folder, worker_class=settings.distributed.worker_class)
         self._context = multiprocessing.get_context("spawn")
@@ -115,8 +122,10 @@ class LocalProcesses(FolderBackend):
             self._start(name)
 
     def _start(self, name: str) -> None:
-        process = self._context.Process(target=self._target, args=(self.folders[name].root, os.getpid()), name=name, daemon=True)
-        process.start()
+        arguments = (self._devices.get(name), self._target, self.folders[name].root, os.getpid())
+        process = self._context.Process(target=be_worker, args=arguments, name=name, daemon=True)
+        with hidden_program():
+            process.start()
         self._processes[name] = process
         self._starts[name].append(time.monotonic())
 
@@ -137,6 +146,41 @@ class LocalProcesses(FolderBackend):
         self.workers = tuple(worker for worker in self.workers if worker != name)
         self._tell(f"worker {name} {reason}")
         self._start_missing()
+
+
+def spread_processes(
+    root: Path, *, game: Game, settings: Settings, run_id: str, tell: Callable[[str], None], spread: Spread | None = None
+) -> LocalProcesses:
+    """The workers of this machine as its GPUs and the run's settings have them, or as ``spread`` has; ``tell`` hears what is special.
+
+    Raises:
+        ValueError: see ``spread_here``.
+    """
+    spread = spread or spread_here(settings)
+    if spread.note:
+        tell(spread.note)
+    return LocalProcesses(root, count=len(spread), game=game, settings=settings, run_id=run_id, devices=spread.devices, tell=tell)
+
+
+@contextmanager
+def hidden_program() -> Iterator[None]:
+    """Within the block, new processes do not import the program that runs here, which they would by custom: they need nothing of it.
+
+    So they start sooner, and a program need not guard itself against being run again in each of its workers.
+    """
+    program = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = program
+
+
+def be_worker(device: str | None, target: Callable[[Path, int], None], root: Path, parent: int) -> None:
+    """Do what ``target`` does, on the GPU that ``device`` names. CUDA looks at the environment when it is first used, which is later."""
+    if device is not None:
+        os.environ[CUDA_VISIBLE_DEVICES] = device
+    target(root, parent)
 
 
 def play_in_folder(root: Path, parent: int, *, worker_class: str) -> None:

@@ -160,6 +160,11 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
+def count_gpus() -> int:
+    """How many CUDA devices this process sees."""
+    return torch.cuda.device_count()
+
+
 def fast_dtype(device: torch.device) -> torch.dtype:
     """The shortest type of number in which ``device`` multiplies fast."""
     if device.type == "cuda":

@@ -1,8 +1,9 @@
 """Opening a run: its folder, its books, its learner, and everything else that a Coach needs, new or as an earlier sitting left it."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from training.evaluation.strength import Strength, require_measurable
 from training.fingerprint import fingerprint
 from training.learner import Learner
 from training.ledger import Ledger, open_ledger
+from training.model_file import Model, describe_model
 from training.network import build_network, seed_weights
 from training.random import seed_stream
 from training.receive import load_received, recover
@@ -29,13 +31,28 @@ log = logging.getLogger(__name__)
 MakeBackend = Callable[[Game, str], SelfPlayBackend]  # (game, run id)
 
 
-def open_coach(run_dir: Path, settings: Settings, *, make_backend: MakeBackend, observers: Sequence[Observer]) -> Coach:
+def open_coach(
+    run_dir: Path,
+    settings: Settings,
+    *,
+    make_backend: MakeBackend,
+    observers: Sequence[Observer],
+    weights: Mapping[str, Any] | None = None,
+) -> Coach:
     """The Coach of the run in ``run_dir``, which goes on where the newest checkpoint ended, if there is one.
 
     The caller holds the run's lock.
 
+    Args:
+        run_dir: the run's folder, which is there.
+        settings: the run's.
+        make_backend: finds those who play.
+        observers: those who watch.
+        weights: a state dictionary of the network with which a new run begins, instead of random weights.
+
     Raises:
         LedgerMismatch, LedgerDamaged, CorruptCheckpoint, CorruptBatch: an earlier sitting's files do not fit or are damaged.
+        CorruptModel, ValueError: the weights, or the checkpoint's, are of another network.
     """
     game = load_game(settings.game.name, **settings.game.options)
     require_measurable(game, settings.evaluation)
@@ -44,10 +61,12 @@ def open_coach(run_dir: Path, settings: Settings, *, make_backend: MakeBackend, 
         (run_dir / folder).mkdir(mode=0o700, exist_ok=True)
     for receipt in recover(ledger, game):
         log.info("found after the last sitting: %s", receipt)
-    learner = make_learner(game, settings)
     checkpoints = Checkpoints(run_dir / "checkpoints", keep=settings.training.keep_checkpoints)
     checkpoint = checkpoints.load()
+    learner = make_learner(game, settings, weights=None if checkpoint else weights)
     state = restore(learner, checkpoint)
+    if weights and not checkpoint:
+        checkpoints.save(learner.state(), vars(state))  # who resumes the run need not have them
     window = refill_window(make_window(game, settings), ledger, settings, state)
     if checkpoint:
         log.info("resumed from %s: %s", checkpoint.path.name, fingerprint(learner.state(), window))
@@ -75,12 +94,22 @@ def repeatable_run_id(settings: Settings) -> str | None:
     return f"{seed_stream(settings.run.name, settings.run.seed):016x}"
 
 
-def make_learner(game: Game, settings: Settings) -> Learner:
-    """A learner with a new network, whose weights follow from the run's seed."""
+def make_learner(game: Game, settings: Settings, *, weights: Mapping[str, Any] | None = None) -> Learner:
+    """A learner with a new network, whose weights are these, or follow from the run's seed.
+
+    Raises:
+        CorruptModel: the weights are of another network.
+    """
     training = settings.training
     seed_weights(seed_stream(settings.run.seed, "network"))
+    described = settings.network.model_dump()
+    if weights:
+        network = Model(description=describe_model(game, described, 0), weights=weights).build(game)
+    else:
+        network = build_network(game, **described)
     return Learner(
-        build_network(game, **settings.network.model_dump()),
+        network,
+        device=training.device,
         batch_size=training.batch_size,
         learning_rate=training.learning_rate,
         learning_rate_schedule=training.learning_rate_schedule,

@@ -1,5 +1,6 @@
 """What worker processes do in the tests of those who start them. It is imported in each of them, and so imports next to nothing."""
 
+import os
 import time
 from pathlib import Path
 
@@ -13,3 +14,8 @@ def die(root: Path, parent: int) -> None:
 def idle(root: Path, parent: int) -> None:
     (root / "begun").touch()
     time.sleep(PATIENCE)
+
+
+def write_device(root: Path, parent: int) -> None:
+    (root / "device.part").write_text(os.environ.get("CUDA_VISIBLE_DEVICES", "all"))
+    (root / "device.part").rename(root / "device")

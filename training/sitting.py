@@ -1,0 +1,93 @@
+"""A sitting of a run: from when its Coach is opened, new or resumed, to when it has ended in good order."""
+
+import logging
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from configs.load import save_resolved
+from configs.schema import Settings
+from training.coach import Coach
+from training.evaluator import use_threads
+from training.files import write_atomically
+from training.reports import Observer, tell_event
+from training.run import MakeBackend, open_coach
+
+log = logging.getLogger(__name__)
+
+
+def make_run_folder(run_dir: Path, *, resume: bool) -> None:
+    """Make the run's folder, or see that it is there to go on with.
+
+    Raises:
+        ValueError: it is there and nobody said ``resume``, or the other way round.
+    """
+    begun = (run_dir / "run.db").exists()
+    if begun and not resume:
+        raise ValueError(f"{run_dir} holds a run already: go on with it by --resume, or choose another folder by --run-dir")
+    if resume and not begun:
+        raise ValueError(f"there is no run in {run_dir} to go on with: start it without --resume")
+    run_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
+@contextmanager
+def sitting(
+    run_dir: Path,
+    settings: Settings,
+    *,
+    make_backend: MakeBackend,
+    observers: Sequence[Observer],
+    weights: Mapping[str, Any] | None = None,
+) -> Iterator[Coach]:
+    """The Coach of the run in ``run_dir``; within the block the first Ctrl-C ends it cleanly. After it all is closed.
+
+    The caller holds the run's lock. For arguments and errors see ``open_coach``.
+    """
+    use_threads(learner_threads(settings))
+    try:
+        coach = open_coach(run_dir, settings, make_backend=make_backend, observers=observers, weights=weights)
+        with coach.ledger, stop_on_signals(coach):
+            save_resolved(settings, run_dir, write=write_atomically)
+            yield coach
+    finally:
+        for observer in observers:
+            observer.close()
+
+
+def teller(observers: Sequence[Observer]) -> Callable[[str], None]:
+    """Who tells the log and all who watch of an event."""
+
+    def tell(text: str) -> None:
+        log.warning("%s", text)
+        tell_event(observers, text)
+
+    return tell
+
+
+def learner_threads(settings: Settings) -> int:
+    """How many threads train: half the cores where workers are busy on all of them, all but one where others play."""
+    threads, cores = settings.training.threads, len(os.sched_getaffinity(0))
+    if threads != "auto":
+        return threads
+    return max(1, cores - 1 if settings.distributed.enabled else cores // 2)
+
+
+@contextmanager
+def stop_on_signals(coach: Coach) -> Iterator[None]:
+    """Within the block, Ctrl-C and termination end the run cleanly; the second one ends it at once."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if coach.stop_requested:
+            raise KeyboardInterrupt
+        coach.stop_requested = True
+
+    earlier = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
