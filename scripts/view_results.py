@@ -2,15 +2,19 @@
 
     python scripts/view_results.py runs/connect_four
     python scripts/view_results.py --training runs/connect_four/training_stats.json --last 5
+    python scripts/view_results.py runs/connect_four --game 17         step through its 17th game; -1 is the last one
+    python scripts/view_results.py runs/connect_four --html report.html    one page with curves, tables and games, for any browser
 
 "Search err" is the share of positions in which the move found by search throws away what perfect play would get, "Policy err"
 the same for the network's first choice without search; Elo is measured against a random player at 0. After ± stands half the
-width of the 95 % interval. Figures that were not measured are not shown.
+width of the 95 % interval. "Score" is the mean of self-play's one-player games, "Measured" that of games played to measure it.
+Figures that were not measured are not shown.
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
 
@@ -19,8 +23,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from rich.console import Console
 from rich.text import Text
 
+from training.files import write_atomically
+from training.game_view import recorded_game, sample_games
 from training.observers.charts import FAINT, TITLE, count, duration, percent, points, rate, rating, table
 from training.observers.files import StatsRow, UnreadableStats, read_stats, stats_path
+from training.observers.page import page
+from training.observers.steps import keyboard, print_game, step_through
 from training.observers.views import history, trends
 
 LAST = 20  # iterations shown
@@ -90,6 +98,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     which.add_argument("run", nargs="?", type=Path, metavar="RUN", help="the run's folder, or its name if it is in runs/")
     which.add_argument("--training", type=Path, metavar="FILE", help="its training_stats.json, or the folder")
     parser.add_argument("--last", type=int, default=LAST, metavar="N", help="how many iterations the table shows (default: %(default)s)")
+    parser.add_argument("--game", type=int, metavar="N", help="show a recorded game, from 1; -1 is the last one")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write it all, and some games, to a page for browsers")
     args = parser.parse_args(argv)
     if args.last < 1:
         parser.error(f"--last {args.last}: show at least 1 iteration")
@@ -100,6 +110,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the results; 2 when there are none to read."""
     args = parse(argv)
+    if args.game is not None:
+        return show_game(args.path.parent, args.game)
     try:
         rows = read_stats(args.path)
     except FileNotFoundError:
@@ -111,10 +123,44 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not rows:
         print(f"view_results: {args.path} holds no iterations yet", file=sys.stderr)
         return 2
+    if args.html:
+        return write_page(args.html, rows, args.path.parent)
     console = Console(highlight=False)
     width = console.width if console.is_terminal else FILE_WIDTH
     for line in report(rows, args.path.parent, last=args.last, width=width):
         console.print(line, soft_wrap=True)
+    return 0
+
+
+def show_game(run_dir: Path, number: int) -> int:
+    """Step through a recorded game, or print it where there is no terminal; 2 when there is none."""
+    console = Console(highlight=False)
+    try:
+        view = recorded_game(run_dir, number)
+    except (ValueError, OSError) as error:
+        print(f"view_results: {error}", file=sys.stderr)
+        return 2
+    if console.is_terminal and sys.stdin.isatty():
+        with keyboard() as read_key, suppress(KeyboardInterrupt):
+            step_through(view, console, read_key)
+    else:
+        print_game(view, console)
+    return 0
+
+
+def write_page(path: Path, rows: Sequence[StatsRow], run_dir: Path) -> int:
+    """Write the run as a page; without games where they cannot be read. 2 when it cannot be written."""
+    try:
+        games = sample_games(run_dir)
+    except (ValueError, OSError) as error:
+        print(f"view_results: the page has no games: {error}", file=sys.stderr)
+        games = []
+    try:
+        write_atomically(path, page(run_dir.resolve().name, summary(rows, run_dir), rows, games).encode(), mode=0o644)
+    except OSError as error:
+        print(f"view_results: {error}", file=sys.stderr)
+        return 2
+    print(f"{path}: open it in a browser")
     return 0
 
 

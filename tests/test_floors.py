@@ -25,6 +25,7 @@ TRAINING = [
     "ledger_rows.py",
     "ledger.py",
     "receive.py",
+    "game_view.py",
     "search",
     "value_heads.py",
     "network.py",

@@ -1,0 +1,170 @@
+"""Recorded games as people look at them: move by move, with what search made of each position."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from games import CHANCE, Game, load_game
+from games.game import States
+from games.twenty48 import tiles
+from training.ledger import Ledger, LedgerMismatch, read_ledger
+from training.receive import load_received
+from training.records import RANDOM_MOVE, GameBatch, GameRecord
+
+SAMPLES = 3  # games that stand for a run
+DRAWN: dict[str, Callable[[States], NDArray[np.int64]]] = {"twenty48": tiles}  # games whose boards are numbers in cells
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    """A position in which a player is to move, or the last one."""
+
+    ply: int  # steps before it, chance outcomes included
+    board: str  # as text
+    cells: tuple[tuple[int, ...], ...] = ()  # the board of a game in ``DRAWN``, row by row
+    player: int = 0
+    move: str = ""  # that was played; empty at the end
+    drawn: bool = False  # whether the move was drawn at random, rather than found by search
+    outcomes: tuple[str, ...] = ()  # what nature answered
+    value: float | None = None  # what search expected for the player: from -1, lost, to 1, won, or the points still to be made
+    policy: tuple[
+        tuple[str, float], ...
+    ] = ()  # what is learned from it: moves with their shares, greatest first; empty after a cheap search
+    score: float | None = None  # of a one-player game
+
+
+@dataclass(frozen=True, kw_only=True)
+class GameView:
+    """A recorded game."""
+
+    game: str
+    number: int  # in the run, from 1, in order of receipt
+    worker: str
+    models: tuple[int, int]  # that played the first move and the last
+    result: str
+    moments: tuple[Moment, ...]
+
+
+def recorded_game(run: Path, number: int) -> GameView:
+    """Game ``number`` of a run, from 1 in order of receipt; -1 is the last one, -2 the one before.
+
+    Raises:
+        ValueError: there is no such run or game, this program does not play it, or its file is damaged.
+        OSError: the file of the game is missing or unreadable.
+    """
+    with read_ledger(run) as ledger:
+        game, rows = game_of(ledger), ledger.received_batches()
+        total = sum(row.games for row in rows)
+        index = number - 1 if number > 0 else total + number
+        if not 0 <= index < total or number == 0:
+            raise ValueError(f"{run} has {total:,} games: there is no game {number}")
+        first = 0
+        for row in rows:
+            if index < first + row.games:
+                return view_game(game, load_received(run, row), index - first, number=index + 1)
+            first += row.games
+        raise AssertionError("the number was within the total")
+
+
+def sample_games(run: Path) -> list[GameView]:
+    """A few games of the newest batch: of a one-player game those of the best, the middle and the least score, else the last ones.
+
+    Raises:
+        ValueError, OSError: as ``recorded_game``.
+    """
+    with read_ledger(run) as ledger:
+        game, rows = game_of(ledger), ledger.received_batches()
+        if not rows:
+            return []
+        batch, before = load_received(run, rows[-1]), sum(row.games for row in rows[:-1])
+    chosen = list(range(batch.num_games))[-SAMPLES:]
+    if game.num_players == 1:
+        order = np.argsort(-batch.returns[:, 0], kind="stable").tolist()
+        chosen = list(dict.fromkeys((order[0], order[len(order) // 2], order[-1])))
+    return [view_game(game, batch, index, number=before + index + 1) for index in chosen]
+
+
+def game_of(ledger: Ledger) -> Game:
+    """The game that the run plays.
+
+    Raises:
+        LedgerMismatch: this program does not have it.
+    """
+    try:
+        game = load_game(ledger.game, **ledger.options)
+    except ValueError as error:
+        raise LedgerMismatch(f"{ledger.folder}: {error}") from error
+    if game.rules_version != ledger.rules_version:
+        raise LedgerMismatch(f"{ledger.folder} was played by rules version {ledger.rules_version} of {game.name}, not {game.rules_version}")
+    return game
+
+
+def view_game(game: Game, batch: GameBatch, index: int, *, number: int) -> GameView:
+    """Game ``index`` of a verified batch."""
+    record = batch.game_record(index)
+    return GameView(
+        game=game.name,
+        number=number,
+        worker=batch.worker,
+        models=(int(record.first_model), int(record.last_model)),
+        result=result_of(game, record),
+        moments=tuple(moments_of(game, record)),
+    )
+
+
+def moments_of(game: Game, record: GameRecord) -> list[Moment]:
+    """Every position in which a player was to move, and the last one."""
+    state, entry, found = game.initial_state(), 0, []
+    waiting: Moment | None = None  # for what nature answers
+    outcomes: list[str] = []
+    for ply, action in enumerate(record.actions.tolist()):
+        if game.current_player(state) == CHANCE:
+            outcomes.append(game.outcome_name(action))
+        else:
+            found += [_answered(waiting, outcomes)] if waiting else []
+            outcomes = []
+            entries = slice(entry, entry := entry + int(record.policy_sizes[ply]))
+            waiting = Moment(
+                **_board(game, state),
+                ply=ply,
+                player=game.current_player(state),
+                move=game.action_name(action),
+                drawn=bool(record.flags[ply] & RANDOM_MOVE),
+                value=float(record.root_values[ply]),
+                policy=_policy(game, record.policy_actions[entries].tolist(), record.policy_weights[entries].tolist()),
+            )
+        game.play(state, action)
+    found += [_answered(waiting, outcomes)] if waiting else []
+    return [*found, Moment(**_board(game, state), ply=len(record.actions))]
+
+
+def _answered(moment: Moment, outcomes: Sequence[str]) -> Moment:
+    return Moment(**(vars(moment) | {"outcomes": tuple(outcomes)}))
+
+
+def _board(game: Game, state: States) -> dict[str, Any]:
+    draw = DRAWN.get(game.name)
+    return {
+        "board": game.render(state),
+        "cells": tuple(map(tuple, draw(state).tolist())) if draw else (),
+        "score": float(game.returns(state)[0]) if game.num_players == 1 else None,
+    }
+
+
+def _policy(game: Game, actions: Sequence[int], weights: Sequence[int]) -> tuple[tuple[str, float], ...]:
+    total = sum(weights)
+    pairs = sorted(zip(actions, weights, strict=True), key=lambda pair: -pair[1])
+    return tuple((game.action_name(action), weight / total) for action, weight in pairs)
+
+
+def result_of(game: Game, record: GameRecord) -> str:
+    """How it ended, in words."""
+    if game.num_players == 1:
+        return f"score {record.returns[0]:,.0f}"
+    won = float(record.returns[0])
+    result = "the first player won" if won > 0 else "the second player won" if won < 0 else "a draw"
+    return f"{result}, the other resigned" if record.resigned else result

@@ -1,0 +1,128 @@
+"""A run as one page of HTML that loads nothing: curves over time, the table of iterations, and games to step through."""
+
+import html
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from training.game_view import GameView
+from training.observers.charts import count, percent, points, rate, rating
+from training.observers.svg import Series, chart
+from training.observers.views import history
+from training.reports import IterationReport, ScoreReport
+
+TEMPLATE = Path(__file__).with_name("page.html")
+MARK = re.compile("@(TITLE|SUMMARY|CHARTS|TABLE|GAMES)@")
+ROWS_SHOWN = 200  # iterations in the table
+
+Rows = Sequence[IterationReport]
+Figure = Callable[[IterationReport], float | None]
+
+
+def page(title: str, summary: Sequence[tuple[str, str]], rows: Rows, games: Sequence[GameView]) -> str:
+    """The page.
+
+    Args:
+        title: above all.
+        summary: what the run has reached, as titles and texts.
+        rows: its iterations.
+        games: to step through.
+    """
+    parts = {
+        "TITLE": html.escape(title),
+        "SUMMARY": _list(summary),
+        "CHARTS": f'<h2>Curves</h2>\n<div class="charts">{"".join(charts(rows))}</div>' if rows else "",
+        "TABLE": _table(rows) if rows else "",
+        # Nothing in the text can end the script that it stands in.
+        "GAMES": json.dumps([_shown(view) for view in games], separators=(",", ":")).replace("<", "\\u003c"),
+    }
+    # In one pass, so that a mark within a text stays a text.
+    return MARK.sub(lambda mark: parts[mark[1]], TEMPLATE.read_text(encoding="utf-8"))
+
+
+def _shown(view: GameView) -> dict[str, Any]:
+    """The game as the page's script reads it; a board that is drawn needs no text."""
+    moments = [replace(moment, board="") if moment.cells else moment for moment in view.moments]
+    return asdict(replace(view, moments=tuple(moments)))
+
+
+def _list(summary: Sequence[tuple[str, str]]) -> str:
+    return "<dl>" + "".join(f"<dt>{html.escape(title)}</dt><dd>{html.escape(text)}</dd>" for title, text in summary) + "</dl>"
+
+
+def _table(rows: Rows) -> str:
+    shown = rows[-ROWS_SHOWN:]
+    columns = [column for column in history(rows) if any(column.cell(row) for row in shown)]
+    titles = "".join(f"<th>{html.escape(column.title)}</th>" for column in columns)
+    lines = ["<tr>" + "".join(f"<td>{html.escape(column.cell(row))}</td>" for column in columns) + "</tr>" for row in reversed(shown)]
+    left_out = f"<p class=faint>The last {len(shown)} of {len(rows):,}, newest first.</p>" if len(rows) > len(shown) else ""
+    head = f"<thead><tr>{titles}</tr></thead>"
+    return f'<h2>Iterations</h2>{left_out}<div class="scroll"><table>{head}<tbody>{"".join(lines)}</tbody></table></div>'
+
+
+def charts(rows: Rows) -> list[str]:
+    """All curves of which there are two points."""
+    size, unit = (3600, "hours") if rows[-1].seconds >= 7200 else (60, "minutes")
+
+    def series(name: str, figure: Figure, margin: Figure | None = None) -> Series:
+        known = [row for row in rows if figure(row) is not None]
+        margins = [(margin(row) if margin else None) or 0.0 for row in known]
+        return Series(name=name, points=[(row.seconds / size, figure(row) or 0.0) for row in known], margins=margins if margin else ())
+
+    def draw(title: str, show: Callable[[float], str], *curves: Series) -> str:
+        return chart(title, curves, x_name=unit, show=show)
+
+    def learned(name: str) -> Figure:
+        return lambda row: getattr(row.learner, name, None)
+
+    def measured(name: str) -> Figure:
+        return lambda row: getattr(row.evaluation, name, None)
+
+    def mean(score: Callable[[IterationReport], ScoreReport | None], name: str) -> Figure:
+        return lambda row: getattr(score(row), name, None)
+
+    searched, bare = series("search", measured("search_error"), measured("search_error_margin")), series("policy", measured("policy_error"))
+    played = series("self-play", mean(_self_played, "mean"), mean(_self_played, "margin"))
+    tested = series("measured", mean(_measured, "mean"), mean(_measured, "margin"))
+    reached = [series(str(milestone), _reached(milestone)) for milestone in _milestones(rows)]
+    drawn = [
+        draw("Loss", "{:.3g}".format, *(series(name, learned(field)) for name, field in LOSSES)),
+        draw("Score", points, played, tested),
+        draw("Games that reach a tile", percent, *reached[-5:]),
+        draw("Elo", rating, series("", measured("elo"), measured("elo_margin"))),
+        draw("Moves that throw away game value", percent, searched, bare),
+        draw("Games per second", rate, series("", lambda row: row.self_play.games_per_second)),
+        draw("Plies a game", count, series("", lambda row: row.self_play.mean_plies)),
+        draw("Positions in the window", count, series("", lambda row: row.window_positions)),
+    ]
+    return [curve for curve in drawn if curve]
+
+
+LOSSES = (("all", "loss"), ("policy", "policy_loss"), ("value", "value_loss"))
+
+
+def _self_played(row: IterationReport) -> ScoreReport | None:
+    return row.self_play.score
+
+
+def _measured(row: IterationReport) -> ScoreReport | None:
+    return row.evaluation.score if row.evaluation else None
+
+
+def _milestones(rows: Rows) -> list[int]:
+    """Those that somebody has reached."""
+    parts = [part for row in rows if row.self_play.score for part in row.self_play.score.milestones]
+    return sorted({part.milestone for part in parts if part.share > 0})
+
+
+def _reached(milestone: int) -> Figure:
+    """The share of self-play's games."""
+
+    def figure(row: IterationReport) -> float | None:
+        shares: dict[int, Any] = {part.milestone: part.share for part in row.self_play.score.milestones} if row.self_play.score else {}
+        return shares.get(milestone)
+
+    return figure

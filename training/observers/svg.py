@@ -1,0 +1,110 @@
+"""Curves as SVG, to stand in a page that loads nothing."""
+
+import html
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+WIDTH, HEIGHT = 460, 240
+LEFT, RIGHT, TOP, BOTTOM = 64, 12, 28, 34  # margins
+TICKS = 5  # about so many on an axis
+MOST_POINTS = 400  # of a curve: more are thinned out
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """A curve; where there are margins, with a band around it."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    margins: Sequence[float] = ()  # as many as points, or none
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """From values to places."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def place(self, value: float) -> float:
+        """Where a value lies."""
+        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+
+
+def thinned(series: Series) -> Series:
+    """The same curve with no more than ``MOST_POINTS`` points, the last one among them; what is no number is left out."""
+    margins = list(series.margins) or [0.0] * len(series.points)
+    known = [pair for pair in zip(series.points, margins, strict=True) if all(map(math.isfinite, (*pair[0], pair[1])))]
+    step = max(1, math.ceil(len(known) / MOST_POINTS))
+    kept = known[::-1][::step][::-1]
+    return Series(name=series.name, points=[point for point, _ in kept], margins=[margin for _, margin in kept] if series.margins else ())
+
+
+def ticks(low: float, high: float) -> list[float]:
+    """Round numbers from ``low`` to ``high``."""
+    rough = (high - low) / TICKS
+    size = 10.0 ** math.floor(math.log10(rough))
+    step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= rough)
+    return [step * number for number in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+
+
+def bounds(values: Sequence[float]) -> tuple[float, float]:
+    """The least and the greatest, apart from each other."""
+    low, high = min(values), max(values)
+    return (low, high) if high > low else (low - 0.5, high + 0.5)
+
+
+def chart(
+    title: str, series: Sequence[Series], *, x_name: str, show: Callable[[float], str], show_x: Callable[[float], str] = "{:g}".format
+) -> str:
+    """Curves over one pair of axes; nothing when no curve has two points.
+
+    Args:
+        show: a value as text, at the left.
+        show_x: likewise below.
+    """
+    curves = [curve for curve in map(thinned, series) if len(curve.points) > 1]
+    if not curves:
+        return ""
+    low, high = bounds([value for curve in curves for value in _reach(curve)])
+    first, last = bounds([x for curve in curves for x, _ in curve.points])
+    across = Axis(low=first, high=last, start=LEFT, end=WIDTH - RIGHT)
+    up = Axis(low=low, high=high, start=HEIGHT - BOTTOM, end=TOP)
+    parts = [
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{html.escape(title)}">',
+        f'<text x="{LEFT}" y="14" class="title">{html.escape(title)}</text>',
+    ]
+    for value in ticks(low, high):
+        y = up.place(value)
+        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text class="tick end" x="{LEFT - 6}" y="{y + 4:.1f}">{html.escape(show(value))}</text>')
+    for x in ticks(first, last):
+        parts.append(f'<text class="tick middle" x="{across.place(x):.1f}" y="{HEIGHT - BOTTOM + 15}">{html.escape(show_x(x))}</text>')
+    parts.append(f'<text class="tick end" x="{WIDTH - RIGHT}" y="{HEIGHT - 4}">{html.escape(x_name)}</text>')
+    for number, curve in enumerate(curves):
+        parts += _drawn(curve, number, across, up)
+    return "".join([*parts, "</svg>"])
+
+
+def _reach(curve: Series) -> list[float]:
+    margins = curve.margins or [0.0] * len(curve.points)
+    return [y + sign * margin for (_, y), margin in zip(curve.points, margins, strict=True) for sign in (-1, 1)]
+
+
+def _drawn(curve: Series, number: int, across: Axis, up: Axis) -> list[str]:
+    """The curve, its band, and its name in the legend."""
+    parts = []
+    if curve.margins:
+        both = list(zip(curve.points, curve.margins, strict=True))
+        edge = [(x, y + margin) for (x, y), margin in both] + [(x, y - margin) for (x, y), margin in reversed(both)]
+        parts.append(f'<polygon class="band c{number}" points="{_places(edge, across, up)}"/>')
+    parts.append(f'<polyline class="curve c{number}" points="{_places(curve.points, across, up)}"/>')
+    x = WIDTH - RIGHT - 88 * (number + 1)
+    return [*parts, f'<text class="name c{number}" x="{x + 88}" y="14">{html.escape(curve.name)}</text>' if curve.name else ""]
+
+
+def _places(points: Sequence[tuple[float, float]], across: Axis, up: Axis) -> str:
+    return " ".join(f"{across.place(x):.1f},{up.place(y):.1f}" for x, y in points)
