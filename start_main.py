@@ -36,6 +36,7 @@ from training.files import write_atomically
 from training.granting import NobodyPlays
 from training.learner import TrainingDiverged
 from training.observers import make_observers
+from training.observers.plain import score_line
 from training.reports import IterationReport
 from training.run_lock import RunLock, RunLocked
 from training.sitting import make_run_folder, sitting, teller
@@ -165,6 +166,8 @@ def say_goodbye(run_dir: Path, report: IterationReport | None, *, stopped: bool,
             console.print(f"Not lost against a random player: {strength.random_not_lost:.1%}.")
         if strength.elo is not None:
             console.print(f"Elo {strength.elo:.0f} ± {strength.elo_margin:.0f}, the random player being 0.")
+        if strength.score is not None:
+            console.print(f"Score with {strength.num_simulations} simulations a move: {score_line(strength.score)}.")
     console.print(f"Everything is in {run_dir}: models/ games/ checkpoints/ training_stats.json run.db")
     console.print(f"Play against it:   python scripts/play.py --run {run_dir}", soft_wrap=True)
     console.print(f"Look at the run:   python scripts/view_results.py {run_dir}", soft_wrap=True)

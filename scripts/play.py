@@ -1,14 +1,17 @@
-"""Play against a trained network in the terminal.
+"""Play against a trained network in the terminal, or see it play a one-player game.
 
     python scripts/play.py --run runs/quickstart                    the newest model of a run; you begin
     python scripts/play.py --run runs/quickstart --second           it begins
     python scripts/play.py --run runs/go9 --version 12 --simulations 800
+    python scripts/play.py --run runs/twenty48 --watch              it plays 2048, and you watch
 
 Type a move as the board names it (a column in Connect Four, a point such as D4 or "pass" in Go), or one of: hint, undo, new, quit.
+In a one-player game you play, and "go" lets the network make a move, "watch" all moves to the end.
 """
 
 import argparse
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -18,7 +21,7 @@ import numpy as np
 from rich.console import Console
 
 from configs.schema import SearchSettings
-from games import Game, load_game
+from games import CHANCE, Game, load_game
 from games.game import States
 from training.evaluation.strength import load_model
 from training.evaluator import Evaluator
@@ -27,14 +30,16 @@ from training.model_file import Model
 from training.search.search import Search
 
 EXAMPLES = 3  # of moves, shown to somebody who typed none
+WATCH_SECONDS = 0.3  # between two moves that are watched
 
 
 class Table:
-    """A game under way between a person and a network, who see the same board."""
+    """A game under way between a person and a network, who see the same board; or a one-player game that they play together."""
 
-    def __init__(self, game: Game, search: Search, *, person: int) -> None:
+    def __init__(self, game: Game, search: Search, *, person: int, seed: int | None = None) -> None:
         self.game, self.search, self.person = game, search, person
-        self.history: list[States] = [game.initial_state()]
+        self._random = np.random.default_rng(seed)
+        self.history: list[States] = [self._after_chance(game.initial_state())]
 
     @property
     def state(self) -> States:
@@ -45,7 +50,14 @@ class Table:
         """Make a move; see ``Game.play``."""
         state = self.state.copy()
         self.game.play(state, action)
-        self.history.append(state)
+        self.history.append(self._after_chance(state))
+
+    def _after_chance(self, state: States) -> States:
+        """The state when nature has made its moves."""
+        while not self.game.terminal(state) and self.game.current_player(state) == CHANCE:
+            outcomes, chances = self.game.chance_outcomes(state)
+            self.game.play(state, int(self._random.choice(outcomes, p=chances / chances.sum(dtype=np.float64))))
+        return state
 
     def undo(self) -> None:
         """Take back the person's last move, and the answer to it."""
@@ -62,6 +74,8 @@ class Table:
     def result(self) -> str:
         """How the game ended, as the person sees it."""
         won = self.game.returns(self.state)[self.person]
+        if self.game.num_players == 1:
+            return f"The game is over: score {won:,.0f}."
         return "You win!" if won > 0 else "You lose." if won < 0 else "A draw."
 
 
@@ -72,17 +86,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         model = choose_model(arguments.run, arguments.version)
         game = load_game(model.description.game, **model.description.options)
+        if game.num_players == 1 and arguments.second:
+            raise ValueError(f"--second: {game.name} is a game for one player")
+        if game.num_players == 2 and arguments.watch:
+            raise ValueError(f"--watch: {game.name} is a game for two; the games of a run are shown by scripts/view_results.py --game")
         evaluator = Evaluator(model.build(game), game, max_batch=1)
     except (ValueError, OSError) as error:
         print(f"play.py: {error}", file=sys.stderr)
         return 2
     settings = SearchSettings(forced_playouts=False)
     search = Search(game, evaluator, settings, num_simulations=arguments.simulations, num_trees=1)
-    console.print(f"{game.name}, model {model.model_version}, {arguments.simulations} simulations a move. Type hint, undo, new or quit.")
+    words = "hint, undo, new or quit" if game.num_players == 2 else "hint, go, watch, undo, new or quit"
+    console.print(f"{game.name}, model {model.model_version}, {arguments.simulations} simulations a move. Type {words}.")
     try:
         again = True
         while again:
-            again = play_game(Table(game, search, person=1 if arguments.second else 0), console)
+            table = Table(game, search, person=1 if arguments.second else 0, seed=arguments.seed)
+            again = play_game(table, console, watch=arguments.watch)
     except (KeyboardInterrupt, EOFError):
         console.print()
     return 0
@@ -95,6 +115,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--version", type=int, help="which of the run's models (default: the newest accepted one)")
     parser.add_argument("--simulations", type=positive, default=400, help="positions that it looks at before each move (default: 400)")
     parser.add_argument("--second", action="store_true", help="let it begin")
+    parser.add_argument("--watch", action="store_true", help="watch it play a one-player game to the end")
+    parser.add_argument("--seed", type=int, help="of what chance does (default: another game each time)")
     return parser.parse_args(argv)
 
 
@@ -123,8 +145,10 @@ def choose_model(run: Path, version: int | None) -> Model:
         raise ValueError(f"{path} cannot be read: {error}") from error
 
 
-def play_game(table: Table, console: Console) -> bool:
+def play_game(table: Table, console: Console, *, watch: bool = False) -> bool:
     """Play one game; returns whether another is wanted."""
+    if watch:
+        watch_game(table, console)
     while not table.game.terminal(table.state):
         console.print(f"\n{table.game.render(table.state)}\n", markup=False)
         if table.game.current_player(table.state) != table.person:
@@ -137,10 +161,28 @@ def play_game(table: Table, console: Console) -> bool:
             return False
         if command == "new":
             return True
+        if command == "watch" and table.game.num_players == 1:
+            watch_game(table, console)
+            continue
         for line in obey(table, command):
             console.print(line, markup=False)
     console.print(f"\n{table.game.render(table.state)}\n\n{table.result()}\n", markup=False)
     return console.input("Another game? [y/N] ").strip().lower().startswith("y")
+
+
+def watch_game(table: Table, console: Console) -> None:
+    """Let the network play a one-player game to its end, as fast as eyes follow."""
+    while not table.game.terminal(table.state):
+        console.print(f"\n{table.game.render(table.state)}\n", markup=False)
+        action, value = table.think()
+        console.print(f"It plays {table.game.action_name(action)}, {hope(table.game, value)}.", markup=False)
+        table.play(action)
+        time.sleep(WATCH_SECONDS if console.is_terminal else 0.0)
+
+
+def hope(game: Game, value: float) -> str:
+    """What the network expects, in words."""
+    return f"and expects {value:,.0f} points more" if game.num_players == 1 else f"and expects you to win {(1 + value) / 2:.0%}"
 
 
 def obey(table: Table, command: str) -> Iterator[str]:
@@ -150,7 +192,11 @@ def obey(table: Table, command: str) -> Iterator[str]:
         table.undo()
     elif command == "hint":
         action, value = table.think()
-        yield f"It would play {game.action_name(action)}, and expects you to win {(1 + value) / 2:.0%}."
+        yield f"It would play {game.action_name(action)}, {hope(game, value)}."
+    elif command == "go" and game.num_players == 1:
+        action, value = table.think()
+        table.play(action)
+        yield f"It plays {game.action_name(action)}, {hope(game, value)}."
     else:
         legal = game.legal_actions(table.state)
         try:

@@ -4,13 +4,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+import torch
 from rich.console import Console
 
+from games import CHANCE
 from scripts import play
-from tests.training.small_run import GAME, model_bytes
+from tests.training.one_player import SMALL
+from tests.training.small_run import GAME, NETWORK, model_bytes
 from training.files import sha256_hex
 from training.ledger import open_ledger
 from training.ledger_rows import ModelRow
+from training.model_file import Model, describe_model, encode_model
+from training.network import build_network
 
 
 @pytest.fixture
@@ -140,3 +145,53 @@ def test_the_number_of_simulations_is_a_number_from_one(run: Path, count: str, c
         play.main(["--run", str(run), "--simulations", count])
     assert ended.value.code == 2
     assert "--simulations" in capsys.readouterr().err
+
+
+# One-player games.
+
+
+@pytest.fixture
+def run_of_2048(tmp_path: Path) -> Path:
+    """A run of 2048 on 3 x 3 that has published one model."""
+    torch.manual_seed(1)
+    network = build_network(SMALL, **NETWORK)  # type: ignore[arg-type]
+    data = encode_model(Model(description=describe_model(SMALL, NETWORK, 1), weights=network.eval().state_dict()), SMALL)
+    (tmp_path / "1.model").write_bytes(data)
+    with open_ledger(tmp_path, SMALL) as ledger:
+        ledger.add_model(ModelRow(version=1, iteration=0, accepted=True, path="1.model", bytes=len(data), sha256=sha256_hex(data)))
+    return tmp_path
+
+
+def test_a_one_player_game_can_be_watched_to_its_end(run_of_2048: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    said = played(capsys, run_of_2048, "--watch", "--seed", "1")
+    assert said.count("It plays") > 10
+    assert "points more" in said and "The game is over: score " in said
+    assert "Your move:" not in said
+    assert played(capsys, run_of_2048, "--watch", "--seed", "1") == said, "a seed gives the same game again"
+
+
+def test_a_person_plays_a_one_player_game_with_hints(run_of_2048: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    type_lines += ["hint", "up", "right", "down", "left", "go", "undo", "watch"]
+    said = played(capsys, run_of_2048)
+    assert "It would play " in said and "Another game?" in said
+    assert said.count("Your move:") == 8
+
+
+def test_nature_moves_by_itself(run_of_2048: Path) -> None:
+    table = play.Table(SMALL, None, person=0, seed=1)  # type: ignore[arg-type]
+    for _ in range(5):
+        assert SMALL.current_player(table.state) != CHANCE
+        table.play(int(SMALL.legal_actions(table.state)[0]))
+    positions = len(table.history)
+    table.undo()
+    assert len(table.history) == positions - 1
+
+
+def test_the_network_cannot_begin_a_one_player_game(run_of_2048: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert play.main(["--run", str(run_of_2048), "--second"]) == 2
+    assert "--second: twenty48 is a game for one player" in capsys.readouterr().err
+
+
+def test_a_game_for_two_cannot_be_watched(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert play.main(["--run", str(run), "--watch"]) == 2
+    assert "--watch: tic_tac_toe is a game for two" in capsys.readouterr().err

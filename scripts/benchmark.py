@@ -1,0 +1,214 @@
+"""Measure a network by itself and beside other players, with 95 % intervals. For now: one-player games, by their score.
+
+    python scripts/benchmark.py --run runs/twenty48                                  the run's newest model
+    python scripts/benchmark.py --run runs/twenty48 --version 12 --simulations 100
+    python scripts/benchmark.py --model runs/twenty48/models/model-000012.model
+    python scripts/benchmark.py --checkpoint checkpoints/model_epoch_50.pth          a state dictionary of ZeroNetwork, 4 x 4
+
+Beside the network play a random player and, in 2048 on 4 x 4, expectimax, which looks a fixed number of its moves ahead and has learned
+nothing: by default as many as take it no longer than the network takes. The seed and the number of processes give the same games again.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from configs.load import load_settings, versions
+from configs.schema import SearchSettings
+from games import Game, load_game
+from training.evaluation.score_benchmark import Result, SliceFailed, Tell, depth_for, model_of_weights, play_contender
+from training.evaluation.score_slice import Contender, ExpectimaxContender, NetworkContender, RandomContender, read_model
+from training.files import write_atomically
+from training.ledger import read_ledger
+from training.model_file import Model, save_safetensors
+from training.observers.charts import Column, percent, points, rate, table
+from training.weights_file import load_weights
+
+FILE = "benchmark.json"
+FILE_WIDTH = 200  # columns where the output is no terminal
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; returns its exit code."""
+    arguments = parse(argv)
+    console = Console(highlight=False)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            model, path, search = find_network(arguments, Path(folder))
+            game = load_game(model.description.game, **model.description.options)
+            if game.num_players != 1:
+                raise ValueError(f"{game.name} is a game for two: its Elo is measured while it trains, see scripts/view_results.py")
+            model.build(game)  # a model that does not fit is refused here, not in other processes
+            network = NetworkContender(model=path.resolve(), search=search, num_simulations=arguments.simulations)
+            results = benchmark(game, network, arguments, console)
+    except KeyboardInterrupt:
+        return 130
+    except (ValueError, OSError, SliceFailed) as error:
+        print(f"benchmark.py: {error}", file=sys.stderr)
+        return 2
+    show(game, results, console)
+    if arguments.save:
+        save(arguments.save, game, model, arguments, results)
+        console.print(f"All figures and every game's score: {arguments.save / FILE}", soft_wrap=True)
+    return 0
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--run", type=Path, metavar="RUN", help="the folder of a run, whose newest accepted model plays")
+    which.add_argument("--model", type=Path, metavar="FILE", help="a model: .model or .safetensors")
+    which.add_argument("--checkpoint", type=Path, metavar="FILE", help="a state dictionary of ZeroNetwork: .pth")
+    parser.add_argument("--version", type=positive, help="with --run: another of its models")
+    parser.add_argument("--games", type=positive, default=200, help="of each player (default: %(default)s)")
+    parser.add_argument("--simulations", type=positive, default=50, help="of the network, before each move (default: %(default)s)")
+    parser.add_argument("--algorithm", choices=["puct", "gumbel"], help="its search (default: the run's; without a run, gumbel)")
+    parser.add_argument("--seed", type=int, default=1, help="of everything random (default: %(default)s)")
+    parser.add_argument("--processes", type=processes, default="auto", help="that play (default: auto, one per core)")
+    parser.add_argument("--expectimax-depth", type=depth, default="auto", help="answers of chance it looks at; auto: as time allows")
+    parser.add_argument("--network-only", action="store_true", help="nobody plays beside the network")
+    parser.add_argument("--save", type=Path, metavar="DIR", help=f"write {FILE} there")
+    arguments = parser.parse_args(argv)
+    if arguments.version and not arguments.run:
+        parser.error("--version names one of a run's models: it needs --run")
+    return arguments
+
+
+def positive(text: str) -> int:
+    """A whole number from 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError("expected a whole number from 1")
+    return int(text)
+
+
+def processes(text: str) -> int:
+    """A number of processes; auto is one for each core that this one may use."""
+    return len(os.sched_getaffinity(0)) if text == "auto" else positive(text)
+
+
+def depth(text: str) -> int | None:
+    """A depth of expectimax; None for auto."""
+    if text == "auto":
+        return None
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError("expected auto or a whole number from 0")
+    return int(text)
+
+
+def find_network(arguments: argparse.Namespace, folder: Path) -> tuple[Model, Path, SearchSettings]:
+    """The model that is meant, a file that holds it (in ``folder``, if there is none yet), and how it searches.
+
+    Raises:
+        ValueError, OSError: there is none, or it cannot be read.
+    """
+    config = None
+    if arguments.checkpoint:
+        model, path = model_of_weights(load_game("twenty48"), load_weights(arguments.checkpoint)), folder / "model.safetensors"
+        save_safetensors(path, model)
+    else:
+        path = arguments.model or model_of_run(arguments.run, arguments.version)
+        model, config = read_model(path), path.resolve().parent.parent / "config.yaml"
+    if config and config.is_file():
+        search = load_settings(config).search
+    else:
+        search = SearchSettings(algorithm="gumbel")
+    return model, path, search.model_copy(update={"algorithm": arguments.algorithm}) if arguments.algorithm else search
+
+
+def model_of_run(run: Path, version: int | None) -> Path:
+    """The file of a run's model, by default the newest that was accepted.
+
+    Raises:
+        ValueError: there is none.
+    """
+    with read_ledger(run) as ledger:
+        rows = [row for row in ledger.models() if (version is None and row.accepted) or row.version == version]
+    if not rows:
+        raise ValueError(f"{run} has no {'accepted model yet' if version is None else f'model {version}'}")
+    return run / rows[-1].path
+
+
+def benchmark(game: Game, network: NetworkContender, arguments: argparse.Namespace, console: Console) -> list[Result]:
+    """Let everybody play, the network first."""
+
+    def play(name: str, contender: Contender) -> Result:
+        with progress(name, arguments.games, console) as tell:
+            return play_contender(
+                game, name, contender, games=arguments.games, seed=arguments.seed, processes=arguments.processes, tell=tell
+            )
+
+    results = [play(f"network, {network.num_simulations} simulations", network)]
+    if arguments.network_only:
+        return results
+    if game.name == "twenty48" and game.observation_shape[1:] == (4, 4):
+        found = arguments.expectimax_depth
+        looks = depth_for(game, results[0].move_seconds) if found is None else found
+        results.append(play(f"expectimax, depth {looks}", ExpectimaxContender(depth=looks)))
+    return [*results, play("random", RandomContender())]
+
+
+@contextmanager
+def progress(name: str, games: int, console: Console) -> Iterator[Tell]:
+    """While somebody plays, show how far they are; where the output is no terminal, only at the end."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[moves]}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task(name, total=games, moves="")
+        yield lambda ended, moves: bar.update(task, completed=ended, moves=f"{moves:,} moves")
+
+
+def show(game: Game, results: Sequence[Result], console: Console) -> None:
+    """Print the table."""
+    columns = [
+        Column[Result](title="Player", cell=lambda result: result.name, left=True),
+        Column[Result](title="Games", cell=lambda result: f"{result.report.games:,}"),
+        Column[Result](title="Mean score", cell=lambda result: points(result.report.mean, result.report.margin)),
+        Column[Result](title="Median", cell=lambda result: points(result.report.median)),
+        Column[Result](title="Best", cell=lambda result: points(result.report.best)),
+        *(milestone_column(number, milestone) for number, milestone in enumerate(game.milestones)),
+        Column[Result](title="ms/move", cell=lambda result: rate(1000 * result.move_seconds)),
+    ]
+    width = console.width if console.is_terminal else FILE_WIDTH
+    for line in table(columns, results, width):
+        console.print(line, soft_wrap=True)
+
+
+def milestone_column(number: int, milestone: int) -> Column[Result]:
+    """The share of games that reach it, with its interval; the first ones go first where the line is short."""
+
+    def cell(result: Result) -> str:
+        part = result.report.milestones[number]
+        return f"{percent(part.share)} ({100 * part.low:.1f}–{100 * part.high:.1f})"
+
+    return Column(title=f"reach {milestone}", cell=cell, rank=10 - number)
+
+
+def save(folder: Path, game: Game, model: Model, arguments: argparse.Namespace, results: Sequence[Result]) -> None:
+    """Write everything as JSON."""
+    folder.mkdir(parents=True, exist_ok=True)
+    given = {key: str(value) if isinstance(value, Path) else value for key, value in vars(arguments).items()}
+    content: dict[str, Any] = {
+        "kind": "score",
+        "game": game.name,
+        "options": game.options,
+        "model": model.description.model_dump(),
+        "arguments": given,
+        "versions": versions(),
+        "players": [result.as_dict() for result in results],
+    }
+    write_atomically(folder / FILE, (json.dumps(content, indent=1) + "\n").encode(), mode=0o644)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
