@@ -21,7 +21,7 @@ from training.fingerprint import fingerprint
 from training.granting import Granting
 from training.learner import Learner
 from training.ledger import Ledger
-from training.ledger_rows import ModelRow, WorkerBooks
+from training.ledger_rows import ModelRow, WorkerBooks, model_path
 from training.model_file import MAX_MODEL_BYTES, Model, decode_model, describe_model, encode_model
 from training.receive import Quarantined, Received, load_received, receive
 from training.records import GameBatch
@@ -175,13 +175,17 @@ class Coach:
             return None
         self._phase = "training"
         steps = int(self.state.owed_samples // training.batch_size)
-        reports = []
+        reports, fresh, every = [], 0, training.steps_per_model or steps + 1  # fresh: steps since the last model
         while steps > 0 and not self._bounds.time_is_up():
-            count, progress = min(STEPS_BETWEEN_LOOKS, steps), self._bounds.share(self.state.iteration)
+            count, progress = min(STEPS_BETWEEN_LOOKS, steps, every - fresh), self._bounds.share(self.state.iteration)
             reports.append(self.learner.train(self.window, count, self.settings.run.seed, progress=progress, seconds=SECONDS_BETWEEN_LOOKS))
             self.state.owed_samples -= reports[-1].samples
             steps -= reports[-1].steps
+            fresh += reports[-1].steps
             self.look()
+            if fresh >= every and steps > 0:
+                self.publish()
+                self._phase, fresh = "training", 0
         return merge_reports(reports) if reports else None
 
     def publish(self) -> None:
@@ -392,8 +396,3 @@ class Coach:
             workers=workers,
             cluster=cluster,
         )
-
-
-def model_path(run_dir: Path, version: int) -> Path:
-    """Where a run keeps a published model."""
-    return run_dir / "models" / f"model-{version:06d}.model"

@@ -1,6 +1,7 @@
 """The tables of the books (``training/ledger.py``), and their rows as the rest of the program sees them."""
 
 from dataclasses import dataclass, fields
+from pathlib import Path
 
 FORMAT = 1  # raised when the tables change
 RECEIVED, QUARANTINED = "received", "quarantined"  # states of a batch
@@ -113,3 +114,8 @@ class WorkerBooks:
 
 
 BOOKS_COLUMNS = tuple(field.name for field in fields(WorkerBooks))
+
+
+def model_path(run_dir: Path, version: int) -> Path:
+    """Where a run keeps a published model."""
+    return run_dir / "models" / f"model-{version:06d}.model"

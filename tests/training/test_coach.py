@@ -37,6 +37,17 @@ def test_no_more_samples_are_drawn_than_the_new_positions_allow(tmp_path: Path) 
         assert drawn + coach.state.owed_samples == allowed
 
 
+def test_models_are_published_within_an_iteration_too_if_wanted(tmp_path: Path) -> None:
+    settings = small_settings(tmp_path, training={"steps_per_model": 2}, run={"iterations": 2})
+    listener = Listener()
+    with coaching(tmp_path, settings, listeners=[listener]) as coach:
+        last = coach.run()
+        published = [row.version for row in coach.ledger.models()]
+    steps = sum(report.learner.steps for report in listener.reports if report.learner)
+    assert last and published == list(range(1, last.model_version + 1))
+    assert steps / 2 - 2 <= len(published) - 1 <= steps / 2 + 2
+
+
 def test_nothing_is_learned_before_the_window_is_large_enough(tmp_path: Path) -> None:
     listener = Listener()
     settings = small_settings(tmp_path, training={"window": {"min_positions": 100_000, "max_positions": 100_000}})
