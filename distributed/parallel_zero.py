@@ -1,0 +1,274 @@
+"""The guide's trainer: a network of the user's own, trained by worker processes of this machine. It only wires; the loop is the Coach's."""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from configs.load import load_settings
+from configs.schema import Settings
+from distributed.devices import Spread, spread_here
+from distributed.local import spread_processes
+from games import Game
+from training.backend import SelfPlayBackend
+from training.coach import Coach
+from training.files import write_atomically
+from training.model_file import Model, describe_model
+from training.observers import make_observers, shielded
+from training.reports import IterationReport, Observer, ProgressReport
+from training.run_lock import RunLock
+from training.sitting import make_run_folder, sitting, teller
+from training.weights_file import save_weights
+from training.zero_network import settings_of_network
+
+CONFIGS = Path(__file__).resolve().parent.parent / "configs"
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+EVERY = 10  # epochs between two measurements of strength, and between two files of weights
+FEWEST_ON_CPU, FEWEST_ON_GPU, MOST_PARALLEL = (
+    16,
+    64,
+    256,
+)  # games side by side: with fewer the network would wait, however few are asked for
+WINDOW_GROWTH = 0.9  # from a first step after the first epoch, the window grows to hold about half of what was played
+SEARCH = {"algorithm": "gumbel", "full_search_probability": 1.0}
+FLUSH_SECONDS = 2.0
+EPOCHS_BEFORE = "epochs_before"  # in a run's folder: how many epochs its first weights had behind them
+
+
+class EpochFiles:
+    """An observer that writes the learner's weights to ``model_epoch_N.pth`` every ten epochs.
+
+    Args:
+        folder: where they go; it is made.
+        weights: gives them.
+        before: what is added to the run's own count of epochs.
+    """
+
+    def __init__(self, folder: Path, weights: Callable[[], Mapping[str, Any]], *, before: int) -> None:
+        self.folder, self.before = folder, before
+        self._weights, self._epoch = weights, 0
+        self.path: Path | None = None  # of the last one
+
+    def progress(self, report: ProgressReport) -> None:
+        """See ``Observer``."""
+
+    def iteration(self, report: IterationReport) -> None:
+        """See ``Observer``."""
+        if report.iteration % EVERY == 0:
+            self.write(report.iteration)
+
+    def event(self, text: str) -> None:
+        """See ``Observer``."""
+
+    def close(self) -> None:
+        """See ``Observer``."""
+
+    def write(self, epoch: int) -> None:
+        """Write the weights after so many epochs of this run, unless they are written already.
+
+        Raises:
+            OSError: the disk does not take them.
+        """
+        if epoch > self._epoch:
+            path = self.folder / f"model_epoch_{self.before + epoch}.pth"
+            self.folder.mkdir(parents=True, exist_ok=True)
+            save_weights(path, self._weights())
+            self._epoch, self.path = epoch, path
+
+
+class ParallelZeroTrainer:
+    """Trains ``model`` to play by ``rules``: worker processes play against themselves, and this process learns.
+
+    Args:
+        model: made by ``ZeroNetwork`` or ``build_network`` for this game. Training begins from its weights, and ends in it.
+        rules: the game, such as ``GameRules(4, 4)``.
+        num_workers: processes in all, spread evenly over the GPUs; by default one for each core, and at least two for each GPU.
+        workers_per_gpu: processes for each GPU, instead of ``num_workers``.
+        device: "cpu", "cuda", or "auto": the GPUs where there are any.
+        name: of the run, whose folder is ``directory``/``name``; by default the game's with the time of day.
+        directory: where runs are kept.
+        resume: go on with the run in that folder, where it ended, instead of beginning one from the weights of ``model``.
+        seed: of everything random.
+        checkpoint_dir: where ``model_epoch_N.pth`` is written every ten epochs and at the end, beside what the run itself keeps.
+        epochs_before: that the weights of ``model`` have behind them: N is counted on from there.
+        observers: those who watch, given the run's folder; by default the terminal, and files in the run's folder.
+
+    Attributes:
+        run_dir: the run's folder.
+        stopped: whether Ctrl-C has ended the last call of ``train``.
+        weights_file: the last ``model_epoch_N.pth``.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        rules: Game,
+        num_workers: int | None = None,
+        *,
+        workers_per_gpu: int | None = None,
+        device: Literal["auto", "cpu", "cuda"] = "auto",
+        name: str | None = None,
+        directory: str | Path = "runs",
+        resume: bool = False,
+        seed: int = 1,
+        checkpoint_dir: str | Path | None = None,
+        epochs_before: int = 0,
+        observers: Callable[[Path], Sequence[Observer]] | None = None,
+    ) -> None:
+        self.model, self.rules = model, rules
+        self.num_workers, self.workers_per_gpu, self.device, self.seed = num_workers, workers_per_gpu, device, seed
+        self.run_dir = Path(directory) / (name or f"{rules.name}-{time.strftime('%Y%m%d-%H%M%S')}")
+        self.resume, self.stopped = resume, False
+        self.checkpoint_dir = Path(checkpoint_dir) if checkpoint_dir is not None else None
+        self.epochs_before = epochs_before
+        self.weights_file: Path | None = None
+        self._make_observers = observers or (lambda run_dir: make_observers(run_dir, name=run_dir.name, game=rules.name))
+
+    def train(
+        self,
+        epochs: int | None = 100,
+        games_per_epoch: int = 32,
+        batch_size: int = 64,
+        lr: float = 0.001,
+        simulations: int = 50,
+        *,
+        minutes: float | None = None,
+    ) -> IterationReport | None:
+        """Train, and put the trained weights into ``model``. Called again, it goes on with the same run.
+
+        Args:
+            epochs: after so many in all, those of earlier calls and sittings included, the run ends; None: when it is stopped.
+            games_per_epoch: games that are played and learned from in one epoch.
+            batch_size: positions in an optimizer step.
+            lr: the learning rate.
+            simulations: of the search for each move.
+            minutes: after so many in all the run ends too.
+
+        Returns:
+            The last epoch's report; None when no epoch was finished.
+
+        Raises:
+            ValueError: the model is not for these rules, a number is out of range, there is no such device, or the folder holds a run.
+            RunLocked: another process works on this run.
+            NobodyPlays: all workers have failed.
+            TrainingDiverged: losses or gradients are not finite.
+        """
+        network = settings_of_network(self.model)
+        Model(description=describe_model(self.rules, network, 0), weights=self.model.state_dict()).build(self.rules)  # or says why not
+        document = default_settings(self.rules) | {"network": network}
+        document["run"] = {**self._run(), "iterations": epochs, "minutes": minutes}
+        document["search"] |= {"num_simulations": simulations, "cheap_simulations": simulations}
+        document["training"] |= {
+            "device": self.device,
+            "batch_size": batch_size,
+            "learning_rate": lr,
+            "games_per_iteration": games_per_epoch,
+            "window": {**document["training"]["window"], "min_positions": batch_size, "growth_exponent": WINDOW_GROWTH},
+        }
+        document["self_play"]["workers"] = "auto" if self.num_workers is None else self.num_workers
+        spread = spread_here(validated(document), per_gpu=self.workers_per_gpu)
+        settings = with_workers(document, spread)
+        make_run_folder(self.run_dir, resume=self.resume)
+        with RunLock(self.run_dir), logged(self.run_dir / "coach.log"):
+            self.resume = True
+            return self._sit(settings, spread)
+
+    def _run(self) -> dict[str, Any]:
+        """What the settings say of the run's folder and seed."""
+        return {"name": self.run_dir.name, "directory": str(self.run_dir.parent), "seed": self.seed}
+
+    def _sit(self, settings: Settings, spread: Spread) -> IterationReport | None:
+        """Run the Coach to its end, and take over what it has learned."""
+        observers = list(self._make_observers(self.run_dir))
+        tell = teller(observers)
+
+        def make_backend(game: Game, run_id: str) -> SelfPlayBackend:
+            return spread_processes(self.run_dir / "workers", game=game, settings=settings, run_id=run_id, tell=tell, spread=spread)
+
+        weights = self.model.state_dict()
+        with sitting(self.run_dir, settings, make_backend=make_backend, observers=observers, weights=weights) as coach:
+            files = self._epoch_files(coach)
+            coach.observers = [*coach.observers, shielded(files)] if files else coach.observers
+            report = coach.run()
+        self.stopped = coach.stop_requested
+        self.model.load_state_dict(coach.learner.weights())
+        if files:
+            files.write(coach.state.iteration)
+            self.weights_file = files.path
+        return report
+
+    def _epoch_files(self, coach: Coach) -> EpochFiles | None:
+        """Who writes the files of weights, if they are wanted; their numbers go on where those of the run's first weights ended."""
+        if self.checkpoint_dir is None:
+            return None
+        mark = self.run_dir / EPOCHS_BEFORE
+        if not mark.exists():
+            write_atomically(mark, str(self.epochs_before).encode())
+        return EpochFiles(self.checkpoint_dir, coach.learner.weights, before=int(mark.read_text(encoding="utf-8")))
+
+
+def default_settings(rules: Game) -> dict[str, Any]:
+    """The sections of what the shipped experiment with this game says, or where there is none, of what suits most games."""
+    shipped = CONFIGS / f"{rules.name}.yaml"
+    if shipped.exists():
+        settings = load_settings(shipped).model_dump()
+    else:
+        general = {"run": {"name": rules.name}, "game": {"name": rules.name}, "search": SEARCH}
+        settings = Settings.model_validate(general).model_dump()
+    settings["game"]["options"] = rules.options
+    if rules.num_players == 1:
+        settings["evaluation"] = {"every": 0, "rating_games": 0}  # the games of self-play have scores
+    else:
+        settings["evaluation"] |= {"every": EVERY, "gating": "none"}
+    return settings
+
+
+def with_workers(document: dict[str, Any], spread: Spread) -> Settings:
+    """The settings in a document, for so many workers: few games at once, for an epoch has few, but enough to keep the network busy.
+
+    Raises:
+        ValueError: see ``validated``.
+    """
+    games = document["training"]["games_per_iteration"]
+    fewest = FEWEST_ON_GPU if spread.devices[0] else FEWEST_ON_CPU
+    parallel = min(MOST_PARALLEL, max(fewest, math.ceil(games / len(spread))))
+    self_play = {"workers": len(spread), "parallel_games": parallel, "games_per_worker": 2 * parallel, "flush_seconds": FLUSH_SECONDS}
+    distributed = {"batch_size": min(100, max(1, games // len(spread)))}
+    return validated({**document, "self_play": {**document["self_play"], **self_play}, "distributed": distributed})
+
+
+def validated(document: dict[str, Any]) -> Settings:
+    """The settings in a document.
+
+    Raises:
+        ValueError: some are out of range; the message names them.
+    """
+    try:
+        return Settings.model_validate(document)
+    except ValidationError as error:
+        problems = [f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}, found {problem['input']!r}" for problem in error.errors()]
+        raise ValueError("; ".join(problems)) from None
+
+
+@contextmanager
+def logged(path: Path) -> Iterator[None]:
+    """Within the block, what training and its workers have to say is written to the file at ``path`` too."""
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter(LOG_FORMAT))
+    loggers = [logging.getLogger(room) for room in ("training", "distributed")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.removeHandler(handler)
+            logger.setLevel(level)
+        handler.close()

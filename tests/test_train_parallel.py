@@ -1,0 +1,154 @@
+"""The guide's program for 2048: its options, what it refuses and how, what it leaves, and how it ends."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import train_parallel
+from configs.load import save_resolved
+from tests.sources import ROOT
+from tests.training.small_run import small_settings
+from training.ledger import read_ledger
+from training.weights_file import load_weights, save_weights
+from training.zero_network import ZeroNetwork
+
+SMALL = ["--filters", "8", "--blocks", "1", "--height", "3", "--width", "3"]
+TINY = [*SMALL, "--workers", "2", "--device", "cpu", "--games-per-epoch", "2", "--batch-size", "8", "--simulations", "2"]
+OF_THE_GUIDE = {
+    *("--workers", "--workers-per-gpu", "--filters", "--blocks", "--checkpoint"),
+    *("--epochs", "--games-per-epoch", "--batch-size", "--lr", "--simulations"),
+}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, in which the program runs."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """What the program says when it refuses to start."""
+    assert train_parallel.main([str(argument) for argument in arguments]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("train_parallel.py: ")
+    return said.err
+
+
+def usage(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """What the program says of a command line that makes no sense."""
+    with pytest.raises(SystemExit) as ended:
+        train_parallel.main([str(argument) for argument in arguments])
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_help_has_every_option_of_the_guide_and_says_when_weights_are_written(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        train_parallel.main(["--help"])
+    shown = capsys.readouterr().out
+    assert set(re.findall(r"--[a-z-]+", shown)) >= OF_THE_GUIDE
+    assert "checkpoints/model_epoch_N.pth every 10 epochs and at the end" in shown
+
+
+def test_without_options_it_trains_as_the_guide_s_call_does() -> None:
+    told = vars(train_parallel.read_arguments([]))
+    guide = {"epochs": 100, "games_per_epoch": 32, "batch_size": 64, "lr": 0.001, "simulations": 50, "filters": 64, "blocks": 5}
+    assert {name: told[name] for name in guide} == guide
+    assert (told["workers"], told["workers_per_gpu"], told["device"]) == (None, None, "auto")
+
+
+def test_workers_are_counted_in_one_way(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "not allowed with" in usage(capsys, "--workers", 4, "--workers-per-gpu", 2)
+
+
+@pytest.mark.parametrize("arguments", [["--workers", "0"], ["--epochs", "0"], ["--lr", "-1"], ["--height", "9"], ["--blocks", "0"]])
+def test_numbers_that_cannot_be_are_refused(here: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    refusal(capsys, *arguments)
+    assert not list(here.iterdir())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_gpu_that_is_not_there_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no device 'cuda' here" in refusal(capsys, *SMALL, "--device", "cuda", "--epochs", 1)
+
+
+def test_a_checkpoint_that_is_not_there_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "checkpoints/model_epoch_50.pth" in refusal(capsys, "--checkpoint", "checkpoints/model_epoch_50.pth")
+
+
+def test_a_checkpoint_that_is_none_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "model_epoch_50.pth").write_text("weights")
+    assert "model_epoch_50.pth is no file of weights" in refusal(capsys, "--checkpoint", "model_epoch_50.pth")
+
+
+def test_a_checkpoint_of_another_network_is_named_with_what_may_be_wrong(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_weights(here / "model_epoch_50.pth", ZeroNetwork(3, 3, 16, filters=16, blocks=1).state_dict())
+    said = refusal(capsys, *SMALL, "--checkpoint", "model_epoch_50.pth")
+    assert "model_epoch_50.pth is of another network; are --filters, --blocks, --height and --width as they were?" in said
+    assert not (here / "runs").exists()
+
+
+def test_the_epochs_that_a_file_has_behind_it_are_in_its_name() -> None:
+    assert train_parallel.epochs_of(Path("checkpoints/model_epoch_50.pth")) == 50
+    assert train_parallel.epochs_of(Path("checkpoints/best.pth")) == train_parallel.epochs_of(None) == 0
+
+
+def test_a_run_is_gone_on_with_only_where_one_was_begun(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--resume needs the --run-dir" in usage(capsys, "--resume")
+    assert "give one of them" in usage(capsys, "--resume", "--run-dir", "run", "--checkpoint", "model_epoch_50.pth")
+    assert "start it without --resume" in refusal(capsys, "--resume", "--run-dir", "run")
+
+
+def test_a_run_of_another_game_is_left_to_the_program_that_began_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_resolved(small_settings(here), here)
+    assert "a run of tic_tac_toe: go on with it by start_main.py" in refusal(capsys, "--resume", "--run-dir", here)
+
+
+def test_smoke_shrinks_numbers_and_raises_none() -> None:
+    told = vars(train_parallel.read_arguments(["--smoke", "--epochs", "1", "--simulations", "100"]))
+    assert (told["epochs"], told["simulations"], told["workers"]) == (1, 4, 2)
+    assert train_parallel.read_arguments(["--smoke", "--workers", "3"]).workers == 3
+
+
+def begin(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, str(ROOT / "train_parallel.py"), *arguments]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+@pytest.mark.trial
+@pytest.mark.timeout(900)  # most of it compiling, the first time
+def test_a_run_begins_with_a_checkpoint_ends_by_ctrl_c_and_goes_on(here: Path) -> None:
+    checkpoints, run_dir = here / "checkpoints", here / "run"
+    checkpoints.mkdir()
+    save_weights(checkpoints / "model_epoch_50.pth", ZeroNetwork(3, 3, 16, filters=8, blocks=1).state_dict())
+    process = begin(here, *TINY, "--epochs", "100000", "--checkpoint", "checkpoints/model_epoch_50.pth", "--run-dir", "run")
+    while not (checkpoints / "model_epoch_60.pth").exists():
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate()
+    assert process.returncode == 130, said
+    assert "python train_parallel.py --run-dir run --resume" in said
+    with read_ledger(run_dir) as ledger:
+        done = len(ledger.iterations())
+    assert load_weights(checkpoints / f"model_epoch_{50 + done}.pth")
+    resumed = begin(here, "--run-dir", "run", "--resume", "--epochs", str(done + 1))
+    said, _ = resumed.communicate()
+    assert resumed.returncode == 0, said
+    assert f"The weights are in checkpoints/model_epoch_{51 + done}.pth" in said
+    assert f"{done + 1} epochs" in said
+    with read_ledger(run_dir) as ledger:
+        assert len(ledger.iterations()) == done + 1
+    audit = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "audit.py"), str(run_dir)], env=dict(os.environ), timeout=100, check=False
+    )
+    assert audit.returncode == 0

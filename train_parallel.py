@@ -1,0 +1,212 @@
+#!/usr/bin/env python3
+"""Train a network to play 2048 by self-play on all cores and GPUs of this machine.
+
+    python train_parallel.py                                        workers by the machine's cores and GPUs
+    python train_parallel.py --workers 16                           so many processes, spread evenly over the GPUs
+    python train_parallel.py --workers-per-gpu 2                    so many processes for each GPU
+    python train_parallel.py --filters 64 --blocks 5 --epochs 100 --games-per-epoch 32 --batch-size 64 --lr 0.001 --simulations 50
+    python train_parallel.py --checkpoint checkpoints/model_epoch_50.pth       begin with these weights
+    python train_parallel.py --run-dir runs/big --resume            go on after any end, a power cut included
+    python train_parallel.py --smoke                                the same program in a minute, to see that all is well
+
+Everything that a run writes lies in one folder, runs/twenty48-<date>-<time> or --run-dir. Besides, the weights are written to
+checkpoints/model_epoch_N.pth every 10 epochs and at the end, for --checkpoint and for other PyTorch programs (a state dictionary).
+A file of that name is replaced. A run that begins with model_epoch_50.pth counts on from there: its first file is model_epoch_60.pth.
+
+Ctrl-C ends a run cleanly: the workers hand over the games that they have finished. A second Ctrl-C ends it at once; nothing that was
+finished is lost then either. Only the GPUs that CUDA_VISIBLE_DEVICES names are used, where it is set.
+"""
+
+import argparse
+import re
+import signal
+import sqlite3
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from configs.load import load_settings
+from distributed.parallel_zero import ParallelZeroTrainer
+from games.twenty48 import GameRules
+from training.granting import NobodyPlays
+from training.learner import TrainingDiverged
+from training.network import seed_weights
+from training.reports import IterationReport
+from training.run_lock import RunLocked
+from training.weights_file import CorruptWeights, load_weights
+from training.zero_network import ZeroNetwork
+
+CHECKPOINTS = Path("checkpoints")
+SMOKE = {"epochs": 2, "games_per_epoch": 8, "batch_size": 16, "simulations": 4, "filters": 8, "blocks": 1}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; returns its exit code: 0, or 130 after Ctrl-C, 2 when something is wrong that can be put right."""
+    console = Console(stderr=True, highlight=False)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return train(read_arguments(argv))
+    except KeyboardInterrupt:
+        console.print("Ended at once. Everything that was finished is safe: go on with --resume.")
+        return 130
+    except (RunLocked, NobodyPlays, TrainingDiverged, ValueError, TypeError, OSError, sqlite3.Error) as error:
+        console.print(f"train_parallel.py: {error}", style="red", markup=False, soft_wrap=True)
+        return 2
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--epochs", type=int, default=100, help="end after so many (default: %(default)s)")
+    add("--games-per-epoch", type=int, default=32, help="games played and learned from in an epoch (default: %(default)s)")
+    add("--batch-size", type=int, default=64, help="positions in an optimizer step (default: %(default)s)")
+    add("--lr", type=float, default=0.001, help="the learning rate (default: %(default)s)")
+    add("--simulations", type=int, default=50, help="of the search for each move (default: %(default)s)")
+    add("--filters", type=int, default=64, help="channels of the network's convolutions (default: %(default)s)")
+    add("--blocks", type=int, default=5, help="residual blocks of the network (default: %(default)s)")
+    add("--height", type=int, default=4, help="rows of the board, 2 to 5 (default: %(default)s)")
+    add("--width", type=int, default=4, help="columns of the board, 2 to 5 (default: %(default)s)")
+    workers = parser.add_mutually_exclusive_group()
+    share = "over several GPUs rounded down to what divides evenly"
+    workers.add_argument("--workers", type=int, help=f"processes that play, {share} (default: one for each core, at least 2 for each GPU)")
+    workers.add_argument("--workers-per-gpu", type=int, help="processes that play on each GPU")
+    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="what is computed on (default: the GPUs where there are any)")
+    add("--checkpoint", type=Path, help="begin with the weights in this file, of a network with the same --filters and --blocks")
+    add("--run-dir", type=Path, help="the run's folder (default: runs/twenty48-<date>-<time>)")
+    add("--resume", action="store_true", help="go on with the run in --run-dir, as it was told then but for what is told now")
+    add("--minutes", type=float, help="end after so many minutes in all, if the epochs are not over sooner")
+    add("--seed", type=int, default=1, help="of everything random (default: %(default)s)")
+    add("--smoke", action="store_true", help="shrink all numbers to a run of a minute; the code that runs is the same")
+    return parser
+
+
+def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    """What the command line says, and of a run that goes on, what it was told when it was begun.
+
+    Raises:
+        ConfigError, ValueError: the run's own settings cannot be read, or are of another game.
+    """
+    line = parser()
+    arguments = line.parse_args(argv)
+    if arguments.resume:
+        if arguments.run_dir is None:
+            line.error("--resume needs the --run-dir to go on with")
+        if arguments.checkpoint is not None:
+            line.error("--checkpoint begins a run, --resume goes on with one: give one of them")
+        if (arguments.run_dir / "config.yaml").exists():
+            line.set_defaults(**told_before(arguments.run_dir / "config.yaml"))
+            arguments = line.parse_args(argv)
+            if arguments.workers_per_gpu is not None:
+                arguments.workers = None
+    if arguments.smoke:
+        vars(arguments).update({name: min(getattr(arguments, name), limit) for name, limit in SMOKE.items()})
+        if arguments.workers is None and arguments.workers_per_gpu is None:
+            arguments.workers = 2
+    return arguments
+
+
+def told_before(config: Path) -> dict[str, Any]:
+    """The arguments of the run whose settings lie at ``config``.
+
+    Raises:
+        ConfigError: they cannot be read.
+        ValueError: it is a run of another game.
+    """
+    settings = load_settings(config)
+    if settings.game.name != "twenty48":
+        raise ValueError(
+            f"{config.parent} is a run of {settings.game.name}: go on with it by start_main.py --run-dir {config.parent} --resume"
+        )
+    return {
+        "epochs": settings.run.iterations,
+        "games_per_epoch": settings.training.games_per_iteration,
+        "batch_size": settings.training.batch_size,
+        "lr": settings.training.learning_rate,
+        "simulations": settings.search.num_simulations,
+        "workers": None if settings.self_play.workers == "auto" else settings.self_play.workers,
+        "filters": settings.network.channels,
+        "blocks": settings.network.blocks,
+        "height": settings.game.options.get("height", 4),
+        "width": settings.game.options.get("width", 4),
+        "device": settings.training.device,
+        "minutes": settings.run.minutes,
+        "seed": settings.run.seed,
+    }
+
+
+def train(arguments: argparse.Namespace) -> int:
+    """Train, and say where everything lies."""
+    rules = GameRules(arguments.height, arguments.width)
+    seed_weights(arguments.seed)
+    model = ZeroNetwork(arguments.height, arguments.width, 16, filters=arguments.filters, blocks=arguments.blocks)
+    if arguments.checkpoint:
+        begin_with(model, arguments.checkpoint)
+    run_dir = arguments.run_dir
+    trainer = ParallelZeroTrainer(
+        model=model,
+        rules=rules,
+        num_workers=arguments.workers,
+        workers_per_gpu=arguments.workers_per_gpu,
+        device=arguments.device,
+        name=run_dir.name if run_dir else None,
+        directory=run_dir.parent if run_dir else "runs",
+        resume=arguments.resume,
+        seed=arguments.seed,
+        checkpoint_dir=CHECKPOINTS,
+        epochs_before=epochs_of(arguments.checkpoint),
+    )
+    report = trainer.train(
+        epochs=arguments.epochs,
+        games_per_epoch=arguments.games_per_epoch,
+        batch_size=arguments.batch_size,
+        lr=arguments.lr,
+        simulations=arguments.simulations,
+        minutes=arguments.minutes,
+    )
+    say_goodbye(trainer, report)
+    return 130 if trainer.stopped else 0
+
+
+def begin_with(model: Any, path: Path) -> None:
+    """Put the weights in a file into ``model``.
+
+    Raises:
+        CorruptWeights: the file is damaged, or its weights are of another network.
+        OSError: it is missing or unreadable.
+    """
+    weights = load_weights(path)
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        first = str(error).splitlines()[1].strip() if "\n" in str(error) else str(error)
+        raise CorruptWeights(
+            f"{path} is of another network; are --filters, --blocks, --height and --width as they were? {first}"
+        ) from error
+
+
+def epochs_of(path: Path | None) -> int:
+    """The number in a file's name such as model_epoch_50.pth; 0 where there is none."""
+    match = re.fullmatch(r"model_epoch_([0-9]{1,9})\.pth", path.name) if path else None
+    return int(match[1]) if match else 0
+
+
+def say_goodbye(trainer: ParallelZeroTrainer, report: IterationReport | None) -> None:
+    """Where everything lies, and how to go on."""
+    console = Console(highlight=False)
+    if report:
+        console.print(f"{report.iteration} epochs, {report.total_games:,} games, {report.total_positions:,} positions.")
+    if trainer.weights_file:
+        console.print(f"The weights are in {trainer.weights_file}: begin with them by --checkpoint", soft_wrap=True)
+    console.print(f"Everything is in {trainer.run_dir}: models/ games/ checkpoints/ training_stats.json run.db", soft_wrap=True)
+    console.print(f"Look at the run:   python scripts/view_results.py {trainer.run_dir}", soft_wrap=True)
+    console.print(f"Prove its books:   python scripts/audit.py {trainer.run_dir}", soft_wrap=True)
+    if trainer.stopped:
+        console.print(f"Go on:             python train_parallel.py --run-dir {trainer.run_dir} --resume", soft_wrap=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
