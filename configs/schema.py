@@ -115,7 +115,7 @@ class SearchSettings(Section):
     virtual_loss: Positive = 1.0
     proven_results: bool = True
     subtree_reuse: bool = True
-    evaluate_afterstates: bool = True  # in games of chance; False: only what chance makes of them
+    evaluate_afterstates: bool = False  # in games of chance: of positions where nature moves, too, not only of what it makes of them
     temperature: NotNegative = 1.0
     temperature_final: NotNegative = 0.2
     temperature_halflife: Auto | Positive = "auto"  # plies; auto: the board's longer side
