@@ -145,7 +145,7 @@ class ParallelZeroTrainer:
             epochs: after so many in all, those of earlier calls and sittings included, the run ends; None: when it is stopped.
             games_per_epoch: games that are played and learned from in one epoch.
             batch_size: positions in an optimizer step.
-            lr: the learning rate.
+            lr: the learning rate; with a shipped experiment that has it fall towards the end, the highest.
             simulations: of the search for each move.
             minutes: after so many in all the run ends too.
 
@@ -170,6 +170,8 @@ class ParallelZeroTrainer:
             "games_per_iteration": games_per_epoch,
             "window": {**document["training"]["window"], "min_positions": batch_size, "growth_exponent": WINDOW_GROWTH},
         }
+        if epochs is None and minutes is None:
+            document["training"]["learning_rate_schedule"] = "constant"  # there is no end towards which it could fall
         document["self_play"]["workers"] = "auto" if self.num_workers is None else self.num_workers
         spread = spread_here(validated(document), per_gpu=self.workers_per_gpu)
         settings = with_workers(document, spread)

@@ -1,5 +1,6 @@
 """The guide's trainer: its call as the guide writes it, what it asks of the Coach, and what it refuses."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from configs.load import load_settings
 from configs.schema import Settings
 from distributed import ParallelZeroTrainer, parallel_zero
 from distributed.devices import Spread
@@ -106,6 +108,7 @@ def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> boo
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
+@pytest.mark.trial
 def test_what_the_call_says_is_what_the_run_is_told(trainer: Trainer, alone: Alone) -> None:
     report = trainer.train(epochs=1, games_per_epoch=5, batch_size=8, lr=0.01, simulations=3)
     (settings,) = alone.settings
@@ -118,6 +121,23 @@ def test_what_the_call_says_is_what_the_run_is_told(trainer: Trainer, alone: Alo
     assert [report.iteration for report in alone.watching.reports] == [1]
 
 
+@pytest.mark.trial
+def test_a_run_without_an_end_is_ended_by_whoever_stops_it(trainer: Trainer, alone: Alone, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alone.watching, "iteration", lambda report: signal.raise_signal(signal.SIGINT))
+    report = trainer.train(epochs=None, **TINY)
+    assert report is not None and report.iteration == 1
+    assert trainer.stopped
+    assert alone.settings[0].training.learning_rate_schedule == "constant"
+
+
+def test_what_the_call_leaves_open_is_as_in_the_shipped_experiment() -> None:
+    shipped = load_settings(ROOT / "configs" / "twenty48.yaml").model_dump()
+    taken = parallel_zero.default_settings(GameRules(3, 3))
+    assert taken["game"]["options"]["height"] == 3
+    assert all(taken[section] == shipped[section] for section in ("search", "self_play", "training"))
+
+
+@pytest.mark.trial
 def test_a_run_begins_from_the_model_s_weights_and_leaves_what_it_learned_in_it(trainer: Trainer) -> None:
     before = weights_of(trainer)
     trainer.train(epochs=1, lr=1e-9, **TINY)
@@ -128,6 +148,7 @@ def test_a_run_begins_from_the_model_s_weights_and_leaves_what_it_learned_in_it(
             torch.testing.assert_close(after[name], tensor, rtol=0, atol=1e-4)
 
 
+@pytest.mark.trial
 def test_the_trained_weights_are_written_for_other_programs(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel_zero, "EVERY", 2)
     trainer.train(epochs=3, **TINY)
@@ -137,6 +158,7 @@ def test_the_trained_weights_are_written_for_other_programs(trainer: Trainer, mo
     assert same(load_weights(trainer.weights_file), weights_of(trainer))
 
 
+@pytest.mark.trial
 def test_trained_again_it_goes_on_with_its_run(trainer: Trainer, alone: Alone) -> None:
     trainer.train(epochs=1, **TINY)
     report = trainer.train(epochs=2, **TINY)
@@ -144,6 +166,7 @@ def test_trained_again_it_goes_on_with_its_run(trainer: Trainer, alone: Alone) -
     assert [report.iteration for report in alone.watching.reports] == [1, 2]
 
 
+@pytest.mark.trial
 def test_a_run_is_gone_on_with_by_another_trainer_and_its_files_counted_on(tmp_path: Path, trainer: Trainer, alone: Alone) -> None:
     trainer.epochs_before = 50
     trainer.train(epochs=1, **TINY)
@@ -165,6 +188,7 @@ def test_a_run_is_gone_on_with_by_another_trainer_and_its_files_counted_on(tmp_p
     assert another.weights_file == tmp_path / "checkpoints" / "model_epoch_52.pth"
 
 
+@pytest.mark.trial
 def test_a_run_is_not_begun_over_another_nor_beside_its_trainer(tmp_path: Path, trainer: Trainer, alone: Alone) -> None:
     trainer.train(epochs=1, **TINY)
     before = weights_of(trainer)
