@@ -84,6 +84,7 @@ class GumbelSettings(Section):
     considered_actions: Annotated[int, Field(ge=2, le=1024)] = 16
     c_visit: NotNegative = 50.0
     c_scale: Positive = 1.0
+    noise: NotNegative = 1.0  # of the Gumbel draws at the root in self-play; 0: none (gumbel_scale in DeepMind's mctx)
 
 
 class ResignationSettings(Section):

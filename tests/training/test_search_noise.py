@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from configs.schema import SearchSettings
+from configs.schema import GumbelSettings, SearchSettings
 from games import load_game
 from games.game import Planes
 from tests.training.forest import Forest
@@ -83,3 +83,14 @@ def test_the_first_simulation_of_a_gumbel_search_is_a_draw_from_the_policy() -> 
 def test_a_gumbel_search_without_noise_begins_with_the_largest_prior() -> None:
     forest = Forest(GAME, evaluate, SearchSettings(algorithm="gumbel"), GAME.initial_states(5), num_simulations=1).run()
     assert forest.trees.nodes[:, 1].action.tolist() == [0] * 5
+
+
+def test_gumbel_noise_can_be_weaker_or_none() -> None:
+    spread = {}
+    for noise in (0.0, 0.5, 1.0):
+        settings = SearchSettings(algorithm="gumbel", gumbel=GumbelSettings(noise=noise))
+        forest = Forest(GAME, evaluate, settings, GAME.initial_states(2000), num_simulations=1, full=True, noisy=True).run()
+        spread[noise] = np.std([forest.root_gumbels(b)[0] for b in range(2000)])
+    assert spread[0.0] == pytest.approx(0, abs=1e-4)
+    assert spread[1.0] == pytest.approx(np.pi / np.sqrt(6), rel=0.06)  # of the standard Gumbel distribution
+    assert spread[0.5] == pytest.approx(spread[1.0] / 2, rel=0.06)

@@ -39,12 +39,13 @@ def halving_schedule(considered_actions: int, num_simulations: int, *, columns: 
 
 
 @lean
-def add_root_gumbels(trees: Trees, b: int, streams: Streams, scratch: Floats) -> None:
+def add_root_gumbels(params: SearchParams, trees: Trees, b: int, streams: Streams, scratch: Floats) -> None:
     """Give each move of the root a Gumbel draw of noise, as a factor of its prior; ``scratch`` is ``[2, A]``."""
     noisy = scratch[0]
     for action in range(len(noisy)):
         if trees.root_priors[b, action] > 0:
-            noisy[action] = trees.root_priors[b, action] / exponential(streams, b)  # exp(gumbel) is 1 / exponential
+            draw = exponential(streams, b)  # exp(gumbel) is 1 / exponential
+            noisy[action] = trees.root_priors[b, action] / draw**params.gumbel_noise
     set_root_priors(trees, b, noisy)
 
 

@@ -54,6 +54,7 @@ class SearchParams(NamedTuple):
     considered_actions: int
     c_visit: np.float32
     c_scale: np.float32
+    gumbel_noise: float
     evaluate_afterstates: bool
     rewards: bool  # a one-player game: points are made on the way, and values are in points
 
@@ -77,6 +78,7 @@ def search_params(settings: SearchSettings, game: Game, *, max_visits: int) -> S
         considered_actions=settings.gumbel.considered_actions,
         c_visit=np.float32(settings.gumbel.c_visit),
         c_scale=np.float32(settings.gumbel.c_scale),
+        gumbel_noise=settings.gumbel.noise,
         evaluate_afterstates=settings.evaluate_afterstates,
         rewards=game.num_players == 1,
     )

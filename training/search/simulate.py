@@ -190,7 +190,7 @@ def prepare_root(params: SearchParams, trees: Trees, b: int, streams: Streams, s
     """Make an evaluated root ready for this move's search: note its priors, and add noise to them if wanted."""
     note_root_priors(trees, b)
     if trees.searches[b].noisy and params.gumbel:
-        add_root_gumbels(trees, b, streams, scratch)
+        add_root_gumbels(params, trees, b, streams, scratch)
     elif trees.searches[b].noisy:
         add_root_noise(params, trees, b, streams, scratch)
     trees.searches[b].ready = True
