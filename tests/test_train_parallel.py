@@ -19,8 +19,8 @@ from training.ledger import read_ledger
 from training.weights_file import load_weights, save_weights
 from training.zero_network import ZeroNetwork
 
-SMALL = ["--filters", "8", "--blocks", "1", "--height", "3", "--width", "3"]
-TINY = [*SMALL, "--workers", "2", "--device", "cpu", "--games-per-epoch", "2", "--batch-size", "8", "--simulations", "2"]
+SMALL = ["--filters", "8", "--blocks", "1", "--height", "2", "--width", "2"]  # games of some ten moves
+TINY = [*SMALL, "--workers", "2", "--device", "cpu", "--games-per-epoch", "2", "--batch-size", "128", "--simulations", "2"]
 OF_THE_GUIDE = {
     *("--workers", "--workers-per-gpu", "--filters", "--blocks", "--checkpoint"),
     *("--epochs", "--games-per-epoch", "--batch-size", "--lr", "--simulations"),
@@ -91,7 +91,7 @@ def test_a_checkpoint_that_is_none_is_named(here: Path, capsys: pytest.CaptureFi
 
 
 def test_a_checkpoint_of_another_network_is_named_with_what_may_be_wrong(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    save_weights(here / "model_epoch_50.pth", ZeroNetwork(3, 3, 16, filters=16, blocks=1).state_dict())
+    save_weights(here / "model_epoch_50.pth", ZeroNetwork(2, 2, 16, filters=16, blocks=1).state_dict())
     said = refusal(capsys, *SMALL, "--checkpoint", "model_epoch_50.pth")
     assert "model_epoch_50.pth is of another network; are --filters, --blocks, --height and --width as they were?" in said
     assert not (here / "runs").exists()
@@ -129,7 +129,7 @@ def begin(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 def test_a_run_begins_with_a_checkpoint_ends_by_ctrl_c_and_goes_on(here: Path) -> None:
     checkpoints, run_dir = here / "checkpoints", here / "run"
     checkpoints.mkdir()
-    save_weights(checkpoints / "model_epoch_50.pth", ZeroNetwork(3, 3, 16, filters=8, blocks=1).state_dict())
+    save_weights(checkpoints / "model_epoch_50.pth", ZeroNetwork(2, 2, 16, filters=8, blocks=1).state_dict())
     process = begin(here, *TINY, "--epochs", "100000", "--checkpoint", "checkpoints/model_epoch_50.pth", "--run-dir", "run")
     while not (checkpoints / "model_epoch_60.pth").exists():
         assert process.poll() is None, process.communicate()[0]

@@ -31,7 +31,7 @@ rules = GameRules(3, 3)
 model = ZeroNetwork(3, 3, 16, filters=8, blocks=1)
 before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
 trainer = ParallelZeroTrainer(model=model, rules=rules, num_workers=2, directory=sys.argv[1], device="cpu")
-report = trainer.train(epochs=1, games_per_epoch=4, batch_size=16, lr=0.001, simulations=2)
+report = trainer.train(epochs=1, games_per_epoch=4, batch_size=64, lr=0.001, simulations=2)
 assert report.iteration == 1 and report.total_games >= 4 and report.learner.steps > 0
 assert {worker.name for worker in report.workers} == {"local-1", "local-2"}
 assert any((tensor != before[name]).any() for name, tensor in model.state_dict().items())
