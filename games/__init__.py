@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from games.chess import chess
 from games.connect_four import connect_four
 from games.game import CHANCE, Game, IllegalAction, Rules
 from games.go import go
@@ -14,6 +15,7 @@ GAMES: dict[str, Callable[..., Game]] = {
     "connect_four": connect_four,
     "go": go,
     "twenty48": twenty48,
+    "chess": chess,
 }
 
 __all__ = ["CHANCE", "GAMES", "Game", "IllegalAction", "Rules", "load_game"]

@@ -6,7 +6,7 @@ import pytest
 from games import Game, IllegalAction, load_game
 from games.connect_four import has_line
 from games.game import States
-from tests.games.perft import perft
+from games.perft import perft
 from tests.games.twins import play_beside
 
 DIRECTIONS = [(0, 1), (1, 0), (1, 1), (1, -1)]  # rows count from the bottom, columns from the left

@@ -26,9 +26,10 @@ from games.twenty48 import DUE, LEGAL, ROWS
 # The options with which each game is checked beside its defaults.
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "go": [{"size": 5}, {"size": 7, "komi": 4.5}],
+    "chess": [{"max_plies": 150, "claim_draws": False}],
     "twenty48": [{"height": 2, "width": 2}, {"height": 2, "width": 5}, {"height": 4, "width": 3}, {"height": 5, "width": 5}],
 }
-GAMES_PLAYED = {"twenty48": 2}  # instead of the default: its games are long
+GAMES_PLAYED = {"twenty48": 2, "chess": 4}  # instead of the default: their games are long
 
 
 @pytest.mark.parametrize(("name", "options"), [(name, options) for name in GAMES for options in [{}, *OPTIONS.get(name, [])]])

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from games import load_game
+from games import Game, load_game
 from games.compiled import compiled
-from games.intrinsics import fields, lowest_bit
+from games.intrinsics import byte_swap, fields, lowest_bit
 
 ROOT = Path(__file__).resolve().parents[2]
-# Plays a game of Go with captures and prints a digest of all that the kernels say.
-PLAY = "from tests.games.test_intrinsics import digest_of_a_game; print(digest_of_a_game())"
+# Plays games with captures and prints digests of all that the kernels say.
+PLAY = "from tests.games.test_intrinsics import digest_of_games; print(digest_of_games())"
 
 
 @compiled
@@ -52,9 +52,23 @@ def test_lowest_bit_is_the_number_of_the_lowest_bit_that_is_set() -> None:
             assert lowest_bit(mask) == compiled_lowest_bit(mask) == bit
 
 
-def digest_of_a_game() -> str:
-    game, random, digest = load_game("go", size=5, suicide=True), np.random.default_rng(1), hashlib.sha256()
-    state = game.initial_state()
+@compiled
+def compiled_byte_swap(word: int) -> int:
+    return byte_swap(word)
+
+
+def test_byte_swap_reverses_the_bytes_of_a_word() -> None:
+    for word in (0x0102030405060708, -2, -(2**63), 0x80, 0):
+        expected = int.from_bytes(word.to_bytes(8, "little", signed=True), "big", signed=True)
+        assert byte_swap(word) == compiled_byte_swap(word) == expected
+
+
+def digest_of_games() -> str:
+    return digest_of_a_game(load_game("go", size=5, suicide=True)) + digest_of_a_game(load_game("chess", max_plies=60))
+
+
+def digest_of_a_game(game: Game) -> str:
+    random, digest, state = np.random.default_rng(1), hashlib.sha256(), game.initial_state()
     while not game.terminal(state):
         legal = game.legal_actions(state)
         for said in (state, legal, game.observe(state), np.array(game.hash(state)), game.returns(state)):
@@ -63,7 +77,7 @@ def digest_of_a_game() -> str:
     return digest.hexdigest()
 
 
-def test_a_game_is_the_same_without_compilation() -> None:
+def test_games_are_the_same_without_compilation() -> None:
     environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONWARNINGS": "ignore"}  # numpy warns of products beyond 64 bits
     plain = subprocess.run([sys.executable, "-c", PLAY], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
-    assert plain.stdout.strip() == digest_of_a_game()
+    assert plain.stdout.strip() == digest_of_games()

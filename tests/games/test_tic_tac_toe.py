@@ -5,7 +5,8 @@ import pytest
 
 from games import Game, IllegalAction, load_game
 from games.game import States
-from tests.games.perft import endings, perft
+from games.perft import perft
+from tests.games.endings import endings
 from tests.games.twins import play_beside
 
 LINES = ["123", "456", "789", "147", "258", "369", "159", "357"]
