@@ -116,6 +116,7 @@ class SearchSettings(Section):
     virtual_loss: Positive = 1.0
     proven_results: bool = True
     subtree_reuse: bool = True
+    discount: Annotated[float, Field(gt=0, le=1)] = 1.0  # in one-player games, of points that a move brings later; 1: all count alike
     evaluate_afterstates: bool = False  # in games of chance: of positions where nature moves, too, not only of what it makes of them
     temperature: NotNegative = 1.0
     temperature_final: NotNegative = 0.2

@@ -101,6 +101,7 @@ class ReplayWindow:
         train_on_cheap: bool = False,
         train_on_afterstates: bool = False,
         td_lambda: float = 1.0,
+        discount: float = 1.0,
         symmetries: bool = True,
     ) -> None:
         """An empty window.
@@ -114,13 +115,14 @@ class ReplayWindow:
             train_on_afterstates: also learn values where nature is to move, as often as where a player is.
             td_lambda: 1 learns values from the game's outcome; less, from the root values of the searches on the way there too
                 (``value_targets``), so that a blunder near the end does not falsify what was right before it.
+            discount: of points, for each move that they are away.
             symmetries: show each sample under a random symmetry of the game.
         """
         self._game = game
         self._capacity = capacity_positions
         self._policy_surprise_weight = policy_surprise_weight
         self._train_on_cheap, self._train_on_afterstates = train_on_cheap, train_on_afterstates
-        self._td_lambda = td_lambda
+        self._td_lambda, self._discount = td_lambda, discount if game.num_players == 1 else 1.0
         self._num_symmetries = len(game.action_symmetries) if symmetries else 1
         self._lengths, self._sampled = Tail(np.int32), Tail(np.int32)
         self._actions, self._values, self._weights = Tail(np.uint16), Tail(np.float32), Tail(np.float32)
@@ -184,6 +186,7 @@ class ReplayWindow:
             batch.returns,
             batch.root_values,
             self._td_lambda,
+            self._discount,
             targets,
         )
         return targets
@@ -341,6 +344,7 @@ def value_targets(
     returns: NDArray[np.float32],
     root_values: NDArray[np.float32],
     td_lambda: float,
+    discount: float,
     targets: NDArray[np.float32],
 ) -> None:
     """Write the value to learn in each position ``[M]``, for the player to move. ``state``, ``players``, ``chances`` and ``scores``
@@ -369,8 +373,8 @@ def value_targets(
                 then = np.float32(0.0) if points else returns[game, player]
             else:
                 then = targets[position + 1] if players[ply + 1] == player else -targets[position + 1]
-            then += scores[ply + 1] - scores[ply]
             kept = 1.0 if chances[ply] else td_lambda
+            then = scores[ply + 1] - scores[ply] + (1.0 if chances[ply] else discount) * then
             targets[position] = (1 - kept) * root_values[position] + kept * then
 
 

@@ -133,6 +133,7 @@ def make_window(game: Game, settings: Settings) -> ReplayWindow:
         policy_surprise_weight=training.policy_surprise_weight,
         train_on_afterstates=game.num_outcomes > 0 and settings.search.evaluate_afterstates,
         td_lambda=training.td_lambda,
+        discount=settings.search.discount,
         symmetries=training.symmetries,
     )
 

@@ -148,6 +148,7 @@ class NaiveSearch:
         sign = 1 if self.points or edge.child.player == node.player else -1
         value = sign * self.simulate(edge.child)
         if self.points:
+            value *= 1.0 if node.player == CHANCE else self.settings.discount
             value += float(self.game.returns(edge.child.state)[0] - self.game.returns(node.state)[0])
         edge.visits += 1
         edge.value += value

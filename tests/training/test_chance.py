@@ -151,9 +151,9 @@ def test_a_move_of_the_wrong_side_is_refused(batch: GameBatch, ply: int, flags: 
         verify(replace(batch, flags=changed), SMALL)
 
 
-@pytest.mark.parametrize("td_lambda", [0.0, 0.7, 1.0])
-def test_what_is_learned_are_the_points_still_to_be_made(batch: GameBatch, td_lambda: float) -> None:
-    window = ReplayWindow(SMALL, capacity_positions=10**6, td_lambda=td_lambda)
+@pytest.mark.parametrize(("td_lambda", "discount"), [(0.0, 1.0), (0.7, 1.0), (1.0, 1.0), (0.7, 0.9), (1.0, 0.99)])
+def test_what_is_learned_are_the_points_still_to_be_made(batch: GameBatch, td_lambda: float, discount: float) -> None:
+    window = ReplayWindow(SMALL, capacity_positions=10**6, td_lambda=td_lambda, discount=discount)
     window.add(batch)
     targets = window._values.rows
     first = 0
@@ -161,8 +161,8 @@ def test_what_is_learned_are_the_points_still_to_be_made(batch: GameBatch, td_la
         record = batch.game_record(index)
         then = 0.0
         for ply in reversed(range(len(record.actions))):
-            kept = 1.0 if record.flags[ply] & CHANCE_OUTCOME else td_lambda
-            then = (1 - kept) * record.root_values[ply] + kept * (then + scores[ply + 1] - scores[ply])
+            kept, worth = (1.0, 1.0) if record.flags[ply] & CHANCE_OUTCOME else (td_lambda, discount)
+            then = (1 - kept) * record.root_values[ply] + kept * (worth * then + scores[ply + 1] - scores[ply])
             assert targets[first + ply] == pytest.approx(then, rel=1e-4, abs=1e-3)
         first += len(record.actions)
 

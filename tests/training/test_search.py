@@ -28,6 +28,7 @@ def random_settings(random: np.random.Generator, algorithm: Any) -> SearchSettin
         forced_playouts=bool(random.integers(2)),
         forced_playouts_k=float(random.uniform(0.5, 4)),
         proven_results=bool(random.integers(4)),
+        discount=float(random.choice([1.0, 0.9])),
         evaluate_afterstates=bool(random.integers(2)),
         gumbel=GumbelSettings(
             considered_actions=int(random.integers(2, 17)), c_visit=float(random.uniform(1, 50)), c_scale=float(random.uniform(0.1, 1))

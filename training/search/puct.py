@@ -33,7 +33,7 @@ class Evaluate(Protocol):
     def __call__(self, observations: Planes) -> tuple[Floats, Floats]:
         """Policy logits ``[N, A]`` and values ``[N]`` for the player to move, of observations ``[N, C, H, W]``.
 
-        Values are in [-1, 1], or in a one-player game the points that are still to be made.
+        Values are in [-1, 1], or in a one-player game the points that are still to be made, discounted.
         """
 
 
@@ -56,6 +56,7 @@ class SearchParams(NamedTuple):
     c_scale: np.float32
     gumbel_noise: float
     evaluate_afterstates: bool
+    discount: np.float32
     rewards: bool  # a one-player game: points are made on the way, and values are in points
 
 
@@ -80,6 +81,7 @@ def search_params(settings: SearchSettings, game: Game, *, max_visits: int) -> S
         c_scale=np.float32(settings.gumbel.c_scale),
         gumbel_noise=settings.gumbel.noise,
         evaluate_afterstates=settings.evaluate_afterstates,
+        discount=np.float32(settings.discount),
         rewards=game.num_players == 1,
     )
 
@@ -140,7 +142,7 @@ def choose_child(params: SearchParams, trees: Trees, b: int, number: int) -> int
     nodes = trees.nodes[b]
     node = nodes[number]
     exploration = params.exploration[node.visits - 1]
-    mean = node.turn * node.value_sum / np.float32(node.visits - node.pending) - node.reward
+    mean = (node.value_sum / np.float32(node.visits - node.pending) - node.reward) / node.turn
     scale = value_scale(params, trees, b, number, mean)
     best, best_score = NONE, -LARGE
     next_child = node.first_child

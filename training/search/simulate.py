@@ -265,6 +265,8 @@ def enter(rules: Rules, params: SearchParams, leaves: Leaves, node: Any, child: 
     child.turn = 1.0 if player == node.player else -1.0
     if params.rewards:
         child.reward = score(rules, leaves) - before
+        if not node.chance:
+            child.turn = params.discount
 
 
 @inlined

@@ -39,7 +39,7 @@ NODE = np.dtype(
         ("proven_above", np.int8),  # the same for the player above
         ("stage", np.int8),
         ("ordered", np.bool_),  # whether the first candidate is the one of the largest prior
-        ("turn", np.float32),  # 1.0 where the player above is to move, else -1.0
+        ("turn", np.float32),  # what a value here counts above, as a factor: 1.0 or the discount; negative where another player is to move
         ("reward", np.float32),  # made by going here, in a one-player game
         ("chance", np.bool_),  # whether nature is to move
         ("player", np.int32),  # to move; where nature is, the one who moved last
@@ -233,7 +233,7 @@ def keep_subtree(trees: Trees, b: int, root: int, renumbered: NDArray[np.int32])
         move_candidates(trees, b, found, candidates)
         candidates += node.num_candidates
         found += 1
-    nodes[0].value_sum = nodes[0].turn * (nodes[0].value_sum - np.float32(nodes[0].visits) * nodes[0].reward)
+    nodes[0].value_sum = (nodes[0].value_sum - np.float32(nodes[0].visits) * nodes[0].reward) / nodes[0].turn
     nodes[0].turn = 1.0
     nodes[0].reward = 0.0
     search.used_nodes = found
