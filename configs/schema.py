@@ -70,12 +70,19 @@ class GameSettings(Section):
 
 
 class NetworkSettings(Section):
-    """The residual network (He et al. 2016; AlphaZero's form), with KataGo's global pooling if wanted."""
+    """The residual network (He et al. 2016; AlphaZero's form), with KataGo's global pooling if wanted, or its form with spikes."""
 
-    type: Literal["resnet"] = "resnet"
+    type: Literal["resnet", "spiking"] = "resnet"
     blocks: Annotated[int, Field(ge=1, le=100)] = 6
     channels: Annotated[int, Field(ge=4, le=2048)] = 64
     global_pooling: bool = True
+    time_steps: Annotated[int, Field(ge=1, le=64)] | None = None  # only for spiking, which by itself has 4
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.time_steps is not None and self.type != "spiking":
+            raise ValueError(f"time_steps: a network of type {self.type} has none; only one of type spiking has")
+        return self
 
 
 class GumbelSettings(Section):

@@ -28,6 +28,9 @@ TRAINING = [
     "game_view.py",
     "search",
     "value_heads.py",
+    "resnet.py",
+    "spiking.py",
+    "spike_counts.py",
     "network.py",
     "fused.py",
     "zero_network.py",
@@ -66,6 +69,9 @@ TRAINING = [
 
 TORCH = [
     "value_heads.py",
+    "resnet.py",
+    "spiking.py",
+    "spike_counts.py",
     "network.py",
     "zero_network.py",
     "fused.py",

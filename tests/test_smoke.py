@@ -1,11 +1,13 @@
 """Every shipped experiment runs, in its small form, and leaves behind what the README says."""
 
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.sources import ROOT
 
@@ -35,3 +37,18 @@ def test_a_shipped_experiment_runs_in_its_small_form(config: Path, tmp_path: Pat
     assert {path.name for path in folder.iterdir()} - LEFT_BY_LOCKS_AND_DATABASES == listed_in_readme()
     for program in (["scripts/view_results.py"], ["scripts/audit.py"], ["scripts/watch_training.py", "--once"]):
         assert run(*program, folder)
+
+
+@pytest.mark.trial
+@pytest.mark.timeout(600)
+def test_an_experiment_runs_with_a_spiking_network_and_says_how_much_it_fires(tmp_path: Path) -> None:
+    settings = yaml.safe_load((ROOT / "configs" / "tic_tac_toe.yaml").read_text(encoding="utf-8"))
+    settings["network"] |= {"type": "spiking", "time_steps": 2}
+    config, folder = tmp_path / "spiking.yaml", tmp_path / "run"
+    config.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    told = run("start_main.py", "--config", config, "--smoke", "--run-dir", folder)
+    assert "synaptic" in told
+    *_, last = json.loads((folder / "training_stats.json").read_text(encoding="utf-8"))
+    assert 0 < last["learner"]["spikes"]["firing_rate"] < 1 and last["learner"]["spikes"]["synaptic_operations"] > 0
+    assert b"learner/firing_rate" in b"".join(path.read_bytes() for path in (folder / "tensorboard").iterdir())
+    assert "Firing" in run("scripts/view_results.py", folder)

@@ -18,7 +18,9 @@ from torch import Tensor, nn
 
 from games.game import Game
 from training.fused import Arithmetic, Bfloat16, Float32, FusedResNet
-from training.network import ConvNorm, ResNet, value_head
+from training.network import value_head
+from training.resnet import ConvNorm, ResNet
+from training.spiking import SpikingResNet
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +35,7 @@ class Runtime(Protocol):
         """For people and logs."""
 
     def load(self, network: nn.Module) -> None:
-        """Run with the weights of ``network``, in evaluation mode and folded, from now on."""
+        """Run with the weights of ``network``, in evaluation mode and ``ready``, from now on."""
 
     def run(self, observations: NDArray[np.float32], count: int) -> tuple[Tensor, Tensor]:
         """Policy logits ``[count, A]`` and as many value logits; rows beyond the observations ``[n, C, H, W]`` are padding."""
@@ -46,7 +48,7 @@ class Evaluator:
         network: its weights are copied.
         game: what it plays.
         device: "auto" (a CUDA device where there is one), "cpu", "cuda", "cuda:1", ...
-        dtype: "auto" (bfloat16 where the device is fast in it), "float32", "bfloat16" or "float16".
+        dtype: "auto" (bfloat16 where the device is fast in it and the network bears it), "float32", "bfloat16" or "float16".
         max_batch: no batch is larger.
         fused: whether to use the fused operators on a CPU where they work.
         graphs: whether to capture CUDA graphs on a CUDA device.
@@ -70,11 +72,12 @@ class Evaluator:
             raise ValueError(f"there is no dtype {dtype!r} for evaluation; use auto, {', '.join(DTYPES)}")
         keep_freed_memory()
         where = pick_device(device)
-        what = fast_dtype(where) if dtype == "auto" else DTYPES[dtype]
+        what = suitable_dtype(network, where) if dtype == "auto" else DTYPES[dtype]
         self.game = game
         self.max_batch = max_batch
         self._network = copy.deepcopy(network).cpu().eval().requires_grad_(False)
-        self._runtime = pick_runtime(folded(self._network), game, where, what, fused=fused, graphs=graphs)
+        self._device = where
+        self._runtime = pick_runtime(ready(self._network, where), game, where, what, fused=fused, graphs=graphs)
 
     def describe(self) -> str:
         """How the network is run, such as "fused bfloat16 on cpu"."""
@@ -92,7 +95,7 @@ class Evaluator:
         except RuntimeError as error:
             raise ValueError(f"these weights belong to another network: {error}") from error
         self._network = network
-        self._runtime.load(folded(network))
+        self._runtime.load(ready(network, self._device))
 
     def __call__(self, observations: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Evaluate positions.
@@ -172,6 +175,25 @@ def fast_dtype(device: torch.device) -> torch.dtype:
     names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
     fast = any(getattr(torch.cpu, name, bool)() for name in names)
     return torch.bfloat16 if fast and device.type == "cpu" else torch.float32
+
+
+def suitable_dtype(network: nn.Module, device: torch.device) -> torch.dtype:
+    """The shortest type of number in which ``device`` multiplies fast and ``network`` still says the same.
+
+    In a spiking network a rounded current decides whether a neuron fires, and a few per cent of its answers become others.
+    """
+    return torch.float32 if isinstance(network, SpikingResNet) else fast_dtype(device)
+
+
+def ready(network: nn.Module, device: torch.device) -> nn.Module:
+    """A copy of a network in evaluation mode as it is run on ``device``: folded, but for spiking networks on CUDA devices.
+
+    There, float32 convolutions round their weights to 11 bits (TF32). Those of a model that has travelled have 8 and are not changed,
+    so with spikes every product is exact; merged with norms they would have more.
+    """
+    if isinstance(network, SpikingResNet) and device.type == "cuda":
+        return copy.deepcopy(network)
+    return folded(network)
 
 
 def folded(network: nn.Module) -> nn.Module:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from games.compiled import compiled, inlined
-from training.network import Block, ConvNorm, GlobalPooling, PooledBlock, ResNet, width_scale
+from training.resnet import Block, ConvNorm, GlobalPooling, PooledBlock, ResNet, width_scale
 
 Words = NDArray[np.uint16]  # the upper halves of float32 numbers: bfloat16
 

@@ -17,7 +17,9 @@ from training.evaluator import keep_freed_memory, pick_device
 from training.network import value_head
 from training.random import seed_stream
 from training.replay import Batch
-from training.reports import LearnerReport
+from training.reports import LearnerReport, SpikeReport
+from training.spike_counts import count_spikes
+from training.spiking import SpikingResNet
 from training.update_step import AverageWeights, Losses, StepReport, UpdateStep
 
 IMPOSSIBLE = -1e9  # the logit of an illegal action: its probability is 0, and nothing becomes infinite or undefined
@@ -144,8 +146,14 @@ class Learner:
             samples_per_second=taken * self.batch_size / elapsed,
             learning_rate=self.learning_rate_now(progress),
             skipped_steps=skipped,
+            spikes=self.spikes(batch) if taken else None,
             **means,
         )
+
+    def spikes(self, batch: Batch) -> SpikeReport | None:
+        """What the averaged network's neurons do on this batch, if it is a spiking network."""
+        network = self.average.network
+        return count_spikes(network, to_tensors(batch, self.device).observations) if isinstance(network, SpikingResNet) else None
 
     def descend(self, batch: TensorBatch, *, progress: float = 0.0) -> StepReport:
         """Take one step on ``batch``."""

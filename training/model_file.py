@@ -140,9 +140,8 @@ class Content:
 
 def describe_model(game: Game, network: Mapping[str, Any], model_version: int) -> Description:
     """The description of a model for ``game`` whose network ``build_network(game, **network)`` builds."""
-    return Description(
-        game=game.name, options=game.options, rules_version=game.rules_version, network=dict(network), model_version=model_version
-    )
+    told = {key: value for key, value in network.items() if value is not None}
+    return Description(game=game.name, options=game.options, rules_version=game.rules_version, network=told, model_version=model_version)
 
 
 def encode_model(model: Model, game: Game, *, dtype: Literal["bfloat16", "float16"] = "bfloat16", compressed: bool = True) -> bytes:

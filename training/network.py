@@ -1,172 +1,20 @@
-"""The policy and value network: a residual tower with global pooling, for any board and any number of actions.
+"""The policy and value networks by their names in the settings.
 
-Sources: AlphaZero (arXiv 1712.01815) for the tower; KataGo (arXiv 1902.10565, appendix A) for global pooling in the tower, in the
-policy head and in the value head, which lets every point of the board see the whole board at once.
-What the value head says is in ``training/value_heads.py``.
+Each is called with observations ``[N, C, H, W]`` and gives policy logits ``[N, A]`` and value logits; its part ``value`` is a
+``ValueHead``, which says what these mean.
 """
 
-import math
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import nn
 
 from games.game import Game
-from training.value_heads import PointsHead, ValueHead, WinHead, start_near_zero
+from training.resnet import ResNet
+from training.spiking import SpikingResNet
+from training.value_heads import ValueHead
 
-HEAD_CHANNELS = 32  # of the policy head's map; as many again are pooled for both heads
-MEAN_WIDTH = 14.0  # KataGo's middle board width: pooled means are also given scaled by (width - 14) / 10
-
-
-class ConvNorm(nn.Module):
-    """A convolution that keeps the board's size, then batch norm, which ``fold`` merges into the convolution's weights."""
-
-    def __init__(self, inputs: int, outputs: int, size: int) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(inputs, outputs, size, padding=size // 2, bias=False)
-        self.norm: nn.Module = nn.BatchNorm2d(outputs)
-        nn.init.kaiming_normal_(self.conv.weight, mode="fan_in", nonlinearity="relu")
-
-    def forward(self, x: Tensor) -> Tensor:
-        """``[N, inputs, H, W]`` -> ``[N, outputs, H, W]``."""
-        return self.norm(self.conv(x))
-
-    def fold(self) -> None:
-        """Merge the batch norm, in evaluation mode, into the convolution."""
-        assert isinstance(self.norm, nn.BatchNorm2d)
-        self.conv = nn.utils.fusion.fuse_conv_bn_eval(self.conv, self.norm)
-        self.norm = nn.Identity()
-
-
-class GlobalPooling(nn.Module):
-    """What a whole board's map amounts to: per channel the mean, the mean scaled by the board's width, and the largest element."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """``[N, C, H, W]`` -> ``[N, 3 * C]``."""
-        mean = x.mean((2, 3))
-        scale = width_scale(x.shape[2], x.shape[3])
-        return torch.cat([mean, mean * scale, functional.max_pool2d(x, x.shape[2:]).flatten(1)], 1)
-
-
-def width_scale(height: int, width: int) -> float:
-    """The factor of the scaled mean: 0 on KataGo's middle board, -0.5 on 9x9."""
-    return (math.sqrt(height * width) - MEAN_WIDTH) / 10
-
-
-class Block(nn.Module):
-    """Two convolutions and the way past them. The second norm starts at zero, so that a new tower passes its input through."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.first = ConvNorm(channels, channels, 3)
-        self.second = ConvNorm(channels, channels, 3)
-        nn.init.zeros_(self.second.norm.weight)  # type: ignore[arg-type]
-
-    def forward(self, x: Tensor) -> Tensor:
-        """``[N, C, H, W]`` -> the same shape."""
-        return torch.relu(x + self.second(torch.relu(self.first(x))))
-
-
-class PooledBlock(nn.Module):
-    """A block in which some channels are pooled over the board and steer the others as a bias."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        pooled = pooled_channels(channels)
-        self.first = ConvNorm(channels, channels - pooled, 3)
-        self.pooled = ConvNorm(channels, pooled, 3)
-        self.pool = GlobalPooling()
-        self.bias = nn.Linear(3 * pooled, channels - pooled)
-        self.second = ConvNorm(channels - pooled, channels, 3)
-        nn.init.zeros_(self.bias.bias)
-        nn.init.zeros_(self.second.norm.weight)  # type: ignore[arg-type]
-
-    def forward(self, x: Tensor) -> Tensor:
-        """``[N, C, H, W]`` -> the same shape."""
-        bias = self.bias(self.pool(torch.relu(self.pooled(x))))
-        return torch.relu(x + self.second(torch.relu(self.first(x) + bias[:, :, None, None])))
-
-
-def pooled_channels(channels: int) -> int:
-    """About a quarter of the channels, in whole vectors of 32 (KataGo's 32 of 96 and 128, 64 of 256), at most half."""
-    return min(channels // 2, 32 * math.ceil(channels / 128))
-
-
-class ResNet(nn.Module):
-    """The network. Its weights do not depend on the board's size where every action is a point or a pass.
-
-    Args:
-        observation_shape: C, H, W.
-        policy_planes: the first ``policy_planes * H * W`` actions are points, in (plane, row, column) order.
-        global_pooling: whether every third block, and the policy head, see the pooled board.
-        most_points: that can be made in a one-player game; None for games that are won and lost.
-    """
-
-    def __init__(
-        self,
-        *,
-        observation_shape: tuple[int, int, int],
-        num_actions: int,
-        policy_planes: int,
-        blocks: int = 6,
-        channels: int = 64,
-        global_pooling: bool = True,
-        most_points: float | None = None,
-    ) -> None:
-        super().__init__()
-        planes, height, width = observation_shape
-        self.stem = ConvNorm(planes, channels, 3)
-        kinds = [PooledBlock if global_pooling and index % 3 == 1 else Block for index in range(blocks)]
-        self.tower = nn.Sequential(*(kind(channels) for kind in kinds))
-        self.head = ConvNorm(channels, HEAD_CHANNELS, 1)
-        self.pool = GlobalPooling()
-        self.policy = PolicyHead(channels, height * width, num_actions, policy_planes, global_pooling)
-        self.value: ValueHead = WinHead(3 * HEAD_CHANNELS) if most_points is None else PointsHead(3 * HEAD_CHANNELS, most_points)
-
-    def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """Observations ``[N, C, H, W]`` -> policy logits ``[N, A]``, value logits as the value head has them."""
-        x = self.tower(torch.relu(self.stem(observations)))
-        pooled = self.pool(torch.relu(self.head(x)))
-        return self.policy(x, pooled), self.value(pooled)
-
-
-class PolicyHead(nn.Module):
-    """Logits of points from maps, logits of other actions from the pooled board (or, without points, from the flattened board)."""
-
-    def __init__(self, channels: int, points: int, num_actions: int, policy_planes: int, global_pooling: bool) -> None:
-        super().__init__()
-        self.policy_planes = policy_planes
-        self.conv = ConvNorm(channels, HEAD_CHANNELS, 1)
-        self.bias = nn.Linear(3 * HEAD_CHANNELS, HEAD_CHANNELS) if global_pooling else None
-        self.points = nn.Linear(HEAD_CHANNELS, policy_planes, bias=False) if policy_planes else None
-        others = num_actions - policy_planes * points
-        others_from = 3 * HEAD_CHANNELS if policy_planes else HEAD_CHANNELS * points
-        self.others = nn.Linear(others_from, others) if others else None
-        for layer in filter(None, (self.points, self.others)):
-            start_near_zero(layer)
-
-    def forward(self, x: Tensor, pooled: Tensor) -> Tensor:
-        """The tower's output ``[N, channels, H, W]`` and the pooled board -> policy logits ``[N, A]``."""
-        x = torch.relu(self.conv(x) + self.point_bias(pooled)[:, :, None, None])
-        return self.logits(x.permute(0, 2, 3, 1).flatten(1, 2), pooled)
-
-    def point_bias(self, pooled: Tensor) -> Tensor:
-        """What the pooled board adds to every point, ``[N, channels]``."""
-        if self.bias is None:
-            return pooled.new_zeros(len(pooled), HEAD_CHANNELS)
-        return self.bias(pooled)
-
-    def logits(self, x: Tensor, pooled: Tensor) -> Tensor:
-        """The map ``[N, H * W, channels]`` and the pooled board -> ``[N, A]``."""
-        if self.points is None:
-            assert self.others is not None
-            return self.others(x.flatten(1))
-        points = self.points(x).transpose(1, 2).flatten(1)  # (plane, row, column)
-        return points if self.others is None else torch.cat([points, self.others(pooled)], 1)
-
-
-NETWORKS: dict[str, Any] = {"resnet": ResNet}
+NETWORKS: dict[str, Any] = {"resnet": ResNet, "spiking": SpikingResNet}
 
 
 def seed_weights(seed: int) -> None:
@@ -174,14 +22,27 @@ def seed_weights(seed: int) -> None:
     torch.manual_seed(seed % 2**63)
 
 
-def build_network(game: Game, *, type: str = "resnet", blocks: int = 6, channels: int = 64, global_pooling: bool = True) -> nn.Module:
+def build_network(
+    game: Game,
+    *,
+    type: str = "resnet",
+    blocks: int = 6,
+    channels: int = 64,
+    global_pooling: bool = True,
+    time_steps: int | None = None,
+) -> nn.Module:
     """A new network for ``game``: observations ``[N, C, H, W]`` -> (policy logits ``[N, A]``, value logits).
 
+    Args:
+        time_steps: of a spiking network; None: as many as it has by itself.
+
     Raises:
-        ValueError: there is no such type of network.
+        ValueError: there is no such type of network, it takes no time steps, or what it needs is not installed.
     """
     if type not in NETWORKS:
         raise ValueError(f"network.type: there is no network called {type!r}; the networks are {', '.join(sorted(NETWORKS))}")
+    if time_steps is not None and type != "spiking":
+        raise ValueError(f"network.time_steps: a network of type {type} has no time steps; only one of type spiking has")
     network: nn.Module = NETWORKS[type](
         observation_shape=game.observation_shape,
         num_actions=game.num_actions,
@@ -190,6 +51,7 @@ def build_network(game: Game, *, type: str = "resnet", blocks: int = 6, channels
         channels=channels,
         global_pooling=global_pooling,
         most_points=game.max_return if game.num_players == 1 else None,
+        **({} if time_steps is None else {"time_steps": time_steps}),
     )
     return network
 

@@ -83,6 +83,17 @@ class SelfPlayReport:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SpikeReport:
+    """What the neurons of a spiking network did on one of the learner's batches, and what it cost; operations are a position's."""
+
+    firing_rate: float  # spikes per neuron and time step
+    layers: dict[str, float]  # the same by layer
+    synaptic_operations: float  # additions: each spike counts as often as it has synapses
+    multiply_accumulates: float  # where there are numbers instead of spikes
+    without_spikes: float  # multiply-accumulates of the same network if it had no spikes
+
+
+@dataclass(frozen=True, kw_only=True)
 class LearnerReport:
     """The learner's steps in one iteration; losses are means over the steps, in nats."""
 
@@ -97,6 +108,7 @@ class LearnerReport:
     grad_norm: float
     learning_rate: float
     skipped_steps: int
+    spikes: SpikeReport | None = None  # of a spiking network
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ def worker_report(name: str, heartbeat: Heartbeat | None, books: WorkerBooks, st
 
 
 def merge_reports(reports: Sequence[LearnerReport]) -> LearnerReport:
-    """One report of all steps: means weighted by the number of steps that were taken, sums of the counts."""
+    """One report of all steps: means weighted by the number of steps that were taken, sums of the counts, the last spikes."""
     steps = sum(report.steps for report in reports)
     taken = [report.steps - report.skipped_steps for report in reports]
 
@@ -38,6 +38,7 @@ def merge_reports(reports: Sequence[LearnerReport]) -> LearnerReport:
         samples_per_second=samples / max(seconds, 1e-9),
         learning_rate=reports[-1].learning_rate,
         skipped_steps=sum(report.skipped_steps for report in reports),
+        spikes=reports[-1].spikes,
         **{name: mean(name) for name in ("loss", "policy_loss", "value_loss", "policy_entropy", "grad_norm")},
     )
 

@@ -5,7 +5,9 @@ from typing import Any
 from torch import nn
 
 from games.twenty48 import twenty48
-from training.network import ResNet, build_network
+from training.network import build_network
+from training.resnet import ResNet
+from training.spiking import SpikingResNet
 
 
 def ZeroNetwork(height: int = 4, width: int = 4, planes: int = 16, *, filters: int = 64, blocks: int = 5) -> nn.Module:  # noqa: N802
@@ -33,11 +35,12 @@ def settings_of_network(network: nn.Module) -> dict[str, Any]:
     Raises:
         ValueError: it is none of ours.
     """
-    if not isinstance(network, ResNet):
+    if not isinstance(network, ResNet | SpikingResNet):
         raise ValueError(f"{type(network).__name__} is no network that can be sent to workers: make one by ZeroNetwork or build_network")
     return {
-        "type": "resnet",
+        "type": "resnet" if isinstance(network, ResNet) else "spiking",
         "blocks": len(network.tower),
         "channels": network.stem.conv.out_channels,
         "global_pooling": network.policy.bias is not None,
+        **({} if isinstance(network, ResNet) else {"time_steps": network.time_steps}),
     }

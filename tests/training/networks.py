@@ -10,8 +10,9 @@ from torch import nn
 from games import Game, load_game
 from games.game import action_table, board_symmetries
 from training.model_file import canary_positions
-from training.network import ResNet, build_network
+from training.network import build_network
 from training.replay import Batch
+from training.resnet import ResNet
 
 CONNECT_FOUR = load_game("connect_four")
 TIC_TAC_TOE = load_game("tic_tac_toe")

@@ -5,7 +5,8 @@ from torch import Tensor
 
 from games import Game
 from tests.training.networks import CONNECT_FOUR, TIC_TAC_TOE, board_with_pass, positions, trained_network
-from training.network import GlobalPooling, ResNet, build_network, pooled_channels
+from training.network import build_network
+from training.resnet import GlobalPooling, ResNet, pooled_channels
 
 GAMES = [CONNECT_FOUR, TIC_TAC_TOE, board_with_pass()]
 
@@ -81,5 +82,5 @@ def test_about_a_quarter_of_the_channels_is_pooled(channels: int, pooled: int) -
 
 
 def test_an_unknown_type_of_network_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="'transformer'; the networks are resnet"):
+    with pytest.raises(ValueError, match="'transformer'; the networks are resnet, spiking"):
         build_network(CONNECT_FOUR, type="transformer")

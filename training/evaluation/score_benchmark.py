@@ -27,8 +27,8 @@ from games.game import States
 from training.evaluation.score import SIDE_BY_SIDE, ScoredGames, summary
 from training.evaluation.score_slice import Contender, ExpectimaxPlayer, Job, Line
 from training.model_file import Model, describe_model
-from training.network import HEAD_CHANNELS
 from training.reports import ScoreReport
+from training.resnet import HEAD_CHANNELS
 
 PROJECT = Path(__file__).resolve().parents[2]
 DEEPEST = 4  # of expectimax, when its depth follows from the time

@@ -76,7 +76,7 @@ def scalars(report: IterationReport) -> dict[str, float]:
     sections: dict[str, dict[str, Any]] = {"run": {}}
     for key, value in content.items():
         if isinstance(value, dict):
-            sections[key] = value | _score_figures(value.pop("score", None))
+            sections[key] = value | _score_figures(value.pop("score", None)) | _spike_figures(value.pop("spikes", None))
         else:
             sections["run"][key] = value
     sections["workers"] = {
@@ -93,6 +93,14 @@ def _score_figures(score: dict[str, Any] | None) -> dict[str, float]:
         return {}
     shares = {f"reached_{part['milestone']}": part["share"] for part in score["milestones"]}
     return {f"score_{name}": score[name] for name in ("mean", "margin", "median", "best")} | shares
+
+
+def _spike_figures(spikes: dict[str, Any] | None) -> dict[str, float]:
+    """A spiking network's figures by name; each layer has its firing rate."""
+    if spikes is None:
+        return {}
+    layers = {f"firing_rate/{name}": rate for name, rate in spikes.pop("layers").items()}
+    return spikes | layers
 
 
 class _Record:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TextIO
 
 from training.observers.charts import count, duration, percent, points, printable, rate, rating
-from training.reports import EvaluationReport, IterationReport, LearnerReport, ProgressReport, ScoreReport
+from training.reports import EvaluationReport, IterationReport, LearnerReport, ProgressReport, ScoreReport, SpikeReport
 
 HEARTBEAT_SECONDS = 30.0
 
@@ -26,6 +26,7 @@ def iteration_line(report: IterationReport, iterations: int | None = None) -> st
         parts.append(f"score {score_line(play.score)}")
     if report.learner:
         parts.append(f"loss {_losses(report.learner)}")
+        parts += [_spikes(report.learner.spikes)] if report.learner.spikes else []
     if report.evaluation:
         parts += _strength(report.evaluation)
     return "  ".join(parts)
@@ -39,6 +40,11 @@ def _when(iteration: int, iterations: int | None, seconds: float) -> str:
 def _losses(learner: LearnerReport) -> str:
     skipped = f", {learner.skipped_steps} of {learner.steps} steps skipped" if learner.skipped_steps else ""
     return f"{learner.loss:.3f} (policy {learner.policy_loss:.3f}, value {learner.value_loss:.3f}){skipped}"
+
+
+def _spikes(spikes: SpikeReport) -> str:
+    operations = f"{count(spikes.synaptic_operations)} synaptic + {count(spikes.multiply_accumulates)} dense operations a position"
+    return f"firing {percent(spikes.firing_rate)}: {operations} ({count(spikes.without_spikes)} dense without spikes)"
 
 
 def score_line(score: ScoreReport) -> str:

@@ -27,7 +27,7 @@ from training.observers.charts import (
     spread,
     table,
 )
-from training.reports import ClusterReport, IterationReport, ProgressReport, ScoreReport, Standing, WorkerReport
+from training.reports import ClusterReport, IterationReport, ProgressReport, ScoreReport, SpikeReport, Standing, WorkerReport
 
 STATE_STYLES = {"playing": GOOD, "waiting": NOTICE, "starting": NOTICE, "error": BAD, "ended": FAINT}
 MARK_STYLES = {"Active": GOOD, "Syncing": NOTICE, "Error": BAD, "Offline": FAINT}
@@ -37,6 +37,11 @@ LEAST, PLENTY = (4, 3, 2), (8, 8, 4)
 
 def _learner(form: str, name: str) -> Callable[[IterationReport], str]:
     return lambda row: format(getattr(row.learner, name), form) if row.learner else ""
+
+
+def _fired(show: Callable[[SpikeReport], str]) -> Callable[[IterationReport], str]:
+    """The cell of what a spiking network's neurons did."""
+    return lambda row: show(row.learner.spikes) if row.learner and row.learner.spikes else ""
 
 
 def _measured(show: Callable[..., str], name: str, margin: str = "") -> Callable[[IterationReport], str]:
@@ -111,6 +116,8 @@ HISTORY: tuple[Column[IterationReport], ...] = (
     Column(title="Loss", cell=_learner(".3f", "loss")),
     Column(title="Policy", cell=_learner(".3f", "policy_loss"), rank=1),
     Column(title="Value", cell=_learner(".3f", "value_loss"), rank=1),
+    Column(title="Firing", cell=_fired(lambda spikes: percent(spikes.firing_rate)), rank=3),
+    Column(title="Syn. ops", cell=_fired(lambda spikes: count(spikes.synaptic_operations)), rank=5),
     Column(title="Step size", cell=_learner(".1e", "learning_rate"), rank=10),
     Column(title="Window", cell=lambda row: count(row.window_positions), rank=2),
     Column(title="Gate", cell=_gate, rank=5, style=_gate_style),
