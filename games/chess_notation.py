@@ -183,8 +183,7 @@ def pieces_of(state: States) -> dict[int, str]:
     """The piece on each square that has one, as White sees them: letters as in FEN."""
     board = board_now(state)
     if state[PLY] % 2 == 1:
-        board = turned_round(board)
-        board = board._replace(own=~board.own)
+        board = turned_round(board)  # and so White's pieces are its own
     own, *sets = (int(word) & (1 << 64) - 1 for word in board)
     found = {}
     for square in range(64):
