@@ -11,7 +11,10 @@ The games are the same but for one rule. Go ends after two passes or 2 * size * 
 legal action like any other. But OpenSpiel forbids only to retake a ko at once; a play that repeats an older position is legal there and
 ends the game, drawn. Ours looks such plays up and forbids them, at the cost that this takes. The mean lengths are printed so
 that one sees how little this changes. In 2048 the moves of the player are counted, and the new tiles between them are played too; OpenSpiel
-takes some slides that merge for illegal, which ends its games earlier.
+takes some slides that merge for illegal, which ends its games earlier. Chess claims its draws in both, and is cut at 10,000 plies.
+
+Chess is also counted: perft is the number of ways to play so many plies, the last of which are counted and not played. It is set
+beside python-chess, which counts in the same way, as are random games.
 """
 
 import argparse
@@ -30,8 +33,10 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from games import Game, load_game
+from games.chess_notation import START_FEN, position_from_fen
 from games.compiled import compiled
 from games.game import Actions, Rules, States
+from games.perft import perft
 from training.random import Streams, below, uniform
 
 CHUNK_MOVES = 20_000  # between two looks at the clock
@@ -53,6 +58,12 @@ CONTESTS = {
     "connect_four": Contest("connect_four", {}, "connect_four"),
     "tic_tac_toe": Contest("tic_tac_toe", {}, "tic_tac_toe"),
     "2048": Contest("twenty48", {}, "2048"),
+    "chess": Contest("chess", {"max_plies": 10_000}, "chess"),
+}
+PERFT = {  # https://www.chessprogramming.org/Perft_Results: position, depth, and to what depth python-chess counts
+    "start": (START_FEN, 6, 4),
+    "middle game": ("r3k2r/p1ppqpb1/bn2pnp1/3PN3/1p2P3/2N2Q1p/PPPBBPPP/R3K2R w KQkq - 0 1", 5, 3),
+    "endgame": ("8/2p5/3p4/KP5r/1R3p1k/8/4P1P1/8 w - - 0 1", 7, 4),
 }
 
 
@@ -218,6 +229,74 @@ def nanoseconds(contest: Contest, rounds: int) -> str:
     return f"{step:8.0f} {others[0] - step:14.0f} {others[1] - step:8.0f} {others[2] - step:8.0f} {game.start.nbytes:10,}"
 
 
+def python_chess_perft(board: Any, depth: int) -> int:
+    """The same count by python-chess."""
+    if depth == 1:
+        return int(board.legal_moves.count())
+    total = 0
+    for move in board.legal_moves:
+        board.push(move)
+        total += python_chess_perft(board, depth - 1)
+        board.pop()
+    return total
+
+
+def in_python_chess(chess: Any) -> Callable[[int], int]:
+    """A Python loop over python-chess's board; it claims draws by repetition only where the position is there, as ours does."""
+    random = np.random.default_rng(1)
+
+    def play(games: int) -> int:
+        moves = 0
+        for _ in range(games):
+            board = chess.Board()
+            while not (board.is_insufficient_material() or board.is_fifty_moves() or board.is_repetition(3)):
+                legal = list(board.legal_moves)
+                if not legal:
+                    break
+                board.push(legal[int(random.random() * len(legal))])
+                moves += 1
+        return moves
+
+    return play
+
+
+def per_second(count: Callable[[], int], rounds: int) -> float:
+    """The median, over the rounds, of what is counted in a second of the processor."""
+    speeds = []
+    for _ in range(rounds):
+        started = time.process_time()
+        total = count()
+        speeds.append(total / (time.process_time() - started))
+    return statistics.median(speeds)
+
+
+def print_chess(*, seconds: float, rounds: int) -> None:
+    """Perft, and random games in python-chess."""
+    try:
+        chess = importlib.import_module("chess")
+    except ImportError:
+        chess = None
+        print("\npython-chess is not installed, so only our own perft follows. To compare: make setup-dev, or pip install chess")
+    game = load_game("chess")
+    perft(game, 2)
+    print("\nPerft of chess, leaves a second; the last ply is counted and not played")
+    print(f"{'position':13} {'depth':>5} {'leaves':>13} {'ours':>13} {'python-chess':>13} {'ratio':>7}")
+    for name, (fen, depth, shallow) in PERFT.items():
+        state = position_from_fen(game, fen)
+        own = per_second(lambda state=state, depth=depth: perft(game, depth, state), rounds)  # type: ignore[misc]
+        line = f"{name:13} {depth:5} {perft(game, depth, state):13,} {own:13,.0f}"
+        if chess is not None:
+            board = chess.Board(fen)
+            other = per_second(lambda board=board, shallow=shallow: python_chess_perft(board, shallow), rounds)  # type: ignore[misc]
+            line += f" {other:13,.0f} {own / other:7.0f}"
+        print(line, flush=True)
+    if chess is not None:
+        speeds = [measure(in_python_chess(chess), seconds) for _ in range(rounds)]
+        speed = statistics.median(speed.moves_per_second for speed in speeds)
+        length = statistics.fmean(speed.mean_length for speed in speeds)
+        print(f"Random games in python-chess: {speed:,.0f} moves/s, mean length {length:.1f}")
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -239,6 +318,8 @@ def main() -> None:
     print(f"{'game':13} {'step':>8} {'legal_actions':>14} {'observe':>8} {'hash':>8} {'bytes':>10}")
     for name in arguments.games:
         print(f"{name:13} {nanoseconds(CONTESTS[name], arguments.rounds)}", flush=True)
+    if "chess" in arguments.games:
+        print_chess(seconds=arguments.seconds, rounds=arguments.rounds)
 
 
 if __name__ == "__main__":
