@@ -187,8 +187,8 @@ def test_the_largest_tile_that_can_be_made_is_exact(game: Game) -> None:
     game.play(state, LEFT)
     assert boards(game, state[None])[0, 0].tolist() == [17, 15, 14, 0]
     assert game.returns(state).tolist() == [131072]
-    assert game.observe(state)[15, 0, :2].tolist() == [1, 0]  # the last plane shows it, though its own would be the next
-    assert game.observe(state)[14, 0, :2].tolist() == [0, 1]
+    assert game.observe(state)[15, 0].tolist() == [1, 1, 0, 0]  # the last plane shows it beside 2**15, whose own it is
+    assert game.observe(state)[14, 0].tolist() == [0, 0, 1, 0]
 
 
 def test_the_last_plane_shows_all_larger_tiles_too() -> None:
