@@ -56,6 +56,7 @@ TRAINING = [
     "model_push.py",
     "summary.py",
     "rates.py",
+    "troubles.py",
     "worker_match.py",
     "worker.py",
     "worker_class.py",

@@ -5,7 +5,6 @@ synchronous mode an iteration's games are all played by one model, and a seed gi
 """
 
 import logging
-import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -41,6 +40,8 @@ from training.reports import (
 )
 from training.summary import merge_reports, phase_of_all, worker_report
 from training.tally import Tally
+from training.troubles import Troubles
+from training.worker_folder import last_ends
 
 log = logging.getLogger(__name__)
 
@@ -107,10 +108,11 @@ class Coach:
         self._tally = Tally(game, settings.search.resignation, since=clock())
         self._granting = Granting(settings=settings, ledger=ledger, backend=backend, clock=clock, tell=self.tell)
         self._gathered = state.iteration_sequence  # the ledger's last batch when the iteration's games were complete
-        self._phase = "starting"
+        self._phase, self._shown = "starting", -PROGRESS_SECONDS
         self._bounds = Bounds(settings.run, seconds=state.seconds, clock=clock)
-        self._shown = -PROGRESS_SECONDS
-        self._troubles: dict[str, str] = {}  # batch -> why it could not be taken in at the last look
+        self._troubles = Troubles(self.tell)
+        self._complete: SelfPlayReport | None = None  # the iteration's games, once all are here
+        self._ends: dict[str, int] = {}  # worker -> the number behind the last game in its outbox at the last look
 
     def run(self) -> IterationReport | None:
         """Cycle until the run's bounds are reached or a stop is asked for; returns the last iteration's report.
@@ -158,15 +160,20 @@ class Coach:
 
     def gather(self) -> SelfPlayReport:
         """Wait until the iteration's games are here, or the time is up."""
-        self._phase = "waiting for games"
+        self._phase, self._complete = "waiting for games", None
+        self._shown = -PROGRESS_SECONDS  # the first look shows what is granted
         wanted = self.settings.training.games_per_iteration
+        if not self.settings.training.asynchronous:
+            self._tally.since = self.clock()  # nobody has played since the last iteration's games were complete
         while self._tally.games < wanted and not self._bounds.time_is_up():
             if not self.visit(take=True):
                 self.sleep(WAIT_SECONDS)
         now = self.clock()
         tally, self._tally = self._tally, Tally(self.game, self.settings.search.resignation, since=now)
         self._gathered = self.state.window_sequence
-        return tally.report(now)
+        self._complete = tally.report(now)
+        self.show()
+        return self._complete
 
     def learn(self) -> LearnerReport | None:
         """Take the steps that the new positions allow; None while the window is too small for any."""
@@ -297,24 +304,19 @@ class Coach:
         if self.stop_requested:
             raise Stopped
         waiting = self.backend.collect()
+        self._ends = last_ends((parcel.worker, parcel.batch_id) for parcel in waiting)
         taken = 0
         if take:
             taken = self.take_in(self._granting.in_turn(waiting))
             self.grant(waiting)
-        now = self.clock()
-        if now - self._shown >= PROGRESS_SECONDS:
-            self._shown = now
-            tell_progress(self.observers, self.progress_report())
+        self.show(PROGRESS_SECONDS)
         return taken > 0
 
     def grant(self, waiting: Sequence[Parcel]) -> None:
         """Keep the workers in work; ``waiting`` is all that lay in their outboxes."""
-        try:
+        with self._troubles.about("grants", "games cannot be granted now"):
             self._granting.give_up_lost(waiting)
             self._granting.grant(self._tally.games)
-            self.settle("grants")
-        except (OSError, sqlite3.OperationalError) as error:
-            self.settle("grants", f"games cannot be granted now: {error}")
 
     def take_in(self, parcels: Sequence[Parcel]) -> int:
         """Receive each batch, learn from those that are good, and let the workers delete their copies; returns how many were received.
@@ -323,12 +325,9 @@ class Coach:
         """
         taken = 0
         for parcel in parcels:
-            try:
+            with self._troubles.about(parcel.batch_id, f"batch {parcel.batch_id} of {parcel.worker} cannot be taken in now"):
                 self.take(parcel)
                 taken += 1
-                self.settle(parcel.batch_id)
-            except (OSError, sqlite3.OperationalError) as error:
-                self.settle(parcel.batch_id, f"batch {parcel.batch_id} of {parcel.worker} cannot be taken in now: {error}")
         return taken
 
     def take(self, parcel: Parcel) -> None:
@@ -360,20 +359,19 @@ class Coach:
         log.warning("%s", text)
         tell_event(self.observers, text)
 
-    def settle(self, what: str, trouble: str = "") -> None:
-        """Tell of a trouble when it is new, and forget it when it is over."""
-        if trouble and self._troubles.get(what) != trouble:
-            self.tell(trouble)
-        self._troubles.pop(what, None)
-        if trouble:
-            self._troubles[what] = trouble
+    def show(self, after: float = 0.0) -> None:
+        """Show how things stand, if they were last shown so many seconds ago."""
+        now = self.clock()
+        if now - self._shown >= after:
+            self._shown = now
+            tell_progress(self.observers, self.progress_report())
 
     def workers(self, cluster: ClusterReport | None) -> tuple[WorkerReport, ...]:
         """Each worker as it stands."""
         standings = cluster.standings if cluster else {}
         books = self.ledger.all_books()
         return tuple(
-            worker_report(name, heartbeat, books.get(name) or WorkerBooks(name=name), standings.get(name))
+            worker_report(name, heartbeat, books.get(name) or WorkerBooks(name=name), standings.get(name), end=self._ends.get(name, 0))
             for name, heartbeat in self.backend.status().items()
         )
 
@@ -395,4 +393,5 @@ class Coach:
             model_version=self.state.model_version,
             workers=workers,
             cluster=cluster,
+            self_play=self._complete,
         )

@@ -51,17 +51,18 @@ class Granting:
         Raises:
             NobodyPlays: there is no worker left.
         """
+        self._take_back()
         workers = self._backend.workers
         if not workers:
             raise NobodyPlays("no worker is left, all have failed again and again: see their logs in the run's folder, workers/*/logs")
-        self._take_back()
         books = self._ledger.all_books()
-        outstanding = {worker: books[worker].outstanding if worker in books else 0 for worker in workers}
         if self._training.asynchronous:
+            outstanding = {worker: books[worker].outstanding if worker in books else 0 for worker in workers}
             behind = games_here >= BACKLOG_ITERATIONS * self._training.games_per_iteration
             missing = self._backend.share_out(outstanding, 0 if behind else self._ahead)
         else:
-            left = self._training.games_per_iteration - games_here - sum(outstanding.values())
+            to_come = sum(account.outstanding for account in books.values())  # also of those who may be granted none now
+            left = self._training.games_per_iteration - games_here - to_come
             missing = {worker: left // len(workers) + (number < left % len(workers)) for number, worker in enumerate(workers)}
         granted = {worker: missing[worker] for worker in workers if missing.get(worker, 0) > 0}
         if granted:
@@ -103,7 +104,7 @@ class Granting:
             games = min(unstarted, self._ledger.books(worker).outstanding)
             if games > 0:
                 self._ledger.withdraw(worker, games, "others play them")
-                self._tell(f"{games} games that worker {worker} has not begun are handed on")
+                self._tell(f"{games} games that worker {worker} will not play are handed on")
             self._show(self._ledger.books(worker))
 
     def _has_long_done_all(self, books: WorkerBooks, heartbeat: Heartbeat | None) -> bool:

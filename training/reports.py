@@ -20,6 +20,7 @@ class WorkerReport:
     games_per_second: float
     evaluations_per_second: float
     outstanding: int  # games granted to it and not yet received
+    waiting: int = 0  # of those, the ones that it has handed over
     error: str = ""
     standing: "Standing | None" = None  # of a worker on another machine
 
@@ -79,6 +80,7 @@ class SelfPlayReport:
     resigned: float | None = None
     false_resignations: float | None = None  # of the games played on although a player would have resigned: the share he did not lose
     bytes_per_game: float
+    seconds: float = 0.0  # that they took
     score: ScoreReport | None = None
 
 
@@ -167,6 +169,7 @@ class ProgressReport:
     model_version: int
     workers: tuple[WorkerReport, ...]
     cluster: ClusterReport | None = None  # None when this machine plays
+    self_play: SelfPlayReport | None = None  # the iteration's games, once all are here
 
 
 class Observer(Protocol):

@@ -20,15 +20,15 @@ from training.run import MakeBackend, open_coach
 log = logging.getLogger(__name__)
 
 
-def make_run_folder(run_dir: Path, *, resume: bool) -> None:
-    """Make the run's folder, or see that it is there to go on with.
+def make_run_folder(run_dir: Path, *, resume: bool, option: str = "--run-dir") -> None:
+    """Make the run's folder, which the program's ``option`` names, or see that it is there to go on with.
 
     Raises:
         ValueError: it is there and nobody said ``resume``, or the other way round.
     """
     begun = (run_dir / "run.db").exists()
     if begun and not resume:
-        raise ValueError(f"{run_dir} holds a run already: go on with it by --resume, or choose another folder by --run-dir")
+        raise ValueError(f"{run_dir} holds a run already: go on with it by --resume, or choose another folder by {option}")
     if resume and not begun:
         raise ValueError(f"there is no run in {run_dir} to go on with: start it without --resume")
     run_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -69,11 +69,13 @@ def teller(observers: Sequence[Observer]) -> Callable[[str], None]:
 
 
 def learner_threads(settings: Settings) -> int:
-    """How many threads train: half the cores where workers are busy on all of them, all but one where others play."""
+    """How many threads train: half the cores where workers are busy on all of them meanwhile, all but one where others play."""
     threads, cores = settings.training.threads, len(os.sched_getaffinity(0))
     if threads != "auto":
         return threads
-    return max(1, cores - 1 if settings.distributed.enabled else cores // 2)
+    if settings.distributed.enabled:
+        return max(1, cores - 1)
+    return max(1, cores // 2) if settings.training.asynchronous else cores
 
 
 @contextmanager

@@ -7,8 +7,10 @@ from training.reports import LearnerReport, Standing, WorkerReport
 from training.worker_folder import Heartbeat
 
 
-def worker_report(name: str, heartbeat: Heartbeat | None, books: WorkerBooks, standing: Standing | None = None) -> WorkerReport:
-    """One worker, from its heartbeat and its account, and on another machine from how it stands."""
+def worker_report(
+    name: str, heartbeat: Heartbeat | None, books: WorkerBooks, standing: Standing | None = None, *, end: int = 0
+) -> WorkerReport:
+    """One worker, from its heartbeat and its account, on another machine from how it stands, and the end of what lies in its outbox."""
     return WorkerReport(
         name=name,
         state=heartbeat.state if heartbeat else "starting",
@@ -17,6 +19,7 @@ def worker_report(name: str, heartbeat: Heartbeat | None, books: WorkerBooks, st
         games_per_second=heartbeat.games_per_second if heartbeat else 0.0,
         evaluations_per_second=heartbeat.evaluations_per_second if heartbeat else 0.0,
         outstanding=books.outstanding,
+        waiting=max(0, end - books.next_game),
         error=heartbeat.error if heartbeat else "",
         standing=standing,
     )

@@ -56,6 +56,7 @@ class Tally:
             resigned=self.resigned / games if two else None,
             false_resignations=self.false_resignations / max(self.would_resign, 1) if two else None,
             bytes_per_game=self.size / games,
+            seconds=now - self.since,
             score=score_report(self.game, self.scores, self.reached),
         )
 

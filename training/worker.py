@@ -235,6 +235,8 @@ class Worker:
         evaluate = self.evaluator if limit == most else in_parts(self.evaluator, limit)
         self.self_play = self.make_self_play(self.game, evaluate, assignment)
         self.self_play.change_model(assignment.model_version)
+        side_by_side, how = self.self_play.num_idle(), self.evaluator.describe()
+        log.info("plays %s with model %d, %d games side by side, %s", game.name, assignment.model_version, side_by_side, how)
         self._speed = Speed(self.clock())  # compiling and measuring are no play
 
     # What goes out.

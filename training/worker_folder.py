@@ -25,7 +25,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -163,8 +163,7 @@ class WorkerFolder:
 
     def ends_of_batches(self) -> list[int]:
         """For each batch in the outbox, the number behind its last game, as its name has it."""
-        found = (BATCH_NAME.fullmatch(path.name) for path in self.batches())
-        return [int(match[1]) + int(match[2]) for match in found if match]
+        return [end_of_batch(path.stem) for path in self.batches()]
 
     def results(self) -> list[Path]:
         """The results of evaluation games in the outbox."""
@@ -198,6 +197,20 @@ class WorkerFolder:
 def batch_name(worker: str, first_game: int, games: int, digest: str) -> str:
     """A batch's id, which says where its games stand among the worker's and is unique for ever by what it holds."""
     return f"{first_game:09d}-{games}-{re.sub('[^a-z0-9]+', '-', worker.lower())[:40]}-{digest[:16]}"
+
+
+def end_of_batch(batch_id: str) -> int:
+    """The number behind a batch's last game, as its id has it; 0 where the id has none."""
+    match = BATCH_NAME.fullmatch(f"{batch_id}.games")
+    return int(match[1]) + int(match[2]) if match else 0
+
+
+def last_ends(batches: Iterable[tuple[str, str]]) -> dict[str, int]:
+    """For each worker of the (worker, batch id), the number behind its last game."""
+    ends: dict[str, int] = {}
+    for worker, batch_id in batches:
+        ends[worker] = max(ends.get(worker, 0), end_of_batch(batch_id))
+    return ends
 
 
 def _read(path: Path, kind: type[M]) -> M | None:

@@ -93,6 +93,16 @@ def test_in_synchronous_mode_exactly_what_the_iteration_lacks_is_shared_out(tmp_
     assert [granted for granted, _ in desk.actors.accounts.values()] == [7, 7, 6]
 
 
+def test_in_synchronous_mode_what_lies_in_the_outbox_of_a_worker_that_is_away_is_not_granted_again(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, "a", "b", asynchronous=False)
+    desk.granting.grant(0)
+    desk.ledger.withdraw("b", 7, "for the test")
+    desk.actors.workers = ("a",)
+    desk.granting.grant(0)
+    assert desk.actors.accounts["a"] == (17, 0)
+    assert desk.ledger.books("b").outstanding == 3
+
+
 @pytest.mark.parametrize("asynchronous", [True, False])
 def test_games_that_will_never_come_are_given_up_and_granted_anew(tmp_path: Path, asynchronous: bool) -> None:
     desk = Desk(tmp_path, "a", asynchronous=asynchronous)

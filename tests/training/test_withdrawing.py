@@ -90,7 +90,7 @@ def test_what_is_not_begun_goes_back_into_the_books_and_the_rest_is_played(desk:
     assert desk.ledger.books("a").granted == desk.ledger.books("a").outstanding == 50
     assert (desk.assignment().granted, desk.assignment().promised) == (50, 50)
     assert desk.backend.withdrawn() == {}
-    assert desk.told == ["50 games that worker a has not begun are handed on"]
+    assert desk.told == ["50 games that worker a will not play are handed on"]
     assert ("withdrawn", "a") in [(kind, name) for kind, name, _, _ in desk.ledger.events()]
     assert desk.play_all(worker) == 50
     assert desk.ledger.books("a").outstanding == 0
