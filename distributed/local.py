@@ -29,6 +29,7 @@ PR_SET_PDEATHSIG = 1
 STOP_SECONDS = 20.0  # a worker gets so long to hand over its games
 FIRST_TIME = "The search is compiled for this machine: once, in about a minute; from then on it starts in seconds."
 RESTARTS, RESTART_WINDOW = 5, 600.0  # more restarts than this in so many seconds are a crash loop
+TAIL_BYTES = 4096  # of a log, in which its last line is looked for
 READY = ("playing", "waiting")
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
@@ -36,11 +37,16 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 class LocalProcesses(FolderBackend):
     """``count`` worker processes; one that dies is named and replaced, unless it dies again and again.
 
-    Where the search has never been compiled, one process starts, and the others when it has compiled it.
+    What a dead one has handed over counts; the games that it has not are withdrawn, so that others play them, and its successor is
+    among those who may be granted games once it is ready to play. Where the search has never been compiled, one process starts, and
+    the others when it has compiled it.
 
     Args:
         devices: what CUDA_VISIBLE_DEVICES names for each of them (see ``distributed.devices``); by default what it names here.
+        names: of the workers, instead of local-1, local-2, ...
+        restarts: so many times within ten minutes a worker that dies is replaced.
         tell: is told what is worth a line in the log.
+        tell_death: is told of a worker, by its name, what has become of it when it has died; by default ``tell`` is.
         target: what a process does, given its folder and the id of this process.
         compiled: whether the search has been compiled; by default its compile cache is looked at.
     """
@@ -54,19 +60,26 @@ class LocalProcesses(FolderBackend):
         settings: Settings,
         run_id: str,
         devices: Sequence[str] | None = None,
+        names: Sequence[str] | None = None,
+        restarts: int = RESTARTS,
         tell: Callable[[str], None] = log.warning,
+        tell_death: Callable[[str, str], None] | None = None,
         target: Callable[[Path, int], None] | None = None,
         compiled: bool | None = None,
     ) -> None:
-        names = [f"local-{number}" for number in range(1, count + 1)]
-        super().__init__(root, names, game=game, settings=settings, run_id=run_id)
-        self._tell = tell
-        self._devices: dict[str, str] = dict(zip(names, devices, strict=True)) if devices is not None else {}
+        named = names or [f"local-{number}" for number in range(1, count + 1)]
+        super().__init__(root, named, game=game, settings=settings, run_id=run_id)
+        self._tell, self._restarts = tell, restarts
+        self._tell_death = tell_death or (lambda name, what: tell(f"worker {name} {what}"))
+        self._devices: dict[str, str] = dict(zip(named, devices, strict=True)) if devices is not None else {}
         load_worker_class(settings.distributed.worker_class)  # a class that cannot be had is named here, once
         self._target = target or partial(play_in_folder, worker_class=settings.distributed.worker_class)
         self._context = multiprocessing.get_context("spawn")
         self._processes: dict[str, BaseProcess] = {}
-        self._starts: dict[str, list[float]] = {name: [] for name in names}
+        self._starts: dict[str, list[float]] = {name: [] for name in named}
+        self._dead: set[str] = set()  # whose games are to be withdrawn before they are replaced
+        self._named: set[str] = set()  # of those, whose games ``withdrawn`` has named
+        self._returning: set[str] = set()  # that have been replaced and are not ready yet
         self._given_up: dict[str, str] = {}
         self._compiled = search_is_compiled() if compiled is None else compiled
 
@@ -81,11 +94,21 @@ class LocalProcesses(FolderBackend):
         """See ``SelfPlayBackend``; also replaces workers that have died."""
         for name, process in list(self._processes.items()):
             if not process.is_alive():
-                self._replace(name, process.exitcode)
-        if not self._compiled and any(heartbeat and heartbeat.state in READY for heartbeat in super().status().values()):
-            self._compiled = True
-            self._start_missing()
+                self._bury(name, process.exitcode)
+        if self._returning or not self._compiled:
+            self._see_who_is_ready()
         return super().collect()
+
+    def grant(self, worker: str, *, granted: int, delivered: int) -> None:
+        """See ``SelfPlayBackend``; a dead worker whose games have been withdrawn is replaced."""
+        super().grant(worker, granted=granted, delivered=delivered)
+        if worker in self._named:
+            self._replace(worker)
+
+    def withdrawn(self) -> dict[str, int]:
+        """See ``SelfPlayBackend``; also the games that died with their worker."""
+        self._named = set(self._dead)
+        return super().withdrawn() | {name: self._unfinished(name) for name in self._dead}
 
     def status(self) -> dict[str, Heartbeat | None]:
         """See ``SelfPlayBackend``; a worker that was given up says so."""
@@ -116,7 +139,7 @@ class LocalProcesses(FolderBackend):
         return sorted(self._processes)
 
     def _start_missing(self) -> None:
-        missing = [name for name in self.workers if name not in self._processes]
+        missing = [name for name in self.folders if name not in self._processes and name not in self._dead | self._given_up.keys()]
         room = len(missing) if self._compiled else max(0, 1 - len(self._processes))
         for name in missing[:room]:
             self._start(name)
@@ -129,23 +152,53 @@ class LocalProcesses(FolderBackend):
         self._processes[name] = process
         self._starts[name].append(time.monotonic())
 
-    def _replace(self, name: str, exit_code: int | None) -> None:
+    def _bury(self, name: str, exit_code: int | None) -> None:
+        """Say that a worker has died and what becomes of it, which waits until the games that it has not handed over are withdrawn."""
         del self._processes[name]
         now = time.monotonic()
         recent = [start for start in self._starts[name] if now - start < RESTART_WINDOW]
         where = self.folders[name].root / "logs" / f"worker_{name}.log"
-        if len(recent) > RESTARTS:
+        line = last_line(where)
+        see = f"its log ends: {line}; see {where}" if line else f"see {where}"
+        if len(recent) > self._restarts:
             times = f"{len(recent)} times in {RESTART_WINDOW / 60:.0f} minutes"
-            self._give_up(name, f"ended {times}, last with exit code {exit_code}; see {where}")
-            return
-        self._tell(f"worker {name} ended with exit code {exit_code} and is started again; see {where}")
-        self._start(name)
+            self._given_up[name] = what = f"ended {times}, last with exit code {exit_code}; {see}"
+        else:
+            what = f"ended with exit code {exit_code} and is started again; {see}"
+        self._tell_death(name, what)
+        self._dead.add(name)
+        if self._unfinished(name) == 0:
+            self._replace(name)
 
-    def _give_up(self, name: str, reason: str) -> None:
-        self._given_up[name] = reason
-        self.workers = tuple(worker for worker in self.workers if worker != name)
-        self._tell(f"worker {name} {reason}")
+    def _unfinished(self, name: str) -> int:
+        """How many of the games that a worker was granted it has not handed over."""
+        granted, delivered = self._accounts[name]
+        return granted - max(delivered, *self.folders[name].ends_of_batches(), 0)
+
+    def _replace(self, name: str) -> None:
+        """Start a dead worker's successor, or if it was given up, whoever is still waiting to be started."""
+        self._dead.remove(name)
+        self._named.discard(name)
+        if name not in self._given_up:
+            self.folders[name].forget_heartbeat()
+            self._returning.add(name)
+            self._start(name)
+        self._count_workers()
         self._start_missing()
+
+    def _see_who_is_ready(self) -> None:
+        ready = {name for name, heartbeat in super().status().items() if heartbeat and heartbeat.state in READY}
+        if self._returning & ready:
+            self._returning -= ready
+            self._count_workers()
+        if ready and not self._compiled:
+            self._compiled = True
+            self._start_missing()
+
+    def _count_workers(self) -> None:
+        """Say who may be granted games: not those who are being started again, as long as there are others."""
+        left = tuple(name for name in self.folders if name not in self._given_up or name in self._dead)
+        self.workers = tuple(name for name in left if name not in self._returning or self._unfinished(name) > 0) or left
 
 
 def spread_processes(
@@ -160,6 +213,17 @@ def spread_processes(
     if spread.note:
         tell(spread.note)
     return LocalProcesses(root, count=len(spread), game=game, settings=settings, run_id=run_id, devices=spread.devices, tell=tell)
+
+
+def last_line(log_file: Path) -> str:
+    """The last line of a log that says something; nothing where there is none."""
+    try:
+        with log_file.open("rb") as file:
+            file.seek(max(0, log_file.stat().st_size - TAIL_BYTES))
+            lines = file.read(TAIL_BYTES).decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 @contextmanager

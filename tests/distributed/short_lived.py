@@ -11,6 +11,13 @@ def die(root: Path, parent: int) -> None:
     raise SystemExit(3)
 
 
+def die_once(root: Path, parent: int) -> None:
+    if not (root / "begun").exists():
+        (root / "begun").touch()
+        raise SystemExit(3)
+    time.sleep(PATIENCE)
+
+
 def idle(root: Path, parent: int) -> None:
     (root / "begun").touch()
     time.sleep(PATIENCE)

@@ -11,22 +11,43 @@ import pytest
 from distributed.local import LocalProcesses
 from tests.distributed.short_lived import PATIENCE, write_device
 from tests.training.small_run import GAME, model_bytes, small_settings
+from training.backend import Parcel
 from training.records import decode
 
-GAMES = 6_000  # seconds of play
+GAMES = 3_000  # seconds of play
 
 
 class Account:
-    """Grants games to workers and takes in what they hand over, as the Coach does."""
+    """Grants games to workers, takes back those that died with one, and takes in what they hand over, as the Coach does."""
 
     def __init__(self, backend: LocalProcesses) -> None:
         self.backend, self.games, self.seeds = backend, dict.fromkeys(backend.workers, 0), list[int]()
-        for worker in backend.workers:
-            backend.grant(worker, granted=GAMES, delivered=0)
+        self.granted = dict.fromkeys(backend.workers, GAMES)
+        self.withdrawn: dict[str, int] = {}
+        self.show()
         backend.publish(1, model_bytes(1))
 
+    def show(self) -> None:
+        for worker, games in self.games.items():
+            self.backend.grant(worker, granted=self.granted[worker], delivered=games)
+
+    def left(self) -> int:
+        """Games that nobody is to play."""
+        return 2 * GAMES - sum(self.granted.values())
+
     def look(self) -> None:
-        for parcel in self.backend.collect():
+        parcels = self.backend.collect()
+        for worker, games in self.backend.withdrawn().items():
+            self.granted[worker] -= games
+            self.withdrawn[worker] = self.withdrawn.get(worker, 0) + games
+        self.show()
+        if self.left():
+            self.granted[self.backend.workers[0]] += self.left()
+            self.show()
+        self.take_in(parcels)
+
+    def take_in(self, parcels: list[Parcel]) -> None:
+        for parcel in parcels:
             batch = decode(parcel.fetch(10**7))
             assert batch.first_game == self.games[parcel.worker], "no game is missing and none is there twice"
             self.games[parcel.worker] += len(batch.seeds)
@@ -55,7 +76,7 @@ def backend(tmp_path: Path, told: list[str]) -> Iterator[LocalProcesses]:
 
 
 @pytest.mark.trial
-def test_a_worker_that_is_killed_while_it_plays_is_replaced_and_its_games_are_played(backend: LocalProcesses, told: list[str]) -> None:
+def test_a_worker_that_is_killed_while_it_plays_is_replaced_and_its_games_are_others(backend: LocalProcesses, told: list[str]) -> None:
     account = Account(backend)
 
     def has_games_under_way() -> bool:
@@ -66,10 +87,13 @@ def test_a_worker_that_is_killed_while_it_plays_is_replaced_and_its_games_are_pl
     victim = backend.status()["local-1"]
     assert victim
     os.kill(victim.pid, signal.SIGKILL)
-    account.look_until(lambda: all(games == GAMES for games in account.games.values()))
+    account.look_until(lambda: sum(account.games.values()) == 2 * GAMES)
     assert len(set(account.seeds)) == 2 * GAMES
+    assert list(account.withdrawn) == ["local-1"]
+    assert account.games["local-1"] == GAMES - account.withdrawn["local-1"] < GAMES, "what it has handed over counts"
     assert [text for text in told if text.startswith("worker local-1 ended with exit code -9 and is started again")]
     assert not [text for text in told if "local-2" in text]
+    account.look_until(lambda: backend.workers == ("local-1", "local-2"))
     successor = backend.status()["local-1"]
     assert successor and successor.pid != victim.pid
 
