@@ -4,6 +4,7 @@
     python scripts/view_results.py --training runs/connect_four/training_stats.json --last 5
     python scripts/view_results.py runs/connect_four --game 17         step through its 17th game; -1 is the last one
     python scripts/view_results.py runs/connect_four --html report.html    one page with curves, tables and games, for any browser
+    python scripts/view_results.py runs/connect_four --png curves.png      the curves as a picture
 
 "Search err" is the share of positions in which the move found by search throws away what perfect play would get, "Policy err"
 the same for the network's first choice without search; Elo is measured against a random player at 0. After ± stands half the
@@ -27,7 +28,8 @@ from training.files import write_atomically
 from training.game_view import recorded_game, sample_games
 from training.observers.charts import FAINT, TITLE, count, duration, percent, points, rate, rating, table
 from training.observers.files import StatsRow, UnreadableStats, read_stats, stats_path
-from training.observers.page import page
+from training.observers.page import charts, page
+from training.observers.png import picture
 from training.observers.steps import keyboard, print_game, step_through
 from training.observers.views import history, trends
 
@@ -100,6 +102,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--last", type=int, default=LAST, metavar="N", help="how many iterations the table shows (default: %(default)s)")
     parser.add_argument("--game", type=int, metavar="N", help="show a recorded game, from 1; -1 is the last one")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write it all, and some games, to a page for browsers")
+    parser.add_argument("--png", type=Path, metavar="FILE", help="draw the curves into a picture")
     args = parser.parse_args(argv)
     if args.last < 1:
         parser.error(f"--last {args.last}: show at least 1 iteration")
@@ -123,8 +126,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not rows:
         print(f"view_results: {args.path} holds no iterations yet", file=sys.stderr)
         return 2
-    if args.html:
-        return write_page(args.html, rows, args.path.parent)
+    files = ((args.html, write_page), (args.png, write_picture))
+    if args.html or args.png:
+        return max(write(path, rows, args.path.parent) for path, write in files if path)
     console = Console(highlight=False)
     width = console.width if console.is_terminal else FILE_WIDTH
     for line in report(rows, args.path.parent, last=args.last, width=width):
@@ -161,6 +165,17 @@ def write_page(path: Path, rows: Sequence[StatsRow], run_dir: Path) -> int:
         print(f"view_results: {error}", file=sys.stderr)
         return 2
     print(f"{path}: open it in a browser")
+    return 0
+
+
+def write_picture(path: Path, rows: Sequence[StatsRow], run_dir: Path) -> int:
+    """Write the run's curves as a PNG file; 2 when there are none, or when it cannot be written."""
+    try:
+        write_atomically(path, picture(run_dir.resolve().name, charts(rows)), mode=0o644)
+    except (ValueError, OSError) as error:
+        print(f"view_results: {error}", file=sys.stderr)
+        return 2
+    print(f"{path}: the run's curves")
     return 0
 
 

@@ -3,11 +3,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image, ImageColor
 
 from scripts.view_results import main
 from tests.sources import ROOT
 from tests.training.example_reports import evaluation, iteration, progress
 from training.observers.files import STATS_NAME, StatsFile
+from training.observers.png import COLOURS
 from training.reports import EvaluationReport
 
 
@@ -100,6 +102,30 @@ def test_fewer_than_one_iteration_cannot_be_shown(tmp_path: Path, capsys: pytest
     with pytest.raises(SystemExit, match="2"):
         main([str(tmp_path), "--last", "0"])
     assert "--last 0" in capsys.readouterr().err
+
+
+def test_the_curves_can_be_had_as_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, [evaluation(number) for number in range(1, 6)])
+    path = tmp_path / "curves.png"
+    assert lines(capsys, "--training", str(tmp_path / STATS_NAME), "--png", str(path)) == [f"{path}: the run's curves"]
+    with Image.open(path) as picture:
+        assert picture.format == "PNG" and picture.width > 1500
+        colours = {colour for _, colour in picture.convert("RGB").getcolors(2**24) or []}
+    assert {ImageColor.getrgb(colour) for colour in COLOURS[:3]} <= colours, "there is a curve for each loss"
+
+
+def test_page_and_picture_are_written_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, [None] * 3)
+    assert main([str(tmp_path), "--html", str(tmp_path / "page.html"), "--png", str(tmp_path / "curves.png")]) == 0
+    assert (tmp_path / "page.html").exists() and (tmp_path / "curves.png").exists()
+
+
+@pytest.mark.parametrize(("count", "name", "words"), [(1, "curves.png", "curves need two iterations"), (2, "no/curves.png", "curves.png")])
+def test_a_picture_that_cannot_be_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int, name: str, words: str) -> None:
+    write(tmp_path, [None] * count)
+    assert main([str(tmp_path), "--png", str(tmp_path / name)]) == 2
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / name).exists()
 
 
 @pytest.mark.parametrize("script", ["view_results", "watch_training"])

@@ -23,7 +23,7 @@ from training.ledger import Ledger, open_ledger
 from training.observers.files import STATS_NAME, StatsFile
 from training.observers.page import page
 from training.observers.steps import print_game, step_through
-from training.observers.svg import MOST_POINTS, Series, chart, ticks
+from training.observers.svg import MOST_POINTS, Series, laid_out, svg, ticks
 from training.receive import Received, receive
 from training.records import GameBatch, encode
 
@@ -207,7 +207,9 @@ def test_a_page_without_games_has_no_viewer() -> None:
 
 def test_curves_stay_in_their_picture_and_are_thinned() -> None:
     points = [(float(x), x * x - 3.0) for x in range(5000)]
-    drawn = chart("A <b>", [Series(name="s", points=points, margins=[2.0] * 5000)], x_name="min", show="{:g}".format)
+    layout = laid_out("A <b>", [Series(name="s", points=points, margins=[2.0] * 5000)], x_name="min", show="{:g}".format)
+    assert layout is not None
+    drawn = svg(layout)
     assert "A &lt;b&gt;" in drawn
     line = re.search(r'polyline class="curve c0" points="([^"]*)"', drawn)
     assert line
@@ -219,8 +221,8 @@ def test_curves_stay_in_their_picture_and_are_thinned() -> None:
 
 
 def test_what_was_measured_once_is_no_curve() -> None:
-    assert chart("A", [Series(name="", points=[(1.0, 2.0)])], x_name="", show=str) == ""
-    assert chart("A", [Series(name="", points=[(1.0, float("nan")), (2.0, 1.0)])], x_name="", show=str) == ""
+    assert laid_out("A", [Series(name="", points=[(1.0, 2.0)])], x_name="", show=str) is None
+    assert laid_out("A", [Series(name="", points=[(1.0, float("nan")), (2.0, 1.0)])], x_name="", show=str) is None
 
 
 @pytest.mark.parametrize(

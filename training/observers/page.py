@@ -10,7 +10,7 @@ from typing import Any
 
 from training.game_view import GameView
 from training.observers.charts import count, percent, points, rate, rating
-from training.observers.svg import Series, chart
+from training.observers.svg import Layout, Series, laid_out, svg
 from training.observers.views import history
 from training.reports import IterationReport, ScoreReport
 
@@ -34,7 +34,7 @@ def page(title: str, summary: Sequence[tuple[str, str]], rows: Rows, games: Sequ
     parts = {
         "TITLE": html.escape(title),
         "SUMMARY": _list(summary),
-        "CHARTS": f'<h2>Curves</h2>\n<div class="charts">{"".join(charts(rows))}</div>' if rows else "",
+        "CHARTS": f'<h2>Curves</h2>\n<div class="charts">{"".join(map(svg, charts(rows)))}</div>' if rows else "",
         "TABLE": _table(rows) if rows else "",
         # Nothing in the text can end the script that it stands in.
         "GAMES": json.dumps([_shown(view) for view in games], separators=(",", ":")).replace("<", "\\u003c"),
@@ -63,7 +63,7 @@ def _table(rows: Rows) -> str:
     return f'<h2>Iterations</h2>{left_out}<div class="scroll"><table>{head}<tbody>{"".join(lines)}</tbody></table></div>'
 
 
-def charts(rows: Rows) -> list[str]:
+def charts(rows: Rows) -> list[Layout]:
     """All curves of which there are two points."""
     size, unit = (3600, "hours") if rows[-1].seconds >= 7200 else (60, "minutes")
 
@@ -72,8 +72,8 @@ def charts(rows: Rows) -> list[str]:
         margins = [(margin(row) if margin else None) or 0.0 for row in known]
         return Series(name=name, points=[(row.seconds / size, figure(row) or 0.0) for row in known], margins=margins if margin else ())
 
-    def draw(title: str, show: Callable[[float], str], *curves: Series) -> str:
-        return chart(title, curves, x_name=unit, show=show)
+    def draw(title: str, show: Callable[[float], str], *curves: Series) -> Layout | None:
+        return laid_out(title, curves, x_name=unit, show=show)
 
     def learned(name: str) -> Figure:
         return lambda row: getattr(row.learner, name, None)

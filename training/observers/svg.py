@@ -57,10 +57,23 @@ def bounds(values: Sequence[float]) -> tuple[float, float]:
     return (low, high) if high > low else (low - 0.5, high + 0.5)
 
 
-def chart(
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Curves over one pair of axes, and where everything lies on a surface of ``WIDTH`` by ``HEIGHT``."""
+
+    title: str
+    curves: Sequence[Series]
+    across: Axis
+    up: Axis
+    values: Sequence[tuple[float, str]]  # of the grid's lines: their places from above, and what stands at their left
+    steps: Sequence[tuple[float, str]]  # likewise from the left, and below
+    x_name: str
+
+
+def laid_out(
     title: str, series: Sequence[Series], *, x_name: str, show: Callable[[float], str], show_x: Callable[[float], str] = "{:g}".format
-) -> str:
-    """Curves over one pair of axes; nothing when no curve has two points.
+) -> Layout | None:
+    """Where everything lies; None when no curve has two points.
 
     Args:
         show: a value as text, at the left.
@@ -68,25 +81,55 @@ def chart(
     """
     curves = [curve for curve in map(thinned, series) if len(curve.points) > 1]
     if not curves:
-        return ""
+        return None
     low, high = bounds([value for curve in curves for value in _reach(curve)])
     first, last = bounds([x for curve in curves for x, _ in curve.points])
     across = Axis(low=first, high=last, start=LEFT, end=WIDTH - RIGHT)
     up = Axis(low=low, high=high, start=HEIGHT - BOTTOM, end=TOP)
+    return Layout(
+        title=title,
+        curves=curves,
+        across=across,
+        up=up,
+        values=[(up.place(value), show(value)) for value in ticks(low, high)],
+        steps=[(across.place(x), show_x(x)) for x in ticks(first, last)],
+        x_name=x_name,
+    )
+
+
+def svg(layout: Layout) -> str:
+    """The curves as SVG."""
+    title = html.escape(layout.title)
     parts = [
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{html.escape(title)}">',
-        f'<text x="{LEFT}" y="14" class="title">{html.escape(title)}</text>',
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{title}">',
+        f'<text x="{LEFT}" y="14" class="title">{title}</text>',
     ]
-    for value in ticks(low, high):
-        y = up.place(value)
+    for y, text in layout.values:
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="tick end" x="{LEFT - 6}" y="{y + 4:.1f}">{html.escape(show(value))}</text>')
-    for x in ticks(first, last):
-        parts.append(f'<text class="tick middle" x="{across.place(x):.1f}" y="{HEIGHT - BOTTOM + 15}">{html.escape(show_x(x))}</text>')
-    parts.append(f'<text class="tick end" x="{WIDTH - RIGHT}" y="{HEIGHT - 4}">{html.escape(x_name)}</text>')
-    for number, curve in enumerate(curves):
-        parts += _drawn(curve, number, across, up)
+        parts.append(f'<text class="tick end" x="{LEFT - 6}" y="{y + 4:.1f}">{html.escape(text)}</text>')
+    for x, text in layout.steps:
+        parts.append(f'<text class="tick middle" x="{x:.1f}" y="{HEIGHT - BOTTOM + 15}">{html.escape(text)}</text>')
+    parts.append(f'<text class="tick end" x="{WIDTH - RIGHT}" y="{HEIGHT - 4}">{html.escape(layout.x_name)}</text>')
+    for number, curve in enumerate(layout.curves):
+        parts += _drawn(curve, number, layout)
     return "".join([*parts, "</svg>"])
+
+
+def band(curve: Series, layout: Layout) -> list[tuple[float, float]]:
+    """The places of the outline of a curve's band; none where it has no margins."""
+    both = list(zip(curve.points, curve.margins, strict=True)) if curve.margins else []
+    edge = [(x, y + margin) for (x, y), margin in both] + [(x, y - margin) for (x, y), margin in reversed(both)]
+    return places(edge, layout)
+
+
+def places(points: Sequence[tuple[float, float]], layout: Layout) -> list[tuple[float, float]]:
+    """Where points lie."""
+    return [(layout.across.place(x), layout.up.place(y)) for x, y in points]
+
+
+def name_end(number: int) -> float:
+    """Where the name of a curve in the legend ends."""
+    return WIDTH - RIGHT - 88 * number
 
 
 def _reach(curve: Series) -> list[float]:
@@ -94,17 +137,14 @@ def _reach(curve: Series) -> list[float]:
     return [y + sign * margin for (_, y), margin in zip(curve.points, margins, strict=True) for sign in (-1, 1)]
 
 
-def _drawn(curve: Series, number: int, across: Axis, up: Axis) -> list[str]:
+def _drawn(curve: Series, number: int, layout: Layout) -> list[str]:
     """The curve, its band, and its name in the legend."""
-    parts = []
-    if curve.margins:
-        both = list(zip(curve.points, curve.margins, strict=True))
-        edge = [(x, y + margin) for (x, y), margin in both] + [(x, y - margin) for (x, y), margin in reversed(both)]
-        parts.append(f'<polygon class="band c{number}" points="{_places(edge, across, up)}"/>')
-    parts.append(f'<polyline class="curve c{number}" points="{_places(curve.points, across, up)}"/>')
-    x = WIDTH - RIGHT - 88 * (number + 1)
-    return [*parts, f'<text class="name c{number}" x="{x + 88}" y="14">{html.escape(curve.name)}</text>' if curve.name else ""]
+    edge = band(curve, layout)
+    parts = [f'<polygon class="band c{number}" points="{_listed(edge)}"/>'] if edge else []
+    parts.append(f'<polyline class="curve c{number}" points="{_listed(places(curve.points, layout))}"/>')
+    name = f'<text class="name c{number}" x="{name_end(number)}" y="14">{html.escape(curve.name)}</text>' if curve.name else ""
+    return [*parts, name]
 
 
-def _places(points: Sequence[tuple[float, float]], across: Axis, up: Axis) -> str:
-    return " ".join(f"{across.place(x):.1f},{up.place(y):.1f}" for x, y in points)
+def _listed(points: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
