@@ -4,6 +4,7 @@ A worker sees one GPU or none: the part of ``CUDA_VISIBLE_DEVICES`` that is its 
 """
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,15 @@ class Spread:
     def __len__(self) -> int:
         """How many workers there are."""
         return len(self.devices)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seat:
+    """Where one worker plays, and what it is called."""
+
+    worker: str  # its name, such as gpu-0
+    title: str  # of the device, for people, such as GPU 0
+    device: str  # what CUDA_VISIBLE_DEVICES names for it; "" is the CPU
 
 
 def visible_gpus(count: int, listed: str | None) -> tuple[str, ...]:
@@ -74,6 +84,56 @@ def spread_here(settings: Settings, *, per_gpu: int | None = None) -> Spread:
         ValueError: see ``spread_workers``.
     """
     asked = settings.self_play.workers
-    gpus = () if settings.training.device == "cpu" else visible_gpus(count_gpus(), os.environ.get(CUDA_VISIBLE_DEVICES))
+    gpus = () if settings.training.device == "cpu" else gpus_here()
     workers = None if asked == "auto" else asked
     return spread_workers(gpus, cores=len(os.sched_getaffinity(0)), workers=workers, per_gpu=per_gpu)
+
+
+def take_seats(asked: str | None, gpus: Sequence[str], *, cores: int, per_device: int = 1) -> tuple[Seat, ...]:
+    """The workers on the devices that somebody has asked for, the first device's first.
+
+    Args:
+        asked: numbers of GPUs, such as "0,1", or "cpu" as often as workers are to play on it; None: all GPUs, or without any, the cores.
+        gpus: the names of the GPUs that there are.
+        cores: of this machine, that this process may use.
+        per_device: workers for each.
+
+    Raises:
+        ValueError: there is no such GPU, or the list makes no sense.
+    """
+    if asked is None:
+        asked = ",".join(map(str, range(len(gpus)))) or ",".join(["cpu"] * cores)
+    if per_device < 1:
+        raise ValueError(f"{per_device} workers for each device cannot play: it takes at least 1")
+    words = [word.strip() for word in asked.split(",")]
+    if set(words) == {"cpu"}:
+        devices = [(f"cpu-{number}", f"CPU {number}", "") for number in range(len(words))]
+    else:
+        devices = [_gpu(word, gpus, asked) for word in words]
+    if len(set(devices)) < len(devices):
+        raise ValueError(f"--gpus {asked} names a GPU twice: name each once")
+    rounds = [f"-{number + 1}" if per_device > 1 else "" for number in range(per_device)]
+    return tuple(Seat(worker=name + suffix, title=title, device=device) for suffix in rounds for name, title, device in devices)
+
+
+def _gpu(word: str, gpus: Sequence[str], asked: str) -> tuple[str, str, str]:
+    """A GPU's worker, its title, and its name."""
+    if not re.fullmatch("[0-9]{1,4}", word):
+        raise ValueError(f'--gpus {asked} is no list of GPUs: write their numbers, such as 0,1, or cpu,cpu; found "{word}"')
+    number = int(word)
+    if not gpus:
+        raise ValueError(f"there is no GPU {number}: no GPU is to be seen here; --gpus cpu,cpu plays with two processes on the CPU")
+    if number >= len(gpus):
+        there = "the only one is GPU 0" if len(gpus) == 1 else f"there are {len(gpus)}: {', '.join(map(str, range(len(gpus))))}"
+        raise ValueError(f"there is no GPU {number} here: {there}")
+    return f"gpu-{number}", f"GPU {number}", gpus[number]
+
+
+def gpus_here() -> tuple[str, ...]:
+    """The names of the GPUs that this process sees, in its own order."""
+    return visible_gpus(count_gpus(), os.environ.get(CUDA_VISIBLE_DEVICES))
+
+
+def see_only(seats: Sequence[Seat]) -> None:
+    """Have this process see the GPUs of these workers alone, the first one's first; to be done before it uses any."""
+    os.environ[CUDA_VISIBLE_DEVICES] = ",".join(dict.fromkeys(seat.device for seat in seats))

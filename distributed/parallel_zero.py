@@ -1,84 +1,26 @@
 """The guide's trainer: a network of the user's own, trained by worker processes of this machine. It only wires; the loop is the Coach's."""
 
-import logging
-import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ValidationError
-
-from configs.load import load_settings
 from configs.schema import Settings
 from distributed.devices import Spread, spread_here
 from distributed.local import spread_processes
+from distributed.wiring import EVERY, WINDOW_GROWTH, WeightsFiles, default_settings, logged, validated, with_workers
 from games import Game
 from training.backend import SelfPlayBackend
 from training.coach import Coach
 from training.files import write_atomically
 from training.model_file import Model, describe_model
 from training.observers import make_observers, shielded
-from training.reports import IterationReport, Observer, ProgressReport
+from training.reports import IterationReport, Observer
 from training.run_lock import RunLock
 from training.sitting import make_run_folder, sitting, teller
-from training.weights_file import save_weights
 from training.zero_network import settings_of_network
 
-CONFIGS = Path(__file__).resolve().parent.parent / "configs"
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-EVERY = 10  # epochs between two measurements of strength, and between two files of weights
-FEWEST_ON_CPU, FEWEST_ON_GPU, MOST_PARALLEL = (
-    16,
-    64,
-    256,
-)  # games side by side: with fewer the network would wait, however few are asked for
-WINDOW_GROWTH = 0.9  # from a first step after the first epoch, the window grows to hold about half of what was played
-SEARCH = {"algorithm": "gumbel", "full_search_probability": 1.0}
-FLUSH_SECONDS = 2.0
 EPOCHS_BEFORE = "epochs_before"  # in a run's folder: how many epochs its first weights had behind them
-
-
-class EpochFiles:
-    """An observer that writes the learner's weights to ``model_epoch_N.pth`` every ten epochs.
-
-    Args:
-        folder: where they go; it is made.
-        weights: gives them.
-        before: what is added to the run's own count of epochs.
-    """
-
-    def __init__(self, folder: Path, weights: Callable[[], Mapping[str, Any]], *, before: int) -> None:
-        self.folder, self.before = folder, before
-        self._weights, self._epoch = weights, 0
-        self.path: Path | None = None  # of the last one
-
-    def progress(self, report: ProgressReport) -> None:
-        """See ``Observer``."""
-
-    def iteration(self, report: IterationReport) -> None:
-        """See ``Observer``."""
-        if report.iteration % EVERY == 0:
-            self.write(report.iteration)
-
-    def event(self, text: str) -> None:
-        """See ``Observer``."""
-
-    def close(self) -> None:
-        """See ``Observer``."""
-
-    def write(self, epoch: int) -> None:
-        """Write the weights after so many epochs of this run, unless they are written already.
-
-        Raises:
-            OSError: the disk does not take them.
-        """
-        if epoch > self._epoch:
-            path = self.folder / f"model_epoch_{self.before + epoch}.pth"
-            self.folder.mkdir(parents=True, exist_ok=True)
-            save_weights(path, self._weights())
-            self._epoch, self.path = epoch, path
 
 
 class ParallelZeroTrainer:
@@ -204,73 +146,13 @@ class ParallelZeroTrainer:
             self.weights_file = files.path
         return report
 
-    def _epoch_files(self, coach: Coach) -> EpochFiles | None:
+    def _epoch_files(self, coach: Coach) -> WeightsFiles | None:
         """Who writes the files of weights, if they are wanted; their numbers go on where those of the run's first weights ended."""
-        if self.checkpoint_dir is None:
+        folder = self.checkpoint_dir
+        if folder is None:
             return None
         mark = self.run_dir / EPOCHS_BEFORE
         if not mark.exists():
             write_atomically(mark, str(self.epochs_before).encode())
-        return EpochFiles(self.checkpoint_dir, coach.learner.weights, before=int(mark.read_text(encoding="utf-8")))
-
-
-def default_settings(rules: Game) -> dict[str, Any]:
-    """The sections of what the shipped experiment with this game says, or where there is none, of what suits most games."""
-    shipped = CONFIGS / f"{rules.name}.yaml"
-    if shipped.exists():
-        settings = load_settings(shipped).model_dump()
-    else:
-        general = {"run": {"name": rules.name}, "game": {"name": rules.name}, "search": SEARCH}
-        settings = Settings.model_validate(general).model_dump()
-    settings["game"]["options"] = rules.options
-    if rules.num_players == 1:
-        settings["evaluation"] = {"every": 0, "rating_games": 0}  # the games of self-play have scores
-    else:
-        settings["evaluation"] |= {"every": EVERY, "gating": "none"}
-    return settings
-
-
-def with_workers(document: dict[str, Any], spread: Spread) -> Settings:
-    """The settings in a document, for so many workers: few games at once, for an epoch has few, but enough to keep the network busy.
-
-    Raises:
-        ValueError: see ``validated``.
-    """
-    games = document["training"]["games_per_iteration"]
-    fewest = FEWEST_ON_GPU if spread.devices[0] else FEWEST_ON_CPU
-    parallel = min(MOST_PARALLEL, max(fewest, math.ceil(games / len(spread))))
-    self_play = {"workers": len(spread), "parallel_games": parallel, "games_per_worker": 2 * parallel, "flush_seconds": FLUSH_SECONDS}
-    distributed = {"batch_size": min(100, max(1, games // len(spread)))}
-    return validated({**document, "self_play": {**document["self_play"], **self_play}, "distributed": distributed})
-
-
-def validated(document: dict[str, Any]) -> Settings:
-    """The settings in a document.
-
-    Raises:
-        ValueError: some are out of range; the message names them.
-    """
-    try:
-        return Settings.model_validate(document)
-    except ValidationError as error:
-        problems = [f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}, found {problem['input']!r}" for problem in error.errors()]
-        raise ValueError("; ".join(problems)) from None
-
-
-@contextmanager
-def logged(path: Path) -> Iterator[None]:
-    """Within the block, what training and its workers have to say is written to the file at ``path`` too."""
-    handler = logging.FileHandler(path, encoding="utf-8")
-    handler.setFormatter(logging.Formatter(LOG_FORMAT))
-    loggers = [logging.getLogger(room) for room in ("training", "distributed")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.removeHandler(handler)
-            logger.setLevel(level)
-        handler.close()
+        before = int(mark.read_text(encoding="utf-8"))
+        return WeightsFiles(lambda epoch: folder / f"model_epoch_{before + epoch}.pth", coach.learner.weights, every=EVERY)

@@ -15,7 +15,9 @@ from training.reports import IterationReport, Observer, ProgressReport
 logger = logging.getLogger(__name__)
 
 
-def make_observers(run_dir: Path, *, name: str, game: str, stream: TextIO | None = None) -> list[Observer]:
+def make_observers(
+    run_dir: Path, *, name: str, game: str, stream: TextIO | None = None, terminal: Observer | None = None
+) -> list[Observer]:
     """The observers of a run, new or taken up again; none of them can stop it by failing.
 
     Args:
@@ -23,6 +25,7 @@ def make_observers(run_dir: Path, *, name: str, game: str, stream: TextIO | None
         name: the run's name, for people.
         game: the game's name, for people.
         stream: where people look, by default the standard output: a live view if it is a terminal that can show one, else lines.
+        terminal: who shows the run to people, instead.
     """
     out = stream or sys.stdout
     if isinstance(out, io.TextIOWrapper):
@@ -32,7 +35,7 @@ def make_observers(run_dir: Path, *, name: str, game: str, stream: TextIO | None
         StatsFile(run_dir / STATS_NAME, earlier=earlier),
         MetricsFile(run_dir / METRICS_NAME),
         EventFile(run_dir / EVENTS_FOLDER),
-        _terminal_observer(out, name=name, game=game, earlier=earlier),
+        terminal or _terminal_observer(out, name=name, game=game, earlier=earlier),
     ]
     return [shielded(observer) for observer in observers]
 

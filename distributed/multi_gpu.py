@@ -1,0 +1,95 @@
+"""Training with one self-play process for each of the GPUs that somebody has named, the first of which trains too. It only wires.
+
+The loop is the Coach's in synchronous mode: all play an iteration's games with one model, then the network learns from them. Each
+finished game is handed over by itself, so that a worker that dies takes none with it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from configs.schema import Settings
+from distributed.devices import Seat, Spread
+from distributed.local import LocalProcesses
+from distributed.wiring import EVERY, WeightsFiles, logged, with_workers
+from games import Game
+from training.backend import SelfPlayBackend
+from training.coach import Coach
+from training.observers import make_observers, shielded
+from training.observers.devices import DeviceLines
+from training.reports import IterationReport
+from training.run_lock import RunLock
+from training.sitting import sitting, teller
+from training.weights_file import save_weights
+
+RESTARTS = 1  # of a worker within ten minutes; after one more death the others play without it
+FINAL = "model_final.pt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sitting:
+    """How a sitting of a run has ended."""
+
+    report: IterationReport | None  # the last iteration's
+    stopped: bool  # by Ctrl-C
+    model: Path  # the file of the last weights
+
+
+def synchronous(document: dict[str, Any], seats: Sequence[Seat]) -> Settings:
+    """The settings in a document, for these workers, all of whom play an iteration's games with one model.
+
+    Raises:
+        ValueError: some are out of range; the message names them.
+    """
+    on_gpu = bool(seats[0].device)
+    training = {**document["training"], "asynchronous": False, "steps_per_model": None, "device": "cuda" if on_gpu else "cpu"}
+    spread = Spread(devices=tuple(seat.device for seat in seats))
+    return with_workers({**document, "training": training}, spread, batch_games=1)
+
+
+def train(run_dir: Path, settings: Settings, seats: Sequence[Seat], *, say: Callable[[str], None]) -> Sitting:
+    """Train in ``run_dir``, which is there, new or with a run to go on with, until the run's bounds or a stop.
+
+    Args:
+        settings: of ``synchronous``.
+        seats: where the workers play.
+        say: is given lines for people.
+
+    Raises:
+        RunLocked: another process works on this run.
+        NobodyPlays: all workers have failed.
+        TrainingDiverged: losses or gradients are not finite.
+        ValueError, OSError, sqlite3.Error: see ``training.run.open_coach``.
+    """
+    titles = {seat.worker: seat.title for seat in seats}
+    with RunLock(run_dir), logged(run_dir / "coach.log"):
+        observers = make_observers(run_dir, name=settings.run.name, game=settings.game.name, terminal=DeviceLines(titles, say))
+        tell = teller(observers)
+
+        def make_backend(game: Game, run_id: str) -> SelfPlayBackend:
+            return LocalProcesses(
+                run_dir / "workers",
+                count=len(seats),
+                names=[seat.worker for seat in seats],
+                devices=[seat.device for seat in seats],
+                restarts=RESTARTS,
+                game=game,
+                settings=settings,
+                run_id=run_id,
+                tell=tell,
+                tell_death=lambda worker, what: tell(f"ERROR in {titles[worker]}: {what}"),
+            )
+
+        with sitting(run_dir, settings, make_backend=make_backend, observers=observers) as coach:
+            report = run(coach, run_dir)
+    return Sitting(report=report, stopped=coach.stop_requested, model=run_dir / FINAL)
+
+
+def run(coach: Coach, run_dir: Path) -> IterationReport | None:
+    """Run the Coach to its end, with files of weights for other programs beside what the run itself keeps."""
+    files = WeightsFiles(lambda iteration: run_dir / f"checkpoint_iter_{iteration}.pt", coach.learner.weights, every=EVERY)
+    coach.observers = [*coach.observers, shielded(files)]
+    report = coach.run()
+    save_weights(run_dir / FINAL, coach.learner.weights())
+    return report

@@ -1,0 +1,218 @@
+#!/usr/bin/env python3
+"""Train a network by self-play on the GPUs of this machine: one process plays on each, and the first one trains.
+
+    python scripts/train_multi_gpu.py --gpus 0,1 --iterations 2 --games-per-iter 100 --save-dir checkpoints_8gpu
+    python scripts/train_multi_gpu.py --gpus cpu,cpu --network spiking        two processes on the CPU, a spiking network
+    python scripts/train_multi_gpu.py --config configs/go9.yaml               another experiment; by itself it is chess
+    python scripts/train_multi_gpu.py --save-dir checkpoints_8gpu --resume    go on after any end, a power cut included
+    python scripts/train_multi_gpu.py --gpus cpu,cpu --smoke                  the same program in a minute, to see that all is well
+
+In every iteration all processes play with one network, as many games each as can be, and then the network learns from them. A process
+that dies is named and started again, once; the games that it had not finished go to the others, those that it had finished count.
+
+The save dir is the run's folder. Beside what every run has there, checkpoint_iter_10.pt, checkpoint_iter_20.pt ... and at the end
+model_final.pt hold the weights for other PyTorch programs (state dictionaries), and training_stats.json all figures:
+
+    python scripts/watch_training.py --file checkpoints_8gpu/training_stats.json
+    python scripts/view_results.py --training checkpoints_8gpu/training_stats.json --last 5
+
+Ctrl-C ends a run cleanly; a second one ends it at once. Nothing that was finished is lost, and --resume goes on.
+"""
+
+import argparse
+import os
+import signal
+import sqlite3
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from rich.console import Console
+
+from configs.load import load_settings
+from configs.schema import Settings
+from distributed.devices import Seat, gpus_here, see_only, take_seats
+from distributed.multi_gpu import Sitting, synchronous, train
+from distributed.wiring import WINDOW_GROWTH, default_settings, validated
+from games import GAMES, load_game
+from training.files import write_atomically
+from training.granting import NobodyPlays
+from training.learner import TrainingDiverged
+from training.observers.live import TerminalConsole
+from training.run_lock import RunLocked
+from training.sitting import make_run_folder
+
+ITERATIONS, GAMES_PER_ITERATION = 100, 100  # of a run that is told nothing else
+SMOKE = {"iterations": 2, "games_per_iter": 8, "batch_size": 16, "simulations": 4, "blocks": 1, "channels": 8}
+ASKED = "gpus"  # in a run's folder: the devices that it was told to play on last
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; returns its exit code: 0, or 130 after Ctrl-C, 2 when something is wrong that can be put right."""
+    console = Console(stderr=True, highlight=False)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return begin(read_arguments(argv))
+    except KeyboardInterrupt:
+        console.print("Ended at once. Everything that was finished is safe: go on with --resume.")
+        return 130
+    except (RunLocked, NobodyPlays, TrainingDiverged, ValueError, OSError, sqlite3.Error) as error:
+        console.print(f"train_multi_gpu.py: {error}", style="red", markup=False, soft_wrap=True)
+        return 2
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line; what is not said is None."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--gpus", help="the GPUs by number, such as 0,1, or cpu,cpu for two processes without any (default: all GPUs, or else all cores)")
+    add("--workers-per-gpu", type=int, default=1, help="processes that play on each (default: %(default)s)")
+    add("--iterations", type=int, help=f"end after so many in all (default: {ITERATIONS})")
+    add("--games-per-iter", type=int, help=f"games played and learned from in an iteration (default: {GAMES_PER_ITERATION})")
+    add("--save-dir", type=Path, help="the run's folder (default: runs/<game>-<date>-<time>)")
+    add("--resume", action="store_true", help="go on with the run in --save-dir, as it was told then but for what is told now")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--game", choices=sorted(GAMES), help="what is played (default: chess)")
+    what.add_argument("--config", type=Path, help="an experiment's settings: all that is not said here is as it has it")
+    add("--simulations", type=int, help="of the search for each move")
+    add("--parallel-games", type=int, help="games that each process plays side by side: more keep a GPU busier")
+    add("--network", choices=("resnet", "spiking"), help="the kind of network")
+    add("--blocks", type=int, help="residual blocks of the network")
+    add("--channels", type=int, help="channels of the network's convolutions")
+    add("--batch-size", type=int, help="positions in an optimizer step")
+    add("--lr", type=float, help="the learning rate, or with a schedule the highest")
+    add("--minutes", type=float, help="end after so many minutes in all, if the iterations are not over sooner")
+    add("--seed", type=int, help="of everything random")
+    add("--smoke", action="store_true", help="shrink all numbers to a run of a minute; the code that runs is the same")
+    return parser
+
+
+def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    """What the command line says, and where it says nothing, the experiment or the run that goes on; ``document`` has its settings.
+
+    Raises:
+        ConfigError: its settings cannot be read.
+        ValueError: there is no run to go on with.
+    """
+    line = parser()
+    arguments = line.parse_args(argv)
+    if arguments.resume and arguments.save_dir is None:
+        line.error("--resume needs the --save-dir to go on with")
+    if arguments.resume and (arguments.config or arguments.game):
+        line.error("--resume goes on with the run's own settings: leave --config and --game out")
+    if arguments.resume:
+        make_run_folder(arguments.save_dir, resume=True)
+        arguments.document = load_settings(arguments.save_dir / "config.yaml").model_dump()
+        arguments.gpus = arguments.gpus or asked_before(arguments.save_dir)
+    elif arguments.config:
+        arguments.document = load_settings(arguments.config).model_dump()
+    else:
+        arguments.document = experiment(arguments.game or "chess")
+    for name, value in told_in(arguments.document).items():
+        if getattr(arguments, name) is None:
+            setattr(arguments, name, value)
+    if arguments.smoke:
+        vars(arguments).update({name: min(getattr(arguments, name) or limit, limit) for name, limit in SMOKE.items()})
+    return arguments
+
+
+def asked_before(save_dir: Path) -> str | None:
+    """The devices that the run was told to play on last."""
+    mark = save_dir / ASKED
+    return mark.read_text(encoding="utf-8") if mark.exists() else None
+
+
+def experiment(game: str) -> dict[str, Any]:
+    """The sections of a new run of ``game``. Strength is not measured meanwhile: there is scripts/benchmark.py for that."""
+    document = default_settings(load_game(game))
+    document["run"] |= {"iterations": ITERATIONS, "minutes": None}
+    document["training"]["games_per_iteration"] = GAMES_PER_ITERATION
+    document["training"]["window"] |= {"min_positions": 1, "growth_exponent": WINDOW_GROWTH}
+    document["evaluation"] |= {"every": 0}
+    return document
+
+
+def told_in(document: dict[str, Any]) -> dict[str, Any]:
+    """The options as an experiment's settings have them."""
+    return {
+        "iterations": document["run"]["iterations"],
+        "minutes": document["run"]["minutes"],
+        "seed": document["run"]["seed"],
+        "games_per_iter": document["training"]["games_per_iteration"],
+        "batch_size": document["training"]["batch_size"],
+        "lr": document["training"]["learning_rate"],
+        "simulations": document["search"]["num_simulations"],
+        "network": document["network"]["type"],
+        "blocks": document["network"]["blocks"],
+        "channels": document["network"]["channels"],
+    }
+
+
+def settings_of(arguments: argparse.Namespace, seats: Sequence[Seat]) -> Settings:
+    """The settings of the run that is asked for.
+
+    Raises:
+        ValueError: a number is out of range.
+    """
+    document = dict(arguments.document)
+    folder = arguments.save_dir.resolve()
+    bounds = {"iterations": arguments.iterations, "minutes": arguments.minutes, "seed": arguments.seed}
+    document["run"] = {**document["run"], **bounds, "name": folder.name, "directory": str(folder.parent)}
+    network = {**document["network"], "type": arguments.network, "blocks": arguments.blocks, "channels": arguments.channels}
+    document["network"] = network | ({"time_steps": None} if arguments.network == "resnet" else {})
+    cheap = min(document["search"]["cheap_simulations"], arguments.simulations)
+    document["search"] = {**document["search"], "num_simulations": arguments.simulations, "cheap_simulations": cheap}
+    window = document["training"]["window"]
+    document["training"] = {
+        **document["training"],
+        "games_per_iteration": arguments.games_per_iter,
+        "batch_size": arguments.batch_size,
+        "learning_rate": arguments.lr,
+        "window": {**window, "min_positions": max(window["min_positions"], arguments.batch_size)},
+    }
+    settings = synchronous(document, seats)
+    if arguments.parallel_games is None:
+        return settings
+    document = settings.model_dump()
+    document["self_play"]["parallel_games"] = arguments.parallel_games
+    return validated(document)
+
+
+def begin(arguments: argparse.Namespace) -> int:
+    """Train, and say where everything lies."""
+    seats = take_seats(arguments.gpus, gpus_here(), cores=len(os.sched_getaffinity(0)), per_device=arguments.workers_per_gpu)
+    if arguments.save_dir is None:
+        arguments.save_dir = Path("runs") / f"{arguments.document['game']['name']}-{time.strftime('%Y%m%d-%H%M%S')}"
+    settings = settings_of(arguments, seats)
+    make_run_folder(arguments.save_dir, resume=arguments.resume, option="--save-dir")
+    if arguments.gpus:
+        write_atomically(arguments.save_dir / ASKED, arguments.gpus.encode())
+    see_only(seats)
+    console = TerminalConsole(highlight=False)
+
+    def say(line: str) -> None:
+        console.print(line, style="red" if line.startswith("ERROR") else None, markup=False, soft_wrap=True)
+
+    ended = train(arguments.save_dir, settings, seats, say=say)
+    say_goodbye(console, arguments.save_dir, ended)
+    return 130 if ended.stopped else 0
+
+
+def say_goodbye(console: Console, save_dir: Path, ended: Sitting) -> None:
+    """Where everything lies, and how to go on."""
+    if ended.report:
+        report = ended.report
+        console.print(f"{report.iteration} iterations, {report.total_games:,} games, {report.total_positions:,} positions.")
+    console.print(f"The weights are in {ended.model}", soft_wrap=True)
+    console.print(f"Look at the run:   python scripts/view_results.py --training {save_dir}/training_stats.json --last 5", soft_wrap=True)
+    console.print(f"Prove its books:   python scripts/audit.py {save_dir}", soft_wrap=True)
+    if ended.stopped:
+        console.print(f"Go on:             python scripts/train_multi_gpu.py --save-dir {save_dir} --resume", soft_wrap=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

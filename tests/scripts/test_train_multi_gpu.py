@@ -1,0 +1,156 @@
+"""The guide's program for several GPUs: its options, what it refuses and how, what it leaves, and how it ends."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from configs.load import load_settings, save_resolved
+from configs.schema import Settings
+from distributed.devices import take_seats
+from scripts import train_multi_gpu
+from scripts.train_multi_gpu import read_arguments, settings_of
+from tests.sources import ROOT
+from training.observers.files import STATS_NAME, read_stats
+from training.weights_file import load_weights
+
+OF_THE_GUIDE = {"--gpus", "--iterations", "--games-per-iter", "--save-dir", "--resume"}
+SEATS = take_seats("cpu,cpu", (), cores=1)
+GO = ROOT / "configs" / "go9.yaml"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, in which the program runs, on a machine without GPUs."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(train_multi_gpu, "gpus_here", lambda: ())
+    return tmp_path
+
+
+def told(*arguments: object) -> Settings:
+    """The settings of the run that the command line asks for."""
+    read = read_arguments([str(argument) for argument in ("--save-dir", "run", *arguments)])
+    return settings_of(read, SEATS)
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """What the program says when it refuses to start."""
+    assert train_multi_gpu.main([str(argument) for argument in arguments]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("train_multi_gpu.py: ")
+    return said.err
+
+
+def usage(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """What the program says of a command line that makes no sense."""
+    with pytest.raises(SystemExit) as ended:
+        train_multi_gpu.main([str(argument) for argument in arguments])
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_help_has_every_option_of_the_guide_and_says_what_is_left_behind(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        train_multi_gpu.main(["--help"])
+    shown = capsys.readouterr().out
+    assert set(re.findall(r"--[a-z-]+", shown)) >= OF_THE_GUIDE
+    assert "checkpoint_iter_10.pt" in shown and "model_final.pt" in shown and "training_stats.json" in shown
+
+
+def test_by_itself_it_plays_chess_and_measures_no_strength() -> None:
+    settings = told()
+    assert settings.game.name == "chess"
+    assert (settings.run.iterations, settings.training.games_per_iteration) == (100, 100)
+    assert settings.evaluation.every == 0 and not settings.training.asynchronous
+    assert settings.network.type == "resnet"
+    assert settings.training.window.min_positions == settings.training.batch_size
+
+
+def test_what_the_command_line_says_is_what_the_run_is_told() -> None:
+    numbers = ("--iterations", 2, "--games-per-iter", 30, "--simulations", 5, "--batch-size", 8, "--lr", 0.01, "--seed", 7, "--minutes", 3)
+    settings = told(*numbers, "--network", "spiking", "--blocks", 3, "--channels", 24, "--parallel-games", 11)
+    assert (settings.run.iterations, settings.run.seed, settings.run.minutes) == (2, 7, 3)
+    assert (settings.training.games_per_iteration, settings.training.batch_size, settings.training.learning_rate) == (30, 8, 0.01)
+    assert settings.search.num_simulations == 5 >= settings.search.cheap_simulations
+    assert (settings.network.type, settings.network.blocks, settings.network.channels) == ("spiking", 3, 24)
+    assert settings.self_play.parallel_games == 11
+
+
+def test_an_experiment_of_one_s_own_is_followed_where_nothing_else_is_said() -> None:
+    settings, shipped = told("--config", GO, "--blocks", 2), load_settings(GO)
+    assert settings.game == shipped.game and settings.search == shipped.search and settings.evaluation == shipped.evaluation
+    assert settings.network == shipped.network.model_copy(update={"blocks": 2})
+    assert settings.run.name == "run"
+
+
+def test_a_run_that_goes_on_is_told_what_it_was_told_but_for_what_is_new(here: Path) -> None:
+    (here / "run").mkdir()
+    (here / "run" / "run.db").touch()
+    (here / "run" / "gpus").write_text("cpu,cpu,cpu")
+    save_resolved(told("--game", "connect_four", "--iterations", 5, "--blocks", 2, "--simulations", 9), here / "run")
+    read = read_arguments(["--save-dir", "run", "--resume", "--iterations", "8"])
+    settings = settings_of(read, SEATS)
+    assert (read.gpus, settings.game.name, settings.run.iterations) == ("cpu,cpu,cpu", "connect_four", 8)
+    assert (settings.network.blocks, settings.search.num_simulations) == (2, 9)
+    assert read_arguments(["--save-dir", "run", "--resume", "--gpus", "cpu"]).gpus == "cpu"
+
+
+def test_smoke_shrinks_numbers_and_raises_none() -> None:
+    settings = told("--smoke", "--iterations", 1, "--simulations", 100)
+    assert (settings.run.iterations, settings.search.num_simulations, settings.training.games_per_iteration) == (1, 4, 8)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--iterations", "0"], ["--games-per-iter", "0"], ["--lr", "-1"], ["--blocks", "0"], ["--parallel-games", "0"], ["--batch-size", "1"]],
+)
+def test_numbers_that_cannot_be_are_refused(here: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    refusal(capsys, "--game", "tic_tac_toe", *arguments)
+    assert not list(here.iterdir())
+
+
+def test_a_gpu_that_is_not_there_is_named_with_those_that_are(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "there is no GPU 0: no GPU is to be seen here; --gpus cpu,cpu" in refusal(capsys, "--game", "tic_tac_toe", "--gpus", "0,1")
+    monkeypatch.setattr(train_multi_gpu, "gpus_here", lambda: ("0", "1"))
+    assert "there is no GPU 2 here: there are 2: 0, 1" in refusal(capsys, "--game", "tic_tac_toe", "--gpus", "0,2")
+    assert not list(here.iterdir())
+
+
+def test_a_run_is_gone_on_with_only_where_one_was_begun(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--resume needs the --save-dir" in usage(capsys, "--resume")
+    assert "leave --config and --game out" in usage(capsys, "--resume", "--save-dir", "run", "--game", "go")
+    assert "start it without --resume" in refusal(capsys, "--resume", "--save-dir", "run")
+    (here / "run").mkdir()
+    (here / "run" / "run.db").touch()
+    said = refusal(capsys, "--save-dir", "run", "--gpus", "cpu", "--game", "tic_tac_toe")
+    assert "go on with it by --resume, or choose another folder by --save-dir" in said
+
+
+def program(folder: Path, *words: str) -> str:
+    """Run one of our scripts in ``folder`` to its good end; returns what it printed."""
+    command = [sys.executable, str(ROOT / "scripts" / words[0]), *words[1:]]
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=800, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+@pytest.mark.trial
+@pytest.mark.timeout(900)  # most of it compiling, the first time
+def test_the_guide_s_commands_train_chess_and_show_what_it_came_to(tmp_path: Path) -> None:
+    said = program(tmp_path, "train_multi_gpu.py", "--gpus", "cpu,cpu", "--smoke", "--save-dir", "checkpoints_2cpu")
+    folder = tmp_path / "checkpoints_2cpu"
+    rows = read_stats(folder / STATS_NAME)
+    assert [row.iteration for row in rows] == [1, 2]
+    assert said.count("Generating 8 games across 2 CPUs...\nGames per CPU: [4, 4]\n") == 2
+    assert f"Completed 8 games in {rows[0].self_play.seconds:.1f}s" in said
+    assert "ERROR" not in said
+    assert load_weights(folder / "model_final.pt")
+    stats = f"checkpoints_2cpu/{STATS_NAME}"
+    assert program(tmp_path, "view_results.py", "--training", stats, "--last", "1").startswith("The last 1 of 2 iterations:")
+    assert program(tmp_path, "watch_training.py", "--file", stats, "--simple", "--once").count("iteration") == 2
+    assert "balance" in program(tmp_path, "audit.py", "checkpoints_2cpu")
