@@ -52,7 +52,7 @@ def trained_network(game: Game, *, blocks: int = 2, channels: int = 32, global_p
                 module.weight.uniform_(0.5, 1)
                 module.bias.normal_(0, 0.1)
         for layer in (network.policy.points, network.policy.others, network.value.logit):
-            if layer is not None:
+            if isinstance(layer, nn.Linear):
                 layer.weight.normal_(0, spread)
     return network.eval()
 
