@@ -37,7 +37,7 @@ from configs.load import load_settings
 from configs.schema import Settings
 from distributed.devices import Seat, gpus_here, see_only, take_seats
 from distributed.multi_gpu import Sitting, synchronous, train
-from distributed.wiring import WINDOW_GROWTH, default_settings, validated
+from distributed.wiring import default_settings, validated
 from games import GAMES, load_game
 from training.files import write_atomically
 from training.granting import NobodyPlays
@@ -131,7 +131,7 @@ def experiment(game: str) -> dict[str, Any]:
     document = default_settings(load_game(game))
     document["run"] |= {"iterations": ITERATIONS, "minutes": None}
     document["training"]["games_per_iteration"] = GAMES_PER_ITERATION
-    document["training"]["window"] |= {"min_positions": 1, "growth_exponent": WINDOW_GROWTH}
+    document["training"]["window"] |= {"min_positions": 1, "growth_exponent": 1.0}  # a plain buffer of the newest max_positions
     document["evaluation"] |= {"every": 0}
     return document
 

@@ -13,6 +13,7 @@ from distributed.devices import take_seats
 from scripts import train_multi_gpu
 from scripts.train_multi_gpu import read_arguments, settings_of
 from tests.sources import ROOT
+from training.bounds import window_capacity
 from training.observers.files import STATS_NAME, read_stats
 from training.weights_file import load_weights
 
@@ -67,6 +68,7 @@ def test_by_itself_it_plays_chess_and_measures_no_strength() -> None:
     assert settings.evaluation.every == 0 and not settings.training.asynchronous
     assert settings.network.type == "resnet"
     assert settings.training.window.min_positions == settings.training.batch_size
+    assert window_capacity(settings.training.window, 300_000) == 300_000, "nothing is forgotten before the buffer is full"
 
 
 def test_what_the_command_line_says_is_what_the_run_is_told() -> None:
