@@ -109,6 +109,22 @@ def wait_for_play(process: subprocess.Popen[bytes], run_dir: Path, patience: flo
         time.sleep(0.1)
 
 
+def batches_received(run_dir: Path) -> int:
+    """How many batches the books have."""
+    try:
+        with read_ledger(run_dir) as ledger:
+            return sum(row.state == "received" for row in ledger.batches())
+    except NoSuchRun:
+        return 0
+
+
+def wait_for_batch(process: subprocess.Popen[bytes], run_dir: Path) -> None:
+    """Wait until this sitting has received games: on a busy machine that takes longer than the kills before have left it."""
+    before, deadline = batches_received(run_dir), time.monotonic() + END_SECONDS
+    while process.poll() is None and time.monotonic() < deadline and batches_received(run_dir) == before:
+        time.sleep(0.5)
+
+
 def one_kill(config: Path, run_dir: Path, chance: random.Random, found: Findings) -> None:
     """Start a sitting and kill it."""
     kind = chance.choice(["early", "running", "running", "ending"])
@@ -179,8 +195,7 @@ def trial(config: Path, run_dir: Path, *, kills: int, seed: int) -> Findings:
         seen |= complete_batches(run_dir)
         check_books(run_dir, found, ended=False)
     with sitting(config, run_dir) as process:
-        wait_for_play(process, run_dir, END_SECONDS)
-        time.sleep(3.0)
+        wait_for_batch(process, run_dir)
         process.send_signal(signal.SIGINT)
         if process.wait(END_SECONDS) != 130:
             found.problems.append(f"the last sitting ended with exit code {process.returncode} instead of 130")
