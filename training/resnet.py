@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.value_heads import PointsHead, ValueHead, WinHead, start_near_zero
+from training.value_heads import make_value_head, start_near_zero
 
 HEAD_CHANNELS = 32  # of the policy head's map; as many again are pooled for both heads
 MEAN_WIDTH = 14.0  # KataGo's middle board width: pooled means are also given scaled by (width - 14) / 10
@@ -120,7 +120,7 @@ class ResNet(nn.Module):
         self.head = ConvNorm(channels, HEAD_CHANNELS, 1)
         self.pool = GlobalPooling()
         self.policy = PolicyHead(channels, height * width, num_actions, policy_planes, global_pooling)
-        self.value: ValueHead = WinHead(3 * HEAD_CHANNELS) if most_points is None else PointsHead(3 * HEAD_CHANNELS, most_points)
+        self.value = make_value_head(3 * HEAD_CHANNELS, most_points)
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """Observations ``[N, C, H, W]`` -> policy logits ``[N, A]``, value logits as the value head has them."""

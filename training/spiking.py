@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from training.resnet import HEAD_CHANNELS, ConvNorm, GlobalPooling, PolicyHead, pooled_channels
-from training.value_heads import PointsHead, ValueHead, WinHead
+from training.value_heads import make_value_head
 
 TIME_STEPS = 4
 DECAY, THRESHOLD = 0.5, 1.0
@@ -143,7 +143,7 @@ class SpikingResNet(nn.Module):
         self.head = ConvNorm(channels, HEAD_CHANNELS, 1)
         self.pool = GlobalPooling()
         self.policy = PolicyHead(channels, height * width, num_actions, policy_planes, global_pooling)
-        self.value: ValueHead = WinHead(3 * HEAD_CHANNELS) if most_points is None else PointsHead(3 * HEAD_CHANNELS, most_points)
+        self.value = make_value_head(3 * HEAD_CHANNELS, most_points)
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """Observations ``[N, C, H, W]`` -> policy logits ``[N, A]``, value logits as the value head has them."""

@@ -87,6 +87,11 @@ class PointsHead(ValueHead):
         return -((1 - share) * below + share * above).mean()
 
 
+def make_value_head(inputs: int, most_points: float | None) -> ValueHead:
+    """A head over ``inputs`` numbers: of who will win, or where points are made, of at most ``most_points``."""
+    return WinHead(inputs) if most_points is None else PointsHead(inputs, most_points)
+
+
 def start_near_zero(layer: nn.Linear) -> None:
     """An untrained network should hardly prefer any move or side: search begins from the rules alone."""
     nn.init.normal_(layer.weight, std=0.01)
