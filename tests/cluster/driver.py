@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -293,6 +294,17 @@ class Driver:
     def worker_processes(self, host: Host) -> list[int]:
         """The worker processes of a host, by their ids on this machine."""
         return [pid for pid in host.pids() if _is_worker(pid) and state(pid) not in "ZX"]
+
+
+@contextmanager
+def driven(folder: Path, hosts: Hosts, **options: Any) -> Iterator[Driver]:
+    """A ``Driver`` of these arguments, whose program does not outlive the block."""
+    made = Driver(folder, hosts, **options)
+    try:
+        yield made
+    finally:
+        if made.runs:
+            made.kill()
 
 
 def in_time(seconds: float) -> float:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.driver import ACTIVE, Driver, in_time
+from tests.cluster.driver import ACTIVE, Driver, driven, in_time
 from tests.cluster.hosts import SSH_PORT, Host, running_hosts
 from tests.cluster.processes import command_line
 from training.evaluation.orders import RESULT_SUFFIX
@@ -26,13 +26,11 @@ NEW = "worker4"  # is not in the config at first
 
 @pytest.fixture(scope="module")
 def driver(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
-    with running_hosts(disk_mb=DISK_MB) as hosts:
-        made = Driver(tmp_path_factory.mktemp("cluster"), hosts, in_config=3, bare=1)
-        try:
-            yield made
-        finally:
-            if made.runs:
-                made.kill()
+    with (
+        running_hosts(disk_mb=DISK_MB) as hosts,
+        driven(tmp_path_factory.mktemp("cluster"), hosts, in_config=3, bare=1) as made,
+    ):
+        yield made
 
 
 @pytest.fixture

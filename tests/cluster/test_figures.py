@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.driver import ACTIVE, PAUSE_SECONDS, Driver
+from tests.cluster.driver import ACTIVE, PAUSE_SECONDS, Driver, driven
 from tests.cluster.hosts import running_hosts
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -28,15 +28,10 @@ READY_SECONDS = 10.0
 @contextmanager
 def running_cluster(folder: Path, *, count: int, in_config: int, **options: Mapping[str, Mapping[str, Any]]) -> Iterator[Driver]:
     """A run on ``in_config`` of so many hosts, all Active."""
-    with running_hosts(count) as hosts:
-        driver = Driver(folder, hosts, in_config=in_config, **options)
+    with running_hosts(count) as hosts, driven(folder, hosts, in_config=in_config, **options) as driver:
         driver.start()
-        try:
-            driver.wait_until_all_play(in_config)
-            yield driver
-        finally:
-            if driver.runs:
-                driver.kill()
+        driver.wait_until_all_play(in_config)
+        yield driver
 
 
 def finished(cluster: Driver) -> dict[str, int]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.driver import ACTIVE, BROKEN, PATIENCE, Driver, in_time
+from tests.cluster.driver import ACTIVE, BROKEN, PATIENCE, Driver, driven, in_time
 from tests.cluster.hosts import Host, running_hosts
 
 pytestmark = [pytest.mark.trial, pytest.mark.timeout(400)]
@@ -24,12 +24,8 @@ def driver(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         # It answers the other hosts alone.
         assert behind.run(["ip", "route", "add", "blackhole", f"{hosts.network}.254/32"], user="root").returncode == 0
         machines = {behind.name: {"proxy_jump": f"{first.user}@{first.address}"}, "worker3": {"processes": 2}}
-        made = Driver(tmp_path_factory.mktemp("cluster"), hosts, in_config=3, machines=machines)
-        try:
+        with driven(tmp_path_factory.mktemp("cluster"), hosts, in_config=3, machines=machines) as made:
             yield made
-        finally:
-            if made.runs:
-                made.kill()
 
 
 @pytest.fixture
@@ -147,16 +143,12 @@ def test_a_run_that_ends_asks_machines_once_more_that_have_been_away_for_their_g
 @pytest.fixture
 def begun_here(real_hosts: None, tmp_path: Path) -> Iterator[tuple[Driver, Host]]:
     """A run that has trained on this machine alone until it was interrupted; and a machine that its config does not list."""
-    with running_hosts(1) as hosts:
-        made = Driver(tmp_path, hosts, in_config=0, changes={"distributed": {"enabled": False}, "training": {"games_per_iteration": 20}})
+    changes = {"distributed": {"enabled": False}, "training": {"games_per_iteration": 20}}
+    with running_hosts(1) as hosts, driven(tmp_path, hosts, in_config=0, changes=changes) as made:
         made.start("--config", "configs/config.yaml")
-        try:
-            made.wait(lambda: list(made.run_dir.glob("checkpoints/checkpoint-*")), "a checkpoint", seconds=2 * PATIENCE)
-            assert made.interrupt() == 128 + signal.SIGINT
-            yield made, hosts[0]
-        finally:
-            if made.runs:
-                made.kill()
+        made.wait(lambda: list(made.run_dir.glob("checkpoints/checkpoint-*")), "a checkpoint", seconds=2 * PATIENCE)
+        assert made.interrupt() == 128 + signal.SIGINT
+        yield made, hosts[0]
 
 
 @pytest.mark.slow
