@@ -13,6 +13,7 @@ from training.model_file import canary_positions
 from training.network import build_network
 from training.replay import Batch
 from training.resnet import ResNet
+from training.spiking import SpikingResNet
 
 CONNECT_FOUR = load_game("connect_four")
 TIC_TAC_TOE = load_game("tic_tac_toe")
@@ -39,10 +40,16 @@ def positions(game: Game, count: int) -> NDArray[np.float32]:
 
 
 def trained_network(game: Game, *, blocks: int = 2, channels: int = 32, global_pooling: bool = True, spread: float = 0.3) -> ResNet:
-    """A network that looks trained: its norms have statistics, and it prefers some moves by far."""
+    """A network that looks trained."""
     torch.manual_seed(1)
     network = build_network(game, blocks=blocks, channels=channels, global_pooling=global_pooling)
     assert isinstance(network, ResNet)
+    look_trained(network, spread)
+    return network.eval()
+
+
+def look_trained(network: ResNet | SpikingResNet, spread: float) -> None:
+    """Make a network look trained: its norms have statistics, its blocks add something, and it prefers some moves by far."""
     with torch.no_grad():
         for module in network.modules():
             if isinstance(module, nn.BatchNorm2d):
@@ -51,10 +58,9 @@ def trained_network(game: Game, *, blocks: int = 2, channels: int = 32, global_p
                 module.running_var.uniform_(0.5, 1.5)
                 module.weight.uniform_(0.5, 1)
                 module.bias.normal_(0, 0.1)
-        for layer in (network.policy.points, network.policy.others, network.value.logit):
+        for layer in (network.policy.points, network.policy.others, getattr(network.value, "logit", None)):
             if isinstance(layer, nn.Linear):
                 layer.weight.normal_(0, spread)
-    return network.eval()
 
 
 def random_batch(game: Game, count: int) -> Batch:

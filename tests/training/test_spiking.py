@@ -11,7 +11,7 @@ from torch import nn
 import training.evaluator
 from games import Game, load_game
 from tests.training.example_reports import iteration
-from tests.training.networks import CONNECT_FOUR, TIC_TAC_TOE, FixedWindow, board_with_pass, positions, random_batch
+from tests.training.networks import CONNECT_FOUR, TIC_TAC_TOE, FixedWindow, board_with_pass, look_trained, positions, random_batch
 from training.evaluator import Evaluator, folded
 from training.learner import Learner, to_tensors
 from training.model_file import Model, canary_positions, check_canary, decode_model, describe_model, encode_model
@@ -37,21 +37,11 @@ def seen(game: Game, count: int) -> torch.Tensor:
 
 
 def trained(game: Game = CONNECT_FOUR, **options: Any) -> SpikingResNet:
-    """A network that looks trained: its norms have statistics, its blocks add something, and it prefers some moves by far."""
+    """A network that looks trained."""
     torch.manual_seed(1)
     network = build_network(game, **SMALL | options)
     assert isinstance(network, SpikingResNet)
-    with torch.no_grad():
-        for module in network.modules():
-            if isinstance(module, nn.BatchNorm2d):
-                assert module.running_mean is not None and module.running_var is not None
-                module.running_mean.normal_(0, 0.2)
-                module.running_var.uniform_(0.5, 1.5)
-                module.weight.uniform_(0.5, 1)
-                module.bias.normal_(0, 0.1)
-        for layer in (network.policy.points, network.policy.others):
-            if layer is not None:
-                layer.weight.normal_(0, 0.3)
+    look_trained(network, 0.3)
     return network.eval()
 
 
