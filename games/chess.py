@@ -66,6 +66,7 @@ from games.intrinsics import byte_swap, lowest_bit
 
 GROUP = 14  # planes for each position
 WHITE_MOVES, PROGRESS, OWN_CASTLING, THEIR_CASTLING, STANDSTILL, OBSERVED = 112, 113, 114, 116, 118, 119
+MOST_MOVES = 15 * 27 + 8  # of fifteen queens in the middle of the board and a king, which no position exceeds
 LONGEST = 17_697  # plies that a game can have where 75 moves without progress end it
 
 
@@ -161,6 +162,7 @@ def chess(*, max_plies: int = 512, claim_draws: bool = True) -> Game:
         observation_shape=(OBSERVED, 8, 8),
         policy_planes=PLANES,
         max_plies=max_plies,
+        most_legal_actions=MOST_MOVES,
         point_symmetries=np.arange(64, dtype=np.int32)[None],
         action_symmetries=np.arange(PLANES * 64, dtype=np.int32)[None],
         action_name=action_name,

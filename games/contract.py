@@ -28,7 +28,7 @@ Seen = dict[tuple[int, bytes], list[int]]  # (hash, digest of the observation) -
 UNWRITTEN = -7  # what arrays hold before a kernel writes them; no action and no return has this value
 GUARD = 8  # elements behind an output array that no kernel may touch
 CONSTANTS = (  # what load_game must give again
-    *("name", "options", "rules_version", "num_players", "num_actions", "num_outcomes"),
+    *("name", "options", "rules_version", "num_players", "num_actions", "num_outcomes", "most_legal_actions"),
     *("observation_shape", "policy_planes", "max_plies"),
 )
 ROUNDING = 1e-5  # how far a sum of probabilities may be from 1
@@ -72,6 +72,7 @@ def _check_constants(game: Game) -> None:
     _require(min(channels, height, width) > 0, game, "observation_shape has an empty side")
     _require(game.num_players in (1, 2), game, "num_players is neither 1 nor 2")
     _require(1 <= game.num_actions <= 2**16, game, "num_actions does not fit 16 bits")
+    _require(1 <= game.most_legal_actions <= game.num_actions, game, "most_legal_actions is not from 1 to num_actions")
     _require(0 <= game.num_outcomes <= 2**16, game, "num_outcomes does not fit 16 bits")
     _require(game.rules_version >= 1, game, "rules_version does not count from 1")
     _require(game.max_plies >= 1, game, "max_plies is not positive")
@@ -168,7 +169,7 @@ def _check_position(game: Game, state: States, moves: list[int]) -> None:
 def _check_legal_actions(game: Game, state: States, moves: list[int]) -> list[int]:
     out = np.full(game.num_actions + GUARD, UNWRITTEN, np.int32)
     count = call_legal_actions(game.rules.legal_actions, state, out[: game.num_actions])
-    _require(0 <= count <= game.num_actions, game, f"legal_actions says that there are {count}", moves)
+    _require(0 <= count <= game.most_legal_actions, game, f"legal_actions says that there are {count}", moves)
     _require((out[game.num_actions :] == UNWRITTEN).all(), game, "legal_actions writes behind its array", moves)
     legal: list[int] = out[:count].tolist()
     _require(UNWRITTEN not in legal, game, "legal_actions counts more actions than it writes", moves)

@@ -92,12 +92,15 @@ class Game:
     num_outcomes: int = 0  # chance outcomes are numbered from 0; a game without chance has none
     outcome_symmetries: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 0), np.int32))  # [Y, O], as action_symmetries
     outcome_name: Callable[[int], str] = str
+    most_legal_actions: int = 0  # that any position has, for which searches reserve memory; 0 stands for num_actions
     max_return: float = 1.0  # no return is larger; of a one-player game, no score
     milestones: tuple[int, ...] = ()  # of a one-player game: what people count how many games reach, such as tiles, ascending
     milestone_of: Callable[[States], int] = int  # what a state has reached, on the same scale; only where there are milestones
 
     def __post_init__(self) -> None:
         """A game without chance needs to say nothing of outcomes: its table of them is ``[Y, 0]``."""
+        if self.most_legal_actions == 0:
+            object.__setattr__(self, "most_legal_actions", self.num_actions)
         if self.num_outcomes == 0:
             object.__setattr__(self, "outcome_symmetries", np.empty((len(self.action_symmetries), 0), np.int32))
 

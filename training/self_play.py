@@ -95,7 +95,7 @@ class SelfPlay:
         most = max(settings.num_simulations, settings.cheap_simulations)
         nodes = nodes_for(game, most, leaves_per_tree)
         params = search_params(settings, game, max_visits=nodes)
-        self._trees = make_trees(parallel_games, max_nodes=nodes, num_actions=game.num_actions)
+        self._trees = make_trees(parallel_games, max_nodes=nodes, num_actions=game.num_actions, most_legal_actions=game.most_legal_actions)
         self._states = game.initial_states(parallel_games)
         self._streams = np.zeros(parallel_games, np.uint64)
         self._log = make_log(game, parallel_games)

@@ -328,6 +328,8 @@ BROKEN = [
         lambda: replace(with_kernels(hash=history_hash, step=step_with_history), start=np.zeros(5, np.int64)),
         "two positions that look the same have different hashes",
     ),
+    (lambda: tic_tac_toe(most_legal_actions=10), "most_legal_actions is not from 1 to num_actions"),
+    (lambda: tic_tac_toe(most_legal_actions=8), "legal_actions says that there are 9"),
     (lambda: small_2048(num_outcomes=2**17), "num_outcomes does not fit 16 bits"),
     (lambda: small_2048(num_outcomes=6), "outcome_symmetries does not have 6 columns"),
     (lambda: small_2048(outcome_symmetries=np.arange(8, dtype=np.int32)[None]), "as many outcome symmetries"),

@@ -44,7 +44,7 @@ class Forest:
         self.states = states.copy()
         self.streams = np.arange(count).astype(np.uint64)
         self.leaves = make_leaves(game, count, leaves_per_tree)
-        self.trees = make_trees(count, max_nodes=nodes, num_actions=game.num_actions)
+        self.trees = make_trees(count, max_nodes=nodes, num_actions=game.num_actions, most_legal_actions=game.most_legal_actions)
         self._renumbered = np.zeros(nodes, np.int32)
         cache = make_cache(cache_positions, game.num_actions)
         schedule = halving_schedule(settings.gumbel.considered_actions, num_simulations, columns=most)

@@ -20,7 +20,7 @@ Move = tuple[int, float, float, int]  # visits, mean value, prior, proven
 
 def make_root(moves: list[Move], *, full: bool = False, proven: int = UNPROVEN, evaluation: float = 0.0) -> Trees:
     """A tree of nothing but a root whose action i is ``moves[i]``; those without visits are candidates."""
-    trees = make_trees(1, max_nodes=len(moves) + 1, num_actions=len(moves))
+    trees = make_trees(1, max_nodes=len(moves) + 1, num_actions=len(moves), most_legal_actions=len(moves))
     root = trees.nodes[0, 0]
     root.parent, root.first_child, root.next_sibling, root.turn, root.stage, root.proven = -1, -1, -1, 1.0, OPEN, proven
     root.evaluation, root.value_sum, root.visits = evaluation, evaluation, 1

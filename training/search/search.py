@@ -34,7 +34,7 @@ class Search:
         self._evaluate, self._num_trees, self._num_actions = evaluate, num_trees, game.num_actions
         nodes = nodes_for(game, num_simulations, settings.leaves_per_tree)
         params = search_params(settings, game, max_visits=nodes)
-        self._trees = make_trees(num_trees, max_nodes=nodes, num_actions=game.num_actions)
+        self._trees = make_trees(num_trees, max_nodes=nodes, num_actions=game.num_actions, most_legal_actions=game.most_legal_actions)
         self._trees.searches.budget = num_simulations
         self._states = game.initial_states(num_trees)
         leaves = make_leaves(game, num_trees, settings.leaves_per_tree)

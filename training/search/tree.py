@@ -79,9 +79,9 @@ class Trees(NamedTuple):
     root_priors: Floats  # [B, A] the network's, at least LEAST_PRIOR where an action is legal and 0 elsewhere
 
 
-def make_trees(count: int, *, max_nodes: int, num_actions: int) -> Trees:
+def make_trees(count: int, *, max_nodes: int, num_actions: int, most_legal_actions: int) -> Trees:
     """``count`` empty trees. The arrays are mapped, not filled: memory is used as trees grow."""
-    candidates = max_nodes * num_actions
+    candidates = max_nodes * most_legal_actions
     return Trees(
         searches=np.zeros(count, SEARCH).view(np.recarray),
         nodes=np.zeros((count, max_nodes), NODE).view(np.recarray),
