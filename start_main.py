@@ -13,11 +13,14 @@ finished. A second Ctrl-C ends it at once; nothing that was finished is lost the
 Distributed runs: watch -n 1 cat distributed/status.txt; tail -f logs/distributed_training.log; docs/operations.md has the rest.
 """
 
+if __name__ == "__main__":
+    from training.ctrl_c import ends_at_once
+
+    ends_at_once()  # before the imports, which take seconds
+
 import argparse
 import logging
 import shutil
-import signal
-import sqlite3
 import sys
 from collections.abc import Sequence
 from logging.handlers import RotatingFileHandler
@@ -32,16 +35,13 @@ from distributed.cluster import Cluster
 from distributed.local import spread_processes
 from games import Game
 from training.backend import SelfPlayBackend
+from training.ctrl_c import INTERRUPTED, interruptible
 from training.files import write_atomically
-from training.granting import NobodyPlays
-from training.learner import TrainingDiverged
 from training.observers import make_observers
 from training.observers.plain import score_line
 from training.reports import IterationReport
-from training.run_lock import RunLock, RunLocked
-from training.sitting import make_run_folder, sitting, teller
-
-log = logging.getLogger("start_main")
+from training.run_lock import RunLock
+from training.sitting import exit_code, make_run_folder, sitting, teller
 
 QUICKSTART = Path("configs/quickstart.yaml")
 CLUSTER = Path("configs/config.yaml")
@@ -51,25 +51,11 @@ LOG_BYTES = 10 * 2**20
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
+@interruptible
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code: 0, or 130 after Ctrl-C, 2 when something is wrong that can be put right."""
     arguments = parse(argv)
-    console = Console(stderr=True, highlight=False)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        path, settings = read_settings(arguments)
-        run_dir = arguments.run_dir or Path(settings.run.directory) / settings.run.name
-        make_run_folder(run_dir, resume=arguments.resume)
-        logging.basicConfig(filename=run_dir / "coach.log", level=logging.INFO, format=LOG_FORMAT)
-        with RunLock(run_dir):
-            return train(run_dir, settings, path)
-    except KeyboardInterrupt:
-        console.print("Ended at once. Everything that was finished is safe: go on with --resume.")
-        return 130
-    except (ConfigError, RunLocked, NobodyPlays, TrainingDiverged, ValueError, OSError, sqlite3.Error) as error:
-        log.info("the run ends", exc_info=True)
-        console.print(f"start_main.py: {error}", style="red", markup=False, soft_wrap=True)
-        return 2
+    return exit_code("start_main.py", lambda: begin(arguments))
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -85,6 +71,16 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="of everything random, instead of the config's")
     parser.add_argument("--smoke", action="store_true", help="shrink the experiment to seconds; the code that runs is the same")
     return parser.parse_args(argv)
+
+
+def begin(arguments: argparse.Namespace) -> int:
+    """Begin the run that is asked for, or go on with it."""
+    path, settings = read_settings(arguments)
+    run_dir = arguments.run_dir or Path(settings.run.directory) / settings.run.name
+    make_run_folder(run_dir, resume=arguments.resume)
+    logging.basicConfig(filename=run_dir / "coach.log", level=logging.INFO, format=LOG_FORMAT)
+    with RunLock(run_dir):
+        return train(run_dir, settings, path)
 
 
 def read_settings(arguments: argparse.Namespace) -> tuple[Path, Settings]:
@@ -140,7 +136,7 @@ def train(run_dir: Path, settings: Settings, config: Path) -> int:
     with sitting(run_dir, settings, make_backend=make_backend, observers=observers) as coach:
         report = coach.run()
     say_goodbye(run_dir, report, stopped=coach.stop_requested, distributed=settings.distributed.enabled)
-    return 130 if coach.stop_requested else 0
+    return INTERRUPTED if coach.stop_requested else 0
 
 
 def log_for_all() -> None:

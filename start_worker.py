@@ -10,6 +10,11 @@ It watches the folder's inbox for what it is to play, puts finished games into i
 games for a while. Ctrl-C, or kill: it hands over the games that it has finished. A second Ctrl-C ends it at once.
 """
 
+if __name__ == "__main__":
+    from training.ctrl_c import ends_at_once
+
+    ends_at_once()  # before the imports, which take seconds
+
 import argparse
 import io
 import logging

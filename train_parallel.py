@@ -17,10 +17,13 @@ Ctrl-C ends a run cleanly: the workers hand over the games that they have finish
 finished is lost then either. Only the GPUs that CUDA_VISIBLE_DEVICES names are used, where it is set.
 """
 
+if __name__ == "__main__":
+    from training.ctrl_c import ends_at_once
+
+    ends_at_once()  # before the imports, which take seconds
+
 import argparse
 import re
-import signal
-import sqlite3
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,11 +34,10 @@ from rich.console import Console
 from configs.load import load_settings
 from distributed.parallel_zero import ParallelZeroTrainer
 from games.twenty48 import GameRules
-from training.granting import NobodyPlays
-from training.learner import TrainingDiverged
+from training.ctrl_c import INTERRUPTED, interruptible
 from training.network import seed_weights
 from training.reports import IterationReport
-from training.run_lock import RunLocked
+from training.sitting import exit_code
 from training.weights_file import CorruptWeights, load_weights
 from training.zero_network import ZeroNetwork
 
@@ -43,18 +45,10 @@ CHECKPOINTS = Path("checkpoints")
 SMOKE = {"epochs": 2, "games_per_epoch": 8, "batch_size": 16, "simulations": 4, "filters": 8, "blocks": 1}
 
 
+@interruptible
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code: 0, or 130 after Ctrl-C, 2 when something is wrong that can be put right."""
-    console = Console(stderr=True, highlight=False)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        return train(read_arguments(argv))
-    except KeyboardInterrupt:
-        console.print("Ended at once. Everything that was finished is safe: go on with --resume.")
-        return 130
-    except (RunLocked, NobodyPlays, TrainingDiverged, ValueError, TypeError, OSError, sqlite3.Error) as error:
-        console.print(f"train_parallel.py: {error}", style="red", markup=False, soft_wrap=True)
-        return 2
+    return exit_code("train_parallel.py", lambda: train(read_arguments(argv)))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -168,7 +162,7 @@ def train(arguments: argparse.Namespace) -> int:
         minutes=arguments.minutes,
     )
     say_goodbye(trainer, report)
-    return 130 if trainer.stopped else 0
+    return INTERRUPTED if trainer.stopped else 0
 
 
 def begin_with(model: Any, path: Path) -> None:

@@ -29,6 +29,11 @@ if __name__ == "__main__" and not __package__:
         *(each for each in sys.path if Path(each) != Path(__file__).resolve().parent),
     ]
 
+if __name__ == "__main__":
+    from training.ctrl_c import ends_at_once
+
+    ends_at_once()
+
 from pydantic import ValidationError
 from rich.console import Console
 
@@ -42,6 +47,7 @@ from distributed.errors import ClusterError, Unreachable
 from distributed.release import PROJECT, Ours, ours
 from distributed.transport import Transport
 from distributed.worker_list import add_worker, remove_worker
+from training.ctrl_c import interruptible
 
 CONFIG = PROJECT / "configs" / "config.yaml"
 LOG_LINES = 40
@@ -287,6 +293,7 @@ def connection_findings(error: ClusterError | None) -> Iterator[Finding]:
     yield Finding("login", True, False, "a key of ours is accepted")
 
 
+@interruptible
 def main(argv: Sequence[str] | None = None, *, make: Callable[[Path | None], SSHConnector] = SSHConnector) -> int:
     """Run the program; returns its exit code: 0, 1 when it could not be done or a machine is not ready, 130 after Ctrl-C."""
     arguments = parse(argv)
@@ -300,8 +307,6 @@ def main(argv: Sequence[str] | None = None, *, make: Callable[[Path | None], SSH
     except NotDone as error:
         Console(stderr=True, highlight=False, emoji=False).print(str(error), style="red", markup=False, soft_wrap=True)
         return 1
-    except KeyboardInterrupt:
-        return 130
     return 0
 
 

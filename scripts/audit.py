@@ -25,11 +25,17 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+if __name__ == "__main__":
+    from training.ctrl_c import ends_at_once
+
+    ends_at_once()
+
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 from games import Game, load_game
+from training.ctrl_c import interruptible
 from training.files import PART, read_limited, sha256_hex
 from training.ledger import Ledger, LedgerDamaged, LedgerMismatch, NoSuchRun, read_ledger
 from training.ledger_rows import QUARANTINED, RECEIVED, BatchRow, ModelRow, WorkerBooks
@@ -335,6 +341,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return args
 
 
+@interruptible
 def main(argv: Sequence[str] | None = None) -> int:
     """Check a run and say what was found."""
     args = parse(argv)

@@ -21,12 +21,18 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+if __name__ == "__main__":
+    from training.ctrl_c import ends_at_once
+
+    ends_at_once()
+
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from configs.load import load_settings, versions
 from configs.schema import SearchSettings
 from games import Game, load_game
+from training.ctrl_c import interruptible
 from training.evaluation.score_benchmark import Result, SliceFailed, Tell, depth_for, model_of_weights, play_contender
 from training.evaluation.score_slice import Contender, ExpectimaxContender, NetworkContender, RandomContender, read_model
 from training.files import write_atomically
@@ -39,6 +45,7 @@ FILE = "benchmark.json"
 FILE_WIDTH = 200  # columns where the output is no terminal
 
 
+@interruptible
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code."""
     arguments = parse(argv)
@@ -52,8 +59,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             model.build(game)  # a model that does not fit is refused here, not in other processes
             network = NetworkContender(model=path.resolve(), search=search, num_simulations=arguments.simulations)
             results = benchmark(game, network, arguments, console)
-    except KeyboardInterrupt:
-        return 130
     except (ValueError, OSError, SliceFailed) as error:
         print(f"benchmark.py: {error}", file=sys.stderr)
         return 2

@@ -24,6 +24,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+if __name__ == "__main__":
+    from training.ctrl_c import ends_at_once
+
+    ends_at_once()
+
 import numpy as np
 
 from games import Game, load_game

@@ -17,12 +17,18 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+if __name__ == "__main__":
+    from training.ctrl_c import ends_at_once
+
+    ends_at_once()
+
 import numpy as np
 from rich.console import Console
 
 from configs.schema import SearchSettings
 from games import CHANCE, Game, load_game
 from games.game import States
+from training.ctrl_c import interruptible
 from training.evaluation.strength import load_model
 from training.evaluator import Evaluator
 from training.ledger import read_ledger
@@ -79,6 +85,7 @@ class Table:
         return "You win!" if won > 0 else "You lose." if won < 0 else "A draw."
 
 
+@interruptible
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code."""
     arguments = parse(argv)

@@ -21,8 +21,6 @@ Ctrl-C ends a run cleanly; a second one ends it at once. Nothing that was finish
 
 import argparse
 import os
-import signal
-import sqlite3
 import sys
 import time
 from collections.abc import Sequence
@@ -30,6 +28,11 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+if __name__ == "__main__":
+    from training.ctrl_c import ends_at_once
+
+    ends_at_once()
 
 from rich.console import Console
 
@@ -39,30 +42,20 @@ from distributed.devices import Seat, gpus_here, see_only, take_seats
 from distributed.multi_gpu import Sitting, synchronous, train
 from distributed.wiring import default_settings, validated
 from games import GAMES, load_game
+from training.ctrl_c import INTERRUPTED, interruptible
 from training.files import write_atomically
-from training.granting import NobodyPlays
-from training.learner import TrainingDiverged
 from training.observers.live import TerminalConsole
-from training.run_lock import RunLocked
-from training.sitting import make_run_folder
+from training.sitting import exit_code, make_run_folder
 
 ITERATIONS, GAMES_PER_ITERATION = 100, 100  # of a run that is told nothing else
 SMOKE = {"iterations": 2, "games_per_iter": 8, "batch_size": 16, "simulations": 4, "blocks": 1, "channels": 8}
 ASKED = "gpus"  # in a run's folder: the devices that it was told to play on last
 
 
+@interruptible
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code: 0, or 130 after Ctrl-C, 2 when something is wrong that can be put right."""
-    console = Console(stderr=True, highlight=False)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        return begin(read_arguments(argv))
-    except KeyboardInterrupt:
-        console.print("Ended at once. Everything that was finished is safe: go on with --resume.")
-        return 130
-    except (RunLocked, NobodyPlays, TrainingDiverged, ValueError, OSError, sqlite3.Error) as error:
-        console.print(f"train_multi_gpu.py: {error}", style="red", markup=False, soft_wrap=True)
-        return 2
+    return exit_code("train_multi_gpu.py", lambda: begin(read_arguments(argv)))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -199,7 +192,7 @@ def begin(arguments: argparse.Namespace) -> int:
 
     ended = train(arguments.save_dir, settings, seats, say=say)
     say_goodbye(console, arguments.save_dir, ended)
-    return 130 if ended.stopped else 0
+    return INTERRUPTED if ended.stopped else 0
 
 
 def say_goodbye(console: Console, save_dir: Path, ended: Sitting) -> None:

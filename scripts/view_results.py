@@ -21,9 +21,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+if __name__ == "__main__":
+    from training.ctrl_c import ends_at_once
+
+    ends_at_once()
+
 from rich.console import Console
 from rich.text import Text
 
+from training.ctrl_c import interruptible
 from training.files import write_atomically
 from training.game_view import recorded_game, sample_games
 from training.observers.charts import FAINT, TITLE, count, duration, percent, points, rate, rating, table
@@ -110,6 +116,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return args
 
 
+@interruptible
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the results; 2 when there are none to read."""
     args = parse(argv)

@@ -18,9 +18,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+if __name__ == "__main__":
+    from training.ctrl_c import ends_at_once
+
+    ends_at_once()
+
 from rich.console import Console
 from rich.live import Live
 
+from training.ctrl_c import interruptible
 from training.observers.charts import duration
 from training.observers.files import STATS_NAME, StatsRow, UnreadableStats, read_stats, stats_path
 from training.observers.plain import iteration_line
@@ -147,6 +153,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return args
 
 
+@interruptible
 def main(argv: Sequence[str] | None = None) -> int:
     """Watch until Ctrl-C; 2 when there is nothing to watch."""
     args = parse(argv)

@@ -13,6 +13,7 @@ HOUSE = ["configs", "games", "training", "distributed", "zero"]  # above them al
 TRAINING = [
     "__init__.py",
     # 1: what a game, a network and a record of a game are
+    "ctrl_c.py",
     "random.py",
     "files.py",
     "reports.py",

@@ -3,21 +3,49 @@
 import logging
 import os
 import signal
+import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from rich.console import Console
+
 from configs.load import save_resolved
 from configs.schema import Settings
 from training.coach import Coach
+from training.ctrl_c import INTERRUPTED
 from training.evaluator import use_threads
 from training.files import write_atomically
+from training.granting import NobodyPlays
+from training.learner import TrainingDiverged
 from training.reports import Observer, tell_event
 from training.run import MakeBackend, open_coach
+from training.run_lock import RunLocked
 
 log = logging.getLogger(__name__)
+
+TO_BE_PUT_RIGHT = (RunLocked, NobodyPlays, TrainingDiverged, ValueError, OSError, sqlite3.Error)  # not by us: what a run may end with
+
+
+def exit_code(program: str, train: Callable[[], int]) -> int:
+    """What ``train`` returns; else people are told why it has ended, and the ``program`` is to end with what this returns.
+
+    Returns:
+        130 after a Ctrl-C that ended it at once, 2 when something is wrong that can be put right.
+    """
+    console = Console(stderr=True, highlight=False)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return train()
+    except KeyboardInterrupt:
+        console.print("Ended at once. Everything that was finished is safe: go on with --resume.")
+        return INTERRUPTED
+    except TO_BE_PUT_RIGHT as error:
+        log.info("the run ends", exc_info=True)
+        console.print(f"{program}: {error}", style="red", markup=False, soft_wrap=True)
+        return 2
 
 
 def make_run_folder(run_dir: Path, *, resume: bool, option: str = "--run-dir") -> None:

@@ -1,0 +1,37 @@
+"""Programs of the checkout, started as people start them."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.sources import ROOT
+
+
+def begin(program: str, *words: object, cwd: Path = ROOT) -> subprocess.Popen[str]:
+    """Start a program, named by its path in the checkout; what it says is one stream. It heeds Ctrl-C."""
+    return subprocess.Popen(
+        command(program, *words), cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=heed_ctrl_c
+    )
+
+
+def run(program: str, *words: object, cwd: Path = ROOT, seconds: float = 100) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, which may take so long."""
+    return subprocess.run(command(program, *words), cwd=cwd, capture_output=True, text=True, timeout=seconds, check=False)
+
+
+def printed(program: str, *words: object, cwd: Path = ROOT, seconds: float = 100) -> str:
+    """What a program prints that comes to a good end."""
+    ended = run(program, *words, cwd=cwd, seconds=seconds)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def command(program: str, *words: object) -> list[str]:
+    """How the program is started, wherever one is."""
+    return [sys.executable, str(ROOT / program), *map(str, words)]
+
+
+def heed_ctrl_c() -> None:
+    """In a child: what a terminal's programs do. Those of a script in the background are started to ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
