@@ -58,7 +58,7 @@ from games.chess_board import (
     stirred,
     turned_round,
 )
-from games.chess_moves import has_move, in_check, legal_actions, terminal
+from games.chess_moves import MOST_MOVES, has_move, in_check, legal_actions, terminal
 from games.chess_notation import START_FEN, action_name, empty_row, parse_action, render, set_up
 from games.compiled import inlined
 from games.game import Game, Planes, Returns, Rules, States, no_chance, observe_kernel, query_kernel, returns_kernel
@@ -66,7 +66,6 @@ from games.intrinsics import byte_swap, lowest_bit
 
 GROUP = 14  # planes for each position
 WHITE_MOVES, PROGRESS, OWN_CASTLING, THEIR_CASTLING, STANDSTILL, OBSERVED = 112, 113, 114, 116, 118, 119
-MOST_MOVES = 15 * 27 + 8  # of fifteen queens in the middle of the board and a king, which no position exceeds
 LONGEST = 17_697  # plies that a game can have where 75 moves without progress end it
 
 

@@ -51,7 +51,7 @@ from games.compiled import compiled, inlined, lean
 from games.game import Actions, States, legal_actions_kernel, query_kernel
 from games.intrinsics import lowest_bit
 
-MOST_MOVES = 256  # more than a position with one king and fifteen other pieces a side can have (218 are known)
+MOST_MOVES = 15 * 27 + 8  # of fifteen queens in the middle of an empty board and a king: no position has so many (218 are known)
 
 
 class Threats(NamedTuple):
