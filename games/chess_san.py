@@ -4,7 +4,9 @@ Written as chapter 8.2.3 of the PGN standard (S. J. Edwards, 1994) has it. Read 
 castling, long moves such as e2-e4 or Ng1xf3, P for pawns, e8Q and e8(Q), and with check marks or annotations, right or wrong, or none.
 """
 
+import functools
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,8 +30,8 @@ from games.chess_board import (
     step,
 )
 from games.chess_moves import MOST_MOVES, generate, has_move, in_check
-from games.chess_notation import FILES, UPSIDE_DOWN, fen_of, parse_square, square_name
-from games.compiled import compiled, inlined
+from games.chess_notation import FILES, UPSIDE_DOWN, empty_row, fen_of, parse_square, square_name
+from games.compiled import compiled, inlined, specialized
 from games.game import Actions, IllegalAction, States, call_step
 
 PAWN, KING = 1, 5  # kinds of pieces, as ``kind_at`` has them
@@ -105,6 +107,17 @@ def described(state: States, action: int) -> tuple[int, bool, bool, bool, bool]:
     return kind, takes, others, in_column, in_row
 
 
+@functools.cache
+def _step() -> Callable[[Any, States, int], None]:
+    """``call_step`` without its look at the types, which would take longer than all the rest."""
+    return specialized(call_step, step, empty_row(max_plies=1, claim_draws=True), 0)
+
+
+def play_on(state: States, action: int) -> None:
+    """Play an action in place that ``find`` or ``action_of_san`` has found, also after a draw that nobody claimed."""
+    _step()(step, state, action)
+
+
 def san_of(state: States, action: int) -> str:
     """A legal action in SAN.
 
@@ -124,7 +137,7 @@ def play_named(state: States, action: int) -> str:
     if kind == ILLEGAL:
         raise IllegalAction(f"action {action} is not legal in {fen_of(state)}")
     name = _named(state, action, kind, takes, others)
-    call_step(step, state, action)
+    play_on(state, action)
     if not in_check(state):
         return name
     return name + ("+" if has_move(state) else "#")
