@@ -15,9 +15,11 @@ from games.chess_board import (
     EN_PASSANT,
     KEYS,
     LAST_CLOCK,
+    LAST_PLY,
     MAX_PLIES,
     MOST_REPEATED,
     NONE,
+    NOT_DRAWN,
     OFFSETS,
     PASSING_ROW,
     PLANES,
@@ -284,6 +286,21 @@ def ending_of(state: States) -> str:
         BY_MATERIAL: "insufficient material",
         BY_LENGTH: "length",
     }.get(int(state[DRAWN]), "")
+
+
+def play_on(state: States) -> States:
+    """The position with no draw, for players who do not claim it: as if its clock, or the count of its plies, began here.
+
+    A repetition that has been is still known. Checkmate and stalemate stay what they are.
+    """
+    state = state.copy()
+    if state[CLOCK] >= state[LAST_CLOCK]:
+        state[KEYS] = state[KEYS + state[CLOCK]]
+        state[CLOCK] = 0
+    if state[PLY] >= state[LAST_PLY]:
+        state[LAST_PLY] = state[PLY] + state[MAX_PLIES]
+    state[DRAWN] = NOT_DRAWN
+    return state
 
 
 def render(state: States) -> str:

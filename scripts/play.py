@@ -4,16 +4,20 @@
     python scripts/play.py --run runs/quickstart --second           it begins
     python scripts/play.py --run runs/go9 --version 12 --simulations 800
     python scripts/play.py --run runs/twenty48 --watch              it plays 2048, and you watch
+    python scripts/play.py --run runs/chess --uci                   a chess engine for programs that speak UCI, such as Cute Chess
+    python scripts/play.py --model model-000012.model --uci         the same with a model's file
 
 Type a move as the board names it (a column in Connect Four, a point such as D4 or "pass" in Go), or one of: hint, undo, new, quit.
 In a one-player game you play, and "go" lets the network make a move, "watch" all moves to the end.
 """
 
 import argparse
+import contextlib
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TextIO
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -32,11 +36,15 @@ from training.ctrl_c import interruptible
 from training.evaluation.strength import load_model
 from training.evaluator import Evaluator
 from training.ledger import read_ledger
-from training.model_file import Model
+from training.line_reader import LineReader, converse
+from training.model_file import Model, load_safetensors
 from training.search.search import Search
+from training.thinking import Thinker
+from training.uci import Engine
 
 EXAMPLES = 3  # of moves, shown to somebody who typed none
 WATCH_SECONDS = 0.3  # between two moves that are watched
+MOST_LEAVES = 32  # that the engine evaluates at once
 
 
 class Table:
@@ -91,16 +99,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse(argv)
     console = Console(highlight=False)
     try:
-        model = choose_model(arguments.run, arguments.version)
+        model = choose_model(arguments.run, arguments.version) if arguments.run else open_model(arguments.model)
         game = load_game(model.description.game, **model.description.options)
         if game.num_players == 1 and arguments.second:
             raise ValueError(f"--second: {game.name} is a game for one player")
         if game.num_players == 2 and arguments.watch:
             raise ValueError(f"--watch: {game.name} is a game for two; the games of a run are shown by scripts/view_results.py --game")
-        evaluator = Evaluator(model.build(game), game, max_batch=1)
+        if arguments.uci and game.name != "chess":
+            raise ValueError(f"--uci: the Universal Chess Interface is for chess, and this model plays {game.name}")
+        evaluator = Evaluator(model.build(game), game, max_batch=MOST_LEAVES)
     except (ValueError, OSError) as error:
         print(f"play.py: {error}", file=sys.stderr)
         return 2
+    if arguments.uci:
+        return serve_uci(game, evaluator, name=f"Keima {model.model_version}", simulations=arguments.simulations)
     settings = SearchSettings(forced_playouts=False)
     search = Search(game, evaluator, settings, num_simulations=arguments.simulations, num_trees=1)
     words = "hint, undo, new or quit" if game.num_players == 2 else "hint, go, watch, undo, new or quit"
@@ -118,13 +130,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", type=Path, required=True, help="the run's folder, such as runs/quickstart")
-    parser.add_argument("--version", type=int, help="which of the run's models (default: the newest accepted one)")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--run", type=Path, help="the run's folder, such as runs/quickstart")
+    which.add_argument("--model", type=Path, metavar="FILE", help="a model: .model or .safetensors")
+    parser.add_argument("--version", type=int, help="with --run: which of its models (default: the newest accepted one)")
     parser.add_argument("--simulations", type=positive, default=400, help="positions that it looks at before each move (default: 400)")
     parser.add_argument("--second", action="store_true", help="let it begin")
     parser.add_argument("--watch", action="store_true", help="watch it play a one-player game to the end")
     parser.add_argument("--seed", type=int, help="of what chance does (default: another game each time)")
-    return parser.parse_args(argv)
+    parser.add_argument("--uci", action="store_true", help="be a chess engine: speak UCI on standard input and output")
+    arguments = parser.parse_args(argv)
+    if arguments.version is not None and not arguments.run:
+        parser.error("--version names one of a run's models: it needs --run")
+    return arguments
 
 
 def positive(text: str) -> int:
@@ -145,11 +163,40 @@ def choose_model(run: Path, version: int | None) -> Model:
         rows = [row for row in ledger.models() if (version is None and row.accepted) or row.version == version]
     if not rows:
         raise ValueError(f"{run} has no {'accepted model yet' if version is None else f'model {version}'}")
-    path = run / rows[-1].path
+    return open_model(run / rows[-1].path)
+
+
+def open_model(path: Path) -> Model:
+    """The model in a file.
+
+    Raises:
+        ValueError, OSError: it is damaged, or there is none.
+    """
     try:
-        return load_model(path)
+        return load_safetensors(path) if path.suffix == ".safetensors" else load_model(path)
     except ValueError as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
+
+
+def serve_uci(game: Game, evaluator: Evaluator, *, name: str, simulations: int) -> int:
+    """Be a chess engine until the input ends; returns the exit code. What is no protocol goes to standard error."""
+    protocol: TextIO = sys.stdout
+
+    def write(line: str) -> None:
+        protocol.write(f"{line}\n")
+        protocol.flush()
+
+    def think(max_simulations: int) -> Thinker:
+        return Thinker(game, evaluator, max_batch=evaluator.max_batch, max_simulations=max_simulations)
+
+    engine = Engine(game, name=name, think=think, write=write, simulations=simulations)
+    with contextlib.redirect_stdout(sys.stderr):
+        try:
+            converse(LineReader(sys.stdin.fileno()), engine)
+            engine.close()
+        except BrokenPipeError:
+            return 0  # nobody listens any more
+    return 0
 
 
 def play_game(table: Table, console: Console, *, watch: bool = False) -> bool:

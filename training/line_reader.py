@@ -1,0 +1,53 @@
+"""Talking by lines with a program that may interrupt: what it says is looked at between two short pieces of work."""
+
+import os
+import select
+import time
+from typing import Protocol
+
+MOST_BYTES = 2**16  # read at once
+
+
+class Partner(Protocol):
+    """One who is spoken to."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is work for ``advance``."""
+
+    def obey(self, line: str, arrived: float) -> bool:
+        """Do what a line says that ``arrived`` at this time (``time.monotonic``); False ends the conversation."""
+
+    def advance(self) -> None:
+        """Do a short piece of work."""
+
+
+class LineReader:
+    """Lines from a file descriptor, without ever waiting for more than the first."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._rest = descriptor, b""
+        self.ended = False
+        self.arrived = time.monotonic()  # when the latest lines did
+
+    def lines(self, *, wait: bool) -> list[str]:
+        """The complete lines that have come; with ``wait`` it waits for something to come. An unfinished line at the end counts."""
+        if self.ended or not select.select([self._descriptor], [], [], None if wait else 0)[0]:
+            return []
+        data = os.read(self._descriptor, MOST_BYTES)
+        self.arrived = time.monotonic()
+        self.ended = not data
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if self.ended:
+            lines.append(self._rest)
+        return [text for line in lines if (text := line.decode(errors="replace").strip())]
+
+
+def converse(reader: LineReader, partner: Partner) -> None:
+    """Let ``partner`` obey line after line and work meanwhile, until it ends the conversation or nobody speaks any more."""
+    while not reader.ended:
+        for line in reader.lines(wait=not partner.busy):
+            if not partner.obey(line, reader.arrived):
+                return
+        if partner.busy and not reader.ended:
+            partner.advance()

@@ -1,0 +1,79 @@
+"""Thinking about a position in slices that are short enough to be interrupted, each one call of the network."""
+
+import gc
+import time
+
+import numpy as np
+
+from configs.schema import SearchSettings
+from games.game import Game
+from training.search.analysis import Analysis
+from training.search.puct import Evaluate
+
+SLICE_SECONDS = 0.025  # that a call of the network may take, where it takes one position in that time
+WORTH = 1.1  # how many times as many positions a second a batch of double size must bring
+VISITS_A_LEAF = 8  # the more leaves a small tree awaits at once, the worse are those that virtual losses drive it to
+LATEST = 0.2  # how much the latest call counts in how long one takes
+TRIALS = 3
+
+
+class Thinker:
+    """An analysis that knows how long a slice takes. Building it compiles all that it needs.
+
+    Args:
+        evaluate: a network that takes up to ``max_batch`` positions.
+        max_simulations: the tree is full with so many.
+    """
+
+    def __init__(self, game: Game, evaluate: Evaluate, *, max_batch: int, max_simulations: int) -> None:
+        self._seconds = batch_seconds(game, evaluate, max_batch)
+        settings = SearchSettings(forced_playouts=False, leaves_per_tree=max(self._seconds))
+        self.analysis = Analysis(game, evaluate, settings, max_simulations=max_simulations)
+        self._rehearse(game)
+
+    def _rehearse(self, game: Game) -> None:
+        """Do everything once: compiled code is made or loaded at the first call, and what lives long by now is no garbage to look at."""
+        while self.analysis.visits < VISITS_A_LEAF * max(self._seconds) and not self.analysis.finished:
+            self.slice()
+        self.analysis.play(self.analysis.lines()[0].action)
+        self.analysis.consider_only(game.legal_actions(self.analysis.state)[:1].tolist())
+        self.slice()
+        self.analysis.lines()
+        self.analysis.begin(game.initial_state())
+        gc.collect()
+        gc.freeze()
+
+    def fits(self, seconds: float) -> bool:
+        """Whether the shortest slice usually ends in this time."""
+        return seconds >= self._seconds[1]
+
+    def slice(self, *, seconds: float = np.inf, simulations: int | None = None) -> None:
+        """Think on for one call of the network: of at most so many ``simulations``, and in ``seconds`` if that is possible at all."""
+        most = self.analysis.visits // VISITS_A_LEAF if simulations is None else min(self.analysis.visits // VISITS_A_LEAF, simulations)
+        size = max((n for n, time_taken in self._seconds.items() if n <= most and time_taken <= seconds), default=1)
+        began = time.monotonic()
+        self.analysis.think(size)
+        taken = time.monotonic() - began
+        self._seconds[size] += LATEST * (taken - self._seconds[size])
+
+
+def batch_seconds(game: Game, evaluate: Evaluate, max_batch: int) -> dict[int, float]:
+    """How long the network takes for one position, two, four ... up to where more would be too slow, or bring nothing."""
+    found: dict[int, float] = {}
+    size = 1
+    while size <= max_batch:
+        observations = np.tile(game.observe(game.initial_state()), (size, 1, 1, 1))
+        for count in range(size // 2 + 1, size + 1):  # the first call of each size takes longer
+            evaluate(observations[:count])
+        seconds = min(_timed(evaluate, observations) for _ in range(TRIALS))
+        if found and (seconds > SLICE_SECONDS or 2 * found[size // 2] < WORTH * seconds):
+            break
+        found[size] = seconds
+        size *= 2
+    return found
+
+
+def _timed(evaluate: Evaluate, observations: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> float:
+    began = time.monotonic()
+    evaluate(observations)
+    return time.monotonic() - began

@@ -1,0 +1,67 @@
+"""How long to think about a move, so that no game is lost on time.
+
+The rule: as if the game went on for ``EXPECTED_MOVES`` more moves of ours, or up to the time control if that is told, the time that is
+left, all increments on the way, and all that moves cost beside thinking (the overhead) are shared out evenly. No move gets more than
+``MOST_SHARE`` of what is left. So where there is an increment, a reserve of ``EXPECTED_MOVES`` times the safety in the overhead stays.
+
+The overhead is at least what the user says, and at least what has been measured: what the clock lost from one move to the next,
+beside what was thought.
+"""
+
+from dataclasses import dataclass
+
+EXPECTED_MOVES = 30
+MOST_SHARE = 0.6
+FORGETTING = 0.9  # of a measured overhead, a move
+MOST_OVERHEAD = 2.0  # seconds; more is no overhead: the clocks were set anew
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clock:
+    """What a player has, in seconds."""
+
+    remaining: float
+    increment: float = 0.0  # a move
+    moves_to_go: int | None = None  # until there is more time
+
+
+def allotted(clock: Clock, overhead: float) -> float:
+    """The seconds for this move; 0 if there are none to think."""
+    moves = max(clock.moves_to_go or EXPECTED_MOVES, 1)
+    share = (clock.remaining + (moves - 1) * clock.increment) / moves - overhead
+    return max(min(share, MOST_SHARE * (clock.remaining - overhead)), 0.0)
+
+
+class TimeKeeper:
+    """Shares out the time of a game, and measures what moves cost beside thinking. Times are of ``time.monotonic``.
+
+    Args:
+        overhead: seconds a move, at least.
+    """
+
+    def __init__(self, *, overhead: float) -> None:
+        self.overhead = overhead
+        self._measured = 0.0
+        self._clock: Clock | None = None
+        self._began = 0.0
+        self._expected: float | None = None  # on the clock at our next move, but for the overhead
+
+    def new_game(self) -> None:
+        """Expect other clocks."""
+        self._clock, self._expected = None, None
+
+    def told(self, clock: Clock) -> float:
+        """The seconds for a move with this clock."""
+        if self._expected is not None and 0 <= self._expected - clock.remaining <= MOST_OVERHEAD:
+            self._measured = max(self._expected - clock.remaining, FORGETTING * self._measured)
+        self._clock, self._expected = clock, None
+        return allotted(clock, max(self.overhead, self._measured))
+
+    def began(self, now: float) -> None:
+        """Our clock has started."""
+        self._began = now
+
+    def moved(self, now: float) -> None:
+        """We have moved, and our clock has stopped."""
+        if self._clock is not None:
+            self._expected = self._clock.remaining - (now - self._began) + self._clock.increment
