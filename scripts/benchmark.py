@@ -10,11 +10,12 @@ nothing: by default as many as take it no longer than the network takes. The see
 """
 
 import argparse
+import itertools
 import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,22 +28,28 @@ if __name__ == "__main__":
     ends_at_once()
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from configs.load import load_settings, versions
 from configs.schema import SearchSettings
 from games import Game, load_game
-from training.ctrl_c import interruptible
-from training.evaluation.score_benchmark import Result, SliceFailed, Tell, depth_for, model_of_weights, play_contender
-from training.evaluation.score_slice import Contender, ExpectimaxContender, NetworkContender, RandomContender, read_model
+from training.ctrl_c import INTERRUPTED, interruptible
+from training.evaluation.contenders import Contender, ExpectimaxContender, NetworkContender, RandomContender, read_model
+from training.evaluation.ladder import ANCHOR, chosen, ladder
+from training.evaluation.match_benchmark import Entrant, Match, Tally, play_pairs, ratings
+from training.evaluation.score_benchmark import Result, Tell, depth_for, model_of_weights, play_contender
+from training.evaluation.slices import SliceFailed
 from training.files import write_atomically
 from training.ledger import read_ledger
 from training.model_file import Model, save_safetensors
 from training.observers.charts import Column, percent, points, rate, table
+from training.observers.standings import standings, standings_table
+from training.random import seed_stream
 from training.weights_file import load_weights
 
 FILE = "benchmark.json"
 FILE_WIDTH = 200  # columns where the output is no terminal
+DEFAULT_GAMES, DEFAULT_SIMULATIONS = {1: 200, 2: 100}, {1: 50, 2: 100}  # by the game's players
 
 
 @interruptible
@@ -54,19 +61,88 @@ def main(argv: Sequence[str] | None = None) -> int:
         with tempfile.TemporaryDirectory() as folder:
             model, path, search = find_network(arguments, Path(folder))
             game = load_game(model.description.game, **model.description.options)
-            if game.num_players != 1:
-                raise ValueError(f"{game.name} is a game for two: its Elo is measured while it trains, see scripts/view_results.py")
             model.build(game)  # a model that does not fit is refused here, not in other processes
+            settle(arguments, game)
             network = NetworkContender(model=path.resolve(), search=search, num_simulations=arguments.simulations)
+            if game.num_players == 2:
+                return measure_by_games(game, model, network, arguments, console)
             results = benchmark(game, network, arguments, console)
     except (ValueError, OSError, SliceFailed) as error:
         print(f"benchmark.py: {error}", file=sys.stderr)
         return 2
     show(game, results, console)
     if arguments.save:
-        save(arguments.save, game, model, arguments, results)
+        save(arguments.save, game, model, arguments, {"kind": "score", "players": [result.as_dict() for result in results]})
         console.print(f"All figures and every game's score: {arguments.save / FILE}", soft_wrap=True)
     return 0
+
+
+def measure_by_games(game: Game, model: Model, network: NetworkContender, arguments: argparse.Namespace, console: Console) -> int:
+    """Measure the network of a game of two by games with others; returns the exit code."""
+    name = f"network, {network.num_simulations} simulations"
+    entrants = [Entrant(name=name, contender=network), *opponents(game, arguments)]
+    stopped, matches = False, list[Match]()
+    try:
+        play_all(game, entrants, arguments, console, matches)
+    except KeyboardInterrupt:
+        stopped = True
+        console.print("Stopped: games of matches that had not ended are not counted, since short games end first.")
+    found = ratings(matches, ANCHOR)
+    width = console.width if console.is_terminal else FILE_WIDTH
+    for line in standings_table(standings(name, matches, found), anchor=ANCHOR, width=width):
+        console.print(line, soft_wrap=True)
+    console.print(f"Elo: {ANCHOR} is 0. Wins, draws and losses are the network's.", style="dim")
+    if arguments.save:
+        players = {player: {"elo": rating.elo, "margin": rating.margin} for player, rating in found.items()}
+        content = {
+            "kind": "elo",
+            "anchor": ANCHOR,
+            "stopped": stopped,
+            "players": players,
+            "matches": [match.as_dict() for match in matches],
+        }
+        save(arguments.save, game, model, arguments, content)
+        console.print(f"All figures and every game's result: {arguments.save / FILE}", soft_wrap=True)
+    return INTERRUPTED if stopped else 0
+
+
+def opponents(game: Game, arguments: argparse.Namespace) -> list[Entrant]:
+    """Those by whom the network is measured."""
+    rungs = ladder(game)
+    return chosen(rungs, arguments.opponents.split(",")) if arguments.opponents else rungs
+
+
+def play_all(game: Game, entrants: Sequence[Entrant], arguments: argparse.Namespace, console: Console, matches: list[Match]) -> None:
+    """Let the first of them play all others, and these their neighbours; every match is added to ``matches`` when it has ended."""
+    network, *others = entrants
+    pairings = [(network, other) for other in others] + list(itertools.pairwise(others))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[so_far]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        for number, (first, second) in enumerate(pairings):
+            task = bar.add_task(f"{first.name} – {second.name}", total=arguments.games, so_far="")
+
+            def tell(so_far: Tally, task: TaskID = task) -> None:
+                text = f"{so_far.wins} won, {so_far.draws} drawn, {so_far.losses} lost, {so_far.moves:,} moves"
+                bar.update(task, completed=so_far.ended, so_far=text)
+
+            matches.append(
+                play_pairs(
+                    game,
+                    first,
+                    second,
+                    games=arguments.games,
+                    opening_plies=arguments.opening_plies,
+                    seed=seed_stream(arguments.seed, "match", number),
+                    processes=arguments.processes,
+                    tell=tell,
+                )
+            )
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -77,18 +153,32 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     which.add_argument("--model", type=Path, metavar="FILE", help="a model: .model or .safetensors")
     which.add_argument("--checkpoint", type=Path, metavar="FILE", help="a state dictionary of ZeroNetwork: .pth")
     parser.add_argument("--version", type=positive, help="with --run: another of its models")
-    parser.add_argument("--games", type=positive, default=200, help="of each player (default: %(default)s)")
-    parser.add_argument("--simulations", type=positive, default=50, help="of the network, before each move (default: %(default)s)")
+    parser.add_argument("--games", type=positive, help="of each player (default: 200, and 100 in games for two)")
+    parser.add_argument("--simulations", type=positive, help="of the network, before each move (default: 50, and 100 in games for two)")
     parser.add_argument("--algorithm", choices=["puct", "gumbel"], help="its search (default: the run's; without a run, gumbel)")
     parser.add_argument("--seed", type=int, default=1, help="of everything random (default: %(default)s)")
     parser.add_argument("--processes", type=processes, default="auto", help="that play (default: auto, one per core)")
     parser.add_argument("--expectimax-depth", type=depth, default="auto", help="answers of chance it looks at; auto: as time allows")
     parser.add_argument("--network-only", action="store_true", help="nobody plays beside the network")
+    parser.add_argument("--opponents", metavar="NAMES", help="in games for two: only these, such as random,greedy,depth-1")
+    parser.add_argument("--opening-plies", type=depth, default=4, help="random moves before each pair of games (default: %(default)s)")
     parser.add_argument("--save", type=Path, metavar="DIR", help=f"write {FILE} there")
     arguments = parser.parse_args(argv)
     if arguments.version and not arguments.run:
         parser.error("--version names one of a run's models: it needs --run")
     return arguments
+
+
+def settle(arguments: argparse.Namespace, game: Game) -> None:
+    """Give what the command line leaves open its default for this game.
+
+    Raises:
+        ValueError: the games cannot be played in pairs.
+    """
+    arguments.games = arguments.games or DEFAULT_GAMES[game.num_players]
+    arguments.simulations = arguments.simulations or DEFAULT_SIMULATIONS[game.num_players]
+    if game.num_players == 2 and arguments.games % 2:
+        raise ValueError(f"--games {arguments.games}: {game.name} is played in pairs with colours swapped, give an even number")
 
 
 def positive(text: str) -> int:
@@ -199,20 +289,18 @@ def milestone_column(number: int, milestone: int) -> Column[Result]:
     return Column(title=f"reach {milestone}", cell=cell, rank=10 - number)
 
 
-def save(folder: Path, game: Game, model: Model, arguments: argparse.Namespace, results: Sequence[Result]) -> None:
+def save(folder: Path, game: Game, model: Model, arguments: argparse.Namespace, content: Mapping[str, Any]) -> None:
     """Write everything as JSON."""
     folder.mkdir(parents=True, exist_ok=True)
     given = {key: str(value) if isinstance(value, Path) else value for key, value in vars(arguments).items()}
-    content: dict[str, Any] = {
-        "kind": "score",
+    about = {
         "game": game.name,
         "options": game.options,
         "model": model.description.model_dump(),
         "arguments": given,
         "versions": versions(),
-        "players": [result.as_dict() for result in results],
     }
-    write_atomically(folder / FILE, (json.dumps(content, indent=1) + "\n").encode(), mode=0o644)
+    write_atomically(folder / FILE, (json.dumps({**about, **content}, indent=1) + "\n").encode(), mode=0o644)
 
 
 if __name__ == "__main__":

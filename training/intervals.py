@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 Z = 1.959964  # standard deviations on either side that hold 95 % of a normal distribution
 
 
-def wilson(hits: int, trials: int) -> tuple[float, float]:
+def wilson(hits: float, trials: int) -> tuple[float, float]:
     """The 95 % interval of a share (E. B. Wilson, 1927), which stays within 0 and 1; everything when there were no trials."""
     if trials == 0:
         return 0.0, 1.0

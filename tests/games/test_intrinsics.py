@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from games import Game, load_game
 from games.compiled import compiled
-from games.intrinsics import byte_swap, fields, lowest_bit
+from games.intrinsics import bit_count, byte_swap, fields, lowest_bit
 
 ROOT = Path(__file__).resolve().parents[2]
 # Plays games with captures and prints digests of all that the kernels say.
@@ -61,6 +61,17 @@ def test_byte_swap_reverses_the_bytes_of_a_word() -> None:
     for word in (0x0102030405060708, -2, -(2**63), 0x80, 0):
         expected = int.from_bytes(word.to_bytes(8, "little", signed=True), "big", signed=True)
         assert byte_swap(word) == compiled_byte_swap(word) == expected
+
+
+@compiled
+def compiled_bit_count(word: int) -> int:
+    return bit_count(word)
+
+
+def test_bit_count_counts_the_bits_of_a_word() -> None:
+    for word in (0x0102030405060708, -1, -(2**63), 0):
+        expected = bin(word & 2**64 - 1).count("1")
+        assert bit_count(word) == compiled_bit_count(word) == expected
 
 
 def digest_of_games() -> str:

@@ -10,9 +10,10 @@ from configs.schema import SearchSettings
 from games import load_game
 from games.twenty48_expectimax import expectimax_move
 from tests.training.one_player import SMALL
+from training.evaluation.contenders import ExpectimaxContender, ExpectimaxPlayer, NetworkContender, RandomContender
 from training.evaluation.score import play_for_score
-from training.evaluation.score_benchmark import SliceFailed, depth_for, model_of_weights, play_contender, some_positions
-from training.evaluation.score_slice import ExpectimaxContender, ExpectimaxPlayer, NetworkContender, RandomContender
+from training.evaluation.score_benchmark import depth_for, model_of_weights, play_contender, some_positions
+from training.evaluation.slices import SliceFailed
 from training.model_file import save_safetensors
 from training.network import build_network
 

@@ -83,8 +83,19 @@ def play_match(
     return play_from(game, openings(game, pairs, opening_plies, seed), first, second, look=look)
 
 
-def play_from(game: Game, starts: States, first: Player, second: Player, *, look: Callable[[], None] = lambda: None) -> MatchResult:
-    """Play a pair of games from each of ``starts`` ``[pairs, S]``; see ``play_match``."""
+def play_from(
+    game: Game,
+    starts: States,
+    first: Player,
+    second: Player,
+    *,
+    look: Callable[[], None] = lambda: None,
+    watch: Callable[[States], None] = lambda states: None,
+) -> MatchResult:
+    """Play a pair of games from each of ``starts`` ``[pairs, S]``; see ``play_match``.
+
+    ``watch`` is shown all games ``[2 * pairs, S]`` before each round of moves.
+    """
     states = np.repeat(starts, 2, axis=0)
     second_moves_first = swapped(len(starts))
     moves: list[list[int]] = [[] for _ in states]
@@ -93,6 +104,7 @@ def play_from(game: Game, starts: States, first: Player, second: Player, *, look
         if not running.any():
             break
         look()
+        watch(states)
         to_move = query_all(game.rules.current_player, states)
         second_to_move = (to_move == 0) == second_moves_first
         for player, mine in ((first, ~second_to_move), (second, second_to_move)):
@@ -116,6 +128,13 @@ def scores_of(game: Game, states: States) -> NDArray[np.float64]:
     returns = np.stack([game.returns(state) for state in states])
     won = np.where(swapped(pairs), returns[:, 1], returns[:, 0])
     return ((np.sign(won) + 1) / 2).reshape(pairs, 2)
+
+
+def tally(game: Game, states: States) -> tuple[int, int, int]:
+    """How many of these games ``[2 * pairs, S]`` the first player has won, drawn and lost so far."""
+    ended = query_all(game.rules.terminal, states).astype(np.bool_)
+    scores = scores_of(game, states).ravel()[ended]
+    return int((scores == 1).sum()), int((scores == 0.5).sum()), int((scores == 0).sum())
 
 
 def openings(game: Game, count: int, plies: int, seed: int) -> States:

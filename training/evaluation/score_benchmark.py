@@ -6,40 +6,27 @@ game; a network's answers may differ in the last digit with the number of positi
 
 import itertools
 import math
-import os
-import selectors
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 
 from games import CHANCE, Game
 from games.game import States
+from training.evaluation.contenders import Contender, ExpectimaxPlayer
 from training.evaluation.score import SIDE_BY_SIDE, ScoredGames, summary
-from training.evaluation.score_slice import Contender, ExpectimaxPlayer, Job, Line
+from training.evaluation.score_slice import Job, Line
+from training.evaluation.slices import play_jobs
 from training.model_file import Model, describe_model
 from training.reports import ScoreReport
 from training.resnet import HEAD_CHANNELS
 
-PROJECT = Path(__file__).resolve().parents[2]
 DEEPEST = 4  # of expectimax, when its depth follows from the time
 PROBES = 40  # positions on which that time is measured
-LAST_WORDS = 2000  # characters of a failed process
 
 Tell = Callable[[int, int], None]  # (games that have ended, moves made)
-
-
-class SliceFailed(RuntimeError):
-    """A process that played has failed; the text has its last words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +61,12 @@ def play_contender(
         Job(game=game.name, options=game.options, contender=contender, games=last - first, first=first, seed=seed)
         for first, last in itertools.pairwise(bounds)
     ]
-    parts = play_jobs(jobs, tell)
+    parts = play_jobs(
+        "training.evaluation.score_slice",
+        jobs,
+        Line(ended=0, moves=0),
+        lambda lines: tell(sum(line.ended for line in lines), sum(line.moves for line in lines)),
+    )
     played = ScoredGames(
         scores=np.array([score for part in parts for score in part.scores]),
         reached=np.array([reached for part in parts for reached in part.reached]),
@@ -85,71 +77,6 @@ def play_contender(
     assert report is not None
     move_seconds = sum(part.seconds for part in parts) / max(1, played.moves)
     return Result(name=name, games=played, report=report, move_seconds=move_seconds, seconds=time.monotonic() - started)
-
-
-def play_jobs(jobs: Sequence[Job], tell: Tell) -> list[Line]:
-    """Play all jobs side by side; returns the last line of each.
-
-    Raises:
-        SliceFailed: a process ended before its games did.
-    """
-    with ExitStack() as stack, selectors.DefaultSelector() as selector:
-        children = [stack.enter_context(_Child(job)) for job in jobs]
-        for child in children:
-            selector.register(child.output, selectors.EVENT_READ, child)
-        while selector.get_map():
-            for key, _ in selector.select():
-                if not key.data.listen():
-                    selector.unregister(key.fileobj)
-            tell(sum(child.line.ended for child in children), sum(child.line.moves for child in children))
-        return [child.line for child in children]
-
-
-class _Child:
-    """A process that plays a job."""
-
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self.line = Line(ended=0, moves=0)
-        self._text = b""
-
-    def __enter__(self) -> Self:
-        self._errors = tempfile.TemporaryFile()
-        command = [sys.executable, "-m", "training.evaluation.score_slice"]
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, cwd=PROJECT, stdin=pipe, stdout=pipe, stderr=self._errors)
-        assert self._process.stdin and self._process.stdout
-        self.output = self._process.stdout
-        self._process.stdin.write(self._job.model_dump_json().encode())
-        self._process.stdin.close()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._process.kill()
-        self._process.wait()
-        self.output.close()
-        self._errors.close()
-
-    def listen(self) -> bool:
-        """Read what it has said; False when it has said all.
-
-        Raises:
-            SliceFailed: it has ended before its games did.
-        """
-        data = os.read(self.output.fileno(), 2**16)
-        *lines, self._text = (self._text + data).split(b"\n")
-        try:
-            for line in lines:
-                self.line = Line.model_validate_json(line)
-        except ValidationError as error:
-            raise SliceFailed(f"a process said what cannot be understood: {error}") from error
-        if not data and (self._process.wait() != 0 or len(self.line.scores) != self._job.games):
-            raise SliceFailed(f"a process that played has failed: {self._last_words()}")
-        return bool(data)
-
-    def _last_words(self) -> str:
-        self._errors.seek(0)
-        return self._errors.read()[-LAST_WORDS:].decode(errors="replace").strip() or f"exit code {self._process.returncode}"
 
 
 def depth_for(game: Game, seconds: float) -> int:

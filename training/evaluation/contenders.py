@@ -1,0 +1,140 @@
+"""Those who play in a benchmark, as they are named to the processes that play, and as players."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from configs.schema import SearchSettings
+from games import Game
+from games.chess_alpha_beta import search
+from games.chess_material import greedy_actions
+from games.compiled import compiled
+from games.game import Actions, States
+from games.twenty48_expectimax import expectimax_move
+from training.evaluation.guest import search_for_strength
+from training.evaluation.match import Player, RandomPlayer, SearchPlayer
+from training.evaluation.slices import Part
+from training.evaluation.strength import load_model
+from training.model_file import Model, load_safetensors
+from training.random import Streams, below, seed_stream
+
+
+class NetworkContender(Part):
+    """A network that searches."""
+
+    kind: Literal["network"] = "network"
+    model: Path  # a file for the way, or safetensors
+    search: SearchSettings
+    num_simulations: int
+
+
+class ExpectimaxContender(Part):
+    """Searches to a fixed depth and learns nothing; only for 2048 on 4 x 4."""
+
+    kind: Literal["expectimax"] = "expectimax"
+    depth: int
+
+
+class RandomContender(Part):
+    """Plays any legal move."""
+
+    kind: Literal["random"] = "random"
+
+
+class GreedyContender(Part):
+    """Mates or takes the most it can; only for chess."""
+
+    kind: Literal["greedy"] = "greedy"
+
+
+class AlphaBetaContender(Part):
+    """Searches to a fixed depth for material; only for chess."""
+
+    kind: Literal["alpha-beta"] = "alpha-beta"
+    depth: int
+
+
+AnyContender = NetworkContender | ExpectimaxContender | RandomContender | GreedyContender | AlphaBetaContender
+Contender = Annotated[AnyContender, Field(discriminator="kind")]
+
+
+class ExpectimaxPlayer:
+    """Expectimax as one who chooses moves."""
+
+    def __init__(self, depth: int) -> None:
+        self._depth = depth
+
+    def choose(self, states: States) -> Actions:
+        """The best action to the player's depth."""
+        return np.array([expectimax_move(state, depth=self._depth) for state in states], np.int32)
+
+
+class BestOfPlayer:
+    """Plays any of the actions that are equally good.
+
+    Args:
+        find: for states ``[N, S]`` these actions, first in each row of ``[N, ...]``, and how many they are, ``[N]``.
+        seed: of the choice among them.
+    """
+
+    def __init__(self, find: Callable[[States], tuple[Actions, NDArray[np.int64]]], seed: int) -> None:
+        self._find = find
+        self._streams = np.array([seed_stream(seed, "best of")], np.uint64)
+
+    def choose(self, states: States) -> Actions:
+        """One of the best, each as likely as the others."""
+        return one_of_each(*self._find(states), self._streams)
+
+
+@compiled
+def one_of_each(actions: Actions, counts: NDArray[np.int64], streams: Streams) -> Actions:
+    """One of the first ``counts[i]`` actions in each row of ``[N, ...]``, from stream 0."""
+    chosen = np.empty(len(actions), np.int32)
+    for i in range(len(actions)):
+        chosen[i] = actions[i, below(streams, 0, counts[i])]
+    return chosen
+
+
+def greedy_player(game: Game, seed: int) -> Player:
+    """Takes what it can, in chess."""
+    return BestOfPlayer(lambda states: greedy_actions(game, states), seed)
+
+
+def alpha_beta_player(game: Game, depth: int, seed: int) -> Player:
+    """Searches so many plies ahead for material, in chess."""
+
+    def find(states: States) -> tuple[Actions, NDArray[np.int64]]:
+        found = search(game, states, depth=depth)
+        return found.actions, found.counts
+
+    return BestOfPlayer(find, seed)
+
+
+def read_model(path: Path) -> Model:
+    """The model in a file for the way, or in a safetensors file.
+
+    Raises:
+        CorruptModel: it is neither.
+        OSError: it is missing or unreadable.
+    """
+    return load_safetensors(path) if path.suffix == ".safetensors" else load_model(path)
+
+
+def make_player(game: Game, contender: AnyContender, seed: int) -> Player:
+    """The one who plays."""
+    match contender:
+        case NetworkContender():
+            model = read_model(contender.model)
+            return SearchPlayer(search_for_strength(game, model, contender.search, num_simulations=contender.num_simulations))
+        case ExpectimaxContender():
+            return ExpectimaxPlayer(contender.depth)
+        case GreedyContender():
+            return greedy_player(game, seed)
+        case AlphaBetaContender():
+            return alpha_beta_player(game, contender.depth, seed)
+        case RandomContender():
+            return RandomPlayer(game, seed)

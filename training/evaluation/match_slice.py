@@ -1,0 +1,104 @@
+"""A part of the games between two players of a benchmark, in a process of its own: ``python -m training.evaluation.match_slice``.
+
+See ``slices``. Openings are those of the whole match, so that slices differ in them, however many there are.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from games import Game, load_game
+from games.game import Actions, States
+from training.evaluation.contenders import AnyContender, Contender, make_player
+from training.evaluation.match import Player, openings, play_from, tally
+from training.evaluation.slices import Part, Said, Teller, answer
+from training.evaluator import pick_device
+from training.random import seed_stream
+
+
+class MatchJob(Part):
+    """Pairs ``first_pair`` to ``first_pair + pairs - 1`` of a match."""
+
+    game: str
+    options: dict[str, Any]
+    first: Contender
+    second: Contender
+    match_pairs: int
+    first_pair: int
+    pairs: int
+    opening_plies: int
+    seed: int
+
+
+class MatchLine(Said):
+    """What is said of a job: how far it is, and at the end the games."""
+
+    wins: int = 0  # of the first player
+    draws: int = 0
+    losses: int = 0
+    seconds: tuple[float, float] = (0.0, 0.0)  # that each player has thought: of the processor, or of the clock if it uses another one
+    chosen: tuple[int, int] = (0, 0)  # moves of each player
+    scores: tuple[float, ...] = ()  # of each game, two a pair: 1 won by the first player, 0.5 drawn, 0 lost
+    games: tuple[tuple[int, ...], ...] = ()  # the moves of each, from its opening on
+
+
+class TimedPlayer:
+    """A player whose moves and time are counted."""
+
+    def __init__(self, player: Player, clock: Callable[[], float]) -> None:
+        self._player, self._clock = player, clock
+        self.seconds, self.moves = 0.0, 0
+
+    def choose(self, states: States) -> Actions:
+        """What the player chooses."""
+        started = self._clock()
+        actions = self._player.choose(states)
+        self.seconds += self._clock() - started
+        self.moves += len(states)
+        return actions
+
+
+def timed(game: Game, contender: AnyContender, seed: int, *, warm_up: int) -> TimedPlayer:
+    """A player who has made a first move in so many games, so that all is compiled and loaded before the time counts."""
+    player = make_player(game, contender, seed)
+    player.choose(game.initial_states(warm_up))
+    elsewhere = contender.kind == "network" and pick_device("auto").type != "cpu"
+    return TimedPlayer(player, time.perf_counter if elsewhere else time.process_time)
+
+
+def play(job: MatchJob) -> MatchLine:
+    """Play a job; returns the line that has its games. Tells the standard output how far it is."""
+    game = load_game(job.game, **job.options)
+    starts = openings(game, job.match_pairs, job.opening_plies, job.seed)[job.first_pair : job.first_pair + job.pairs]
+    first, second = (
+        timed(game, contender, seed_stream(job.seed, side, job.first_pair), warm_up=job.pairs)
+        for side, contender in (("first", job.first), ("second", job.second))
+    )
+    teller = Teller()
+
+    def watch(states: States) -> None:
+        teller.maybe(lambda: line(states))
+
+    def line(states: States) -> MatchLine:
+        wins, draws, losses = tally(game, states)
+        return MatchLine(ended=wins + draws + losses, moves=first.moves + second.moves, wins=wins, draws=draws, losses=losses)
+
+    result = play_from(game, starts, first, second, watch=watch)
+    return MatchLine(
+        ended=2 * job.pairs,
+        moves=first.moves + second.moves,
+        complete=True,
+        wins=result.wins,
+        draws=result.draws,
+        losses=result.losses,
+        seconds=(first.seconds, second.seconds),
+        chosen=(first.moves, second.moves),
+        scores=tuple(np.ravel(result.scores).tolist()),
+        games=result.moves,
+    )
+
+
+if __name__ == "__main__":
+    answer(MatchJob, play)
