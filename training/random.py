@@ -1,25 +1,14 @@
-"""Random numbers for compiled code: a seed gives the same games whatever the number of threads.
-
-A stream is one 64-bit word that each draw advances, kept in an array ``streams`` ``[B]`` with one word per game or tree, so that a
-thread touches only the words of its own games. The generator is SplitMix64 (Steele, Lea & Flood, "Fast splittable pseudorandom
-number generators", OOPSLA 2014): a counter and a mixer, with a period of 2**64. Start a stream at what ``seed_stream`` returns.
-"""
+"""What training draws, from the streams of ``games/random.py``, and where streams start."""
 
 import hashlib
 import json
 import math
 
-import numpy as np
-from numpy.typing import NDArray
+from games.compiled import compiled
+from games.random import Streams, below, exponential, next_word, normal, uniform
 
-from games.compiled import compiled, inlined
+__all__ = ["Streams", "below", "exponential", "gamma", "gumbel", "next_word", "normal", "seed_stream", "uniform"]
 
-Streams = NDArray[np.uint64]  # [B]
-
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-MIX_1, MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-SHIFT_1, SHIFT_2, SHIFT_3 = np.uint64(30), np.uint64(27), np.uint64(31)
-TOP_32, TOP_52, TOP_53 = np.uint64(32), np.uint64(12), np.uint64(11)  # the right shifts that keep so many bits
 TINY = 1e-300
 
 
@@ -29,44 +18,10 @@ def seed_stream(*words: int | str) -> int:
     return int.from_bytes(digest.digest()[:8], "little")
 
 
-@inlined
-def next_word(streams: Streams, b: int) -> int:
-    """64 random bits (uint64) from stream ``b``."""
-    state = streams[b] + GOLDEN
-    streams[b] = state
-    state = (state ^ (state >> SHIFT_1)) * MIX_1
-    state = (state ^ (state >> SHIFT_2)) * MIX_2
-    return state ^ (state >> SHIFT_3)
-
-
-@inlined
-def uniform(streams: Streams, b: int) -> float:
-    """Uniform in [0, 1)."""
-    return np.float64(next_word(streams, b) >> TOP_53) * 2.0**-53
-
-
-@inlined
-def below(streams: Streams, b: int, n: int) -> int:
-    """A whole number from 0 to ``n - 1``, for 0 < ``n`` < 2**31; each is as likely as the others to one part in 2**32 / ``n``."""
-    return int(np.int64(((next_word(streams, b) >> TOP_32) * np.uint64(n)) >> TOP_32))
-
-
-@compiled
-def exponential(streams: Streams, b: int) -> float:
-    """Exponential with mean 1; never 0. ``int(mean * exponential(...))`` is geometric from 0."""
-    return -math.log((np.float64(next_word(streams, b) >> TOP_52) + 0.5) * 2.0**-52)
-
-
 @compiled
 def gumbel(streams: Streams, b: int) -> float:
     """Standard Gumbel: logits plus one of these each, sorted, are a draw without replacement from their softmax."""
     return -math.log(exponential(streams, b))
-
-
-@compiled
-def normal(streams: Streams, b: int) -> float:
-    """Standard normal (Box and Muller's transform)."""
-    return math.sqrt(2.0 * exponential(streams, b)) * math.cos(2.0 * math.pi * uniform(streams, b))
 
 
 @compiled
