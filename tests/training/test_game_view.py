@@ -3,10 +3,7 @@
 import io
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -159,46 +156,6 @@ def test_figures_of_games_for_two_are_on_their_page() -> None:
     rows = [iteration_for_two(number, measured=evaluation(number)) for number in (1, 2, 3)]
     text = page("run", [], rows, [])
     assert ">Elo<" in text and "Moves that throw away" in text and ">Score<" not in text
-
-
-def pressed(tmp_path: Path, text: str, *presses: dict[str, object]) -> dict[str, Any]:
-    """What the page shows at first, and after each press of a key or button."""
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("needs node")
-    (tmp_path / "page.html").write_text(text, encoding="utf-8")
-    driver = Path(__file__).with_name("page_driver.js")
-    command = [node, str(driver), str(tmp_path / "page.html"), json.dumps(presses)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-def positions(found: dict[str, Any]) -> list[int]:
-    return [int(view["said"].split()[1]) for view in found["shown"]]
-
-
-def test_the_page_steps_through_a_game_of_2048(run: Path, tmp_path: Path) -> None:
-    views = sample_games(run)
-    steps = [{"key": "ArrowRight"}, {"key": "ArrowRight"}, {"key": "ArrowLeft"}, {"click": "last"}, {"click": "next"}, {"slide": 4}]
-    found = pressed(tmp_path, page("run", [], [], views), *steps, {"choose": 1}, {"key": "PageDown"}, {"key": "Home"})
-    end, second = len(views[0].moments), len(views[1].moments)
-    assert positions(found) == [1, 2, 3, 2, end, end, 5, 1, min(11, second), 1]
-    assert not found["hidden"] and found["options"] == [f"game {view.number}: {view.result}" for view in views]
-    first = views[0].moments[0]
-    assert found["shown"][0]["board"] == [str(tile or "") for row in first.cells for tile in row]
-    assert f"Plays {first.move}, then {first.outcomes[0]}. Expects 50 points more." in found["shown"][0]["said"]
-    assert found["shown"][0]["policy"] == [name for name, _ in first.policy]
-    assert f"The end: {views[0].result}." in found["shown"][4]["said"]
-
-
-def test_the_page_plays_a_game_by_itself_and_stops_at_its_end(tmp_path: Path) -> None:
-    view = view_game(CONNECT_FOUR, synthetic_batch(CONNECT_FOUR, games=1), 0, number=1)
-    last = len(view.moments)
-    found = pressed(tmp_path, page("run", [], [], [view]), {"slide": last - 3}, {"key": " "}, {"tick": True}, {"tick": True})
-    assert positions(found) == [1, last - 2, last - 2, last - 1, last]
-    assert found["shown"][0]["board"] == view.moments[0].board
-    assert "Player 1 plays" in found["shown"][0]["said"]
 
 
 def test_a_page_without_games_has_no_viewer() -> None:

@@ -1,0 +1,98 @@
+"""A real browser without a screen, driven by chromedriver over WebDriver (https://www.w3.org/TR/webdriver2)."""
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.request import ProxyHandler, Request, build_opener
+
+ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # WebDriver's name for a reference to one
+KEYS = {"Home": "\ue011", "End": "\ue010", "ArrowLeft": "\ue012", "ArrowRight": "\ue014", "PageUp": "\ue00e", "PageDown": "\ue00f"}
+SWITCHES = (
+    *("headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-background-networking"),
+    *("disable-component-update", "disable-sync", "disable-dev-shm-usage", "window-size=1100,1000"),
+)
+SECONDS = 60.0  # for one answer
+
+
+class Browser:
+    """One page at a time.
+
+    Args:
+        address: of chromedriver.
+        profile: an empty folder.
+    """
+
+    def __init__(self, address: str, profile: Path) -> None:
+        self._open = build_opener(ProxyHandler({})).open
+        self._address = f"{address}/session"
+        switches = [*SWITCHES, f"user-data-dir={profile}"]
+        options = {"args": switches, "binary": shutil.which("chromium"), "perfLoggingPrefs": {"enableNetwork": True, "enablePage": False}}
+        wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
+        session = self._post("", {"capabilities": {"alwaysMatch": wanted}})["sessionId"]
+        self._address += f"/{session}"
+
+    def _post(self, command: str, body: dict[str, Any]) -> Any:
+        request = Request(self._address + command, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        with self._open(request, timeout=SECONDS) as answer:
+            return json.load(answer)["value"]
+
+    def close(self) -> None:
+        """End it."""
+        with self._open(Request(self._address, method="DELETE"), timeout=SECONDS):
+            pass
+
+    def show(self, page: Path) -> None:
+        """Load a page from a file."""
+        self._post("/url", {"url": page.resolve().as_uri()})
+
+    def found(self, script: str, *arguments: object) -> Any:
+        """What a script in the page returns."""
+        return self._post("/execute/sync", {"script": script, "args": list(arguments)})
+
+    def click(self, selector: str) -> None:
+        """Click in the middle of the element that the selector finds."""
+        element = self._post("/element", {"using": "css selector", "value": selector})[ELEMENT]
+        self._post(f"/element/{element}/click", {})
+
+    def press(self, key: str) -> None:
+        """Press and release a key; it goes to what has the focus."""
+        value = KEYS.get(key, key)
+        actions = [{"type": "keyDown", "value": value}, {"type": "keyUp", "value": value}]
+        self._post("/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": actions}]})
+
+    def complaints(self) -> list[str]:
+        """What the console has said since it was asked last."""
+        return [entry["message"] for entry in self._post("/se/log", {"type": "browser"})]
+
+    def requests(self) -> list[str]:
+        """The addresses that pages from files have asked for, their own included, since this was asked last."""
+        events = [json.loads(entry["message"])["message"] for entry in self._post("/se/log", {"type": "performance"})]
+        asked = [event["params"] for event in events if event["method"] == "Network.requestWillBeSent"]
+        return [each["request"]["url"] for each in asked if each["documentURL"].startswith("file:")]  # not the browser's own first page
+
+    def picture(self) -> bytes:
+        """What is to be seen, as PNG."""
+        with self._open(f"{self._address}/screenshot", timeout=SECONDS) as answer:
+            return base64.b64decode(json.load(answer)["value"])
+
+
+@contextmanager
+def running_browser(profile: Path) -> Iterator[Browser]:
+    """A browser with nothing in its profile."""
+    with subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as driver:
+        assert driver.stdout
+        try:
+            port = next(found[1] for line in driver.stdout if (found := re.search(r"started successfully on port (\d+)", line)))
+            browser = Browser(f"http://127.0.0.1:{port}", profile)
+            try:
+                yield browser
+            finally:
+                browser.close()
+        finally:
+            driver.terminate()

@@ -1,0 +1,131 @@
+"""The page of a run in a real browser."""
+
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from games import load_game
+from tests.training.browser import Browser, running_browser
+from tests.training.example_reports import evaluation, iteration
+from tests.training.one_player import SMALL, random_batch
+from tests.training.synthetic import synthetic_batch
+from training.game_view import GameView, view_game
+from training.observers.page import page
+
+pytestmark = pytest.mark.skipif(
+    not (shutil.which("chromedriver") and shutil.which("chromium")), reason="needs the Debian packages chromium and chromium-driver"
+)
+
+CONNECT_FOUR = load_game("connect_four")
+SECONDS = 30.0  # for a game to play itself
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with running_browser(tmp_path_factory.mktemp("profile")) as made:
+        yield made
+
+
+def show(browser: Browser, folder: Path, games: Sequence[GameView], *, text: str = "") -> None:
+    """Load the page of a run with three iterations and these ``games``, or else this one; what happened before is forgotten."""
+    rows = [iteration(number, measured=evaluation(number)) for number in (1, 2, 3)]
+    (folder / "page.html").write_text(text or page("run", [("Run", "here")], rows, games), encoding="utf-8")
+    browser.complaints()
+    browser.requests()
+    browser.show(folder / "page.html")
+
+
+def text_of(browser: Browser, name: str) -> str:
+    """The text of the part of this name."""
+    return str(browser.found("return document.getElementById(arguments[0]).textContent", name))
+
+
+def position(browser: Browser) -> int:
+    """The number of the position that is shown."""
+    return int(text_of(browser, "said").split()[1])
+
+
+def after_keys(browser: Browser, *keys: str) -> list[int]:
+    """The positions shown after each of these keys."""
+    shown = []
+    for key in keys:
+        browser.press(key)
+        shown.append(position(browser))
+    return shown
+
+
+def games_of_2048(count: int) -> list[GameView]:
+    batch = random_batch(games=count)
+    return [view_game(SMALL, batch, index, number=index + 1) for index in range(count)]
+
+
+def game_for_two() -> GameView:
+    return view_game(CONNECT_FOUR, synthetic_batch(CONNECT_FOUR, games=1), 0, number=1)
+
+
+def test_it_asks_for_nothing_and_the_console_is_silent(browser: Browser, tmp_path: Path) -> None:
+    show(browser, tmp_path, games_of_2048(1))
+    browser.press("End")
+    assert browser.complaints() == []
+    assert browser.requests() == [(tmp_path / "page.html").as_uri()]
+    assert browser.found("return document.querySelectorAll('svg').length") >= 4
+
+
+def test_what_it_might_be_made_to_ask_for_is_refused(browser: Browser, tmp_path: Path) -> None:
+    text = page("run", [], [], []).replace("</body>", '<img src="picture.png"></body>')
+    show(browser, tmp_path, [], text=text)
+    assert any("Content Security Policy" in said for said in browser.complaints())
+
+
+def test_it_steps_through_a_game_of_2048(browser: Browser, tmp_path: Path) -> None:
+    views = games_of_2048(2)
+    show(browser, tmp_path, views)
+    first, end = views[0].moments[0], len(views[0].moments)
+    tiles = browser.found("return [...document.querySelectorAll('#board span')].map((cell) => cell.textContent)")
+    assert tiles == [str(tile or "") for row in first.cells for tile in row]
+    assert f"Plays {first.move}, then {first.outcomes[0]}. Expects 50 points more." in text_of(browser, "said")
+    named = browser.found("return [...document.querySelectorAll('#policy td:first-child')].map((cell) => cell.textContent)")
+    assert named == [name for name, _ in first.policy]
+    assert after_keys(browser, "ArrowRight", "ArrowRight", "ArrowLeft", "End", "ArrowRight", "Home") == [2, 3, 2, end, end, 1]
+    browser.click("#last")
+    assert f"The end: {views[0].result}." in text_of(browser, "said")
+    assert after_keys(browser, "ArrowLeft", "PageUp") == [end - 1, end - 11], "a button that was clicked leaves the keys alone"
+    browser.click("#game option:nth-child(2)")
+    assert position(browser) == 1
+    assert browser.found("return document.getElementById('game').selectedOptions[0].textContent") == f"game 2: {views[1].result}"
+    assert after_keys(browser, "ArrowRight") == [2]
+
+
+def test_its_slider_leads_through_a_game(browser: Browser, tmp_path: Path) -> None:
+    view = games_of_2048(1)[0]
+    show(browser, tmp_path, [view])
+    browser.click("#slider")
+    middle = position(browser)
+    assert abs(middle - len(view.moments) / 2) < 0.1 * len(view.moments)
+    assert after_keys(browser, "ArrowRight", "Home", "End") == [middle + 1, 1, len(view.moments)]
+
+
+def test_it_plays_a_game_by_itself_and_stops_at_its_end(browser: Browser, tmp_path: Path) -> None:
+    view = game_for_two()
+    show(browser, tmp_path, [view])
+    assert text_of(browser, "board") == view.moments[0].board
+    assert "Player 1 plays" in text_of(browser, "said")
+    browser.press("End")
+    after_keys(browser, "ArrowLeft", "ArrowLeft")
+    browser.press(" ")
+    assert text_of(browser, "run") == "stop"
+    deadline = time.monotonic() + SECONDS
+    while text_of(browser, "run") == "stop":
+        assert time.monotonic() < deadline
+    assert position(browser) == len(view.moments)
+
+
+def test_it_has_no_viewer_without_games(browser: Browser, tmp_path: Path) -> None:
+    hidden = "return document.getElementById('games').hidden"
+    show(browser, tmp_path, [])
+    assert browser.found(hidden) and browser.complaints() == []
+    show(browser, tmp_path, [game_for_two()])
+    assert not browser.found(hidden)
