@@ -5,7 +5,7 @@ PYTHON ?=
 # For machines without an NVIDIA GPU: the address of PyTorch's CPU packages, as PyTorch's own installation page gives it.
 TORCH_INDEX ?=
 # What the tests use beside Python. `make test` installs what is missing if it may (Debian, root); without it their tests are skipped.
-DEBIAN_PACKAGES := python3-venv git gnugo openssh-server openssh-client iproute2 chromium chromium-driver
+DEBIAN_PACKAGES := python3-venv git gnugo stockfish openssh-server openssh-client iproute2
 # How many tests run beside each other: auto is one more than there are processors; 0 runs one after the other, in one process.
 TESTS_AT_ONCE ?= auto
 PACKAGES := configs games training distributed zero scripts $(wildcard benchmarks/*.py *.py)

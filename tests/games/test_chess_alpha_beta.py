@@ -89,7 +89,7 @@ def test_it_sees_promotions_taking_in_passing_and_castling() -> None:
 
 def test_it_mates_as_soon_as_it_can() -> None:
     assert found("6k1/5ppp/8/8/8/8/8/R5K1 w - - 0 1", 1) == (MATE - 1, {"a1a8"})
-    in_two = "7k/8/5K2/8/8/8/8/6Q1 w - - 0 1"
+    in_two = "7k/8/4K3/8/8/8/8/6Q1 w - - 0 1"
     value, best = found(in_two, 3)
     assert value == MATE - 3
     state = position_from_fen(GAME, in_two)

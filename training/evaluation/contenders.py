@@ -1,6 +1,7 @@
 """Those who play in a benchmark, as they are named to the processes that play, and as players."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -19,8 +20,12 @@ from training.evaluation.guest import search_for_strength
 from training.evaluation.match import Player, RandomPlayer, SearchPlayer
 from training.evaluation.slices import Part
 from training.evaluation.strength import load_model
+from training.evaluation.uci_client import Engine, EnginePlayer
 from training.model_file import Model, load_safetensors
 from training.random import Streams, below, seed_stream
+
+HASH_MIB = 4  # of an engine, which forgets after each move
+NODES_SECONDS = 60.0  # for a move that is limited by positions, on a busy machine
 
 
 class NetworkContender(Part):
@@ -58,7 +63,17 @@ class AlphaBetaContender(Part):
     depth: int
 
 
-AnyContender = NetworkContender | ExpectimaxContender | RandomContender | GreedyContender | AlphaBetaContender
+class StockfishContender(Part):
+    """Stockfish, held to a level: UCI_Elo, the scale of its makers; only for chess."""
+
+    kind: Literal["stockfish"] = "stockfish"
+    path: Path
+    level: int
+    movetime: int | None  # milliseconds for a move; None: it is limited by positions instead
+    nodes: int  # positions for a move
+
+
+AnyContender = NetworkContender | ExpectimaxContender | RandomContender | GreedyContender | AlphaBetaContender | StockfishContender
 Contender = Annotated[AnyContender, Field(discriminator="kind")]
 
 
@@ -114,6 +129,15 @@ def alpha_beta_player(game: Game, depth: int, seed: int) -> Player:
     return BestOfPlayer(find, seed)
 
 
+def stockfish_player(game: Game, contender: StockfishContender, stack: ExitStack) -> Player:
+    """Stockfish at a level, in one thread; it ends with ``stack``."""
+    options: dict[str, str | int] = {"Threads": 1, "Hash": HASH_MIB, "UCI_LimitStrength": "true", "UCI_Elo": contender.level}
+    engine = stack.enter_context(Engine(contender.path, options))
+    if contender.movetime is None:
+        return EnginePlayer(game, engine, f"nodes {contender.nodes}", seconds=NODES_SECONDS)
+    return EnginePlayer(game, engine, f"movetime {contender.movetime}", seconds=contender.movetime / 1000)
+
+
 def read_model(path: Path) -> Model:
     """The model in a file for the way, or in a safetensors file.
 
@@ -124,8 +148,8 @@ def read_model(path: Path) -> Model:
     return load_safetensors(path) if path.suffix == ".safetensors" else load_model(path)
 
 
-def make_player(game: Game, contender: AnyContender, seed: int) -> Player:
-    """The one who plays."""
+def make_player(game: Game, contender: AnyContender, seed: int, stack: ExitStack) -> Player:
+    """The one who plays; what must be closed after the games goes onto ``stack``."""
     match contender:
         case NetworkContender():
             model = read_model(contender.model)
@@ -136,5 +160,7 @@ def make_player(game: Game, contender: AnyContender, seed: int) -> Player:
             return greedy_player(game, seed)
         case AlphaBetaContender():
             return alpha_beta_player(game, contender.depth, seed)
+        case StockfishContender():
+            return stockfish_player(game, contender, stack)
         case RandomContender():
             return RandomPlayer(game, seed)

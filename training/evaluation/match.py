@@ -1,8 +1,8 @@
 """Matches between players, from paired openings with colours swapped, all games side by side."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,14 @@ class Player(Protocol):
 
     def choose(self, states: States) -> Actions:
         """A legal action ``[N]`` for each of ``states`` ``[N, S]``, in none of which the game is over."""
+
+
+@runtime_checkable
+class Follower(Player, Protocol):
+    """A player who wants to know how games came to where they are."""
+
+    def follow(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
+        """``choose`` in ``states``, each of which came from one of ``starts`` ``[N, S]`` by these ``moves``."""
 
 
 class SearchPlayer:
@@ -110,11 +118,16 @@ def play_from(
         for player, mine in ((first, ~second_to_move), (second, second_to_move)):
             rows = np.flatnonzero(running & mine)
             if len(rows):
-                actions = player.choose(states[rows])
+                actions = ask(player, states[rows], starts[rows // 2], [moves[row] for row in rows])
                 step_all(game.rules.step, states, rows, actions)
                 for row, action in zip(rows, actions, strict=True):
                     moves[row].append(int(action))
     return MatchResult(scores=scores_of(game, states), moves=tuple(tuple(game_moves) for game_moves in moves))
+
+
+def ask(player: Player, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
+    """What a player chooses in ``states``, which came from ``starts`` by ``moves``."""
+    return player.follow(states, starts, moves) if isinstance(player, Follower) else player.choose(states)
 
 
 def swapped(pairs: int) -> NDArray[np.bool_]:

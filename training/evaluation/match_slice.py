@@ -4,7 +4,8 @@ See ``slices``. Openings are those of the whole match, so that slices differ in 
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from games import Game, load_game
 from games.game import Actions, States
 from training.evaluation.contenders import AnyContender, Contender, make_player
-from training.evaluation.match import Player, openings, play_from, tally
+from training.evaluation.match import Player, ask, openings, play_from, tally
 from training.evaluation.slices import Part, Said, Teller, answer
 from training.evaluator import pick_device
 from training.random import seed_stream
@@ -53,18 +54,25 @@ class TimedPlayer:
 
     def choose(self, states: States) -> Actions:
         """What the player chooses."""
+        return self.follow(states, states, [()] * len(states))
+
+    def follow(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
+        """What the player chooses, who may want to know how the games came there."""
         started = self._clock()
-        actions = self._player.choose(states)
+        actions = ask(self._player, states, starts, moves)
         self.seconds += self._clock() - started
         self.moves += len(states)
         return actions
 
 
-def timed(game: Game, contender: AnyContender, seed: int, *, warm_up: int) -> TimedPlayer:
-    """A player who has made a first move in so many games, so that all is compiled and loaded before the time counts."""
-    player = make_player(game, contender, seed)
+def timed(game: Game, contender: AnyContender, seed: int, *, warm_up: int, stack: ExitStack) -> TimedPlayer:
+    """A player who has made a first move in so many games, so that all is compiled and loaded before the time counts.
+
+    What must be closed after the games goes onto ``stack``.
+    """
+    player = make_player(game, contender, seed, stack)
     player.choose(game.initial_states(warm_up))
-    elsewhere = contender.kind == "network" and pick_device("auto").type != "cpu"
+    elsewhere = contender.kind == "stockfish" or (contender.kind == "network" and pick_device("auto").type != "cpu")
     return TimedPlayer(player, time.perf_counter if elsewhere else time.process_time)
 
 
@@ -72,20 +80,18 @@ def play(job: MatchJob) -> MatchLine:
     """Play a job; returns the line that has its games. Tells the standard output how far it is."""
     game = load_game(job.game, **job.options)
     starts = openings(game, job.match_pairs, job.opening_plies, job.seed)[job.first_pair : job.first_pair + job.pairs]
-    first, second = (
-        timed(game, contender, seed_stream(job.seed, side, job.first_pair), warm_up=job.pairs)
-        for side, contender in (("first", job.first), ("second", job.second))
-    )
-    teller = Teller()
+    with ExitStack() as stack:
+        first, second = (
+            timed(game, contender, seed_stream(job.seed, side, job.first_pair), warm_up=job.pairs, stack=stack)
+            for side, contender in (("first", job.first), ("second", job.second))
+        )
+        teller = Teller()
 
-    def watch(states: States) -> None:
-        teller.maybe(lambda: line(states))
+        def line(states: States) -> MatchLine:
+            wins, draws, losses = tally(game, states)
+            return MatchLine(ended=wins + draws + losses, moves=first.moves + second.moves, wins=wins, draws=draws, losses=losses)
 
-    def line(states: States) -> MatchLine:
-        wins, draws, losses = tally(game, states)
-        return MatchLine(ended=wins + draws + losses, moves=first.moves + second.moves, wins=wins, draws=draws, losses=losses)
-
-    result = play_from(game, starts, first, second, watch=watch)
+        result = play_from(game, starts, first, second, watch=lambda states: teller.maybe(lambda: line(states)))
     return MatchLine(
         ended=2 * job.pairs,
         moves=first.moves + second.moves,

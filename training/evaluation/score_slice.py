@@ -1,6 +1,7 @@
 """A part of a one-player benchmark's games, in a process of its own: ``python -m training.evaluation.score_slice``. See ``slices``."""
 
 import time
+from contextlib import ExitStack
 from typing import Any
 
 from games import Game, load_game
@@ -36,19 +37,20 @@ class Line(Said):
 def play_slice(job: Job) -> tuple[ScoredGames, float]:
     """Play the games of a job; returns them and the seconds that they took, after a warm-up. Tells the standard output how far it is."""
     game = load_game(job.game, **job.options)
-    player = make_player(game, job.contender, job.seed + job.first)
-    warm_up(game, player)
     clock = time.perf_counter if job.contender.kind == "network" and pick_device("auto").type != "cpu" else time.process_time
-    teller, started = Teller(), clock()
-    played = play_for_score(
-        game,
-        player,
-        games=job.games,
-        seed=job.seed,
-        first=job.first,
-        watch=lambda ended, moves: teller.maybe(lambda: Line(ended=ended, moves=moves, seconds=clock() - started)),
-    )
-    return played, clock() - started
+    with ExitStack() as stack:
+        player = make_player(game, job.contender, job.seed + job.first, stack)
+        warm_up(game, player)
+        teller, started = Teller(), clock()
+        played = play_for_score(
+            game,
+            player,
+            games=job.games,
+            seed=job.seed,
+            first=job.first,
+            watch=lambda ended, moves: teller.maybe(lambda: Line(ended=ended, moves=moves, seconds=clock() - started)),
+        )
+        return played, clock() - started
 
 
 def warm_up(game: Game, player: Player) -> None:
