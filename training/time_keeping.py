@@ -4,8 +4,8 @@ The rule: as if the game went on for ``EXPECTED_MOVES`` more moves of ours, or u
 left, all increments on the way, and all that moves cost beside thinking (the overhead) are shared out evenly. No move gets more than
 ``MOST_SHARE`` of what is left. So where there is an increment, a reserve of ``EXPECTED_MOVES`` times the safety in the overhead stays.
 
-The overhead is at least what the user says, and at least what has been measured: what the clock lost from one move to the next,
-beside what was thought.
+The overhead is what has been measured, which is what the clock lost from one move to the next beside what was thought, and for safety
+what the user says on top of that.
 """
 
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class TimeKeeper:
     """Shares out the time of a game, and measures what moves cost beside thinking. Times are of ``time.monotonic``.
 
     Args:
-        overhead: seconds a move, at least.
+        overhead: seconds a move, for safety.
     """
 
     def __init__(self, *, overhead: float) -> None:
@@ -55,7 +55,7 @@ class TimeKeeper:
         if self._expected is not None and 0 <= self._expected - clock.remaining <= MOST_OVERHEAD:
             self._measured = max(self._expected - clock.remaining, FORGETTING * self._measured)
         self._clock, self._expected = clock, None
-        return allotted(clock, max(self.overhead, self._measured))
+        return allotted(clock, self.overhead + self._measured)
 
     def began(self, now: float) -> None:
         """Our clock has started."""

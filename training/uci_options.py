@@ -88,7 +88,7 @@ class Options:
 
     @property
     def overhead(self) -> float:
-        """Seconds that a move costs beside thinking, at least."""
+        """Seconds that a move may cost beside thinking, on top of what is measured."""
         return self._values["Move Overhead"] / 1000
 
     @property
