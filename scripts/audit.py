@@ -34,9 +34,10 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from games import Game, load_game
+from games import Game
 from training.ctrl_c import interruptible
 from training.files import PART, read_limited, sha256_hex
+from training.game_view import game_of
 from training.ledger import Ledger, LedgerDamaged, LedgerMismatch, NoSuchRun, read_ledger
 from training.ledger_rows import QUARANTINED, RECEIVED, BatchRow, ModelRow, WorkerBooks
 from training.observers.charts import printable
@@ -120,20 +121,16 @@ def read_books(ledger: Ledger) -> Books:
         )
 
 
-def game_of(ledger: Ledger) -> Game:
+def game_to_replay(ledger: Ledger) -> Game:
     """The game that the run plays.
 
     Raises:
         LedgerMismatch: this program does not have it.
     """
     try:
-        game = load_game(ledger.game, **ledger.options)
-    except ValueError as error:
-        raise LedgerMismatch(f"{ledger.folder}: {error} (--quick does not replay the games)") from error
-    if game.rules_version != ledger.rules_version:
-        versions = f"rules version {ledger.rules_version} of {ledger.game}, and this program has version {game.rules_version}"
-        raise LedgerMismatch(f"{ledger.folder} was played by {versions} (--quick does not replay the games)")
-    return game
+        return game_of(ledger)
+    except LedgerMismatch as error:
+        raise LedgerMismatch(f"{error} (--quick does not replay the games)") from error
 
 
 def find_problems(ledger: Ledger, books: Books, checkpoint: Path | None, *, quick: bool) -> Iterator[str]:
@@ -145,7 +142,7 @@ def find_problems(ledger: Ledger, books: Books, checkpoint: Path | None, *, quic
     yield from find_wrong_sums(books)
     yield from find_doubles(books)
     yield from find_strays(ledger)
-    game = None if quick else game_of(ledger)
+    game = None if quick else game_to_replay(ledger)
     console = Console(stderr=True)
     for row in track(books.received, "Checking batches", console=console, transient=True, disable=not console.is_terminal):
         yield from (f"batch {row.id}: {problem}" for problem in check_batch(ledger, row, game))

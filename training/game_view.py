@@ -99,7 +99,8 @@ def game_of(ledger: Ledger) -> Game:
     except ValueError as error:
         raise LedgerMismatch(f"{ledger.folder}: {error}") from error
     if game.rules_version != ledger.rules_version:
-        raise LedgerMismatch(f"{ledger.folder} was played by rules version {ledger.rules_version} of {game.name}, not {game.rules_version}")
+        versions = f"rules version {ledger.rules_version} of {game.name}, and this program has version {game.rules_version}"
+        raise LedgerMismatch(f"{ledger.folder} was played by {versions}")
     return game
 
 
