@@ -196,6 +196,9 @@ def serve_uci(game: Game, evaluator: Evaluator, *, name: str, simulations: int) 
             engine.close()
         except BrokenPipeError:
             return 0  # nobody listens any more
+        except ValueError as error:  # of a network that gives no numbers
+            print(f"play.py: {error}", file=sys.stderr)
+            return 2
     return 0
 
 

@@ -24,7 +24,7 @@ REHEARSAL = "7k/P7/8/8/8/8/8/K7 w - - 0 1", "a7a8q"
 
 
 @dataclass(kw_only=True)
-class Search:
+class Task:
     """A ``go`` that is being answered. Times are of ``time.monotonic``."""
 
     go: Go
@@ -55,17 +55,17 @@ class Engine:
         self._start: str | None = None  # the position as it was set up, and the moves from there
         self._moves: tuple[str, ...] = ()
         self._state = game.initial_state()
-        self._search: Search | None = None
+        self._task: Task | None = None
 
     @property
     def busy(self) -> bool:
         """Whether it thinks, and has not come to an end of thinking."""
-        return self._search is not None and not self._idle()
+        return self._task is not None and not self._idle()
 
     def _idle(self) -> bool:
         """Whether there is nothing more to find out, and only a word is missing to answer."""
-        search = self._search
-        return search is not None and (search.pondering or search.go.infinite) and self._ready().analysis.finished
+        task = self._task
+        return task is not None and (task.pondering or task.go.infinite) and self._ready().analysis.finished
 
     def obey(self, line: str, arrived: float) -> bool:
         """Do what a line says; False after ``quit``. As the protocol has it, words before the first command are passed over."""
@@ -76,7 +76,7 @@ class Engine:
             self._say(f"{line[:80]!r} is unknown and passed over")
             return True
         command, rest = words[0], words[1:]
-        if self._search is not None and command not in ("isready", "ponderhit", "debug", "uci"):
+        if self._task is not None and command not in ("isready", "ponderhit", "debug", "register", "uci"):
             self._answer()
         if command == "quit":
             return False
@@ -88,38 +88,38 @@ class Engine:
 
     def close(self) -> None:
         """Nobody speaks any more: say what there is to say."""
-        if self._search is not None:
+        if self._task is not None:
             self._answer()
 
     def advance(self) -> None:
         """Think for a slice, and answer if that was enough."""
-        search, thinker = self._search, self._ready()
-        if search is None:
+        task, thinker = self._task, self._ready()
+        if task is None:
             return
         if self._done():
             self._answer()
             return
         now = time.monotonic()
-        left = search.go.nodes - thinker.analysis.visits if search.go.nodes is not None else None
-        if search.deadline is None:
+        left = task.go.nodes - thinker.analysis.visits if task.go.nodes is not None else None
+        if task.deadline is None:
             thinker.slice(simulations=left)
         else:
-            thinker.slice(seconds=search.deadline - now, simulations=left)
-        if time.monotonic() >= search.next_info:
+            thinker.slice(seconds=task.deadline - now, simulations=left)
+        if time.monotonic() >= task.next_info:
             self._tell()
 
     def _done(self) -> bool:
         """Whether to answer now."""
-        search, thinker = self._search, self._ready()
-        assert search is not None
-        analysis, go = thinker.analysis, search.go
-        if search.pondering or go.infinite:
+        task, thinker = self._task, self._ready()
+        assert task is not None
+        analysis, go = thinker.analysis, task.go
+        if task.pondering or go.infinite:
             return False
         if analysis.finished:
             return True
         if not analysis.evaluated:
             return False
-        if search.deadline is not None and (not thinker.fits(search.deadline - time.monotonic()) or self._forced(go)):
+        if task.deadline is not None and (not thinker.fits(task.deadline - time.monotonic()) or self._forced(go)):
             return True
         if go.nodes is not None and analysis.visits >= go.nodes:
             return True
@@ -133,10 +133,20 @@ class Engine:
         """The thinker, made now if there is none: this takes seconds."""
         if self._thinker is None:
             use_threads(self._options.threads)
-            self._thinker = self._make_thinker(simulations_in(self._options.megabytes))
+            self._thinker = self._make_thinker_for(self._options.megabytes)
             self._thinker.analysis.begin(self._state)
             self._rehearse()
         return self._thinker
+
+    def _make_thinker_for(self, megabytes: int) -> Thinker:
+        """A thinker whose tree takes so much memory, or half as much where there is less, and so on."""
+        try:
+            return self._make_thinker(simulations_in(megabytes))
+        except MemoryError:
+            if megabytes == 1:
+                raise
+            self._say(f"there is no memory for a Hash of {megabytes} megabytes: it is halved")
+        return self._make_thinker_for(megabytes // 2)
 
     def _rehearse(self) -> None:
         """Read and write a position and a move, so that this, too, is compiled."""
@@ -228,7 +238,7 @@ class Engine:
         if not go.limited:
             go = replace(go, nodes=self._options.simulations)
         analysis.consider_only(self._searched(go))
-        self._search = Search(
+        self._task = Task(
             go=go, began=arrived, visits=analysis.visits, pondering=go.ponder, next_info=arrived + FIRST_INFO, seconds=self._seconds(go)
         )
         if not go.ponder:
@@ -254,16 +264,16 @@ class Engine:
 
     def _start_clock(self, arrived: float) -> None:
         """From now on it is our time."""
-        assert self._search is not None
+        assert self._task is not None
         self._keeper.began(arrived)
-        if self._search.seconds is not None:
-            self._search.deadline = arrived + self._search.seconds
+        if self._task.seconds is not None:
+            self._task.deadline = arrived + self._task.seconds
 
     def _ponderhit(self, words: list[str], arrived: float) -> None:
-        if self._search is None or not self._search.pondering:
+        if self._task is None or not self._task.pondering:
             self._say("ponderhit without go ponder is passed over")
             return
-        self._search.pondering = False
+        self._task.pondering = False
         self._start_clock(arrived)
 
     def _stop(self, words: list[str], arrived: float) -> None:
@@ -290,24 +300,24 @@ class Engine:
 
     def _answer(self) -> None:
         """Stop thinking, and name the best move."""
-        search, thinker = self._search, self._ready()
-        assert search is not None
+        task, thinker = self._task, self._ready()
+        assert task is not None
         if not thinker.analysis.evaluated:
             thinker.slice(simulations=1)
         best = self._tell()
-        self._search = None
+        self._task = None
         self._write(" ".join(["bestmove", best[0] if best else "(none)", *(["ponder", best[1]] if len(best) > 1 else [])]))
-        if not search.pondering:
+        if not task.pondering:
             self._keeper.moved(time.monotonic())
-        elif search.seconds is not None:
+        elif task.seconds is not None:
             self._keeper.new_game()
 
     def _tell(self) -> list[str]:
         """Say how far the search has come; returns the best line's moves, none where the game is over."""
-        search, analysis = self._search, self._ready().analysis
-        assert search is not None
+        task, analysis = self._task, self._ready().analysis
+        assert task is not None
         now = time.monotonic()
-        search.next_info = now + min(now - search.began, INFO_EVERY)
+        task.next_info = now + min(now - task.began, INFO_EVERY)
         lines = analysis.lines(self._options.lines)
         if not lines:
             mated = bool(self._game.returns(self._state).any())
@@ -320,9 +330,9 @@ class Engine:
 
     def _info(self, number: int, line: Line, moves: list[str], now: float) -> str:
         """One line of play. Its depth is its length; nodes are all simulations of this position, nps what came in this search."""
-        search, analysis = self._search, self._ready().analysis
-        assert search is not None
-        seconds = max(now - search.began, 1e-3)
+        task, analysis = self._task, self._ready().analysis
+        assert task is not None
+        seconds = max(now - task.began, 1e-3)
         words = [f"info depth {len(moves)}", *([f"multipv {number}"] if self._options.lines > 1 else [])]
-        words += [f"score {score_words(line)}", f"nodes {analysis.visits}", f"nps {round((analysis.visits - search.visits) / seconds)}"]
+        words += [f"score {score_words(line)}", f"nodes {analysis.visits}", f"nps {round((analysis.visits - task.visits) / seconds)}"]
         return " ".join([*words, f"time {round(1000 * seconds)}", "pv", *moves])

@@ -49,7 +49,7 @@ class Options:
     def __init__(self, *, simulations: int) -> None:
         self._kinds: dict[str, Spin | Check] = {
             "Threads": Spin(default=1, least=1, most=512),
-            "Hash": Spin(default=256, least=1, most=65_536),
+            "Hash": Spin(default=256, least=1, most=4096),
             "Move Overhead": Spin(default=10, least=0, most=10_000),
             "Simulations": Spin(default=simulations, least=1, most=10**9),
             "MultiPV": Spin(default=1, least=1, most=256),

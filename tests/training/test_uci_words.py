@@ -77,7 +77,7 @@ def test_names_and_values_of_options_may_have_several_words() -> None:
 
 def test_options_have_types_and_bounds() -> None:
     options = Options(simulations=400)
-    assert "option name Hash type spin default 256 min 1 max 65536" in options.words()
+    assert "option name Hash type spin default 256 min 1 max 4096" in options.words()
     options.set("move overhead", "30")
     assert (options.overhead, options.simulations) == (0.03, 400)
     for name, value in (("Hash", "0"), ("Hash", ""), ("Hash", "much"), ("Ponder", "perhaps"), ("Contempt", "1")):
