@@ -100,7 +100,7 @@ class Engine:
             self._answer()
             return
         now = time.monotonic()
-        left = task.go.nodes - thinker.analysis.visits if task.go.nodes is not None else None
+        left = None if task.go.nodes is None or task.pondering else task.go.nodes - thinker.analysis.visits
         if task.deadline is None:
             thinker.slice(simulations=left)
         else:
