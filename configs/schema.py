@@ -20,6 +20,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Scalar = bool | int | float | str
+PGN_FILES = "pgn-files"  # the worker in whose account the games of training.window.seed_games are
 
 
 def _like(pattern: str, description: str) -> AfterValidator:
@@ -158,6 +159,7 @@ class WindowSettings(Section):
     min_positions: Count = 20_000  # before so many there are no steps
     max_positions: Count = 1_000_000
     growth_exponent: Share = 0.65  # KataGo's taper; 0: the window keeps its first size; 1: it keeps everything
+    seed_games: Annotated[tuple[Line, ...], BeforeValidator(_tuple)] = ()  # PGN files, whose games come before all others
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -308,6 +310,8 @@ class DistributedSettings(Section):
         if strangers:
             known = ", ".join(sorted(names)) or "none"
             raise ValueError(f"worker_weights: no worker is called {', '.join(strangers)}; the workers are: {known}")
+        if PGN_FILES in names:
+            raise ValueError(f"workers: {PGN_FILES} is the name under which the books have the games of PGN files; choose another")
         if self.offline_seconds <= self.heartbeat_seconds:
             raise ValueError(f"offline_seconds ({self.offline_seconds:g}) must exceed heartbeat_seconds ({self.heartbeat_seconds:g})")
         if self.enabled and not self.workers:
@@ -332,4 +336,6 @@ class Settings(Section):
         endless = self.run.iterations is None and self.run.minutes is None
         if self.training.learning_rate_schedule == "cosine" and endless:
             raise ValueError("training.learning_rate_schedule: cosine falls over the whole run, so it needs run.iterations or run.minutes")
+        if self.training.window.seed_games and self.game.name != "chess":
+            raise ValueError(f"training.window.seed_games: PGN files have games of chess, and this run plays {self.game.name}")
         return self

@@ -5,6 +5,7 @@
     python scripts/view_results.py runs/connect_four --game 17         step through its 17th game; -1 is the last one
     python scripts/view_results.py runs/connect_four --html report.html    one page with curves, tables and games, for any browser
     python scripts/view_results.py runs/connect_four --png curves.png      the curves as a picture
+    python scripts/view_results.py runs/chess --pgn games.pgn      every game of self-play of a run of chess, for any chess program
 
 "Search err" is the share of positions in which the move found by search throws away what perfect play would get, "Policy err"
 the same for the network's first choice without search; Elo is measured against a random player at 0. After ± stands half the
@@ -16,6 +17,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 
@@ -30,7 +32,7 @@ from rich.console import Console
 from rich.text import Text
 
 from training.ctrl_c import interruptible
-from training.files import write_atomically
+from training.files import PART, write_atomically
 from training.game_view import recorded_game, sample_games
 from training.observers.charts import FAINT, TITLE, count, duration, percent, points, rate, rating, table
 from training.observers.files import StatsRow, UnreadableStats, read_stats, stats_path
@@ -38,6 +40,7 @@ from training.observers.page import charts, page
 from training.observers.png import picture
 from training.observers.steps import keyboard, print_game, step_through
 from training.observers.views import history, trends
+from training.pgn_export import games_as_pgn
 
 LAST = 20  # iterations shown
 FILE_WIDTH = 200  # columns where the output is no terminal
@@ -109,6 +112,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--game", type=int, metavar="N", help="show a recorded game, from 1; -1 is the last one")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write it all, and some games, to a page for browsers")
     parser.add_argument("--png", type=Path, metavar="FILE", help="draw the curves into a picture")
+    parser.add_argument("--pgn", type=Path, metavar="FILE", help="write all games of self-play to a file of PGN; only for chess")
     args = parser.parse_args(argv)
     if args.last < 1:
         parser.error(f"--last {args.last}: show at least 1 iteration")
@@ -122,6 +126,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse(argv)
     if args.game is not None:
         return show_game(args.path.parent, args.game)
+    if args.pgn:
+        return write_games(args.pgn, args.path.parent)
     try:
         rows = read_stats(args.path)
     except FileNotFoundError:
@@ -172,6 +178,25 @@ def write_page(path: Path, rows: Sequence[StatsRow], run_dir: Path) -> int:
         print(f"view_results: {error}", file=sys.stderr)
         return 2
     print(f"{path}: open it in a browser")
+    return 0
+
+
+def write_games(path: Path, run_dir: Path) -> int:
+    """Write the run's games one by one as PGN; 2 when there are none to read, or when they cannot be written."""
+    number, part = 0, path.with_name(path.name + PART)
+    try:
+        games = games_as_pgn(run_dir)
+        first = next(games, "")  # before the file is begun: what is wrong with the run shows here
+        with part.open("w", encoding="utf-8", newline="\n") as file:
+            for text in chain([first] if first else [], games):
+                file.write(text)
+                number += 1
+        part.replace(path)
+    except (ValueError, OSError) as error:
+        part.unlink(missing_ok=True)
+        print(f"view_results: {error}", file=sys.stderr)
+        return 2
+    print(f"{path}: {number:,} games")
     return 0
 
 

@@ -13,7 +13,7 @@ from games.game import States
 from games.twenty48 import tiles
 from training.ledger import Ledger, LedgerMismatch, read_ledger
 from training.receive import load_received
-from training.records import RANDOM_MOVE, GameBatch, GameRecord
+from training.records import AGREED, RANDOM_MOVE, GameBatch, GameRecord
 
 SAMPLES = 3  # games that stand for a run
 DRAWN: dict[str, Callable[[States], NDArray[np.int64]]] = {"twenty48": tiles}  # games whose boards are numbers in cells
@@ -168,4 +168,6 @@ def result_of(game: Game, record: GameRecord) -> str:
         return f"score {record.returns[0]:,.0f}"
     won = float(record.returns[0])
     result = "the first player won" if won > 0 else "the second player won" if won < 0 else "a draw"
+    if record.resigned == AGREED:
+        return "a draw, as agreed"
     return f"{result}, the other resigned" if record.resigned else result

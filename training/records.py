@@ -42,6 +42,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # safe as a file name on 
 ZSTD_BEST_RATIO = 32_768  # no block of 4 bytes or more unpacks to more than 128 KiB
 
 FULL_SEARCH, RANDOM_MOVE, CHANCE_OUTCOME = 1, 2, 4  # bits of flags; the last stands alone
+AGREED = 255  # of ``resigned``: a draw that the rules did not make; only in games from elsewhere, which no model played
 MOST_POINTS = 1e10
 
 
@@ -100,10 +101,10 @@ class GameBatch:
 
     lengths: NDArray[np.int32]  # [G] moves of each game, at least 1
     returns: NDArray[np.float32]  # [G, P] in [-1, 1], or points
-    first_model: NDArray[np.int32]  # [G] versions of the models that played the first move
+    first_model: NDArray[np.int32]  # [G] versions of the models that played the first move; 0: none did, it is a game from elsewhere
     last_model: NDArray[np.int32]  # [G] ... and the last
     seeds: NDArray[np.uint64]  # [G] where each game's stream of random numbers started
-    resigned: NDArray[np.uint8]  # [G] 0: the rules ended the game; else 1 + the player who resigned instead of moving on
+    resigned: NDArray[np.uint8]  # [G] 0: the rules ended the game; else 1 + the player who resigned instead of moving on, or AGREED
 
     actions: NDArray[np.int32]  # [M] what was played, or what nature drew
     root_values: NDArray[np.float32]  # [M] what search expected for the player to move, in [-1, 1], or the points still to be made
@@ -338,7 +339,8 @@ def _check_games(batch: GameBatch) -> None:
     _require(batch.lengths.sum(dtype=np.int64) == batch.num_positions, "the games' lengths do not add up to the number of positions")
     _require_range(batch, batch.returns, "return")
     _require((batch.first_model >= 0).all() and (batch.first_model <= batch.last_model).all(), "a game's models are out of order")
-    _require((batch.resigned <= batch.returns.shape[1]).all(), "a player resigned who does not exist")
+    agreed = (batch.resigned == AGREED) & (batch.last_model == 0) & (batch.returns.shape[1] == 2)
+    _require((agreed | (batch.resigned <= batch.returns.shape[1])).all(), "a player resigned who does not exist")
 
 
 def _require_range(batch: GameBatch, values: NDArray[np.float32], what: str) -> None:

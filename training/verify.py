@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from games.compiled import compiled
 from games.game import CHANCE, Actions, Game, Rules, States
-from training.records import CHANCE_OUTCOME, CorruptBatch, GameBatch
+from training.records import AGREED, CHANCE_OUTCOME, CorruptBatch, GameBatch
 
 FINE, TOO_LONG, ILLEGAL_MOVE, ILLEGAL_POLICY, UNFINISHED, OVER_BEFORE, WRONG_RETURNS, IMPOSSIBLE_OUTCOME, WRONG_TURN = range(9)
 FAULTS = {
@@ -15,7 +15,7 @@ FAULTS = {
     ILLEGAL_MOVE: "the move is illegal",
     ILLEGAL_POLICY: "the policy has an illegal move",
     UNFINISHED: "the moves end before the game does",
-    OVER_BEFORE: "a player resigned after the game was over",
+    OVER_BEFORE: "a player resigned after the game was over, or the players agreed on a draw",
     WRONG_RETURNS: "the returns are not those of the rules",
     IMPOSSIBLE_OUTCOME: "nature cannot have drawn that",
     WRONG_TURN: "a move of nature's stands where a player is to move, or the other way round",
@@ -27,7 +27,7 @@ def verify(batch: GameBatch, game: Game) -> None:
 
     Raises:
         CorruptBatch: it is not of this game, a move or a policy is illegal, a game does not end exactly where its rules end it
-            (or a player resigns), or the returns are others; the text says which game, and after how many moves.
+            (or a player resigns, or both agree on a draw), or the returns are others; the text says which game, and after how many moves.
     """
     played, known = (batch.game, batch.options, batch.rules_version), (game.name, game.options, game.rules_version)
     if played != known:
@@ -151,7 +151,9 @@ def judge_end(rules: Rules, state: States, returns: NDArray[np.float32], resigne
     expected = np.empty_like(returns)
     returns_of(state, expected)
     for player in range(expected.size):
-        if resigned != 0:
+        if resigned == AGREED:
+            expected[player] = np.float32(0.0)
+        elif resigned != 0:
             expected[player] = np.float32(-1.0) if player == resigned - 1 else np.float32(1.0)
         if returns[player] != expected[player]:
             return WRONG_RETURNS
