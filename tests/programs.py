@@ -3,16 +3,22 @@
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.sources import ROOT
 
 
-def begin(program: str, *words: object, cwd: Path = ROOT) -> subprocess.Popen[str]:
-    """Start a program, named by its path in the checkout; what it says is one stream. It heeds Ctrl-C."""
-    return subprocess.Popen(
-        command(program, *words), cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=heed_ctrl_c
-    )
+@contextmanager
+def begun(program: str, *words: object, cwd: Path = ROOT) -> Iterator[subprocess.Popen[str]]:
+    """A program that runs, named by its path in the checkout; it heeds Ctrl-C. What it says is one stream. It ends with the block."""
+    line = command(program, *words)
+    with subprocess.Popen(line, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=heed_ctrl_c) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def run(program: str, *words: object, cwd: Path = ROOT, seconds: float = 100) -> subprocess.CompletedProcess[str]:

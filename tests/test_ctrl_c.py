@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs import begin, heed_ctrl_c
+from tests.programs import begun, heed_ctrl_c
 from tests.sources import ROOT
 
 NOWHERE = ROOT / "runs" / "nowhere"
@@ -51,12 +51,12 @@ def test_all_programs_are_tried() -> None:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_ctrl_c_ends_a_program_that_is_still_importing_without_a_word(program: str) -> None:
-    process = begin(program, *PROGRAMS[program])
-    maps = Path(f"/proc/{process.pid}/maps")
-    while process.poll() is None and "site-packages" not in maps.read_text():  # the first of the large libraries
-        time.sleep(0.002)
-    process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=60)
+    with begun(program, *PROGRAMS[program]) as process:
+        maps = Path(f"/proc/{process.pid}/maps")
+        while process.poll() is None and "site-packages" not in maps.read_text():  # the first of the large libraries
+            time.sleep(0.002)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=60)
     assert (process.returncode, said) == (-signal.SIGINT, "")  # which a shell calls 130
 
 

@@ -3,11 +3,11 @@
 import re
 import shlex
 import subprocess
-import sys
 import tomllib
 
 import pytest
 
+from tests.programs import run
 from tests.sources import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -21,10 +21,6 @@ def commands() -> list[list[str]]:
 
 
 PROGRAMS = sorted({words[1] for words in commands() if words[0] == PYTHON})
-
-
-def run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
 
 
 def test_the_readme_uses_nothing_but_make_our_python_and_what_every_debian_has() -> None:

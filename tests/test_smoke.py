@@ -2,24 +2,16 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.programs import printed
 from tests.sources import ROOT
 
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 LEFT_BY_LOCKS_AND_DATABASES = {"coach.lock", "run.db-shm", "run.db-wal"}
-
-
-def run(*words: str | Path) -> str:
-    """Run one of our programs to its good end; returns what it printed."""
-    ended = subprocess.run([sys.executable, *map(str, words)], cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return ended.stdout
 
 
 def listed_in_readme() -> set[str]:
@@ -33,10 +25,10 @@ def listed_in_readme() -> set[str]:
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.stem)
 def test_a_shipped_experiment_runs_in_its_small_form(config: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    run("start_main.py", "--config", config, "--smoke", "--run-dir", folder)
+    printed("start_main.py", "--config", config, "--smoke", "--run-dir", folder, seconds=500)
     assert {path.name for path in folder.iterdir()} - LEFT_BY_LOCKS_AND_DATABASES == listed_in_readme()
     for program in (["scripts/view_results.py"], ["scripts/audit.py"], ["scripts/watch_training.py", "--once"]):
-        assert run(*program, folder)
+        assert printed(*program, folder)
 
 
 @pytest.mark.trial
@@ -46,9 +38,9 @@ def test_an_experiment_runs_with_a_spiking_network_and_says_how_much_it_fires(tm
     settings["network"] |= {"type": "spiking", "time_steps": 2}
     config, folder = tmp_path / "spiking.yaml", tmp_path / "run"
     config.write_text(yaml.safe_dump(settings), encoding="utf-8")
-    told = run("start_main.py", "--config", config, "--smoke", "--run-dir", folder)
+    told = printed("start_main.py", "--config", config, "--smoke", "--run-dir", folder, seconds=500)
     assert "synaptic" in told
     *_, last = json.loads((folder / "training_stats.json").read_text(encoding="utf-8"))
     assert 0 < last["learner"]["spikes"]["firing_rate"] < 1 and last["learner"]["spikes"]["synaptic_operations"] > 0
     assert b"learner/firing_rate" in b"".join(path.read_bytes() for path in (folder / "tensorboard").iterdir())
-    assert "Firing" in run("scripts/view_results.py", folder)
+    assert "Firing" in printed("scripts/view_results.py", folder)

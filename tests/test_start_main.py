@@ -3,15 +3,15 @@
 import os
 import signal
 import subprocess
-import sys
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 import yaml
 
 import start_main
-from tests.sources import ROOT
+from tests.programs import begun
 from tests.training.small_run import small_settings
 from training.ledger import read_ledger
 from training.run_lock import RunLock
@@ -130,27 +130,26 @@ def test_a_run_that_was_begun_here_goes_on_with_the_workers_that_its_file_has_by
     assert path == run_dir / "config.yaml" and not settings.distributed.enabled
 
 
-def begin(path: Path, run_dir: Path, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, str(ROOT / "start_main.py"), "--config", str(path), "--run-dir", str(run_dir), *arguments]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def begin(path: Path, run_dir: Path, *arguments: str) -> AbstractContextManager[subprocess.Popen[str]]:
+    return begun("start_main.py", "--config", path, "--run-dir", run_dir, *arguments)
 
 
 @pytest.mark.trial
 def test_a_run_ends_by_itself_or_by_ctrl_c_and_says_how_to_go_on(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
-    process = begin(config(tmp_path, run={"iterations": None}), run_dir)
-    while not list(run_dir.glob("checkpoints/checkpoint-*")):
-        assert process.poll() is None
-        time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    said, _ = process.communicate()
+    with begin(config(tmp_path, run={"iterations": None}), run_dir) as process:
+        while not list(run_dir.glob("checkpoints/checkpoint-*")):
+            assert process.poll() is None
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate()
     assert process.returncode == 130
     assert f"start_main.py --run-dir {run_dir} --resume" in said
     with read_ledger(run_dir) as ledger:
         before = len(ledger.iterations())
     assert not list(run_dir.glob("workers/*/outbox/*.games"))
-    resumed = begin(config(tmp_path), run_dir, "--resume", "--iterations", str(before + 1))
-    said, _ = resumed.communicate()
+    with begin(config(tmp_path), run_dir, "--resume", "--iterations", str(before + 1)) as resumed:
+        said, _ = resumed.communicate()
     assert resumed.returncode == 0
     assert "Go on:" not in said
     with read_ledger(run_dir) as ledger:
@@ -160,14 +159,14 @@ def test_a_run_ends_by_itself_or_by_ctrl_c_and_says_how_to_go_on(tmp_path: Path)
 @pytest.mark.trial
 def test_a_second_ctrl_c_ends_a_run_at_once(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
-    process = begin(config(tmp_path, run={"iterations": None}), run_dir)
-    while not list(run_dir.glob("workers/*/worker.json")):
-        assert process.poll() is None
-        time.sleep(0.1)
-    process.send_signal(signal.SIGSTOP)  # so that both come at once
-    process.send_signal(signal.SIGINT)
-    process.send_signal(signal.SIGTERM)
-    process.send_signal(signal.SIGCONT)
-    said, _ = process.communicate()
+    with begin(config(tmp_path, run={"iterations": None}), run_dir) as process:
+        while not list(run_dir.glob("workers/*/worker.json")):
+            assert process.poll() is None
+            time.sleep(0.1)
+        process.send_signal(signal.SIGSTOP)  # so that both come at once
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGCONT)
+        said, _ = process.communicate()
     assert process.returncode == 130
     assert "Ended at once" in said

@@ -6,12 +6,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 import start_worker
 from distributed.remote_process import running
+from tests import programs
 from tests.sources import ROOT
 from tests.training.test_worker import Main
 
@@ -23,21 +25,8 @@ Open = Callable[..., subprocess.Popen[str]]
 @pytest.fixture
 def begin() -> Iterator[Open]:
     """Start the program; none outlives the test."""
-    begun: list[subprocess.Popen[str]] = []
-
-    def begin_one(folder: Path, *options: str, cwd: Path = ROOT) -> subprocess.Popen[str]:
-        argv = [sys.executable, str(ROOT / "start_worker.py"), "--folder", str(folder), *options]
-        begun.append(subprocess.Popen(argv, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=heed_ctrl_c))
-        return begun[-1]
-
-    yield begin_one
-    for process in begun:
-        process.kill()
-        process.communicate()
-
-
-def heed_ctrl_c() -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever started the tests may ignore it
+    with ExitStack() as stack:
+        yield lambda folder, *options: stack.enter_context(programs.begun("start_worker.py", "--folder", folder, *options))
 
 
 def wait_until(done: Callable[[], object], process: subprocess.Popen[str]) -> None:
@@ -86,7 +75,7 @@ def test_a_worker_class_that_is_not_there_ends_the_worker_with_the_reason(tmp_pa
 
 @pytest.mark.trial
 def test_a_rehearsal_shows_that_a_machine_can_play() -> None:
-    process = subprocess.run([sys.executable, "start_worker.py", "--rehearse", "connect_four"], cwd=ROOT, capture_output=True, text=True)
+    process = programs.run("start_worker.py", "--rehearse", "connect_four", seconds=280)
     assert process.returncode == 0, process.stderr
     assert "games of connect_four have been played" in process.stderr
 

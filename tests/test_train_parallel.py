@@ -1,10 +1,7 @@
 """The guide's program for 2048: its options, what it refuses and how, what it leaves, and how it ends."""
 
-import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -13,7 +10,7 @@ import torch
 
 import train_parallel
 from configs.load import save_resolved
-from tests.sources import ROOT
+from tests.programs import begun, printed
 from tests.training.small_run import small_settings
 from training.ledger import read_ledger
 from training.weights_file import load_weights, save_weights
@@ -119,36 +116,27 @@ def test_smoke_shrinks_numbers_and_raises_none() -> None:
     assert train_parallel.read_arguments(["--smoke", "--workers", "3"]).workers == 3
 
 
-def begin(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, str(ROOT / "train_parallel.py"), *arguments]
-    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
 @pytest.mark.trial
 @pytest.mark.timeout(900)  # most of it compiling, the first time
 def test_a_run_begins_with_a_checkpoint_ends_by_ctrl_c_and_goes_on(here: Path) -> None:
     checkpoints, run_dir = here / "checkpoints", here / "run"
     checkpoints.mkdir()
     save_weights(checkpoints / "model_epoch_50.pth", ZeroNetwork(2, 2, 16, filters=8, blocks=1).state_dict())
-    process = begin(here, *TINY, "--epochs", "100000", "--checkpoint", "checkpoints/model_epoch_50.pth", "--run-dir", "run")
-    while not (checkpoints / "model_epoch_60.pth").exists():
-        assert process.poll() is None, process.communicate()[0]
-        time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    said, _ = process.communicate()
+    options = ("--epochs", 100_000, "--checkpoint", "checkpoints/model_epoch_50.pth", "--run-dir", "run")
+    with begun("train_parallel.py", *TINY, *options, cwd=here) as process:
+        while not (checkpoints / "model_epoch_60.pth").exists():
+            assert process.poll() is None, process.communicate()[0]
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate()
     assert process.returncode == 130, said
     assert "python train_parallel.py --run-dir run --resume" in said
     with read_ledger(run_dir) as ledger:
         done = len(ledger.iterations())
     assert load_weights(checkpoints / f"model_epoch_{50 + done}.pth")
-    resumed = begin(here, "--run-dir", "run", "--resume", "--epochs", str(done + 1))
-    said, _ = resumed.communicate()
-    assert resumed.returncode == 0, said
+    said = printed("train_parallel.py", "--run-dir", "run", "--resume", "--epochs", done + 1, cwd=here, seconds=800)
     assert f"The weights are in checkpoints/model_epoch_{51 + done}.pth" in said
     assert f"{done + 1} epochs" in said
     with read_ledger(run_dir) as ledger:
         assert len(ledger.iterations()) == done + 1
-    audit = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "audit.py"), str(run_dir)], env=dict(os.environ), timeout=100, check=False
-    )
-    assert audit.returncode == 0
+    assert printed("scripts/audit.py", run_dir)

@@ -3,8 +3,6 @@
 import json
 import re
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -15,8 +13,8 @@ from typing import Any
 import pytest
 
 from games import Game, load_game
-from games.compiled import PROJECT
 from scripts import audit
+from tests.programs import printed
 from tests.training.synthetic import synthetic_batch
 from training.files import sha256_hex
 from training.ledger import Ledger, open_ledger
@@ -250,6 +248,5 @@ def test_nothing_is_changed(run: Path) -> None:
 
 
 def test_it_runs_as_a_program_and_teaches() -> None:
-    command = [sys.executable, str(PROJECT / "scripts" / "audit.py"), "--help"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd="/").stdout
+    shown = printed("scripts/audit.py", "--help", cwd=Path("/"))
     assert "granted = received + quarantined + missing + discarded + outstanding" in shown and "Exit code" in shown

@@ -1,8 +1,6 @@
 """The guide's program for several GPUs: its options, what it refuses and how, what it leaves, and how it ends."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ from configs.schema import Settings
 from distributed.devices import take_seats
 from scripts import train_multi_gpu
 from scripts.train_multi_gpu import read_arguments, settings_of
+from tests.programs import printed
 from tests.sources import ROOT
 from training.bounds import window_capacity
 from training.observers.files import STATS_NAME, read_stats
@@ -133,18 +132,11 @@ def test_a_run_is_gone_on_with_only_where_one_was_begun(here: Path, capsys: pyte
     assert "go on with it by --resume, or choose another folder by --save-dir" in said
 
 
-def program(folder: Path, *words: str) -> str:
-    """Run one of our scripts in ``folder`` to its good end; returns what it printed."""
-    command = [sys.executable, str(ROOT / "scripts" / words[0]), *words[1:]]
-    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=800, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return ended.stdout
-
-
 @pytest.mark.trial
 @pytest.mark.timeout(900)  # most of it compiling, the first time
 def test_the_guide_s_commands_train_chess_and_show_what_it_came_to(tmp_path: Path) -> None:
-    said = program(tmp_path, "train_multi_gpu.py", "--gpus", "cpu,cpu", "--smoke", "--save-dir", "checkpoints_2cpu")
+    options = ("--gpus", "cpu,cpu", "--smoke", "--save-dir", "checkpoints_2cpu")
+    said = printed("scripts/train_multi_gpu.py", *options, cwd=tmp_path, seconds=800)
     folder = tmp_path / "checkpoints_2cpu"
     rows = read_stats(folder / STATS_NAME)
     assert [row.iteration for row in rows] == [1, 2]
@@ -153,6 +145,6 @@ def test_the_guide_s_commands_train_chess_and_show_what_it_came_to(tmp_path: Pat
     assert "ERROR" not in said
     assert load_weights(folder / "model_final.pt")
     stats = f"checkpoints_2cpu/{STATS_NAME}"
-    assert program(tmp_path, "view_results.py", "--training", stats, "--last", "1").startswith("The last 1 of 2 iterations:")
-    assert program(tmp_path, "watch_training.py", "--file", stats, "--simple", "--once").count("iteration") == 2
-    assert "balance" in program(tmp_path, "audit.py", "checkpoints_2cpu")
+    assert printed("scripts/view_results.py", "--training", stats, "--last", "1", cwd=tmp_path).startswith("The last 1 of 2 iterations:")
+    assert printed("scripts/watch_training.py", "--file", stats, "--simple", "--once", cwd=tmp_path).count("iteration") == 2
+    assert "balance" in printed("scripts/audit.py", "checkpoints_2cpu", cwd=tmp_path)

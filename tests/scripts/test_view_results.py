@@ -1,12 +1,10 @@
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from PIL import Image, ImageColor
 
 from scripts.view_results import main
-from tests.sources import ROOT
+from tests.programs import printed
 from tests.training.example_reports import evaluation, iteration, progress
 from training.observers.files import STATS_NAME, StatsFile
 from training.observers.png import COLOURS
@@ -130,6 +128,4 @@ def test_a_picture_that_cannot_be_is_refused(tmp_path: Path, capsys: pytest.Capt
 
 @pytest.mark.parametrize("script", ["view_results", "watch_training"])
 def test_a_script_teaches_itself_from_any_folder(tmp_path: Path, script: str) -> None:
-    command = [sys.executable, str(ROOT / "scripts" / f"{script}.py"), "--help"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
-    assert f"python scripts/{script}.py runs/connect_four" in done.stdout
+    assert f"python scripts/{script}.py runs/connect_four" in printed(f"scripts/{script}.py", "--help", cwd=tmp_path)

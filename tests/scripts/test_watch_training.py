@@ -5,7 +5,6 @@ import re
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from scripts.watch_training import Stats, follow, main, screen
-from tests.sources import ROOT
+from tests.programs import command, heed_ctrl_c
 from tests.training.example_reports import evaluation, iteration, progress, worker
 from training.observers.files import STATS_NAME, StatsFile, StatsRow, read_stats
 
@@ -207,15 +206,10 @@ def test_exactly_one_run_is_watched(options: list[str], capsys: pytest.CaptureFi
     assert "RUN" in capsys.readouterr().err
 
 
-def heed_ctrl_c() -> None:
-    """In a child: what a terminal's programs do. Those of a script in the background are started to ignore it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 def test_ctrl_c_ends_the_program_cleanly_wherever_it_is_started(stats: Stats, tmp_path: Path) -> None:
     main_end, child_end = pty.openpty()
     child = subprocess.Popen(
-        [sys.executable, str(ROOT / "scripts" / "watch_training.py"), str(stats.path)],
+        command("scripts/watch_training.py", stats.path),
         stdout=child_end,
         stderr=subprocess.PIPE,
         cwd=tmp_path,
