@@ -21,12 +21,12 @@ def begun(program: str, *words: object, cwd: Path = ROOT) -> Iterator[subprocess
             process.kill()
 
 
-def run(program: str, *words: object, cwd: Path = ROOT, seconds: float = 100) -> subprocess.CompletedProcess[str]:
+def run(program: str, *words: object, cwd: Path = ROOT, seconds: float = 280) -> subprocess.CompletedProcess[str]:
     """Run a program to its end, which may take so long."""
     return subprocess.run(command(program, *words), cwd=cwd, capture_output=True, text=True, timeout=seconds, check=False)
 
 
-def printed(program: str, *words: object, cwd: Path = ROOT, seconds: float = 100) -> str:
+def printed(program: str, *words: object, cwd: Path = ROOT, seconds: float = 280) -> str:
     """What a program prints that comes to a good end."""
     ended = run(program, *words, cwd=cwd, seconds=seconds)
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -75,7 +75,7 @@ def test_a_worker_class_that_is_not_there_ends_the_worker_with_the_reason(tmp_pa
 
 @pytest.mark.trial
 def test_a_rehearsal_shows_that_a_machine_can_play() -> None:
-    process = programs.run("start_worker.py", "--rehearse", "connect_four", seconds=280)
+    process = programs.run("start_worker.py", "--rehearse", "connect_four")
     assert process.returncode == 0, process.stderr
     assert "games of connect_four have been played" in process.stderr
 
