@@ -1,24 +1,29 @@
-"""Measure a network by itself and beside other players, with 95 % intervals. For now: one-player games, by their score.
+"""Measure a network by games with others, with 95 % intervals: for two players by Elo, for one player by the score.
 
-    python scripts/benchmark.py --run runs/twenty48                                  the run's newest model
-    python scripts/benchmark.py --run runs/twenty48 --version 12 --simulations 100
-    python scripts/benchmark.py --model runs/twenty48/models/model-000012.model
-    python scripts/benchmark.py --checkpoint checkpoints/model_epoch_50.pth          a state dictionary of ZeroNetwork, 4 x 4
+    python scripts/benchmark.py --run runs/chess --games 100 --save results         the run's newest model, and all that it can play
+    python scripts/benchmark.py --checkpoint checkpoints_8gpu/model_final.pt        weights, with the run's config.yaml beside them
+    python scripts/benchmark.py --run runs/chess --opponents random,greedy          only these
+    python scripts/benchmark.py --run runs/chess --stockfish-levels 1500,2000       and Stockfish at these levels
+    python scripts/benchmark.py --run runs/connect4 --against-version 12,24         and earlier models of the run
+    python scripts/benchmark.py --run runs/twenty48 --version 12 --simulations 50   one player: the mean score, beside expectimax
 
-Beside the network play a random player and, in 2048 on 4 x 4, expectimax, which looks a fixed number of its moves ahead and has learned
-nothing: by default as many as take it no longer than the network takes. The seed and the number of processes give the same games again.
+In a game for two the network plays everybody on a ladder, and each of these its neighbours, so that the ladder has its distances: a
+random player, who stands at 0 Elo; in chess a greedy one (it mates if it can, or takes the most it can), alpha-beta of material to depths
+1, 2 and 3, and Stockfish at its levels, if it is installed. Two games begin from each opening of a few random moves, with colours swapped.
+
+The seed and the number of processes give the same games again, but for those with Stockfish. Ctrl-C ends it and shows what there is.
 """
 
 import argparse
-import itertools
 import json
 import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -28,28 +33,32 @@ if __name__ == "__main__":
     ends_at_once()
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
-from configs.load import load_settings, versions
-from configs.schema import SearchSettings
-from games import Game, load_game
+from configs.load import versions
+from games import Game
 from training.ctrl_c import INTERRUPTED, interruptible
-from training.evaluation.contenders import Contender, ExpectimaxContender, NetworkContender, RandomContender, read_model
-from training.evaluation.ladder import ANCHOR, chosen, ladder
+from training.evaluation.candidate import Candidate, candidate_of_model, candidate_of_run, candidate_of_weights, earlier_versions
+from training.evaluation.contenders import Contender, ExpectimaxContender, NetworkContender, RandomContender
+from training.evaluation.ladder import chosen, find_stockfish, ladder, stockfish_rungs
 from training.evaluation.match_benchmark import Entrant, Match, Tally, play_pairs, ratings
-from training.evaluation.score_benchmark import Result, Tell, depth_for, model_of_weights, play_contender
+from training.evaluation.match_pgn import match_pgn
+from training.evaluation.score_benchmark import Result, depth_for, play_contender
 from training.evaluation.slices import SliceFailed
+from training.evaluation.uci_client import EngineFailed
 from training.files import write_atomically
-from training.ledger import read_ledger
-from training.model_file import Model, save_safetensors
 from training.observers.charts import Column, percent, points, rate, table
-from training.observers.standings import standings, standings_table
+from training.observers.rating_picture import rating_picture
+from training.observers.standings import rated_players, standings, standings_table
 from training.random import seed_stream
-from training.weights_file import load_weights
 
-FILE = "benchmark.json"
+FILE, PGN, PICTURE = "benchmark.json", "games.pgn", "ratings.png"
 FILE_WIDTH = 200  # columns where the output is no terminal
 DEFAULT_GAMES, DEFAULT_SIMULATIONS = {1: 200, 2: 100}, {1: 50, 2: 100}  # by the game's players
+OPENING_PLIES = 4
+NODES = 20_000  # that Stockfish looks at before a move: its lower levels take the strength from what they choose, not from the time
+NO_STOCKFISH = "Stockfish is not here, so its levels are left out: install it (Debian: apt-get install stockfish), or name it."
 
 
 @interruptible
@@ -59,90 +68,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     console = Console(highlight=False)
     try:
         with tempfile.TemporaryDirectory() as folder:
-            model, path, search = find_network(arguments, Path(folder))
-            game = load_game(model.description.game, **model.description.options)
-            model.build(game)  # a model that does not fit is refused here, not in other processes
-            settle(arguments, game)
-            network = NetworkContender(model=path.resolve(), search=search, num_simulations=arguments.simulations)
-            if game.num_players == 2:
-                return measure_by_games(game, model, network, arguments, console)
-            results = benchmark(game, network, arguments, console)
-    except (ValueError, OSError, SliceFailed) as error:
+            candidate = find_candidate(arguments, Path(folder))
+            settle(arguments, candidate.game)
+            network = candidate.contender(arguments.simulations, arguments.algorithm)
+            measure = measure_by_elo if candidate.game.num_players == 2 else measure_by_score
+            return measure(candidate, network, arguments, console)
+    except (ValueError, OSError, SliceFailed, EngineFailed) as error:
         print(f"benchmark.py: {error}", file=sys.stderr)
         return 2
-    show(game, results, console)
-    if arguments.save:
-        save(arguments.save, game, model, arguments, {"kind": "score", "players": [result.as_dict() for result in results]})
-        console.print(f"All figures and every game's score: {arguments.save / FILE}", soft_wrap=True)
-    return 0
-
-
-def measure_by_games(game: Game, model: Model, network: NetworkContender, arguments: argparse.Namespace, console: Console) -> int:
-    """Measure the network of a game of two by games with others; returns the exit code."""
-    name = f"network, {network.num_simulations} simulations"
-    entrants = [Entrant(name=name, contender=network), *opponents(game, arguments)]
-    stopped, matches = False, list[Match]()
-    try:
-        play_all(game, entrants, arguments, console, matches)
-    except KeyboardInterrupt:
-        stopped = True
-        console.print("Stopped: games of matches that had not ended are not counted, since short games end first.")
-    found = ratings(matches, ANCHOR)
-    width = console.width if console.is_terminal else FILE_WIDTH
-    for line in standings_table(standings(name, matches, found), anchor=ANCHOR, width=width):
-        console.print(line, soft_wrap=True)
-    console.print(f"Elo: {ANCHOR} is 0. Wins, draws and losses are the network's.", style="dim")
-    if arguments.save:
-        players = {player: {"elo": rating.elo, "margin": rating.margin} for player, rating in found.items()}
-        content = {
-            "kind": "elo",
-            "anchor": ANCHOR,
-            "stopped": stopped,
-            "players": players,
-            "matches": [match.as_dict() for match in matches],
-        }
-        save(arguments.save, game, model, arguments, content)
-        console.print(f"All figures and every game's result: {arguments.save / FILE}", soft_wrap=True)
-    return INTERRUPTED if stopped else 0
-
-
-def opponents(game: Game, arguments: argparse.Namespace) -> list[Entrant]:
-    """Those by whom the network is measured."""
-    rungs = ladder(game)
-    return chosen(rungs, arguments.opponents.split(",")) if arguments.opponents else rungs
-
-
-def play_all(game: Game, entrants: Sequence[Entrant], arguments: argparse.Namespace, console: Console, matches: list[Match]) -> None:
-    """Let the first of them play all others, and these their neighbours; every match is added to ``matches`` when it has ended."""
-    network, *others = entrants
-    pairings = [(network, other) for other in others] + list(itertools.pairwise(others))
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[so_far]}"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        for number, (first, second) in enumerate(pairings):
-            task = bar.add_task(f"{first.name} – {second.name}", total=arguments.games, so_far="")
-
-            def tell(so_far: Tally, task: TaskID = task) -> None:
-                text = f"{so_far.wins} won, {so_far.draws} drawn, {so_far.losses} lost, {so_far.moves:,} moves"
-                bar.update(task, completed=so_far.ended, so_far=text)
-
-            matches.append(
-                play_pairs(
-                    game,
-                    first,
-                    second,
-                    games=arguments.games,
-                    opening_plies=arguments.opening_plies,
-                    seed=seed_stream(arguments.seed, "match", number),
-                    processes=arguments.processes,
-                    tell=tell,
-                )
-            )
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -151,21 +84,32 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--run", type=Path, metavar="RUN", help="the folder of a run, whose newest accepted model plays")
     which.add_argument("--model", type=Path, metavar="FILE", help="a model: .model or .safetensors")
-    which.add_argument("--checkpoint", type=Path, metavar="FILE", help="a state dictionary of ZeroNetwork: .pth")
-    parser.add_argument("--version", type=positive, help="with --run: another of its models")
-    parser.add_argument("--games", type=positive, help="of each player (default: 200, and 100 in games for two)")
-    parser.add_argument("--simulations", type=positive, help="of the network, before each move (default: 50, and 100 in games for two)")
-    parser.add_argument("--algorithm", choices=["puct", "gumbel"], help="its search (default: the run's; without a run, gumbel)")
-    parser.add_argument("--seed", type=int, default=1, help="of everything random (default: %(default)s)")
-    parser.add_argument("--processes", type=processes, default="auto", help="that play (default: auto, one per core)")
-    parser.add_argument("--expectimax-depth", type=depth, default="auto", help="answers of chance it looks at; auto: as time allows")
-    parser.add_argument("--network-only", action="store_true", help="nobody plays beside the network")
-    parser.add_argument("--opponents", metavar="NAMES", help="in games for two: only these, such as random,greedy,depth-1")
-    parser.add_argument("--opening-plies", type=depth, default=4, help="random moves before each pair of games (default: %(default)s)")
-    parser.add_argument("--save", type=Path, metavar="DIR", help=f"write {FILE} there")
+    which.add_argument("--checkpoint", type=Path, metavar="FILE", help="a state dictionary: .pt or .pth")
+    add = parser.add_argument
+    add("--config", type=Path, metavar="FILE", help="with --checkpoint: its run's settings (default: config.yaml beside it)")
+    add("--version", type=positive, help="with --run: another of its models")
+    add("--games", type=positive, help="of each player (default: 100 for two players, 200 for one)")
+    add("--simulations", type=positive, help="of the network, before each move (default: 100 for two players, 50 for one)")
+    add("--algorithm", choices=["puct", "gumbel"], help="its search (default: the run's; without a run, gumbel)")
+    add("--seed", type=int, default=1, help="of everything random (default: %(default)s)")
+    add("--processes", type=processes, default="auto", help="that play (default: auto, one per core)")
+    add("--save", type=Path, metavar="DIR", help=f"write {FILE} there; of two players {PICTURE} too, of chess {PGN}")
+    two = parser.add_argument_group("games for two")
+    two.add_argument("--opponents", type=names, metavar="NAMES", help="only these, such as random,greedy,depth-1,stockfish-1700")
+    two.add_argument("--against-version", type=numbers, metavar="N,N", help="with --run: earlier models of it play too")
+    two.add_argument("--opening-plies", type=count, default=OPENING_PLIES, help="random moves of an opening (default: %(default)s)")
+    two.add_argument("--stockfish", type=Path, metavar="PATH", help="the engine (default: stockfish, if it is installed)")
+    two.add_argument("--stockfish-levels", type=numbers, metavar="N,N", help="of its own scale, UCI_Elo (default: its least, and 1700)")
+    time = two.add_mutually_exclusive_group()
+    time.add_argument("--stockfish-nodes", type=positive, default=NODES, help="it looks at before a move (default: %(default)s)")
+    time.add_argument("--stockfish-movetime", type=positive, metavar="MS", help="instead, milliseconds for a move")
+    one = parser.add_argument_group("games for one")
+    one.add_argument("--expectimax-depth", type=depth, default="auto", help="answers of chance it looks at; auto: as time allows")
+    one.add_argument("--network-only", action="store_true", help="nobody plays beside the network")
     arguments = parser.parse_args(argv)
-    if arguments.version and not arguments.run:
-        parser.error("--version names one of a run's models: it needs --run")
+    for option, needed in (("version", "run"), ("against_version", "run"), ("config", "checkpoint")):
+        if getattr(arguments, option) and not getattr(arguments, needed):
+            parser.error(f"--{option.replace('_', '-')} needs --{needed}")
     return arguments
 
 
@@ -178,7 +122,7 @@ def settle(arguments: argparse.Namespace, game: Game) -> None:
     arguments.games = arguments.games or DEFAULT_GAMES[game.num_players]
     arguments.simulations = arguments.simulations or DEFAULT_SIMULATIONS[game.num_players]
     if game.num_players == 2 and arguments.games % 2:
-        raise ValueError(f"--games {arguments.games}: {game.name} is played in pairs with colours swapped, give an even number")
+        raise ValueError(f"--games {arguments.games}: {game.name} is played in pairs with colours swapped, so give an even number")
 
 
 def positive(text: str) -> int:
@@ -193,6 +137,23 @@ def processes(text: str) -> int:
     return len(os.sched_getaffinity(0)) if text == "auto" else positive(text)
 
 
+def count(text: str) -> int:
+    """A whole number from 0."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError("expected a whole number from 0")
+    return int(text)
+
+
+def numbers(text: str) -> list[int]:
+    """Whole numbers from 1, with commas between them."""
+    return [positive(part) for part in text.split(",")]
+
+
+def names(text: str) -> list[str]:
+    """Words with commas between them."""
+    return text.split(",")
+
+
 def depth(text: str) -> int | None:
     """A depth of expectimax; None for auto."""
     if text == "auto":
@@ -202,37 +163,112 @@ def depth(text: str) -> int | None:
     return int(text)
 
 
-def find_network(arguments: argparse.Namespace, folder: Path) -> tuple[Model, Path, SearchSettings]:
-    """The model that is meant, a file that holds it (in ``folder``, if there is none yet), and how it searches.
-
-    Raises:
-        ValueError, OSError: there is none, or it cannot be read.
-    """
-    config = None
+def find_candidate(arguments: argparse.Namespace, folder: Path) -> Candidate:
+    """The network that is meant; see ``candidate``."""
     if arguments.checkpoint:
-        model, path = model_of_weights(load_game("twenty48"), load_weights(arguments.checkpoint)), folder / "model.safetensors"
-        save_safetensors(path, model)
-    else:
-        path = arguments.model or model_of_run(arguments.run, arguments.version)
-        model, config = read_model(path), path.resolve().parent.parent / "config.yaml"
-    if config and config.is_file():
-        search = load_settings(config).search
-    else:
-        search = SearchSettings(algorithm="gumbel")
-    return model, path, search.model_copy(update={"algorithm": arguments.algorithm}) if arguments.algorithm else search
+        return candidate_of_weights(arguments.checkpoint, arguments.config, folder)
+    return candidate_of_model(arguments.model) if arguments.model else candidate_of_run(arguments.run, arguments.version)
 
 
-def model_of_run(run: Path, version: int | None) -> Path:
-    """The file of a run's model, by default the newest that was accepted.
+# Games for two.
+
+
+def measure_by_elo(candidate: Candidate, network: NetworkContender, arguments: argparse.Namespace, console: Console) -> int:
+    """Let it play everybody on the ladder, and show how strong all are; returns the exit code."""
+    me = Entrant(name="network", contender=network)
+    others = opponents(candidate.game, network, arguments, console)
+    matches, code = list[Match](), 0
+    try:
+        play_all(candidate.game, [me, *others], arguments, console, matches)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+        console.print("Stopped. Games of a match that had not ended are not counted: the short ones end first.")
+    except SliceFailed as error:
+        code = 2
+        print(f"benchmark.py: {error}", file=sys.stderr)
+    if not matches:
+        return code
+    anchor, found = others[0].name, ratings(matches, others[0].name)
+    rows = standings(me.name, matches, found)
+    show_lines(standings_table(rows, anchor=anchor, width=width_of(console)), console)
+    about = (
+        f"{candidate.game.name}, model {candidate.model.model_version}, {network.num_simulations} simulations of {network.search.algorithm}"
+    )
+    console.print(f"The network: {about}. Wins, draws, losses and score are its own. Elo: {anchor} is 0.", soft_wrap=True)
+    if arguments.save:
+        content: dict[str, Any] = {"kind": "elo", "anchor": anchor, "whole": code == 0}
+        content["players"] = {player: {"elo": rating.elo, "margin": rating.margin} for player, rating in found.items()}
+        content["matches"] = [match.as_dict() for match in matches]
+        save(arguments, candidate, content)
+        write_atomically(arguments.save / PICTURE, rating_picture(about, rated_players(rows, anchor), anchor=anchor), mode=0o644)
+        if candidate.game.name == "chess":
+            text = "".join(match_pgn(candidate.game, match, number + 1) for number, match in enumerate(matches))
+            write_atomically(arguments.save / PGN, text.encode(), mode=0o644)
+        console.print(f"All figures, a picture and every game: {arguments.save}", soft_wrap=True)
+    return code
+
+
+def opponents(game: Game, network: NetworkContender, arguments: argparse.Namespace, console: Console) -> list[Entrant]:
+    """Those by whom the network is measured, the weakest first.
 
     Raises:
-        ValueError: there is none.
+        ValueError: one that is named is not there.
+        EngineFailed: Stockfish cannot be used.
     """
-    with read_ledger(run) as ledger:
-        rows = [row for row in ledger.models() if (version is None and row.accepted) or row.version == version]
-    if not rows:
-        raise ValueError(f"{run} has no {'accepted model yet' if version is None else f'model {version}'}")
-    return run / rows[-1].path
+    rungs = ladder(game)
+    wanted = arguments.opponents is None or any(name.startswith("stockfish") for name in arguments.opponents)
+    if game.name == "chess" and wanted:
+        path, levels = arguments.stockfish or find_stockfish(), arguments.stockfish_levels or named_levels(arguments.opponents or [])
+        if path:
+            rungs += stockfish_rungs(path, levels, movetime=arguments.stockfish_movetime, nodes=arguments.stockfish_nodes)
+        else:
+            console.print(NO_STOCKFISH, soft_wrap=True)
+    if arguments.opponents:
+        rungs = chosen(rungs, arguments.opponents)
+    if arguments.against_version:
+        rungs += earlier_versions(arguments.run, arguments.against_version, network.num_simulations, arguments.algorithm)
+    return rungs
+
+
+def named_levels(opponents: Sequence[str]) -> list[int]:
+    """The levels in names such as stockfish-1700."""
+    return [int(name.removeprefix("stockfish-")) for name in opponents if name.removeprefix("stockfish-").isdecimal()]
+
+
+def play_all(game: Game, entrants: Sequence[Entrant], arguments: argparse.Namespace, console: Console, matches: list[Match]) -> None:
+    """Let the first of them play all others, and these their neighbours; every match is added to ``matches`` when it has ended."""
+    network, *others = entrants
+    for number, (first, second) in enumerate([*((network, other) for other in others), *pairwise(others)]):
+        with progress(f"{first.name} – {second.name}", arguments.games, console) as tell:
+            match = play_pairs(
+                game,
+                first,
+                second,
+                games=arguments.games,
+                opening_plies=arguments.opening_plies,
+                seed=seed_stream(arguments.seed, "match", number),
+                processes=arguments.processes,
+                tell=lambda tally, tell=tell: tell(tally.ended, tally.moves, so_far(tally)),  # type: ignore[misc]
+            )
+        matches.append(match)
+
+
+def so_far(tally: Tally) -> str:
+    """What has come of a match."""
+    return f"{tally.wins} won, {tally.draws} drawn, {tally.losses} lost, "
+
+
+# Games for one.
+
+
+def measure_by_score(candidate: Candidate, network: NetworkContender, arguments: argparse.Namespace, console: Console) -> int:
+    """Let it play for the score, and others beside it, and show what they made; returns the exit code."""
+    results = benchmark(candidate.game, network, arguments, console)
+    show(candidate.game, results, console)
+    if arguments.save:
+        save(arguments, candidate, {"kind": "score", "players": [result.as_dict() for result in results]})
+        console.print(f"All figures and every game's score: {arguments.save / FILE}", soft_wrap=True)
+    return 0
 
 
 def benchmark(game: Game, network: NetworkContender, arguments: argparse.Namespace, console: Console) -> list[Result]:
@@ -254,15 +290,6 @@ def benchmark(game: Game, network: NetworkContender, arguments: argparse.Namespa
     return [*results, play("random", RandomContender())]
 
 
-@contextmanager
-def progress(name: str, games: int, console: Console) -> Iterator[Tell]:
-    """While somebody plays, show how far they are; where the output is no terminal, only at the end."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[moves]}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        task = bar.add_task(name, total=games, moves="")
-        yield lambda ended, moves: bar.update(task, completed=ended, moves=f"{moves:,} moves")
-
-
 def show(game: Game, results: Sequence[Result], console: Console) -> None:
     """Print the table."""
     columns = [
@@ -274,9 +301,7 @@ def show(game: Game, results: Sequence[Result], console: Console) -> None:
         *(milestone_column(number, milestone) for number, milestone in enumerate(game.milestones)),
         Column[Result](title="ms/move", cell=lambda result: rate(1000 * result.move_seconds)),
     ]
-    width = console.width if console.is_terminal else FILE_WIDTH
-    for line in table(columns, results, width):
-        console.print(line, soft_wrap=True)
+    show_lines(table(columns, results, width_of(console)), console)
 
 
 def milestone_column(number: int, milestone: int) -> Column[Result]:
@@ -289,18 +314,52 @@ def milestone_column(number: int, milestone: int) -> Column[Result]:
     return Column(title=f"reach {milestone}", cell=cell, rank=10 - number)
 
 
-def save(folder: Path, game: Game, model: Model, arguments: argparse.Namespace, content: Mapping[str, Any]) -> None:
+# For both.
+
+
+class Follow(Protocol):
+    """Is told how far a player is."""
+
+    def __call__(self, ended: int, moves: int, result: str = "") -> None:
+        """Games that have ended, moves made, and what has come of them."""
+
+
+@contextmanager
+def progress(name: str, games: int, console: Console) -> Iterator[Follow]:
+    """While somebody plays, show how far they are; where the output is no terminal, only at the end."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[moves]}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task(name, total=games, moves="")
+
+        def follow(ended: int, moves: int, result: str = "") -> None:
+            bar.update(task, completed=ended, moves=f"{result}{moves:,} moves")
+
+        yield follow
+
+
+def width_of(console: Console) -> int:
+    """How many columns a line may have."""
+    return console.width if console.is_terminal else FILE_WIDTH
+
+
+def show_lines(lines: Sequence[Text], console: Console) -> None:
+    """Print a table."""
+    for line in lines:
+        console.print(line, soft_wrap=True)
+
+
+def save(arguments: argparse.Namespace, candidate: Candidate, content: Mapping[str, Any]) -> None:
     """Write everything as JSON."""
-    folder.mkdir(parents=True, exist_ok=True)
+    arguments.save.mkdir(parents=True, exist_ok=True)
     given = {key: str(value) if isinstance(value, Path) else value for key, value in vars(arguments).items()}
     about = {
-        "game": game.name,
-        "options": game.options,
-        "model": model.description.model_dump(),
+        "game": candidate.game.name,
+        "options": candidate.game.options,
+        "model": candidate.model.description.model_dump(),
         "arguments": given,
         "versions": versions(),
     }
-    write_atomically(folder / FILE, (json.dumps({**about, **content}, indent=1) + "\n").encode(), mode=0o644)
+    write_atomically(arguments.save / FILE, (json.dumps({**about, **content}, indent=1) + "\n").encode(), mode=0o644)
 
 
 if __name__ == "__main__":

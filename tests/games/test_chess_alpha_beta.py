@@ -103,9 +103,9 @@ def test_it_takes_what_hangs_and_leaves_what_is_guarded() -> None:
 
 
 def test_it_knows_that_a_position_would_be_there_for_the_third_time() -> None:
-    """A player who is far behind repeats, which the board alone does not show."""
-    state = position_from_fen(GAME, "q5k1/8/8/8/8/8/8/7K w - - 0 1")
-    for text in ("h1g1", "g8f8", "g1h1", "f8g8", "h1g1", "g8f8", "g1h1"):
+    """A player who is far ahead does not repeat, which the board alone does not show."""
+    state = position_from_fen(GAME, "q5k1/8/8/8/8/8/8/6K1 w - - 0 1")
+    for text in ("g1h2", "g8f8", "h2g1", "f8g8", "g1h2", "g8f8", "h2g1"):
         GAME.play(state, action_of_uci(state, text))
     back = action_of_uci(state, "f8g8")
     seen = search(GAME, state[None], depth=1)
@@ -141,7 +141,7 @@ def greedy(fen: str, game: Game = GAME) -> set[str]:
 def test_greed_takes_the_most_and_mates_before_all() -> None:
     assert greedy("4k3/8/8/q2r4/1P6/8/8/3RK3 w - - 0 1") == {"b4a5"}
     assert greedy("6k1/5ppp/8/8/q7/1P6/8/R5K1 w - - 0 1") == {"b3a4", "a1a4"}
-    assert greedy("6k1/5ppp/8/8/4q3/3P4/8/R5K1 w - - 0 1") == {"a1a8"}
+    assert greedy("6k1/5ppp/8/8/2b5/3P4/8/R5K1 w - - 0 1") == {"a1a8"}
     assert greedy("7k/8/8/8/1pP5/8/8/K7 b - c3 0 1") == {"b4c3"}
     assert greedy("8/P7/8/8/8/7k/8/K7 w - - 0 1") == {"a7a8q"}
 

@@ -53,7 +53,7 @@ class Engine:
         self._rest, self._lines = b"", list[str]()
         self.name, self.ranges = path.name, dict[str, tuple[int, int]]()
         files = ExitStack()
-        self._files, self._errors = files, files.enter_context(tempfile.TemporaryFile())
+        self._files, self._errors = files, files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 (ended by close)
         pipe = subprocess.PIPE
         try:
             self._process = subprocess.Popen([path], stdin=pipe, stdout=pipe, stderr=self._errors)

@@ -8,6 +8,7 @@ from rich.text import Text
 from training.evaluation.elo import Rating
 from training.evaluation.match_benchmark import Match
 from training.observers.charts import Column, rate, rating, table
+from training.observers.rating_picture import RatedPlayer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,15 @@ def standings(network: str, matches: Sequence[Match], ratings: Mapping[str, Rati
         Standing(name=match.second, rating=ratings.get(match.second), match=match, move_seconds=match.move_seconds[1]) for match in mine
     ]
     return sorted(rows, key=lambda row: -row.rating.elo if row.rating else 0.0)
+
+
+def rated_players(rows: Sequence[Standing], anchor: str) -> list[RatedPlayer]:
+    """As the picture has them."""
+    return [
+        RatedPlayer(name=row.name, elo=row.rating.elo, margin=0.0 if row.name == anchor else row.rating.margin, marked=row.match is None)
+        for row in rows
+        if row.rating
+    ]
 
 
 def standings_table(rows: Sequence[Standing], *, anchor: str, width: int) -> list[Text]:

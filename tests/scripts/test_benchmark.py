@@ -1,0 +1,122 @@
+"""The benchmark as a program, with a tiny network for games of two."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from scripts import benchmark
+from tests.training.small_run import GAME, NETWORK, model_bytes, small_settings
+from training.evaluation.match_benchmark import Match, play_pairs
+from training.files import sha256_hex
+from training.ledger import open_ledger
+from training.ledger_rows import ModelRow
+from training.model_file import decode_model
+from training.weights_file import save_weights
+
+FEW = ("--games", "4", "--simulations", "2", "--processes", "1")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run that has published two models."""
+    folder = tmp_path / "run"
+    (folder / "models").mkdir(parents=True)
+    with open_ledger(folder, GAME) as ledger:
+        for version in (1, 2):
+            path, data = Path("models") / f"{version}.model", model_bytes(version)
+            (folder / path).write_bytes(data)
+            ledger.add_model(
+                ModelRow(version=version, iteration=0, accepted=True, path=str(path), bytes=len(data), sha256=sha256_hex(data))
+            )
+    return folder
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert benchmark.main(arguments) == 2
+    return capsys.readouterr().err
+
+
+def test_a_network_is_rated_beside_a_random_player_and_earlier_models(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = run / "results"
+    assert benchmark.main(["--run", str(run), "--against-version", "1", "--save", str(folder), *FEW]) == 0
+    shown = capsys.readouterr().out
+    assert "tic_tac_toe, model 2, 2 simulations" in shown and "Elo: random is 0." in shown
+    found = json.loads((folder / "benchmark.json").read_text(encoding="utf-8"))
+    assert (found["kind"], found["anchor"], found["whole"]) == ("elo", "random", True)
+    assert [(match["first"], match["second"]) for match in found["matches"]] == [
+        ("network", "random"),
+        ("network", "version-1"),
+        ("random", "version-1"),
+    ]
+    assert all(match["wins"] + match["draws"] + match["losses"] == len(match["scores"]) == 4 for match in found["matches"])
+    assert found["players"]["random"]["elo"] == 0 and set(found["players"]) == {"network", "random", "version-1"}
+    assert (folder / "ratings.png").read_bytes().startswith(b"\x89PNG")
+    assert not (folder / "games.pgn").exists()
+
+
+def test_ctrl_c_shows_the_matches_that_have_ended(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    played: list[Any] = []
+
+    def play_one(*arguments: Any, **options: Any) -> Match:
+        if played:
+            raise KeyboardInterrupt
+        played.append(play_pairs(*arguments, **options))
+        return played[0]
+
+    monkeypatch.setattr(benchmark, "play_pairs", play_one)
+    folder = run / "results"
+    assert benchmark.main(["--run", str(run), "--against-version", "1", "--save", str(folder), *FEW]) == 130
+    shown = capsys.readouterr().out
+    assert "Stopped." in shown and "random" in shown
+    found = json.loads((folder / "benchmark.json").read_text(encoding="utf-8"))
+    assert not found["whole"] and len(found["matches"]) == 1
+
+
+def checkpoint(folder: Path, settings: dict[str, Any] | None) -> Path:
+    """A file of weights, with these settings beside it."""
+    folder.mkdir()
+    save_weights(folder / "model_final.pt", decode_model(model_bytes(1)).weights)
+    if settings:
+        (folder / "config.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
+    return folder / "model_final.pt"
+
+
+def settings_with(tmp_path: Path, **network: object) -> dict[str, Any]:
+    return json.loads(small_settings(tmp_path, network={**NETWORK, **network}).model_dump_json())
+
+
+def test_a_checkpoint_is_of_the_network_that_the_settings_beside_it_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = checkpoint(tmp_path / "a", settings_with(tmp_path))
+    assert benchmark.main(["--checkpoint", str(path), *FEW]) == 0
+    assert "tic_tac_toe" in capsys.readouterr().out
+
+
+def test_a_checkpoint_of_an_unknown_network_is_refused_with_the_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    alone = checkpoint(tmp_path / "a", None)
+    assert "name the settings of its run with --config FILE" in refused(capsys, "--checkpoint", str(alone), *FEW)
+    other = checkpoint(tmp_path / "b", settings_with(tmp_path, channels=16))
+    assert f"is not of the network that {other.parent / 'config.yaml'} describes" in refused(capsys, "--checkpoint", str(other), *FEW)
+    missing = str(tmp_path / "none.yaml")
+    assert missing in refused(capsys, "--checkpoint", str(alone), "--config", missing, *FEW)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--games", "3"], "--games 3: tic_tac_toe is played in pairs"),
+        (["--opponents", "greedy"], "--opponents: there is no 'greedy' here; there are random"),
+        (["--against-version", "9"], "has no model 9"),
+    ],
+)
+def test_what_cannot_be_is_refused(run: Path, arguments: Sequence[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert complaint in refused(capsys, "--run", str(run), *arguments)
+
+
+def test_options_that_need_another_say_which(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        benchmark.main(["--model", "a.model", "--against-version", "1"])
+    assert "--against-version needs --run" in capsys.readouterr().err
