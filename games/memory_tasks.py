@@ -1,0 +1,205 @@
+"""Two tasks that nobody can do without a memory: by them one sees whether a recurrent policy has learned to remember.
+
+The T-maze (B. Bakker, "Reinforcement learning with long short-term memory", 2001): a sign at the start of a corridor says at which
+side of its far end the reward is. CartPole (Barto, Sutton & Anderson, 1983, with Gymnasium's numbers) shows where the cart and the pole
+are, and not how fast they move.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from games.compiled import compiled
+from games.random import Streams, below, uniform
+from games.worlds import ArrayWorlds, Seeds, empty_moment
+
+Moves = NDArray[np.int64]
+
+FORWARD, LEFT, RIGHT = range(3)
+
+CART, SPEED, ANGLE, SPIN = range(4)
+GRAVITY, CART_MASS, POLE_MASS, HALF_LENGTH, PUSH, SECONDS = 9.8, 1.0, 0.1, 0.5, 10.0, 0.02
+MOST_ANGLE, MOST_WAY = 12 * math.pi / 180, 2.4
+
+
+class TMaze(ArrayWorlds):
+    """Corridors of ``length`` steps; see ``games.worlds.Worlds``.
+
+    Actions are forward, left and right. At the end of the corridor, left or right ends the episode: with 4 if the sign showed that side,
+    else with -0.1. Anything else that does not lead on costs 0.1. Shown are: the sign (-1 or 1 at the start, else 0), whether the start
+    is here, whether the corridor is, whether its end is. Episodes are cut off after twice the corridor's length.
+
+    Args:
+        seeds: uint64 ``[B]``: where the random numbers of each world start.
+        length: of the corridor.
+    """
+
+    num_actions = 3
+    figure_names = ("right_side",)  # 1 where the episode ended with the reward
+
+    def __init__(self, seeds: Seeds, *, length: int = 100) -> None:
+        world: dict[str, NDArray[Any]] = {
+            "streams": np.array(seeds, np.uint64),
+            "places": np.zeros((len(seeds), 3), np.int64),  # how far along, how many steps, the sign
+        }
+        super().__init__(empty_moment(len(seeds), 4, 1), world)
+        self._world: list[Any] = [length, *world.values()]
+        arguments = [*self._world, self.moment.observations]
+        begin_mazes(*arguments)
+
+    def step(self, actions: Moves) -> None:
+        """A step in every maze."""
+        arguments = [*self._world, actions, *self._shown]
+        step_mazes(*arguments)
+
+
+@compiled
+def show_maze(length: int, places: NDArray[np.int64], b: int, out: NDArray[np.float32]) -> None:
+    """Write what is seen in maze ``b``."""
+    place = places[b, 0]
+    out[b, 0] = places[b, 2] if place == 0 else 0
+    out[b, 1], out[b, 2], out[b, 3] = place == 0, 0 < place < length, place == length
+
+
+@compiled
+def begin_mazes(length: int, streams: Streams, places: NDArray[np.int64], observations: NDArray[np.float32]) -> None:
+    """Begin an episode in every maze."""
+    for b in range(len(streams)):
+        places[b, 0] = places[b, 1] = 0
+        places[b, 2] = 2 * below(streams, b, 2) - 1
+        show_maze(length, places, b, observations)
+
+
+@compiled
+def step_mazes(
+    length: int,
+    streams: Streams,
+    places: NDArray[np.int64],
+    actions: Moves,
+    observations: NDArray[np.float32],
+    last_observations: NDArray[np.float32],
+    rewards: NDArray[np.float32],
+    terminated: NDArray[np.bool_],
+    truncated: NDArray[np.bool_],
+    figures: NDArray[np.float64],
+) -> None:
+    """A step in every maze; where an episode ends, another begins."""
+    for b in range(len(streams)):
+        rewards[b] = 0.0
+        terminated[b] = False
+        figures[b, 0] = 0.0
+        places[b, 1] += 1
+        if places[b, 0] < length:
+            if actions[b] == FORWARD:
+                places[b, 0] += 1
+            else:
+                rewards[b] = -0.1
+        elif actions[b] == FORWARD:
+            rewards[b] = -0.1
+        else:
+            found = (actions[b] == RIGHT) == (places[b, 2] == 1)
+            rewards[b] = 4.0 if found else -0.1
+            terminated[b] = True
+            figures[b, 0] = found
+        truncated[b] = not terminated[b] and places[b, 1] >= 2 * length
+        show_maze(length, places, b, observations)
+        if terminated[b] or truncated[b]:
+            last_observations[b] = observations[b]
+            places[b, 0] = places[b, 1] = 0
+            places[b, 2] = 2 * below(streams, b, 2) - 1
+            show_maze(length, places, b, observations)
+
+
+class BlindCartPole(ArrayWorlds):
+    """CartPole that shows no speeds; see ``games.worlds.Worlds``. Push left or right; 1 for each step, 500 at most.
+
+    Args:
+        seeds: uint64 ``[B]``: where the random numbers of each world start.
+        limit: steps after which an episode is truncated.
+    """
+
+    num_actions = 2
+    figure_names = ()
+
+    def __init__(self, seeds: Seeds, *, limit: int = 500) -> None:
+        world: dict[str, NDArray[Any]] = {
+            "streams": np.array(seeds, np.uint64),
+            "bodies": np.zeros((len(seeds), 4)),
+            "steps": np.zeros(len(seeds), np.int64),
+        }
+        super().__init__(empty_moment(len(seeds), 2), world)
+        self._world: list[Any] = [limit, *world.values()]
+        arguments = [*self._world, self.moment.observations]
+        begin_poles(*arguments)
+
+    def step(self, actions: Moves) -> None:
+        """A fiftieth of a second in every world."""
+        arguments = [*self._world, actions, *self._shown[:-1]]
+        step_poles(*arguments)
+
+
+@compiled
+def begin_pole(streams: Streams, bodies: NDArray[np.float64], steps: NDArray[np.int64], b: int) -> None:
+    """Begin an episode in world ``b``."""
+    steps[b] = 0
+    for i in range(4):
+        bodies[b, i] = 0.1 * uniform(streams, b) - 0.05
+
+
+@compiled
+def show_pole(bodies: NDArray[np.float64], b: int, out: NDArray[np.float32]) -> None:
+    """Write what is seen in world ``b``."""
+    out[b, 0], out[b, 1] = bodies[b, CART], bodies[b, ANGLE]
+
+
+@compiled
+def begin_poles(
+    limit: int, streams: Streams, bodies: NDArray[np.float64], steps: NDArray[np.int64], observations: NDArray[np.float32]
+) -> None:
+    """Begin an episode in every world."""
+    for b in range(len(streams)):
+        begin_pole(streams, bodies, steps, b)
+        show_pole(bodies, b, observations)
+
+
+@compiled
+def move(bodies: NDArray[np.float64], b: int, force: float) -> None:
+    """Let the force act for ``SECONDS`` (Euler's method, as Gymnasium has it)."""
+    sine, cosine = math.sin(bodies[b, ANGLE]), math.cos(bodies[b, ANGLE])
+    mass = CART_MASS + POLE_MASS
+    push = (force + POLE_MASS * HALF_LENGTH * bodies[b, SPIN] ** 2 * sine) / mass
+    turn = (GRAVITY * sine - cosine * push) / (HALF_LENGTH * (4.0 / 3.0 - POLE_MASS * cosine**2 / mass))
+    speed_up = push - POLE_MASS * HALF_LENGTH * turn * cosine / mass
+    bodies[b, CART] += SECONDS * bodies[b, SPEED]
+    bodies[b, SPEED] += SECONDS * speed_up
+    bodies[b, ANGLE] += SECONDS * bodies[b, SPIN]
+    bodies[b, SPIN] += SECONDS * turn
+
+
+@compiled
+def step_poles(
+    limit: int,
+    streams: Streams,
+    bodies: NDArray[np.float64],
+    steps: NDArray[np.int64],
+    actions: Moves,
+    observations: NDArray[np.float32],
+    last_observations: NDArray[np.float32],
+    rewards: NDArray[np.float32],
+    terminated: NDArray[np.bool_],
+    truncated: NDArray[np.bool_],
+) -> None:
+    """A fiftieth of a second in every world; where an episode ends, another begins."""
+    for b in range(len(streams)):
+        move(bodies, b, PUSH if actions[b] == 1 else -PUSH)
+        steps[b] += 1
+        rewards[b] = 1.0
+        terminated[b] = abs(bodies[b, CART]) > MOST_WAY or abs(bodies[b, ANGLE]) > MOST_ANGLE
+        truncated[b] = not terminated[b] and steps[b] >= limit
+        show_pole(bodies, b, observations)
+        if terminated[b] or truncated[b]:
+            last_observations[b] = observations[b]
+            begin_pole(streams, bodies, steps, b)
+            show_pole(bodies, b, observations)

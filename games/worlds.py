@@ -1,0 +1,90 @@
+"""Worlds that are stepped many at once: where policies are trained on rewards, rather than games on a search.
+
+A world here is what reinforcement learning calls an environment. B of them are one object of arrays, and one call of compiled code
+steps them all. An episode ends by *termination*, an end in the world itself after which nothing is to be won, or by *truncation*, a
+limit of time: there the last observation is kept, so that what would have come can be estimated. The next episode begins at once.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Observations = NDArray[np.float32]  # [B, F]
+Seeds = NDArray[np.uint64]  # [B]: where the stream of each world starts
+WorldState = dict[str, NDArray[Any]]  # arrays by name, the first axis being the world
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What the worlds show after a step. The arrays stay the same and are written anew by each step."""
+
+    observations: Observations  # [B, F] now: of a new episode where one has ended
+    last_observations: Observations  # [B, F] where an episode has ended, its last one; elsewhere without meaning
+    rewards: NDArray[np.float32]  # [B]
+    terminated: NDArray[np.bool_]  # [B]
+    truncated: NDArray[np.bool_]  # [B], never together with terminated
+    figures: NDArray[np.float64]  # [B, K] where an episode has ended, what is said of it; elsewhere without meaning
+
+
+def empty_moment(num_envs: int, observation_size: int, num_figures: int = 0) -> Moment:
+    """The arrays for so many worlds."""
+    return Moment(
+        observations=np.zeros((num_envs, observation_size), np.float32),
+        last_observations=np.zeros((num_envs, observation_size), np.float32),
+        rewards=np.zeros(num_envs, np.float32),
+        terminated=np.zeros(num_envs, np.bool_),
+        truncated=np.zeros(num_envs, np.bool_),
+        figures=np.zeros((num_envs, num_figures), np.float64),
+    )
+
+
+class Worlds(Protocol):
+    """B worlds, each in an episode, whose choices are numbered from 0."""
+
+    num_envs: int
+    observation_size: int
+    num_actions: int
+    figure_names: tuple[str, ...]  # what is said of an episode beside its reward and its length
+    moment: Moment
+
+    def step(self, actions: NDArray[np.int64]) -> None:
+        """Let each world take its action of ``[B]``; ``moment`` says what came of it."""
+
+    def state(self) -> WorldState:
+        """A copy of everything that ``restore`` needs to go on exactly as if nothing had happened."""
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from ``state``.
+
+        Raises:
+            ValueError: it is of other worlds.
+        """
+
+
+class ArrayWorlds:
+    """What worlds have in common whose whole state is some arrays, of which the first axis is the world."""
+
+    def __init__(self, moment: Moment, arrays: Mapping[str, NDArray[Any]]) -> None:
+        self.moment = moment
+        self.num_envs, self.observation_size = moment.observations.shape
+        self._arrays = {**arrays, "observations": moment.observations}
+        self._shown: list[Any] = list(vars(moment).values())  # as compiled code takes them
+
+    def state(self) -> WorldState:
+        """A copy of all arrays, the present observations among them."""
+        return {name: array.copy() for name, array in self._arrays.items()}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from ``state``.
+
+        Raises:
+            ValueError: it is of other worlds, or of another number of them.
+        """
+        shapes = {name: (array.shape, array.dtype) for name, array in state.items()}
+        if shapes != {name: (array.shape, array.dtype) for name, array in self._arrays.items()}:
+            raise ValueError("the saved worlds are others than these: were their settings changed?")
+        for name, array in self._arrays.items():
+            array[:] = state[name]
