@@ -4,6 +4,7 @@ The losses are AlphaZero's (arXiv 1712.01815): the cross-entropy between the sea
 only, and for the value the cross-entropy of its logits (see training/value_heads.py), each averaged over the batch.
 """
 
+import logging
 import math
 import time
 from dataclasses import dataclass
@@ -16,11 +17,16 @@ from torch.nn import functional
 from training.evaluator import keep_freed_memory, pick_device
 from training.network import value_head
 from training.random import seed_stream
-from training.replay import Batch
+from training.rank_norm import Layout, share_norms
+from training.ranks import ALONE, Ranks
+from training.replay import WHOLE, Batch
 from training.reports import LearnerReport, SpikeReport
 from training.spike_counts import count_spikes
 from training.spiking import SpikingResNet
+from training.total_batch import Part, cut, halved, largest_part
 from training.update_step import AverageWeights, Losses, StepReport, UpdateStep
+
+log = logging.getLogger(__name__)
 
 IMPOSSIBLE = -1e9  # the logit of an illegal action: its probability is 0, and nothing becomes infinite or undefined
 COSINE_END = 0.01  # what a cosine schedule leaves of the learning rate
@@ -34,8 +40,8 @@ class TrainingDiverged(ArithmeticError):
 class Window(Protocol):
     """Where the learner draws from: ``training.replay.ReplayWindow``."""
 
-    def sample(self, count: int, rng_seed: int) -> Batch:
-        """Draw ``count`` positions; the same seed draws the same from the same window."""
+    def sample(self, count: int, rng_seed: int, *, rows: slice = WHOLE) -> Batch:
+        """These rows of ``count`` positions; the same seed draws the same from the same window."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,18 @@ class TensorBatch:
     legal: Tensor  # [N, A] bool
     values: Tensor  # [N] float32 in [-1, 1] or in points: the target for the player to move
     policy_mask: Tensor  # [N] float32: 0 where the policy is no target
+
+    def part(self, rows: slice) -> "TensorBatch":
+        """Some of its rows, in the same memory."""
+        return TensorBatch(*(tensor[rows] for tensor in vars(self).values()))
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """What a rank takes at once."""
+
+    batch: TensorBatch
+    part: Part
 
 
 @dataclass(frozen=True)
@@ -80,6 +98,9 @@ class Learner:
         ema_decay: of the averaged weights that play; 0 plays with the last weights.
         value_weight: of the value loss beside the policy loss.
         mixed_precision: "auto" computes in a 16-bit type where the device is fast in it.
+        ranks: the processes that train together. All have the same network, and each takes its share of every batch.
+        norm_batch: batch norm takes its statistics over groups of at most so many positions of a batch; None: over all of it.
+        micro_batch: positions that each rank takes at once, in whole groups; None: as many as the memory holds.
     """
 
     def __init__(
@@ -98,6 +119,9 @@ class Learner:
         ema_decay: float = 0.999,
         value_weight: float = 1.0,
         mixed_precision: bool | Literal["auto"] = "auto",
+        ranks: Ranks = ALONE,
+        norm_batch: int | None = None,
+        micro_batch: int | None = None,
     ) -> None:
         keep_freed_memory()
         self.device = pick_device(device)
@@ -107,28 +131,34 @@ class Learner:
         self.average = AverageWeights(self.network, decay=ema_decay)
         self.optimizer = build_optimizer(self.network, kind=optimizer, momentum=momentum, weight_decay=weight_decay)
         self.update_step = UpdateStep(
-            self.network, self.optimizer, clip_norm=clip_norm, mixed_precision=mixed_precision, average=self.average
+            self.network, self.optimizer, clip_norm=clip_norm, mixed_precision=mixed_precision, average=self.average, ranks=ranks
         )
+        self.ranks, self.norm_batch, self.micro_batch = ranks, norm_batch, micro_batch
+        self.layout = Layout(ranks)
+        share_norms(self.network, self.layout)
         self.step = 0  # steps taken, those that were skipped included
 
-    def train(self, window: Window, steps: int, seed: int, *, progress: float = 0.0, seconds: float = math.inf) -> LearnerReport:
-        """Take up to ``steps`` steps on batches drawn from ``window``.
+    def train(
+        self, window: Window, steps: int, seed: int, *, batch_size: int = 0, progress: float = 0.0, seconds: float = math.inf
+    ) -> LearnerReport:
+        """Take up to ``steps`` steps on batches drawn from ``window``; every rank takes them, and reports the same.
 
         Args:
             seed: with the number of the step, decides what is drawn: ten steps are five steps and five more.
+            batch_size: positions a step; 0: as many as ever.
             progress: the share of the run that is over, for a learning rate that decays.
             seconds: after so long no further step is begun.
 
         Raises:
             TrainingDiverged: no step had finite losses and gradients; the network is as it was.
         """
-        started = time.perf_counter()
+        started, batch_size = time.perf_counter(), batch_size or self.batch_size
         totals: dict[str, Tensor] = {}
         taken = skipped = 0
         while taken < steps and (taken == 0 or time.perf_counter() - started < seconds):
             taken += 1
-            batch = window.sample(self.batch_size, seed_stream(seed, "learner", self.step))
-            report = self.descend(to_tensors(batch, self.device), progress=progress)
+            batch = window.sample(batch_size, seed_stream(seed, "learner", self.step), rows=self.ranks.rows)
+            report = self.descend(to_tensors(batch, self.device), total=batch_size, progress=progress)
             skipped += report.skipped
             if not report.skipped:
                 figures = {**report.figures, "grad_norm": report.grad_norm}
@@ -141,9 +171,9 @@ class Learner:
         elapsed = time.perf_counter() - started
         return LearnerReport(
             steps=taken,
-            samples=taken * self.batch_size,
+            samples=taken * batch_size,
             seconds=elapsed,
-            samples_per_second=taken * self.batch_size / elapsed,
+            samples_per_second=taken * batch_size / elapsed,
             learning_rate=self.learning_rate_now(progress),
             skipped_steps=skipped,
             spikes=self.spikes(batch) if taken else None,
@@ -155,12 +185,79 @@ class Learner:
         network = self.average.network
         return count_spikes(network, to_tensors(batch, self.device).observations) if isinstance(network, SpikingResNet) else None
 
-    def descend(self, batch: TensorBatch, *, progress: float = 0.0) -> StepReport:
-        """Take one step on ``batch``."""
+    def descend(self, batch: TensorBatch, *, total: int | None = None, progress: float = 0.0) -> StepReport:
+        """Take one step on this rank's share of a batch, in parts that fit the memory.
+
+        Args:
+            total: positions of all ranks together; None: this rank has them all.
+
+        Raises:
+            torch.OutOfMemoryError: even one group of ``norm_batch`` positions is too much; or there are several ranks, which cannot
+                know of each other's want of memory in the middle of a step.
+        """
         self.step += 1
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate_now(progress)
-        return self.update_step(self.losses, [batch])
+        total = len(batch.values) if total is None else total
+        while True:
+            parts = self.parts(total)
+            try:
+                shares = [part.count / total for part in parts]
+                return self.update_step(self.losses_of, [MicroBatch(batch.part(part.rows), part) for part in parts], shares=shares)
+            except torch.OutOfMemoryError:
+                if not self.ranks.alone or not self.halve(total):
+                    raise
+
+    def parts(self, total: int) -> list[Part]:
+        """What this rank takes at once, one after another, of a batch of so many positions."""
+        return cut(total, norm_batch=self.norm_batch, micro_batch=self.micro_batch, rank=self.ranks.rank, world_size=self.ranks.world_size)
+
+    def halve(self, total: int) -> bool:
+        """Take half as many positions at once from now on; False where they cannot be fewer."""
+        norm_batch, micro_batch, world_size = self.norm_batch, self.micro_batch, self.ranks.world_size
+        smaller = halved(total, norm_batch=norm_batch, micro_batch=micro_batch, world_size=world_size)
+        if smaller is None:
+            return False
+        now = largest_part(total, norm_batch=norm_batch, micro_batch=micro_batch, world_size=world_size)
+        log.warning("out of memory with %d positions at once: from now on %d, added up; batches and results stay the same", now, smaller)
+        self.micro_batch = smaller
+        return True
+
+    def find_micro_batch(self, batch: TensorBatch, total: int) -> None:
+        """See, before the first step, how many positions at once every rank has memory for.
+
+        Each rank tries alone, for a rank that fails amid a step leaves the others waiting; then all take what the poorest can take.
+
+        Args:
+            batch: this rank's share of a batch of ``total`` positions; nothing is learned from it.
+
+        Raises:
+            torch.OutOfMemoryError: even one group is too much.
+        """
+        buffers = [(buffer, buffer.clone()) for buffer in self.network.buffers()]
+        while True:
+            part = max(self.parts(total), key=lambda part: part.count)
+            fits = self._fits(MicroBatch(batch.part(part.rows), part))
+            for buffer, before in buffers:
+                buffer.copy_(before)
+            self.optimizer.zero_grad(set_to_none=True)
+            if self.ranks.largest(0 if fits else 1) == 0:
+                return
+            if not self.halve(total):
+                raise torch.OutOfMemoryError(f"{part.count} positions at once are too many for the memory, and cannot be fewer")
+
+    def _fits(self, micro_batch: MicroBatch) -> bool:
+        self.layout.ranks, self.layout.totals = ALONE, micro_batch.part.sizes
+        self.layout.sizes = micro_batch.part.sizes
+        try:
+            with self.update_step.autocast:
+                loss = self.losses(micro_batch.batch).loss
+            loss.backward()
+        except torch.OutOfMemoryError:
+            return False
+        finally:
+            self.layout.ranks = self.ranks
+        return True
 
     def learning_rate_now(self, progress: float) -> float:
         """The learning rate of the step under way, when the share ``progress`` of the run is over."""
@@ -169,6 +266,11 @@ class Learner:
         if self.learning_rate_schedule == "constant":
             return rate
         return rate * (COSINE_END + (1 - COSINE_END) * (1 + math.cos(math.pi * min(1.0, progress))) / 2)
+
+    def losses_of(self, micro_batch: MicroBatch) -> Losses:
+        """The losses of a part of a batch, with batch norm's statistics over its groups."""
+        self.layout.sizes, self.layout.totals = micro_batch.part.sizes, micro_batch.part.totals
+        return self.losses(micro_batch.batch)
 
     def losses(self, batch: TensorBatch) -> Losses:
         """The losses of one batch; their unit is the nat."""

@@ -14,6 +14,9 @@ from games.compiled import compiled
 from games.game import CHANCE, Actions, Game, Planes, Rules, States
 from training.random import Streams, below, seed_stream, uniform
 from training.records import CHANCE_OUTCOME, FULL_SEARCH, RANDOM_MOVE, GameBatch
+from training.tail import Tail
+
+WHOLE = slice(None)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -36,39 +39,6 @@ class Batch:
             values=np.empty(count, np.float32),
             policy_mask=np.empty(count, np.float32),
         )
-
-
-class Tail:
-    """The newest rows of an endless column: they are appended at the end and dropped from the front."""
-
-    def __init__(self, dtype: type[np.generic], *shape: int) -> None:
-        self._buffer: NDArray[Any] = np.empty((0, *shape), dtype)
-        self._start, self._end = 0, 0
-
-    @property
-    def rows(self) -> NDArray[Any]:
-        """The rows as a view, which the next ``append`` may overwrite."""
-        return self._buffer[self._start : self._end]
-
-    def append(self, rows: NDArray[Any]) -> None:
-        """Add rows at the end."""
-        if self._end + len(rows) > len(self._buffer):
-            self._make_room(len(rows))
-        self._buffer[self._end : self._end + len(rows)] = rows
-        self._end += len(rows)
-
-    def drop(self, count: int) -> None:
-        """Forget the ``count`` oldest rows."""
-        self._start += count
-
-    def _make_room(self, count: int) -> None:
-        """Move the rows to the front, of a larger buffer if they and ``count`` more would fill over three quarters of this one."""
-        kept = self.rows
-        needed = len(kept) + count
-        if needed > 0.75 * len(self._buffer):
-            self._buffer = np.empty((2 * needed, *kept.shape[1:]), kept.dtype)
-        self._buffer[: len(kept)] = kept
-        self._start, self._end = 0, len(kept)
 
 
 class Columns(NamedTuple):
@@ -211,13 +181,14 @@ class ReplayWindow:
         for tail in (self._policy_actions, self._policy_weights):
             tail.drop(entries)
 
-    def sample(self, count: int, rng_seed: int, *, out: Batch | None = None) -> Batch:
+    def sample(self, count: int, rng_seed: int, *, rows: slice = WHOLE, out: Batch | None = None) -> Batch:
         """Draw ``count`` positions with replacement, in proportion to their sampling weights.
 
         Args:
             count: N.
             rng_seed: the same seed and the same window give the same batch.
-            out: a batch of N samples to write over, instead of a new one.
+            rows: which of the batch are wanted: the share of a rank, that makes no others.
+            out: a batch of as many samples to write over, instead of a new one.
 
         Raises:
             ValueError: there is nothing to learn from in the window.
@@ -225,9 +196,20 @@ class ReplayWindow:
         columns = self._columns = self._columns or self._index()
         if len(columns.cumulative) == 0 or columns.cumulative[-1] <= 0:
             raise ValueError("the replay window has no positions to learn from")
-        batch = out or Batch.empty(self._game, count)
         positions, symmetries = np.empty(count, np.int64), np.empty(count, np.int64)
         draw(np.array([seed_stream(rng_seed)], np.uint64), columns.cumulative, self._num_symmetries, positions, symmetries)
+        return self.take(positions[rows], symmetries[rows], out=out)
+
+    def to_learn_from(self) -> NDArray[np.int64]:
+        """The places in the window of all positions that can be drawn, ascending."""
+        self._forget()
+        return np.flatnonzero(self._weights.rows > 0)
+
+    def take(self, positions: NDArray[np.int64], symmetries: NDArray[np.int64], *, out: Batch | None = None) -> Batch:
+        """The positions at these places in the window ``[N]``, each under a symmetry of the game ``[N]``."""
+        columns = self._columns = self._columns or self._index()
+        batch = out or Batch.empty(self._game, len(positions))
+        positions, symmetries = np.ascontiguousarray(positions), np.ascontiguousarray(symmetries)
         game = self._game
         planes, legal = np.empty(game.observation_shape, np.float32), np.empty(game.num_actions, np.int32)
         tables = (game.point_symmetries, game.action_symmetries)

@@ -98,8 +98,11 @@ def repeatable_run_id(settings: Settings) -> str | None:
     return f"{seed_stream(settings.run.name, settings.run.seed):016x}"
 
 
-def make_learner(game: Game, settings: Settings, *, weights: Mapping[str, Any] | None = None) -> Learner:
+def make_learner(game: Game, settings: Settings, *, weights: Mapping[str, Any] | None = None, **sharing: Any) -> Learner:
     """A learner with a new network, whose weights are these, or follow from the run's seed.
+
+    Args:
+        sharing: of the learner's options, those that say how a batch is shared out: ``ranks``, ``norm_batch``, ``micro_batch``.
 
     Raises:
         CorruptModel: the weights are of another network.
@@ -125,6 +128,7 @@ def make_learner(game: Game, settings: Settings, *, weights: Mapping[str, Any] |
         ema_decay=training.ema_decay,
         value_weight=training.value_weight,
         mixed_precision=training.mixed_precision,
+        **sharing,
     )
 
 
@@ -135,11 +139,18 @@ def make_window(game: Game, settings: Settings) -> ReplayWindow:
         game,
         capacity_positions=window_capacity(training.window, 0),
         policy_surprise_weight=training.policy_surprise_weight,
-        train_on_afterstates=game.num_outcomes > 0 and settings.search.evaluate_afterstates,
-        td_lambda=training.td_lambda,
-        discount=settings.search.discount,
         symmetries=training.symmetries,
+        **window_options(game, settings),
     )
+
+
+def window_options(game: Game, settings: Settings) -> dict[str, Any]:
+    """The options of ``ReplayWindow`` that say which positions are learned from, and which values."""
+    return {
+        "train_on_afterstates": game.num_outcomes > 0 and settings.search.evaluate_afterstates,
+        "td_lambda": settings.training.td_lambda,
+        "discount": settings.search.discount,
+    }
 
 
 def restore(learner: Learner, checkpoint: Checkpoint | None) -> CoachState:

@@ -1,4 +1,4 @@
-"""One optimizer step, whatever the loss: mixed precision, accumulation, clipping, a check that all is finite, averaged weights."""
+"""One optimizer step, whatever the loss: mixed precision, accumulation, ranks, clipping, a check that all is finite, averaged weights."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from training.evaluator import fast_dtype
+from training.ranks import ALONE, Ranks
 
 MicroBatch = TypeVar("MicroBatch")
 
@@ -25,7 +26,7 @@ class Losses:
 class StepReport:
     """One step. Tensors stay on the device, so that reading them is the caller's moment to wait for it."""
 
-    figures: dict[str, Tensor]  # means over the micro-batches, "loss" among them
+    figures: dict[str, Tensor]  # means over the micro-batches of all ranks, "loss" among them
     grad_norm: Tensor  # before clipping
     skipped: bool  # something was not finite: the network is as it was before the step
 
@@ -64,6 +65,7 @@ class UpdateStep:
         clip_norm: gradients are scaled down to this norm.
         mixed_precision: "auto" computes in a 16-bit type where the device is fast in it.
         average: is updated after each step, if given.
+        ranks: the processes that take the step together: they begin with the same weights, and so they end.
     """
 
     def __init__(
@@ -74,20 +76,40 @@ class UpdateStep:
         clip_norm: float,
         mixed_precision: bool | Literal["auto"] = "auto",
         average: AverageWeights | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         device = next(network.parameters()).device
         fast = fast_dtype(device)
         self.network, self.optimizer, self.clip_norm, self.average = network, optimizer, clip_norm, average
-        self.dtype = torch.bfloat16 if mixed_precision is True and fast == torch.float32 else fast
+        self.ranks = ranks
         mixed = mixed_precision is True or (mixed_precision == "auto" and fast != torch.float32)
-        self.autocast = torch.autocast(device.type, dtype=self.dtype if mixed else None, enabled=mixed)
+        short = torch.bfloat16 if fast == torch.float32 else fast
+        self.dtype = short if mixed else torch.float32
+        self.autocast = torch.autocast(device.type, dtype=short, enabled=mixed)
         # float16 has a short range, so its loss is scaled up and its gradients down again; the others pass through unchanged.
-        self.scaler = torch.amp.GradScaler(device.type, enabled=mixed and self.dtype == torch.float16)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=self.dtype == torch.float16)
 
-    def __call__(self, loss_function: Callable[[MicroBatch], Losses], micro_batches: Sequence[MicroBatch]) -> StepReport:
-        """Step once on the mean loss of ``micro_batches`` of equal size, of which one at a time is in memory with its activations."""
+    def __call__(
+        self, loss_function: Callable[[MicroBatch], Losses], micro_batches: Sequence[MicroBatch], *, shares: Sequence[float] | None = None
+    ) -> StepReport:
+        """Step once on the mean loss of ``micro_batches``, of which one at a time is in memory with its activations.
+
+        Args:
+            shares: what each counts in that mean; the shares of all ranks add up to 1. None: all count alike.
+
+        Raises:
+            Exception: whatever the loss function raises, or the want of memory; all is as it was before the step.
+        """
+        shares = shares or [1 / (len(micro_batches) * self.ranks.world_size)] * len(micro_batches)
         buffers = [(buffer, buffer.clone()) for buffer in self.network.buffers()]
-        reports = [self._accumulate(loss_function, batch, 1 / len(micro_batches)) for batch in micro_batches]
+        try:
+            reports = [self._accumulate(loss_function, batch, share) for batch, share in zip(micro_batches, shares, strict=True)]
+        except BaseException:
+            self._undo(buffers)
+            raise
+        figures = {name: torch.stack([report[name] for report in reports]).sum(0) for name in reports[0]}
+        self.ranks.sum_([p.grad for p in self.network.parameters() if p.grad is not None])
+        self.ranks.sum_(list(figures.values()))
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.get_total_norm([p.grad for p in self.network.parameters() if p.grad is not None])
         finite = bool(norm.isfinite())
@@ -97,16 +119,20 @@ class UpdateStep:
             self.scaler.step(self.optimizer)
             if self.average is not None:
                 self.average.update()
+            self.optimizer.zero_grad(set_to_none=True)
         else:
-            for buffer, before in buffers:  # batch norm has already taken the step's statistics in
-                buffer.copy_(before)
+            self._undo(buffers)
         self.scaler.update()
-        self.optimizer.zero_grad(set_to_none=True)
-        figures = {name: torch.stack([report[name] for report in reports]).mean() for name in reports[0]}
         return StepReport(figures, norm.detach(), skipped=not finite)
 
     def _accumulate(self, loss_function: Callable[[MicroBatch], Losses], batch: MicroBatch, share: float) -> dict[str, Tensor]:
         with self.autocast:
             losses = loss_function(batch)
         self.scaler.scale(losses.loss * share).backward()
-        return {"loss": losses.loss.detach(), **losses.figures}
+        return {name: figure.detach() * share for name, figure in {"loss": losses.loss, **losses.figures}.items()}
+
+    def _undo(self, buffers: Sequence[tuple[Tensor, Tensor]]) -> None:
+        """Forget the gradients, and what batch norm has taken in of a step that is not taken."""
+        for buffer, before in buffers:
+            buffer.copy_(before)
+        self.optimizer.zero_grad(set_to_none=True)

@@ -7,6 +7,7 @@ calls nothing that the file names.
 import io
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,9 +26,33 @@ def save_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
     Raises:
         OSError: the disk is full or the folder not writable.
     """
+    save_tree(path, {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()})
+
+
+def save_tree(path: Path, tree: Mapping[str, Any]) -> None:
+    """Write tensors, numbers and texts in dictionaries and lists; the file appears whole.
+
+    Raises:
+        OSError: the disk is full or the folder not writable.
+    """
     buffer = io.BytesIO()
-    torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}, buffer)
+    torch.save(tree, buffer)
     write_atomically(path, buffer.getvalue())
+
+
+def read_tree(data: bytes, *, path: Path) -> dict[str, Any]:
+    """What ``save_tree`` wrote to ``path``, to the CPU.
+
+    Raises:
+        CorruptWeights: it is damaged, or holds anything else.
+    """
+    try:
+        tree = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except Exception as error:  # the reader meets damage in many ways
+        raise CorruptWeights(f"{path} is no file of weights: {str(error).partition(chr(10))[0][:200]}") from error
+    if not isinstance(tree, dict):
+        raise CorruptWeights(f"{path} is no file of weights: it holds no dictionary")
+    return tree
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:
@@ -41,11 +66,8 @@ def load_weights(path: Path) -> dict[str, Tensor]:
         data = read_limited(path, MAX_MODEL_BYTES)
     except FileTooLarge as error:
         raise CorruptWeights(f"{path} is no file of weights: {error}") from error
-    try:
-        weights = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    except Exception as error:  # the reader meets damage in many ways
-        raise CorruptWeights(f"{path} is no file of weights: {str(error).partition(chr(10))[0][:200]}") from error
-    if not isinstance(weights, dict) or not weights:
+    weights = read_tree(data, path=path)
+    if not weights:
         raise CorruptWeights(f"{path} is no file of weights: it holds no state dictionary")
     for name, tensor in weights.items():
         if not isinstance(name, str) or not isinstance(tensor, Tensor):

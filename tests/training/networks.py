@@ -11,7 +11,7 @@ from games import Game, load_game
 from games.game import action_table, board_symmetries
 from training.model_file import canary_positions
 from training.network import build_network
-from training.replay import Batch
+from training.replay import WHOLE, Batch
 from training.resnet import ResNet
 from training.spiking import SpikingResNet
 
@@ -83,7 +83,7 @@ class FixedWindow:
     def __init__(self, game: Game, size: int) -> None:
         self.positions = random_batch(game, size)
 
-    def sample(self, count: int, rng_seed: int) -> Batch:
+    def sample(self, count: int, rng_seed: int, *, rows: slice = WHOLE) -> Batch:
         """Draw without replacement."""
-        rows = np.random.default_rng(rng_seed).permutation(len(self.positions.values))[:count]
-        return Batch(**{name: array[rows] for name, array in vars(self.positions).items()})
+        drawn = np.random.default_rng(rng_seed).permutation(len(self.positions.values))[:count][rows]
+        return Batch(**{name: array[drawn] for name, array in vars(self.positions).items()})

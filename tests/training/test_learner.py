@@ -11,7 +11,7 @@ from tests.training.networks import CONNECT_FOUR, TIC_TAC_TOE, FixedWindow, rand
 from training.evaluator import Evaluator
 from training.learner import Learner, LearnerState, TrainingDiverged, build_optimizer, to_tensors
 from training.network import build_network
-from training.replay import Batch
+from training.replay import WHOLE, Batch
 
 CPU = torch.device("cpu")
 
@@ -132,9 +132,9 @@ class SpoiltWindow(FixedWindow):
         super().__init__(TIC_TAC_TOE, 64)
         self.period, self.draws = period, 0
 
-    def sample(self, count: int, rng_seed: int) -> Batch:
+    def sample(self, count: int, rng_seed: int, *, rows: slice = WHOLE) -> Batch:
         self.draws += 1
-        batch = super().sample(count, rng_seed)
+        batch = super().sample(count, rng_seed, rows=rows)
         return replace(batch, values=batch.values * (np.nan if self.draws % self.period == 0 else 1))
 
 

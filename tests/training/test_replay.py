@@ -14,7 +14,8 @@ from games import load_game
 from games.game import Game
 from tests.training.synthetic import synthetic_batch
 from training.records import FULL_SEARCH, RANDOM_MOVE, GameBatch
-from training.replay import Batch, ReplayWindow, Tail, sampling_weights
+from training.replay import Batch, ReplayWindow, sampling_weights
+from training.tail import Tail
 
 
 @pytest.fixture(scope="module", params=[("tic_tac_toe", {}), ("connect_four", {}), ("go", {"size": 5})], ids=lambda param: param[0])

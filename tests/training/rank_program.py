@@ -1,0 +1,87 @@
+"""One rank of a small training, for the tests of ranks: ``python -m tests.training.rank_program JOB OUT RANK WORLD_SIZE PORT``.
+
+It writes to OUT what its rank ends with, as a state dictionary.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tests.training.networks import CONNECT_FOUR, FixedWindow
+from training.learner import Learner, to_tensors
+from training.network import build_network, seed_weights
+from training.rank_norm import Layout, share_norms
+from training.ranks import Place, Ranks, joined
+from training.total_batch import Part, cut
+from training.update_step import Losses, UpdateStep
+from training.weights_file import save_weights
+
+STEPS = 50
+GENTLE = {"optimizer": "sgd", "learning_rate": 0.001}  # AdamW, or larger steps, make a float32's last bit larger in each step
+JOBS: dict[str, dict[str, Any]] = {  # the learner's settings
+    "whole": {"batch_size": 48, **GENTLE},
+    "groups": {"batch_size": 50, "norm_batch": 20, "micro_batch": 5, **GENTLE},
+    "gradients": {"batch_size": 50, "norm_batch": 25},
+}
+
+
+def train(job: str, ranks: Ranks) -> dict[str, Tensor]:
+    """What the job ends with: weights after some steps, or gradients of the first one."""
+    seed_weights(7)
+    if job == "float64":
+        return train_in_float64(ranks)
+    network = build_network(CONNECT_FOUR, blocks=1, channels=16)
+    learner = Learner(network, device="cpu", mixed_precision=False, ranks=ranks, **JOBS[job])
+    window = FixedWindow(CONNECT_FOUR, 400)
+    if job == "gradients":
+        return first_gradients(learner, window)
+    learner.train(window, STEPS, 3)
+    return {**learner.network.state_dict(), **{f"average.{name}": tensor for name, tensor in learner.weights().items()}}
+
+
+def train_in_float64(ranks: Ranks) -> dict[str, Tensor]:
+    """The weights that AdamW ends with, with shares of unequal size, in numbers so fine that rounding stays small."""
+    network = nn.Sequential(nn.Conv2d(2, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.BatchNorm2d(4), nn.Tanh()).double()
+    layout = Layout(ranks)
+    share_norms(network, layout)
+    step = UpdateStep(network, torch.optim.AdamW(network.parameters(), lr=0.01), clip_norm=0.1, mixed_precision=False, ranks=ranks)
+    parts = cut(31, norm_batch=16, micro_batch=3, rank=ranks.rank, world_size=ranks.world_size)
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(STEPS):
+        rows = torch.randn(31, 2, 6, 6, generator=generator, dtype=torch.float64)[ranks.rows]
+
+        def losses(part: Part, rows: Tensor = rows) -> Losses:
+            layout.sizes, layout.totals = part.sizes, part.totals
+            return Losses((network(rows[part.rows]) - rows[part.rows, :1, :2, :2]).square().mean(), {})
+
+        step(losses, parts, shares=[part.count / 31 for part in parts])
+    return network.state_dict()
+
+
+def first_gradients(learner: Learner, window: FixedWindow) -> dict[str, Tensor]:
+    """The gradients of the first step, as the optimizer gets them."""
+    found: dict[str, Tensor] = {}
+
+    def keep(*_: Any) -> None:
+        found.update({name: parameter.grad.clone() for name, parameter in learner.network.named_parameters() if parameter.grad is not None})
+
+    learner.optimizer.register_step_pre_hook(keep)
+    learner.update_step.clip_norm = 1e9
+    batch = window.sample(learner.batch_size, 5, rows=learner.ranks.rows)
+    learner.descend(to_tensors(batch, learner.device), total=learner.batch_size)
+    return found
+
+
+def main() -> None:
+    """Run one rank."""
+    job, out, rank, world_size, port = sys.argv[1:]
+    torch.set_num_threads(1)
+    with joined(Place(rank=int(rank), world_size=int(world_size), master_port=int(port)), device="cpu") as ranks:
+        save_weights(Path(out), train(job, ranks))
+
+
+if __name__ == "__main__":
+    main()

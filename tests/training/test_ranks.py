@@ -1,0 +1,100 @@
+"""Several ranks learn what one process learns from the same batches."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.sources import ROOT
+from tests.training.rank_program import train
+from training.ranks import ALONE, Place, joined
+from training.weights_file import load_weights
+
+pytestmark = pytest.mark.timeout(1000)
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("localhost", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def run_ranks(folder: Path, job: str, count: int) -> list[dict[str, Tensor]]:
+    """What so many processes end with that train together."""
+    port = free_port()
+    outs = [folder / f"rank{rank}.pth" for rank in range(count)]
+    lines = [
+        [sys.executable, "-m", "tests.training.rank_program", job, str(out), str(rank), str(count), str(port)]
+        for rank, out in enumerate(outs)
+    ]
+    processes = [subprocess.Popen(line, cwd=ROOT, stderr=subprocess.PIPE, text=True) for line in lines]
+    for process in processes:
+        _, said = process.communicate(timeout=900)
+        assert process.returncode == 0, said
+    return [load_weights(out) for out in outs]
+
+
+def largest_difference(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
+    assert a.keys() == b.keys()
+    return max(float((a[name].double() - b[name].double()).abs().max()) for name in a)
+
+
+@pytest.mark.parametrize(("job", "count"), [("whole", 2), ("whole", 4), ("groups", 4)])
+def test_ranks_end_with_the_weights_of_one_process(tmp_path: Path, job: str, count: int) -> None:
+    several = run_ranks(tmp_path, job, count)
+    assert all(largest_difference(other, several[0]) == 0 for other in several)
+    assert largest_difference(several[0], train(job, ALONE)) < 1e-5
+
+
+def test_but_for_rounding_ranks_do_exactly_what_one_process_does(tmp_path: Path) -> None:
+    several = run_ranks(tmp_path, "float64", 3)
+    assert largest_difference(several[0], train("float64", ALONE)) < 1e-10
+
+
+def test_gradients_of_ranks_are_those_of_one_process(tmp_path: Path) -> None:
+    alone = train("gradients", ALONE)
+    together = run_ranks(tmp_path, "gradients", 3)
+    for rank in together:
+        for name, gradient in rank.items():
+            torch.testing.assert_close(gradient, alone[name], rtol=1e-5, atol=1e-6)
+
+
+def test_a_process_that_is_told_nothing_is_alone() -> None:
+    with joined(Place(), environment={}) as ranks:
+        assert (ranks.rank, ranks.world_size, ranks.is_main, ranks.alone) == (0, 1, True, True)
+
+
+def test_torchrun_s_variables_are_read_and_the_command_line_counts_before_them() -> None:
+    told = {"RANK": "0", "WORLD_SIZE": "4", "LOCAL_RANK": "3", "TORCHELASTIC_RESTART_COUNT": "2"}
+    with joined(Place(world_size=1), environment=told) as ranks:
+        assert (ranks.world_size, ranks.local_rank, ranks.restarts) == (1, 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("place", "remedy"),
+    [
+        (Place(world_size=2), "--rank, from 0 to 1"),
+        (Place(world_size=2, rank=2), "--rank 2 is none"),
+        (Place(world_size=0), "none of --world-size 0"),
+        (Place(local_rank=-1), "--local-rank -1"),
+    ],
+)
+def test_places_that_cannot_be_are_refused(place: Place, remedy: str) -> None:
+    with pytest.raises(ValueError, match=remedy), joined(place, environment={}):
+        pass
+
+
+def test_a_variable_that_is_no_number_is_named() -> None:
+    with pytest.raises(ValueError, match="WORLD_SIZE='two'"), joined(Place(), environment={"WORLD_SIZE": "two"}):
+        pass
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_nccl_needs_gpus() -> None:
+    with pytest.raises(ValueError, match="use gloo"), joined(Place(rank=0, world_size=2), backend="nccl", environment={}):
+        pass

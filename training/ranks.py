@@ -1,0 +1,218 @@
+"""The processes that train one network together, each a *rank* in the words of ``torch.distributed``.
+
+A process alone is a group of one, ``ALONE``, for which every operation here is nothing at all. Several find each other through the
+variables that torchrun sets, or through what the command line says. GPUs speak NCCL to each other; processors, and what is not on a
+GPU, speak gloo.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+BUCKET_BYTES = 64 * 2**20  # of gradients that are summed in one go: large enough to fill a network, small enough to copy
+TIMEOUT = timedelta(minutes=15)  # of waiting for the others, who may be compiling or writing
+DEFAULT_PORT = 29500  # torchrun's own
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a process stands among those that train together, and where they meet; what is None is not said."""
+
+    rank: int | None = None
+    world_size: int | None = None
+    local_rank: int | None = None  # among the processes of this machine
+    master_addr: str | None = None  # the machine of rank 0
+    master_port: int | None = None
+
+
+class Ranks:
+    """A group of processes, as one of them sees it."""
+
+    def __init__(
+        self, *, rank: int = 0, world_size: int = 1, local_rank: int = 0, neighbours: int = 1, backend: str = "none", restarts: int = 0
+    ) -> None:
+        self.rank, self.world_size, self.local_rank = rank, world_size, local_rank
+        self.neighbours = neighbours  # ranks on this machine, this one included
+        self.backend = backend  # "nccl", "gloo", or "none" for a process alone
+        self.restarts = restarts  # how often torchrun has begun anew after a failure
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is the rank that prints and saves."""
+        return self.rank == 0
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is nobody else."""
+        return self.world_size == 1
+
+    @property
+    def rows(self) -> slice:
+        """This rank's share of the rows of any batch: shares differ by one row at most."""
+        return slice(self.rank, None, self.world_size)
+
+    def sum_(self, tensors: Sequence[Tensor]) -> None:
+        """Replace each tensor by its sum over all ranks. All ranks give the same shapes in the same order, and get the same bits."""
+        if self.alone:
+            return
+        for bucket in _buckets(tensors):
+            flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
+            dist.all_reduce(flat)
+            for tensor, part in zip(bucket, flat.split([tensor.numel() for tensor in bucket]), strict=True):
+                tensor.copy_(part.view(tensor.shape))
+
+    def largest(self, number: int) -> int:
+        """The largest of what the ranks say."""
+        return max(self.everyones(number))
+
+    def everyones(self, number: int) -> list[int]:
+        """What each rank says."""
+        return [int(tensor) for tensor in self.gather(torch.tensor(number))]
+
+    def gather(self, tensor: Tensor) -> list[Tensor]:
+        """Every rank's tensor, on the CPU; all have one shape and type."""
+        if self.alone:
+            return [tensor]
+        parts = [torch.empty_like(tensor) for _ in range(self.world_size)]
+        dist.all_gather(parts, tensor)
+        return parts
+
+    def broadcast_(self, tensors: Sequence[Tensor], *, source: int = 0) -> None:
+        """Replace each tensor by what it is on the rank ``source``; they may lie anywhere."""
+        if self.alone:
+            return
+        for tensor in tensors:
+            sent = tensor.detach().contiguous()
+            dist.broadcast(sent, source)
+            if self.rank != source:
+                tensor.copy_(sent)
+
+    def broadcast_bytes(self, data: bytes, *, source: int = 0) -> bytes:
+        """What the rank ``source`` gives."""
+        if self.alone:
+            return data
+        length = torch.tensor(len(data))
+        self.broadcast_([length], source=source)
+        if not int(length):
+            return b""
+        sent = torch.frombuffer(bytearray(data), dtype=torch.uint8) if self.rank == source else torch.empty(int(length), dtype=torch.uint8)
+        self.broadcast_([sent], source=source)
+        return sent.numpy().tobytes()
+
+    def broadcast_text(self, text: str, *, source: int = 0) -> str:
+        """The text that the rank ``source`` gives."""
+        return self.broadcast_bytes(text.encode(), source=source).decode()
+
+    def wait_for_all(self) -> None:
+        """Return when all ranks have come so far."""
+        if not self.alone:
+            dist.all_reduce(torch.zeros(1))
+
+
+ALONE = Ranks()
+
+
+def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """The tensors in their order, a few at a time."""
+    bucket: list[Tensor] = []
+    size = 0
+    for tensor in tensors:
+        if bucket and (size + tensor.nbytes > BUCKET_BYTES or tensor.dtype != bucket[0].dtype):
+            yield bucket
+            bucket, size = [], 0
+        bucket.append(tensor)
+        size += tensor.nbytes
+    if bucket:
+        yield bucket
+
+
+@contextmanager
+def joined(told: Place, *, device: str = "auto", backend: str = "auto", environment: Mapping[str, str] | None = None) -> Iterator[Ranks]:
+    """Within the block, the group that this process belongs to.
+
+    Args:
+        told: by the command line; it counts before what torchrun says.
+        device: "cpu" keeps a group off the GPUs.
+        backend: "nccl", "gloo", or "auto": NCCL where there are GPUs.
+        environment: of this process, but for tests.
+
+    Raises:
+        ValueError: what is told does not fit together.
+        RuntimeError: the others cannot be reached.
+    """
+    variables = os.environ if environment is None else environment
+    place = _resolved(told, variables)
+    assert place.rank is not None and place.world_size is not None and place.local_rank is not None
+    if place.world_size == 1:
+        yield Ranks(local_rank=place.local_rank, restarts=_restarts(variables))
+        return
+    on_gpu = device != "cpu" and torch.cuda.is_available()
+    backend = ("nccl" if on_gpu else "gloo") if backend == "auto" else backend
+    if backend == "nccl" and not on_gpu:
+        raise ValueError("--backend nccl: it needs a GPU for each rank, and there is none; use gloo")
+    if on_gpu:
+        torch.cuda.set_device(place.local_rank)
+    by_torchrun = told.rank is None and told.master_addr is None and "MASTER_ADDR" in variables
+    address = f"tcp://{place.master_addr or 'localhost'}:{place.master_port or DEFAULT_PORT}"
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if backend == "nccl" else "gloo",
+        init_method="env://" if by_torchrun else address,
+        rank=place.rank,
+        world_size=place.world_size,
+        timeout=TIMEOUT,
+    )
+    try:
+        yield Ranks(
+            rank=place.rank,
+            world_size=place.world_size,
+            local_rank=place.local_rank,
+            neighbours=(None if told.world_size else _number(variables, "LOCAL_WORLD_SIZE")) or place.world_size,
+            backend=backend,
+            restarts=_restarts(variables),
+        )
+    finally:
+        dist.destroy_process_group()
+
+
+def _restarts(variables: Mapping[str, str]) -> int:
+    return int(variables.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
+def _resolved(told: Place, variables: Mapping[str, str]) -> Place:
+    """The place with every number known.
+
+    Raises:
+        ValueError: a number is missing or out of range.
+    """
+    world_size = told.world_size if told.world_size is not None else _number(variables, "WORLD_SIZE")
+    rank = told.rank if told.rank is not None else _number(variables, "RANK")
+    local_rank = told.local_rank if told.local_rank is not None else _number(variables, "LOCAL_RANK")
+    world_size = 1 if world_size is None else world_size
+    if world_size > 1 and rank is None:
+        raise ValueError(f"--world-size {world_size} needs --rank, from 0 to {world_size - 1}; or start all ranks by torchrun")
+    rank = rank or 0
+    if world_size < 1 or not 0 <= rank < world_size:
+        raise ValueError(f"--rank {rank} is none of --world-size {world_size}: ranks are numbered from 0")
+    if local_rank is None:
+        local_rank = rank % max(1, torch.cuda.device_count())
+    if local_rank < 0:
+        raise ValueError(f"--local-rank {local_rank}: ranks are numbered from 0")
+    master_addr = told.master_addr or variables.get("MASTER_ADDR")
+    master_port = told.master_port or _number(variables, "MASTER_PORT")
+    return Place(rank=rank, world_size=world_size, local_rank=local_rank, master_addr=master_addr, master_port=master_port)
+
+
+def _number(variables: Mapping[str, str], name: str) -> int | None:
+    text = variables.get(name)
+    if text is None:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{name}={text!r} in the environment is no number") from None
