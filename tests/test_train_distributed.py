@@ -1,0 +1,135 @@
+"""The program that trains on files, alone and under torchrun."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import train_distributed
+from tests.sources import ROOT
+from tests.training.networks import CONNECT_FOUR
+from tests.training.synthetic import synthetic_batch
+from tests.training.test_ranks import free_port
+from training.files import write_atomically
+from training.records import encode
+
+NAME = "AlphaZeroNet_1x8_distributed"
+SMALL = ["--game", "connect_four", "--blocks", "1", "--channels", "8", "--device", "cpu", "--batch-size", "64", "--norm-batch", "32"]
+LAUNCHER = str(ROOT / "launch_distributed_training.sh")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for seed in range(3):
+        write_atomically(folder / f"batch{seed}.games", encode(synthetic_batch(CONNECT_FOUR, games=10, seed=seed)))
+    return folder
+
+
+def train(data: Path, save_dir: Path, *words: str) -> int:
+    return train_distributed.main([*SMALL, "--data", str(data), "--save-dir", str(save_dir), *words])
+
+
+def refusal(capsys: pytest.CaptureFixture[str], data: Path, save_dir: Path, *words: str) -> str:
+    assert train(data, save_dir, *words) == 2
+    return capsys.readouterr().err
+
+
+def model(save_dir: Path) -> dict[str, Tensor]:
+    weights: dict[str, Tensor] = torch.load(save_dir / f"{NAME}.pt", weights_only=True)["model"]
+    return weights
+
+
+def test_it_says_of_each_batch_and_each_epoch_how_it_goes_and_is_gone_on_with(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(data, tmp_path / "checkpoints") == 0
+    said = capsys.readouterr().out
+    assert "connect_four, resnet 1x8, 0.0 million parameters, float32" in said
+    assert "1 rank on cpu, batch 64: 64 a rank, 2 groups for batch norm" in said
+    assert "epoch 1/1 100%  step " in said and " samples/s (" in said and "epoch 1/1 is over: mean loss " in said
+    assert train(data, tmp_path / "checkpoints", "--resume", "--epochs", "2") == 0
+    said = capsys.readouterr().out
+    assert "Going on after step" in said and "epoch 2/2 is over" in said and "epoch 1/" not in said
+
+
+def test_what_cannot_be_is_refused_with_a_remedy(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "start without --resume" in refusal(capsys, data, tmp_path, "--resume")
+    assert "is not there" in refusal(capsys, tmp_path / "nowhere", tmp_path)
+    assert "--epochs 0" in refusal(capsys, data, tmp_path, "--epochs", "0")
+    assert "--norm-batch 1 is too small for 1 ranks: take at least 2" in refusal(capsys, data, tmp_path, "--norm-batch", "1")
+    assert "learning_rate" in refusal(capsys, data, tmp_path, "--learning-rate", "-1")
+    assert "--world-size 2 needs --rank" in refusal(capsys, data, tmp_path, "--world-size", "2")
+    (tmp_path / f"{NAME}.pt").touch()
+    assert "go on with it by --resume, or choose another folder by --save-dir" in refusal(capsys, data, tmp_path)
+
+
+@pytest.mark.parametrize(("scale", "rate"), [("none", 0.001), ("linear", 0.004), ("sqrt", 0.002)])
+def test_the_learning_rate_is_scaled_by_the_total_batch(data: Path, scale: str, rate: float) -> None:
+    words = [*SMALL, "--data", str(data), "--batch-size", "1024", "--learning-rate", "0.001", "--scale-learning-rate", scale]
+    arguments = train_distributed.parser().parse_args(words)
+    told = {**train_distributed.KEPT, "batch_size": 1024, "learning_rate": 0.001, "scale_learning_rate": scale}
+    assert train_distributed.settings_of(arguments, told).training.learning_rate == pytest.approx(rate)
+
+
+def test_times_are_told_for_people() -> None:
+    times = (3, 100, 4000, 20_000, float("inf"))
+    assert [train_distributed.left(seconds) for seconds in times] == [
+        "3 s",
+        "2 min",
+        "67 min",
+        "5 h 33 min",
+        "?",
+    ]
+
+
+def test_the_launcher_teaches_and_refuses() -> None:
+    shown = subprocess.run([LAUNCHER, "--help"], capture_output=True, text=True, timeout=60, check=True).stdout
+    guide = ("--gpus", "--nodes", "--node-rank", "--master-addr", "--master-port", "--batch-size", "--mixed-precision")
+    assert all(flag in shown for flag in guide)
+    refused = subprocess.run([LAUNCHER, "--nodes", "2", "--node-rank", "2"], capture_output=True, text=True, timeout=60, check=False)
+    assert refused.returncode == 2 and "--node-rank 2 is none of --nodes 2" in refused.stderr
+
+
+def launch(data: Path, save_dir: Path, log: Path) -> subprocess.Popen[bytes]:
+    """Two ranks by the launcher."""
+    words = [LAUNCHER, "--gpus", "2", "--master-port", str(free_port()), "--max-restarts", "2", *SMALL]
+    words += ["--", "--data", str(data), "--save-dir", str(save_dir), "--epochs", "6", "--checkpoint-every", "2"]
+    environment = {**os.environ, "KEIMA_PYTHON": sys.executable}
+    return subprocess.Popen(words, env=environment, stdout=log.open("wb"), stderr=subprocess.STDOUT)
+
+
+def ranks_of(launcher: int) -> list[int]:
+    """The processes that torchrun has started."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent, line = path.read_text().rpartition(")")[2].split()[1], (path.parent / "cmdline").read_bytes()
+        except OSError:  # it has ended meanwhile
+            continue
+        if int(parent) == launcher and b"train_distributed.py" in line:
+            found.append(int(path.parent.name))
+    return sorted(found)
+
+
+@pytest.mark.trial
+@pytest.mark.timeout(1800)
+def test_a_rank_that_is_killed_changes_nothing_of_the_result(data: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert launch(data, tmp_path / "undisturbed", log).wait() == 0, log.read_text()
+    disturbed = launch(data, tmp_path / "disturbed", log)
+    while "epoch 2/6" not in log.read_text():
+        assert disturbed.poll() is None, log.read_text()
+        time.sleep(0.02)
+    os.kill(ranks_of(disturbed.pid)[-1], signal.SIGKILL)
+    assert disturbed.wait() == 0, log.read_text()
+    assert "Going on after step" in log.read_text()
+    undisturbed, found = model(tmp_path / "undisturbed"), model(tmp_path / "disturbed")
+    assert all(torch.equal(undisturbed[name], found[name]) for name in undisturbed)

@@ -1,0 +1,359 @@
+#!/usr/bin/env python3
+"""Train a big network on files of games: alone, on all GPUs of a machine, or on several machines.
+
+    python train_distributed.py --data runs/chess --epochs 2                   one process; the newest games of a run
+    torchrun --nproc-per-node 8 train_distributed.py --data games --mixed-precision
+    ./launch_distributed_training.sh --gpus 8 --batch-size 2048 --mixed-precision -- --data games
+    python train_distributed.py --data games --world-size 2 --rank 0 --master-addr 192.168.1.100 --master-port 12355
+
+--data is a run's folder, a folder with batches of games (*.games) or PGN files (*.pgn, *.pgn.zst), or such a file. Every position is
+learned from once in an epoch, in an order that follows from --seed. Games that cannot be used are left out and told with their place.
+
+--batch-size is the total of all ranks, and each takes its share of it. So N ranks learn what one process learns from the same games,
+up to the rounding of numbers. Batch norm takes its statistics over groups of --norm-batch positions of the total batch, whichever
+ranks they are on. Where the memory is too small for a rank's share, it takes half of it at once, or less, and adds up.
+
+Rank 0 writes AlphaZeroNet_20x256_distributed.pt to --save-dir, from which --resume goes on exactly, with any number of ranks; torchrun
+does so by itself when a rank has died. Beside it lies a .safetensors with the averaged weights: scripts/play.py --model plays with them.
+Ctrl-C ends in good order.
+"""
+
+if __name__ == "__main__":
+    from training.ctrl_c import ends_at_once
+
+    ends_at_once()  # before the imports, which take seconds
+
+import argparse
+import logging
+import math
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from configs.load import load_settings
+from configs.schema import Settings
+from distributed.wiring import default_settings, validated
+from games import GAMES, Game, load_game
+from training.big_learner import BigLearner, Epoch, Step, checkpoint_path, newest_checkpoint
+from training.ctrl_c import INTERRUPTED, interruptible
+from training.epochs import Epochs
+from training.evaluator import use_threads
+from training.feed import EpochFeed
+from training.learner import Learner, TrainingDiverged
+from training.ranks import Place, Ranks, joined
+from training.run import make_learner, window_options
+from training.total_batch import group_bounds
+
+USUAL_BATCH = 256  # to which learning rates are scaled
+PLACE = ("rank", "world_size", "local_rank", "master_addr", "master_port")
+SIZES = {"blocks": 20, "channels": 256}
+KEPT: dict[str, Any] = {  # what a training is told once, with what it is if it is told nothing
+    "epochs": 1,
+    "batch_size": 2048,
+    "norm_batch": 256,
+    "seed": 1,
+    "learning_rate": None,
+    "warmup_steps": None,
+    "schedule": "cosine",
+    "scale_learning_rate": "none",
+    "mixed_precision": False,
+    "shuffle_positions": 500_000,
+    "checkpoint_every": 500,
+    "settings": None,  # of the experiment, as a document
+}
+
+log = logging.getLogger(__name__)
+
+
+@interruptible
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; returns its exit code: 0, or 130 after Ctrl-C, 2 when something is wrong that can be put right."""
+    arguments = parser().parse_args(argv)
+    console = Console(stderr=True, highlight=False)
+    main_rank = arguments.rank in (None, 0)
+    try:
+        place = Place(**{name: getattr(arguments, name) for name in PLACE})
+        with joined(place, device=arguments.device, backend=arguments.backend) as ranks:
+            main_rank = ranks.is_main
+            return begin(arguments, ranks)
+    except ValueError as error:  # every rank finds the same
+        if main_rank:
+            console.print(f"train_distributed.py: {error}", style="red", markup=False, soft_wrap=True)
+        return 2
+    except (TrainingDiverged, OSError, RuntimeError) as error:  # a lost rank is a RuntimeError too, and so is a want of memory
+        console.print(f"train_distributed.py: {error}", style="red", markup=False, soft_wrap=True)
+        return 2
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line; what is not said is None."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    what = parser.add_argument_group("what is learned").add_argument
+    what("--data", type=Path, required=True, help="a run's folder, or files of games")
+    what("--epochs", type=int, help=f"passes over the data in all (default: {KEPT['epochs']})")
+    what(
+        "--config",
+        type=Path,
+        help="an experiment's settings: its game, its network and its training (default: 20x256, for the run's game or chess)",
+    )
+    what("--game", choices=sorted(GAMES), help="what is played, where neither --config nor --data says it (default: chess)")
+    what("--blocks", type=int, help=f"residual blocks of the network (default: {SIZES['blocks']})")
+    what("--channels", type=int, help=f"channels of its convolutions (default: {SIZES['channels']})")
+    what("--save-dir", type=Path, default=Path("checkpoints"), help="where the checkpoint goes (default: %(default)s)")
+    what("--resume", action="store_true", help="go on with the checkpoint there; it remembers what this group has told it")
+    what("--seed", type=int, help=f"of weights, order and symmetries (default: {KEPT['seed']})")
+    what("--shuffle-positions", type=int, help=f"positions that are mixed with one another (default: {KEPT['shuffle_positions']:,})")
+    what(
+        "--checkpoint-every",
+        type=int,
+        help=f"steps between checkpoints; each epoch ends with one too (default: {KEPT['checkpoint_every']})",
+    )
+    how = parser.add_argument_group("how it is learned").add_argument
+    how("--batch-size", type=int, help=f"positions of a step, of all ranks together (default: {KEPT['batch_size']})")
+    how("--norm-batch", type=int, help=f"positions over which batch norm takes its statistics, at most (default: {KEPT['norm_batch']})")
+    how("--learning-rate", type=float, help="after the warm-up, before any decay (default: the experiment's, 0.001)")
+    how("--scale-learning-rate", choices=("none", "linear", "sqrt"), help=f"by batch size / {USUAL_BATCH}, or its root (default: none)")
+    how("--warmup-steps", type=int, help="over so many the learning rate rises from zero (default: the experiment's, 100)")
+    how("--schedule", choices=("constant", "cosine"), help="of the learning rate, over all epochs (default: cosine)")
+    how(
+        "--mixed-precision", action=argparse.BooleanOptionalAction, help="bfloat16 where the device has it, else float16 with a scaled loss"
+    )
+    where = parser.add_argument_group("where it is learned; torchrun says all of it itself").add_argument
+    where("--world-size", type=int, help="ranks in all")
+    where("--rank", type=int, help="which of them this is, from 0")
+    where("--local-rank", type=int, help="which of those on this machine, and so which GPU")
+    where("--master-addr", help="the machine of rank 0")
+    where("--master-port", type=int, help="a free port there")
+    where("--backend", choices=("auto", "nccl", "gloo"), default="auto", help="auto: nccl between GPUs, gloo without")
+    where("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: a GPU where there is one")
+    where("--num-workers", type=int, help="processes of each rank that make batches (default: none on a CPU, up to four beside a GPU)")
+    where("--micro-batch", type=int, help="positions that a rank takes at once (default: as many as fit; it is found out)")
+    where("--threads", type=int, help="of a rank on the CPU (default: its part of the cores)")
+    return parser
+
+
+def begin(arguments: argparse.Namespace, ranks: Ranks) -> int:
+    """Train, from the beginning or from a checkpoint; returns the exit code."""
+    listen(ranks)
+    begun = arguments.resume or ranks.largest(ranks.restarts) > 0
+    found = [newest_checkpoint(ranks, path) for path in candidates(arguments)] if begun else []
+    tree = next((tree for tree in found if tree), None)
+    if arguments.resume and not tree:
+        raise ValueError(f"there is no checkpoint {candidates(arguments)[0]} to go on with: start without --resume")
+    told = {**KEPT, **(tree["told"] if tree else {})}
+    told |= {name: getattr(arguments, name) for name in KEPT if getattr(arguments, name, None) is not None}
+    check(told, ranks)
+    settings = settings_of(arguments, told)
+    path = checkpoint_path(arguments.save_dir, name_of(settings))
+    if not begun and ranks.largest(int(path.exists())):
+        raise ValueError(f"{path} is there already: go on with it by --resume, or choose another folder by --save-dir")
+    game = load_game(settings.game.name, **settings.game.options)
+    learner = build_learner(game, settings, told, arguments, ranks)
+    training = build_training(game, learner, settings, told, arguments)
+    if tree:
+        training.restore(tree)
+    introduce(training, ranks, settings, resumed=tree is not None)
+    return run(training)
+
+
+def listen(ranks: Ranks) -> None:
+    """Show what the library has to say: all of it on rank 0, elsewhere only what is wrong."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(message)s" if ranks.is_main else f"rank {ranks.rank}: %(message)s"))
+    logger = logging.getLogger("training")
+    logger.handlers = [handler]
+    logger.setLevel(logging.WARNING if ranks.is_main else logging.ERROR)
+
+
+def candidates(arguments: argparse.Namespace) -> list[Path]:
+    """The checkpoint that the command line means, or the only one in the folder."""
+    if arguments.config or arguments.blocks or arguments.channels:
+        return [checkpoint_path(arguments.save_dir, name_of(experiment(arguments)))]
+    there = sorted(arguments.save_dir.glob("AlphaZeroNet_*_distributed.pt"))
+    return there[:1] if len(there) == 1 else [checkpoint_path(arguments.save_dir, name_of(experiment(arguments)))]
+
+
+def experiment(arguments: argparse.Namespace) -> Settings:
+    """What the command line says of game, network and training.
+
+    Raises:
+        ValueError: a file cannot be read, or a number is out of range.
+    """
+    own = arguments.data / "config.yaml"
+    if arguments.config:
+        document = load_settings(arguments.config).model_dump()
+    elif own.exists():
+        document = load_settings(own).model_dump()
+        document["network"] |= {"type": "resnet", "time_steps": None, **SIZES}
+    else:
+        document = default_settings(load_game(arguments.game or "chess"))
+        document["network"] |= SIZES
+    document["network"] |= {name: getattr(arguments, name) for name in SIZES if getattr(arguments, name) is not None}
+    return validated(document)
+
+
+def settings_of(arguments: argparse.Namespace, told: dict[str, Any]) -> Settings:
+    """The settings of the training; ``told`` gets them too, so that a checkpoint has them.
+
+    Raises:
+        ValueError: a file cannot be read, or a number is out of range.
+    """
+    if told["settings"] is None or arguments.config or arguments.game or arguments.blocks or arguments.channels:
+        told["settings"] = experiment(arguments).model_dump(mode="json")
+    settings = validated(told["settings"])
+    training = settings.training.model_dump()
+    scale = told["batch_size"] / USUAL_BATCH
+    factor = {"none": 1.0, "linear": scale, "sqrt": math.sqrt(scale)}[told["scale_learning_rate"]]
+    rate = told["learning_rate"] if told["learning_rate"] is not None else training["learning_rate"]
+    warmup = told["warmup_steps"] if told["warmup_steps"] is not None else training["warmup_steps"]
+    training |= {
+        "batch_size": told["batch_size"],
+        "learning_rate": rate * factor,
+        "learning_rate_schedule": told["schedule"],
+        "warmup_steps": warmup,
+        "mixed_precision": bool(told["mixed_precision"]),
+        "device": arguments.device,
+    }
+    training["window"] |= {"min_positions": max(training["window"]["min_positions"], told["batch_size"])}
+    training["window"] |= {"max_positions": max(training["window"]["max_positions"], training["window"]["min_positions"])}
+    run = {**settings.run.model_dump(), "seed": told["seed"], "iterations": told["epochs"]}  # a cosine wants to know where it ends
+    return validated({**settings.model_dump(), "run": run, "training": training})
+
+
+def name_of(settings: Settings) -> str:
+    """What the network's files are called."""
+    return f"AlphaZeroNet_{settings.network.blocks}x{settings.network.channels}_distributed"
+
+
+def check(told: dict[str, Any], ranks: Ranks) -> None:
+    """See that the numbers fit each other.
+
+    Raises:
+        ValueError: they do not; the message names the flag.
+    """
+    for name in ("epochs", "norm_batch", "shuffle_positions", "checkpoint_every"):
+        if told[name] < 1:
+            raise ValueError(f"--{name.replace('_', '-')} {told[name]}: expected a whole number from 1")
+    least = 2 * ranks.world_size  # so that each rank has a position of every group, in the smaller batches at an epoch's end too
+    for name in ("batch_size", "norm_batch"):
+        if told[name] < least:
+            flag = f"--{name.replace('_', '-')}"
+            raise ValueError(f"{flag} {told[name]} is too small for {ranks.world_size} ranks: take at least {least}")
+
+
+def build_learner(game: Game, settings: Settings, told: dict[str, Any], arguments: argparse.Namespace, ranks: Ranks) -> Learner:
+    """The learner of this rank, on its own device."""
+    cores = len(os.sched_getaffinity(0))
+    use_threads(arguments.threads or max(1, cores // ranks.neighbours))
+    return make_learner(game, settings, ranks=ranks, norm_batch=told["norm_batch"], micro_batch=arguments.micro_batch)
+
+
+def build_training(game: Game, learner: Learner, settings: Settings, told: dict[str, Any], arguments: argparse.Namespace) -> BigLearner:
+    """The training of this rank."""
+    ranks = learner.ranks
+    epochs = Epochs(
+        game=game,
+        files=(),
+        batch_size=told["batch_size"],
+        seed=told["seed"],
+        shuffle_positions=told["shuffle_positions"],
+        symmetries=settings.training.symmetries,
+        window=window_options(game, settings),
+    )
+    spare = max(1, len(os.sched_getaffinity(0)) // ranks.neighbours - 1)
+    workers = arguments.num_workers if arguments.num_workers is not None else (min(4, spare) if learner.device.type == "cuda" else 0)
+    return BigLearner(
+        learner,
+        EpochFeed(epochs, rows=ranks.rows, num_workers=workers),
+        data=arguments.data,
+        save_dir=arguments.save_dir,
+        name=name_of(settings),
+        epochs=told["epochs"],
+        checkpoint_every=told["checkpoint_every"],
+        told=told,
+        network=settings.network.model_dump(),
+        watch=teller(ranks),
+    )
+
+
+def introduce(training: BigLearner, ranks: Ranks, settings: Settings, *, resumed: bool) -> None:
+    """Say what is about to happen."""
+    if not ranks.is_main:
+        return
+    learner, network = training.learner, settings.network
+    total, several = learner.batch_size, "" if ranks.alone else f"s by {ranks.backend}"
+    shares = sorted({len(range(rank, total, ranks.world_size)) for rank in range(ranks.world_size)}, reverse=True)
+    groups = len(group_bounds(total, learner.norm_batch)) - 1
+    size = sum(parameter.numel() for parameter in learner.network.parameters())
+    kind = str(learner.update_step.dtype).removeprefix("torch.")
+    print(f"{settings.game.name}, {network.type} {network.blocks}x{network.channels}, {size / 1e6:.1f} million parameters, {kind}")
+    print(
+        f"{ranks.world_size} rank{several} on {learner.device.type}, batch {total:,}: {' or '.join(map(str, shares))} a rank, "
+        f"{groups} {'groups' if groups > 1 else 'group'} for batch norm",
+        flush=True,
+    )
+    if resumed:
+        print(f"Going on after step {learner.step:,}, in epoch {training.epoch + 1}, after {training.done:,} of its positions", flush=True)
+
+
+def teller(ranks: Ranks) -> Any:
+    """Who prints what happens, on rank 0."""
+
+    def tell(what: Step | Epoch) -> None:
+        if ranks.is_main:
+            for line in lines_of(what, ranks.world_size):
+                print(line, flush=True)
+
+    return tell
+
+
+def lines_of(what: Step | Epoch, world_size: int) -> list[str]:
+    """What there is to say of a step or an epoch."""
+    where = f"epoch {what.epoch}/{what.epochs}"
+    if isinstance(what, Epoch):
+        left_out = f", {what.bad:,} games or files left out" if what.bad else ""
+        return [f"{where} is over: mean loss {what.loss:.4f} over {what.positions:,} positions of all ranks{left_out}"]
+    report, rate = what.report, what.samples_per_second
+    losses = f"loss {report.loss:.4f} (policy {report.policy_loss:.4f}, value {report.value_loss:.4f})"
+    rates = f"{rate:,.1f} samples/s ({rate / world_size:,.1f} a rank)"
+    step = f"{where} {what.over:4.0%}  step {what.step:,}  {losses}  lr {report.learning_rate:.2e}  {rates}  {left(what.seconds_left)} left"
+    return [*(f"left out: {text}" for text in what.bad), step]
+
+
+def left(seconds: float) -> str:
+    """A time for people."""
+    if not math.isfinite(seconds):
+        return "?"
+    minutes = round(seconds / 60)
+    return f"{round(seconds)} s" if seconds < 90 else f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def run(training: BigLearner) -> int:
+    """Train to the end, or until Ctrl-C or torchrun ends it."""
+
+    def stop(number: int, frame: Any) -> None:
+        if training.stop_requested:
+            raise KeyboardInterrupt
+        training.stop_requested = True
+
+    earlier = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        ended = training.train()
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+    if training.ranks.is_main:
+        print(f"The checkpoint is {training.path}")
+        print(f"Play with it: python scripts/play.py --model {training.path.with_suffix('.safetensors')}")
+        if not ended:
+            print(f"Go on: python train_distributed.py --data {training.data} --save-dir {training.save_dir} --resume")
+    return 0 if ended else INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())
