@@ -145,7 +145,7 @@ def chess_settings(folder: Path, path: Path, **changes: Any) -> Settings:
         training={
             "games_per_iteration": 2,
             "asynchronous": False,
-            "window": {"min_positions": 20, "max_positions": 1_000, "seed_games": [str(path)]},
+            "window": {"min_positions": 20, "max_positions": 1_000, "growth_exponent": 1.0, "seed_games": [str(path)]},
         },
         self_play={"parallel_games": 2},
         distributed={"batch_size": 2},
@@ -158,6 +158,21 @@ def opened(folder: Path, settings: Settings, listener: Listener) -> Coach:
         return InlineBackend(folder / "workers", game=game, settings=settings, run_id=run_id, cycles=40)
 
     return open_coach(folder, settings, make_backend=make_backend, observers=[listener])
+
+
+def test_a_sitting_finds_them_in_its_window_and_learns_from_them_and_so_does_the_next(tmp_path: Path) -> None:
+    run, path, steps = tmp_path / "run", write(tmp_path / "a.pgn"), []
+    run.mkdir()
+    for _ in range(2):
+        coach = opened(run, chess_settings(tmp_path, path), Listener())
+        with coach.ledger:
+            coach.catch_up()
+            learned = coach.learn()
+            steps.append(learned.steps if learned else 0)
+            coach.save()
+            assert (coach.state.total_games, coach.window.num_games) == (len(OPENINGS), len(OPENINGS))
+        assert not audit(run).problems
+    assert steps == [2, 0]  # 21 positions, each drawn twice, in steps of 16
 
 
 def test_a_run_learns_from_them_first_and_its_books_balance(tmp_path: Path) -> None:
