@@ -1,0 +1,207 @@
+"""play.py as a chess engine, driven by python-chess, which knows nothing of Keima."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import chess
+import chess.engine
+import pytest
+import torch
+
+from games import Game, load_game
+from tests.sources import ROOT
+from training.model_file import Model, describe_model, save_safetensors
+from training.network import build_network
+
+NETWORK = {"type": "resnet", "blocks": 1, "channels": 8, "global_pooling": False}
+PATIENCE = 400.0  # seconds, for a machine that has much else to do
+
+SECONDS, INCREMENT = 0.5, 0.01
+LONGEST = 120  # plies of a game here: networks that know nothing find no end
+GRACE = 0.2  # seconds that the few games of the quick test forgive, for the machine is busy with other tests
+ROOK_MATE = "6k1/5ppp/8/8/8/8/8/R3K3 w - - 0 1"
+
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def save_model(path: Path, game: Game) -> Path:
+    """A network that has learned nothing."""
+    torch.manual_seed(1)
+    network = build_network(game, **NETWORK)  # type: ignore[arg-type]
+    save_safetensors(path, Model(description=describe_model(game, NETWORK, 1), weights=network.eval().state_dict()))
+    return path
+
+
+@pytest.fixture(scope="module")
+def command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    path = save_model(tmp_path_factory.mktemp("model") / "tiny.safetensors", load_game("chess"))
+    return [sys.executable, str(ROOT / "scripts" / "play.py"), "--model", str(path), "--uci"]
+
+
+def start(command: list[str]) -> chess.engine.SimpleEngine:
+    engine = chess.engine.SimpleEngine.popen_uci(command, timeout=PATIENCE)
+    engine.ping()
+    return engine
+
+
+@pytest.fixture(scope="module")
+def engine(command: list[str]) -> Iterator[chess.engine.SimpleEngine]:
+    with start(command) as engine:
+        yield engine
+
+
+def test_a_position_is_analysed(engine: chess.engine.SimpleEngine) -> None:
+    board = chess.Board()
+    (info,) = engine.analyse(board, chess.engine.Limit(nodes=300), multipv=1)
+    assert info["nodes"] == 300
+    assert {"depth", "nps", "time", "score", "pv"} <= set(info)
+    for move in info["pv"]:
+        board.push(move)
+    assert len(info["pv"]) == info["depth"]
+
+
+def test_several_lines_of_play_are_told(engine: chess.engine.SimpleEngine) -> None:
+    infos = engine.analyse(chess.Board(), chess.engine.Limit(nodes=100), multipv=3)
+    assert len({info["pv"][0] for info in infos}) == 3
+
+
+def test_a_mate_is_announced(engine: chess.engine.SimpleEngine) -> None:
+    result = engine.play(chess.Board(ROOK_MATE), chess.engine.Limit(nodes=3000), info=chess.engine.INFO_ALL)
+    assert result.move == chess.Move.from_uci("a1a8")
+    assert result.info["score"].white() == chess.engine.Mate(1)
+
+
+def test_only_the_moves_that_are_wanted_are_searched(engine: chess.engine.SimpleEngine) -> None:
+    only = [chess.Move.from_uci("a2a3"), chess.Move.from_uci("h2h3")]
+    assert engine.play(chess.Board(), chess.engine.Limit(nodes=30), root_moves=only).move in only
+
+
+def test_an_answer_names_the_move_to_ponder_on_and_pondering_ends_either_way(engine: chess.engine.SimpleEngine) -> None:
+    board, limit = chess.Board(), chess.engine.Limit(white_clock=2, black_clock=2, white_inc=0.1, black_inc=0.1)
+    for hit in (True, False, True):
+        result = engine.play(board, limit, ponder=True)
+        assert result.move is not None and result.ponder is not None
+        board.push(result.move)
+        board.push(result.ponder if hit else next(move for move in board.legal_moves if move != result.ponder))
+    assert engine.play(board, chess.engine.Limit(nodes=1)).move in board.legal_moves
+
+
+def test_an_analysis_without_end_is_stopped_at_once(engine: chess.engine.SimpleEngine) -> None:
+    with engine.analysis(chess.Board()) as analysis:
+        for info in analysis:
+            if info.get("nodes", 0) > 50:
+                break
+        analysis.stop()
+        began = time.monotonic()
+        assert analysis.wait().move is not None
+    assert time.monotonic() - began < 1
+
+
+def test_a_position_that_is_decided_waits_for_stop(engine: chess.engine.SimpleEngine) -> None:
+    with engine.analysis(chess.Board(ROOK_MATE)) as analysis:
+        time.sleep(1)
+        analysis.stop()
+        assert analysis.wait().move == chess.Move.from_uci("a1a8")
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [chess.engine.Limit(time=0.3), chess.engine.Limit(depth=3), chess.engine.Limit(white_clock=3, black_clock=3, remaining_moves=10)],
+)
+def test_every_limit_is_kept(engine: chess.engine.SimpleEngine, limit: chess.engine.Limit) -> None:
+    began = time.monotonic()
+    assert engine.play(chess.Board(), limit).move in chess.Board().legal_moves
+    assert time.monotonic() - began < 3
+
+
+def play_game(engines: list[chess.engine.SimpleEngine], game: int) -> float:
+    """Play a game with clocks; returns what the poorest clock had at its worst."""
+    board, clocks, poorest = chess.Board(), [SECONDS, SECONDS], SECONDS
+    while not board.is_game_over(claim_draw=True) and board.ply() < LONGEST:
+        limit = chess.engine.Limit(
+            white_clock=max(clocks[0], 0.001), black_clock=max(clocks[1], 0.001), white_inc=INCREMENT, black_inc=INCREMENT
+        )
+        mover = board.ply() % 2
+        began = time.monotonic()
+        result = engines[(game + mover) % 2].play(board, limit, game=game)
+        clocks[mover] -= time.monotonic() - began
+        poorest = min(poorest, clocks[mover])
+        clocks[mover] += INCREMENT
+        assert result.move in board.legal_moves
+        board.push(result.move)
+    return poorest
+
+
+def test_fast_games_are_played_without_losing_on_time(command: list[str], engine: chess.engine.SimpleEngine) -> None:
+    with start(command) as opponent:
+        assert min(play_game([engine, opponent], game) for game in range(2)) > -GRACE
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_none_of_a_hundred_fast_games_is_lost_on_time(command: list[str]) -> None:
+    with start(command) as white, start(command) as black:
+        poorest = [play_game([white, black], game) for game in range(100)]
+    assert not [left for left in poorest if left <= 0]
+
+
+# Without python-chess: what a client would never say.
+
+
+def talk(command: list[str], *lines: str) -> subprocess.CompletedProcess[str]:
+    said = "".join(f"{line}\n" for line in lines)
+    return subprocess.run(command, input=said, capture_output=True, text=True, timeout=PATIENCE, check=False)
+
+
+def test_what_is_wrong_is_told_and_passed_over(command: list[str]) -> None:
+    answer = talk(
+        command,
+        *("uci", "xyzzy", "joho isready", "setoption name Contempt value 3", "setoption name Hash value lots", "setoption"),
+        *("position startpos moves e2e4 e2e4", "position fen rubbish", "position", "ponderhit", "stop"),
+        *(
+            "position startpos moves e2e4",
+            "go searchmoves e2e4 e7e5 nodes soon depth 1",
+            "position fen k7/8/1K6/8/8/8/8/7R b - - 0 1 moves a8b8",
+        ),
+        *(
+            "position fen 7k/5Q2/6K1/8/8/8/8/8 b - - 0 1",
+            "go nodes 5",
+            "position fen R5k1/5ppp/8/8/8/8/8/4K3 b - - 0 1",
+            "go infinite",
+            "stop",
+        ),
+        *("go wtime 0 btime 0", "quit", "go"),
+    )
+    assert (answer.returncode, answer.stderr) == (0, "")
+    lines = answer.stdout.splitlines()
+    assert all(line.split()[0] in {"id", "option", "uciok", "readyok", "info", "bestmove"} for line in lines)
+    assert [line.split()[1] for line in lines if line.startswith("bestmove")] == ["e7e5", "(none)", "(none)", "(none)"]
+    for told in ("'xyzzy'", "no option 'Contempt'", "Hash cannot be 'lots'", "setoption is followed", "move 2: e2e4 is not legal"):
+        assert any(told in line for line in lines if line.startswith("info string")), told
+    assert "info depth 0 score mate 0" in lines and "info depth 0 score cp 0" in lines
+
+
+def test_a_game_goes_on_after_a_draw_that_nobody_claims(command: list[str]) -> None:
+    there_and_back = ["g1f3", "g8f6", "f3g1", "f6g8"]
+    lines = [f"position startpos moves {' '.join(there_and_back * times)}" for times in (1, 2, 3)]
+    lines += ["position fen 4k3/8/8/8/8/8/4R3/4K3 w - - 100 80", "position fen 4k3/8/8/8/8/8/8/4K3 w - - 0 1"]
+    answer = talk(command, *(line for position in lines for line in (position, "go nodes 10")))
+    moves = [line.split()[1] for line in answer.stdout.splitlines() if line.startswith("bestmove")]
+    assert len(moves) == 5 and "(none)" not in moves
+
+
+def test_the_end_of_the_input_ends_the_program_in_the_middle_of_a_search(command: list[str]) -> None:
+    answer = talk(command, "isready", "go infinite")
+    assert answer.returncode == 0
+    assert answer.stdout.splitlines()[-1].startswith("bestmove ")
+
+
+def test_only_networks_of_chess_speak_uci(tmp_path: Path) -> None:
+    path = save_model(tmp_path / "other.safetensors", load_game("tic_tac_toe"))
+    refused = talk([sys.executable, str(ROOT / "scripts" / "play.py"), "--model", str(path), "--uci"], "uci")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "--uci: the Universal Chess Interface is for chess, and this model plays tic_tac_toe" in refused.stderr
