@@ -5,6 +5,7 @@
     python scripts/benchmark.py --run runs/chess --opponents random,greedy          only these
     python scripts/benchmark.py --run runs/chess --stockfish-levels 1500,2000       and Stockfish at these levels
     python scripts/benchmark.py --run runs/connect4 --against-version 12,24         and earlier models of the run
+    python scripts/benchmark.py --run runs/chess --against runs/spiking --opponents random          a network against another
     python scripts/benchmark.py --run runs/twenty48 --version 12 --simulations 50   one player: the mean score, beside expectimax
 
 In a game for two the network plays everybody on a ladder, and each of these its neighbours, so that the ladder has its distances: a
@@ -39,7 +40,7 @@ from rich.text import Text
 from configs.load import versions
 from games import Game
 from training.ctrl_c import INTERRUPTED, interruptible
-from training.evaluation.candidate import Candidate, candidate_of_model, candidate_of_run, candidate_of_weights, earlier_versions
+from training.evaluation.candidate import Candidate, candidate_of_model, candidate_of_run, candidate_of_weights, earlier_versions, others
 from training.evaluation.contenders import Contender, ExpectimaxContender, NetworkContender, RandomContender
 from training.evaluation.ladder import chosen, find_stockfish, ladder, stockfish_rungs
 from training.evaluation.match_benchmark import Entrant, Match, Tally, play_pairs, ratings
@@ -97,6 +98,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     two = parser.add_argument_group("games for two")
     two.add_argument("--opponents", type=names, metavar="NAMES", help="only these, such as random,greedy,depth-1,stockfish-1700")
     two.add_argument("--against-version", type=numbers, metavar="N,N", help="with --run: earlier models of it play too")
+    two.add_argument("--against", type=Path, nargs="+", default=[], metavar="PATH", help="other runs' newest models, or files of models")
     two.add_argument("--opening-plies", type=count, default=OPENING_PLIES, help="random moves of an opening (default: %(default)s)")
     two.add_argument("--stockfish", type=Path, metavar="PATH", help="the engine (default: stockfish, if it is installed)")
     two.add_argument("--stockfish-levels", type=numbers, metavar="N,N", help="of its own scale, UCI_Elo (default: its least, and 1700)")
@@ -176,10 +178,10 @@ def find_candidate(arguments: argparse.Namespace, folder: Path) -> Candidate:
 def measure_by_elo(candidate: Candidate, network: NetworkContender, arguments: argparse.Namespace, console: Console) -> int:
     """Let it play everybody on the ladder, and show how strong all are; returns the exit code."""
     me = Entrant(name="network", contender=network)
-    others = opponents(candidate.game, network, arguments, console)
+    rungs = opponents(candidate.game, network, arguments, console)
     matches, code = list[Match](), 0
     try:
-        play_all(candidate.game, [me, *others], arguments, console, matches)
+        play_all(candidate.game, [me, *rungs], arguments, console, matches)
     except KeyboardInterrupt:
         code = INTERRUPTED
         console.print("Stopped. Games of a match that had not ended are not counted: the short ones end first.")
@@ -188,7 +190,7 @@ def measure_by_elo(candidate: Candidate, network: NetworkContender, arguments: a
         print(f"benchmark.py: {error}", file=sys.stderr)
     if not matches:
         return code
-    anchor, found = others[0].name, ratings(matches, others[0].name)
+    anchor, found = rungs[0].name, ratings(matches, rungs[0].name)
     rows = standings(me.name, matches, found)
     show_lines(standings_table(rows, anchor=anchor, width=width_of(console)), console)
     about = (
@@ -227,7 +229,7 @@ def opponents(game: Game, network: NetworkContender, arguments: argparse.Namespa
         rungs = chosen(rungs, arguments.opponents)
     if arguments.against_version:
         rungs += earlier_versions(arguments.run, arguments.against_version, network.num_simulations, arguments.algorithm)
-    return rungs
+    return rungs + others(arguments.against, game, network.num_simulations, arguments.algorithm)
 
 
 def named_levels(opponents: Sequence[str]) -> list[int]:
@@ -237,8 +239,8 @@ def named_levels(opponents: Sequence[str]) -> list[int]:
 
 def play_all(game: Game, entrants: Sequence[Entrant], arguments: argparse.Namespace, console: Console, matches: list[Match]) -> None:
     """Let the first of them play all others, and these their neighbours; every match is added to ``matches`` when it has ended."""
-    network, *others = entrants
-    for number, (first, second) in enumerate([*((network, other) for other in others), *pairwise(others)]):
+    network, *rungs = entrants
+    for number, (first, second) in enumerate([*((network, rung) for rung in rungs), *pairwise(rungs)]):
         with progress(f"{first.name} – {second.name}", arguments.games, console) as tell:
             match = play_pairs(
                 game,
@@ -351,15 +353,14 @@ def show_lines(lines: Sequence[Text], console: Console) -> None:
 def save(arguments: argparse.Namespace, candidate: Candidate, content: Mapping[str, Any]) -> None:
     """Write everything as JSON."""
     arguments.save.mkdir(parents=True, exist_ok=True)
-    given = {key: str(value) if isinstance(value, Path) else value for key, value in vars(arguments).items()}
     about = {
         "game": candidate.game.name,
         "options": candidate.game.options,
         "model": candidate.model.description.model_dump(),
-        "arguments": given,
+        "arguments": vars(arguments),
         "versions": versions(),
     }
-    write_atomically(arguments.save / FILE, (json.dumps({**about, **content}, indent=1) + "\n").encode(), mode=0o644)
+    write_atomically(arguments.save / FILE, (json.dumps({**about, **content}, indent=1, default=str) + "\n").encode(), mode=0o644)
 
 
 if __name__ == "__main__":

@@ -76,6 +76,13 @@ def test_ctrl_c_shows_the_matches_that_have_ended(run: Path, monkeypatch: pytest
     assert not found["whole"] and len(found["matches"]) == 1
 
 
+def test_other_runs_and_models_in_files_play_too(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = run / "models" / "1.model"
+    assert benchmark.main(["--run", str(run), "--against", str(run), str(file), "--save", str(tmp_path / "results"), *FEW]) == 0
+    found = json.loads((tmp_path / "results" / "benchmark.json").read_text(encoding="utf-8"))
+    assert set(found["players"]) == {"network", "random", str(run), str(file)}
+
+
 def checkpoint(folder: Path, settings: dict[str, Any] | None) -> Path:
     """A file of weights, with these settings beside it."""
     folder.mkdir()
@@ -110,6 +117,7 @@ def test_a_checkpoint_of_an_unknown_network_is_refused_with_the_remedy(tmp_path:
         (["--games", "3"], "--games 3: tic_tac_toe is played in pairs"),
         (["--opponents", "greedy"], "--opponents: there is no 'greedy' here; there are random"),
         (["--against-version", "9"], "has no model 9"),
+        (["--against", "nowhere.model"], "nowhere.model"),
     ],
 )
 def test_what_cannot_be_is_refused(run: Path, arguments: Sequence[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -111,3 +111,18 @@ def earlier_versions(run: Path, versions: Sequence[int], num_simulations: int, a
         Entrant(name=f"version-{version}", contender=candidate_of_run(run, version).contender(num_simulations, algorithm))
         for version in versions
     ]
+
+
+def others(paths: Sequence[Path], game: Game, num_simulations: int, algorithm: str | None) -> list[Entrant]:
+    """The newest models of other runs, or models in files, as opponents under their paths.
+
+    Raises:
+        ValueError, OSError: one is not there, cannot be read, or plays another game.
+    """
+    found = []
+    for path in paths:
+        other = candidate_of_run(path) if path.is_dir() else candidate_of_model(path)
+        if (other.game.name, other.game.options) != (game.name, game.options):
+            raise ValueError(f"--against: {path} plays {other.game.name} {other.game.options}, not {game.name} {game.options}")
+        found.append(Entrant(name=str(path), contender=other.contender(num_simulations, algorithm)))
+    return found
