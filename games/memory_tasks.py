@@ -37,7 +37,7 @@ class TMaze(ArrayWorlds):
     """
 
     num_actions = 3
-    figure_names = ("right_side",)  # 1 where the episode ended with the reward
+    figure_names: tuple[str, ...] = ("right_side",)  # 1 where the episode ended with the reward
 
     def __init__(self, seeds: Seeds, *, length: int = 100) -> None:
         world: dict[str, NDArray[Any]] = {
@@ -121,7 +121,7 @@ class BlindCartPole(ArrayWorlds):
     """
 
     num_actions = 2
-    figure_names = ()
+    figure_names: tuple[str, ...] = ()
 
     def __init__(self, seeds: Seeds, *, limit: int = 500) -> None:
         world: dict[str, NDArray[Any]] = {

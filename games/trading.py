@@ -113,7 +113,7 @@ class TradingMarkets(ArrayWorlds):
     """
 
     num_actions = len(ACTIONS)
-    figure_names = FIGURES
+    figure_names: tuple[str, ...] = FIGURES
 
     def __init__(
         self,

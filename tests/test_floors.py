@@ -63,10 +63,16 @@ TRAINING = [
     "rank_norm.py",
     "total_batch.py",
     "update_step.py",
+    "optimizer_state.py",
     "learner.py",
     "big_learner.py",
     "checkpoint.py",
     "fingerprint.py",
+    "actor_critic.py",
+    "rollout.py",
+    "ppo_reports.py",
+    "ppo.py",
+    "ppo_checkpoint.py",
     # 3: a whole run
     "bounds.py",
     "evaluation",
@@ -102,8 +108,12 @@ TORCH = [
     "ranks.py",
     "rank_norm.py",
     "update_step.py",
+    "optimizer_state.py",
     "learner.py",
     "big_learner.py",
+    "actor_critic.py",
+    "rollout.py",
+    "ppo.py",
 ]
 
 LIBRARY = python_files(*ROOMS)

@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from training.evaluator import keep_freed_memory, pick_device
 from training.network import value_head
+from training.optimizer_state import optimizer_tensors, restore_optimizer
 from training.random import seed_stream
 from training.rank_norm import Layout, share_norms
 from training.ranks import ALONE, Ranks
@@ -288,12 +289,8 @@ class Learner:
 
     def state(self) -> LearnerState:
         """Everything that ``restore`` needs to go on exactly as if nothing had happened: a copy on the CPU."""
-        optimizer = {
-            f"{name}/{key}": tensor
-            for name, parameter in self.network.named_parameters()
-            for key, tensor in self.optimizer.state.get(parameter, {}).items()
-        }
-        groups = {"network": self.network.state_dict(), "average": self.average.network.state_dict(), "optimizer": optimizer}
+        groups = {"network": self.network.state_dict(), "average": self.average.network.state_dict()}
+        groups["optimizer"] = optimizer_tensors(self.network, self.optimizer)
         counters = {
             "step": self.step,
             "average_updates": self.average.updates,
@@ -319,25 +316,13 @@ class Learner:
         try:
             self.network.load_state_dict(state.tensors["network"])
             self.average.network.load_state_dict(state.tensors["average"])
-            self._restore_optimizer(state.tensors["optimizer"])
+            restore_optimizer(self.network, self.optimizer, state.tensors["optimizer"])
             self.average.updates = state.counters["average_updates"]
             self.update_step.scaler.load_state_dict(state.counters["scaler"])
             self.step = state.counters["step"]
             torch.set_rng_state(state.tensors["random"]["torch"])
         except (KeyError, RuntimeError) as error:
             raise ValueError(f"the saved state does not fit this learner: was the network changed?: {error}") from error
-
-    def _restore_optimizer(self, tensors: dict[str, Tensor]) -> None:
-        parameters = dict(self.network.named_parameters())
-        indices = {id(p): i for i, p in enumerate(p for group in self.optimizer.param_groups for p in group["params"])}
-        state: dict[int, dict[str, Tensor]] = {}
-        for path, tensor in tensors.items():
-            name, key = path.rsplit("/", 1)
-            parameter = parameters[name]
-            if tensor.ndim:  # fused optimizers walk through memory and need the parameter's own order of elements (channels last)
-                tensor = torch.empty_like(parameter).copy_(tensor)
-            state.setdefault(indices[id(parameter)], {})[key] = tensor
-        self.optimizer.load_state_dict({"state": state, "param_groups": self.optimizer.state_dict()["param_groups"]})
 
 
 def build_optimizer(network: nn.Module, *, kind: str, momentum: float, weight_decay: float) -> torch.optim.Optimizer:

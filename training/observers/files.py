@@ -8,7 +8,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -208,22 +208,33 @@ def _line_iteration(line: bytes) -> float:
         return math.inf
 
 
-class EventFile(_Record):
-    """Writes the iterations' numbers for TensorBoard, to a new file for each sitting."""
+class EventsWriter:
+    """Writes numbers for TensorBoard, to a new file for each sitting."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._file: _Appended | None = None
 
-    def iteration(self, report: IterationReport) -> None:
-        """Append the iteration."""
+    def write(self, step: int, figures: Mapping[str, float]) -> None:
+        """Append what belongs to a step; what earlier sittings have said of the first such step and later ones is forgotten."""
         if self._file is None:
-            self._file = self._begin(report.iteration)
-        self._file.append(scalars_event(time.time(), report.iteration, scalars(report)))
+            self._file = self._begin(step)
+        self._file.append(scalars_event(time.time(), step, figures))
 
-    def _begin(self, iteration: int) -> _Appended:
+    def _begin(self, step: int) -> _Appended:
         self._folder.mkdir(parents=True, exist_ok=True)
         now = time.time_ns()
         file = _Appended(self._folder / f"events.out.tfevents.{now // 10**9:010d}.{now % 10**9:09d}")
-        file.append(version_event(now / 1e9) + restart_event(now / 1e9, iteration))
+        file.append(version_event(now / 1e9) + restart_event(now / 1e9, step))
         return file
+
+
+class EventFile(_Record):
+    """Writes the iterations' numbers for TensorBoard."""
+
+    def __init__(self, folder: Path) -> None:
+        self._events = EventsWriter(folder)
+
+    def iteration(self, report: IterationReport) -> None:
+        """Append the iteration."""
+        self._events.write(report.iteration, scalars(report))

@@ -1,0 +1,149 @@
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from games.memory_tasks import TMaze
+from games.trading import TradingMarkets, TradingSettings
+from games.worlds import Worlds
+from training.actor_critic import ActorCritic
+from training.ppo import PPOSettings, PPOTrainer, chosen_of
+from training.ppo_reports import RoundReport
+from training.random import seed_stream
+
+QUICK = PPOSettings(num_steps=8, sequence_length=4, num_epochs=2, num_minibatches=2, target_kl=None)
+
+
+def seeds(count: int, *, seed: int = 1, first: int = 0) -> np.ndarray:
+    return np.array([seed_stream(seed, "world", first + b) for b in range(count)], np.uint64)
+
+
+def trainer(worlds: Worlds | None = None, settings: PPOSettings = QUICK, *, seed: int = 1, **options: Any) -> PPOTrainer:
+    torch.manual_seed(seed)
+    worlds = worlds or TradingMarkets(seeds(4, seed=seed), TradingSettings(window=6))
+    sizes = {"lstm_size": 8, "hidden": (5,)} | options
+    network = ActorCritic(worlds.observation_size, worlds.num_actions, **sizes)
+    return PPOTrainer(network, worlds, settings, seed=seed, episodes=10**9)
+
+
+class StopAfter:
+    """Asks to stop after so many rounds."""
+
+    def __init__(self, training: PPOTrainer, rounds: int) -> None:
+        self.training, self.rounds = training, rounds
+        self.seen: list[RoundReport] = []
+
+    def round(self, report: RoundReport) -> None:
+        self.seen.append(report)
+        self.training.stop_requested = len(self.seen) == self.rounds
+
+    def close(self) -> None:
+        pass
+
+
+def run(training: PPOTrainer, rounds: int) -> list[RoundReport]:
+    watching = StopAfter(training, rounds)
+    training.observers, training.stop_requested = [watching], False
+    training.run()
+    return watching.seen
+
+
+def test_a_seed_gives_the_same_network_to_the_bit() -> None:
+    one, two = trainer(), trainer()
+    run(one, 3)
+    run(two, 3)
+    assert all(torch.equal(a, b) for a, b in zip(one.network.state_dict().values(), two.network.state_dict().values(), strict=True))
+
+
+def test_a_resumed_run_goes_on_bit_for_bit() -> None:
+    unbroken, first, second = trainer(), trainer(), trainer(seed=9)
+    run(unbroken, 5)
+    run(first, 2)
+    second.seed = 1
+    second.restore(first.state())
+    run(second, 3)
+    one, two = unbroken.state(), second.state()
+    assert {**one.counters, "seconds": 0} == {**two.counters, "seconds": 0}
+    for group, tensors in one.tensors.items():
+        assert tensors.keys() == two.tensors[group].keys()
+        assert not [name for name, tensor in tensors.items() if not torch.equal(tensor, two.tensors[group][name])]
+
+
+def test_a_state_of_another_network_is_refused() -> None:
+    with pytest.raises(ValueError, match="does not fit this network"):
+        trainer(lstm_size=9).restore(trainer().state())
+
+
+def test_the_run_ends_with_its_episodes() -> None:
+    training = trainer()
+    training.episodes = 10
+    last = training.run()
+    assert last is not None and last.episodes_over == last.episodes_planned == 10
+    assert training.run() is None
+
+
+def test_the_first_look_at_a_rollout_changes_nothing_yet() -> None:
+    """Before any step of the optimizer the ratios are all 1: nothing is clipped, and the policy has not moved."""
+    training = trainer()
+    rollout = training.collector.collect()
+    for chosen in training.minibatches(0):
+        figures = training.losses(training.sequences(rollout, chosen.rows)).figures
+        assert figures["approx_kl"].item() == pytest.approx(0, abs=1e-6) and figures["clip_fraction"].item() == 0
+
+
+def test_every_sequence_is_in_one_minibatch_of_an_epoch() -> None:
+    rows = np.concatenate([chosen.rows for chosen in trainer().minibatches(0)])
+    assert sorted(rows.tolist()) == list(range(8))
+
+
+def test_the_sequences_of_a_minibatch_are_shared_out_by_their_owners() -> None:
+    numbers = np.array([0, 5, 7, 9, 2])
+    first, second = chosen_of(numbers, 0, 6), chosen_of(numbers, 6, 6)
+    assert first.rows.tolist() == [0, 5, 2] and second.rows.tolist() == [1, 3]
+    assert first.share == pytest.approx(0.6) and second.share == pytest.approx(0.4)
+    nobody = chosen_of(numbers, 12, 6)
+    assert nobody.share == 0 and len(nobody.rows) == 1
+
+
+def test_learning_ends_when_the_policy_has_moved_far_enough() -> None:
+    timid = PPOSettings(**{**vars(QUICK), "target_kl": 1e-12, "num_epochs": 50})
+    (report,) = run(trainer(settings=timid), 1)
+    assert 1 <= report.learning["optimizer_steps"] < 10
+
+
+def test_actor_and_critic_learn_at_their_own_rates() -> None:
+    tiny = PPOSettings(**{**vars(QUICK), "learning_rate_actor": 1e-30})
+    training = trainer(settings=tiny)
+    before = {name: tensor.clone() for name, tensor in training.network.named_parameters()}
+    run(training, 1)
+    after = training.network.named_parameters()
+    moved = {name.partition(".")[0] for name, tensor in after if (tensor - before[name]).abs().max() > 1e-20}
+    assert moved == {"critic", "critic_lstm"}
+
+
+def test_values_can_be_kept_near_what_they_were() -> None:
+    free, clipped = (PPOSettings(**{**vars(QUICK), "clip_values": clip}) for clip in (False, True))
+    one, two = trainer(settings=free), trainer(settings=clipped)
+    (first,), (second,) = run(one, 1), run(two, 1)
+    assert second.learning["value_loss"] >= first.learning["value_loss"]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"num_steps": 0}, {"sequence_length": 5}, {"gamma": 1.5}, {"learning_rate_actor": 0.0}, {"num_minibatches": 0}]
+)
+def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong)).split("_")[0]):
+        PPOSettings(**{**vars(QUICK), **wrong})
+
+
+MAZE = PPOSettings(num_steps=32, sequence_length=32, num_minibatches=2, num_epochs=4, target_kl=None, learning_rate_actor=3e-3)
+
+
+@pytest.mark.trial
+@pytest.mark.parametrize("memory", [True, False])
+def test_a_short_maze_needs_the_memory(memory: bool) -> None:
+    training = trainer(TMaze(seeds(16), length=5), MAZE, lstm_size=16, memory=memory)
+    last = run(training, 60)[-10:]
+    right = sum(report.episodes.figures["right_side"] for report in last) / sum(report.episodes.count for report in last)
+    assert right > 0.95 if memory else 0.35 < right < 0.65

@@ -1,0 +1,318 @@
+#!/usr/bin/env python3
+"""Train a trader with a memory (PPO with an LSTM), on prices of a file or of simulated markets. No money is at stake, or to be made.
+
+    python train_ppo_lstm.py                                             simulated markets, in one process
+    python train_ppo_lstm.py --data prices.csv --episodes 5000           the history in a file: timestamp,open,high,low,close,volume
+    python train_ppo_lstm.py --episodes 2000 --checkpoint-dir DIR --resume      go on after any end, a power cut included
+    python train_ppo_lstm.py --distributed --num-gpus 4 --episodes 10000 --learning-rate-actor 1e-3 --update-interval 512 \\
+        --checkpoint-interval 500 --master-port 12356                    a process for each of 4 GPUs; without any, on the cores
+    python train_ppo_lstm.py --smoke                                     the same program in seconds, to see that all is well
+
+In every bar of its market a trader may hold, buy or sell, up to --max-positions open at once. An episode is --window bars. Every
+--update-interval steps, of all worlds of all ranks together, the network learns from them. With several ranks, rank 0 trades on the
+history if there is one, and the others on simulated markets; all learn one network, as one process with all their worlds would.
+
+    Episode 100/1000 - Reward: 2.35, Return: $234.56, Win Rate: 65.0% (20 closed, 3 open), Steps: 256 | GPUs: 4
+
+are means over the episodes since the last such line: the reward in per cent of the capital, the money made, the share of closed trades
+that made some, how many were closed in an episode, and how many were open at its end. docs/ppo.md explains every number.
+
+--checkpoint-dir gets ppo_lstm_episode_N.pt (network, scales, optimizer, worlds: all that --resume needs), training_stats.json and
+TensorBoard's files. Ctrl-C ends in good order; a second one ends at once.
+"""
+
+if __name__ == "__main__":
+    from training.ctrl_c import ends_at_once
+
+    ends_at_once()  # before the imports, which take seconds
+
+import argparse
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from games.trading import TradingMarkets, TradingSettings
+from games.trading_data import Bars, read_history
+from training.actor_critic import ActorCritic
+from training.ctrl_c import INTERRUPTED, interruptible
+from training.evaluator import count_gpus, pick_device, use_threads
+from training.learner import TrainingDiverged
+from training.network import seed_weights
+from training.observers.live import TerminalConsole
+from training.observers.ppo import ppo_observers
+from training.ppo import PPOSettings, PPOTrainer
+from training.ppo_checkpoint import checkpoints, newest_checkpoint, save_checkpoint
+from training.random import seed_stream
+from training.ranks import Place, Ranks, joined
+
+KEPT: dict[str, Any] = {  # what a run is told once, with what it is if it is told nothing
+    "episodes": 1000,
+    "seed": 1,
+    "data": None,
+    "max_gap": 6.0,
+    "num_envs": 8,
+    "update_interval": 1024,
+    "learning_rate_actor": 3e-4,
+    "learning_rate_critic": 1e-3,
+    "epochs": 4,
+    "minibatches": 4,
+    "sequence_length": 16,
+    "gamma": 0.99,
+    "gae_lambda": 0.95,
+    "clip_coef": 0.2,
+    "clip_values": False,
+    "ent_coef": 0.01,
+    "vf_coef": 0.5,
+    "clip_norm": 0.5,
+    "target_kl": 0.03,
+    "lstm_size": 128,
+    "shared_lstm": False,
+    "window": 256,
+    "capital": 10_000.0,
+    "max_positions": 5,
+    "lot": 0.2,
+    "fee": 0.0005,
+    "slippage": 0.0002,
+    "short": True,
+}
+SMOKE = {"episodes": 16, "num_envs": 4, "update_interval": 128, "lstm_size": 16, "window": 32, "epochs": 2}
+PLACE = ("rank", "world_size", "local_rank", "master_addr", "master_port")
+
+
+@interruptible
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; returns its exit code: 0, or 130 after Ctrl-C, 2 when something is wrong that can be put right."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    arguments = parser().parse_args(words)
+    errors = Console(stderr=True, highlight=False)
+    try:
+        if arguments.distributed:
+            start_ranks(arguments, words)
+        place = Place(**{name: getattr(arguments, name) for name in PLACE}) if arguments.world_size else Place()
+        with joined(place, device=arguments.device) as ranks:
+            return begin(arguments, ranks)
+    except (TrainingDiverged, ValueError, OSError, RuntimeError) as error:  # a lost rank is a RuntimeError
+        errors.print(f"train_ppo_lstm.py: {error}", style="red", markup=False, soft_wrap=True)
+        return 2
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line; what is not said is None."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+    def kept(add: Any, flag: str, kind: type, text: str) -> None:
+        default = KEPT[flag[2:].replace("-", "_")]
+        add(flag, type=kind, help=f"{text}{'' if default is None else f' (default: {default:g})'}")
+
+    what = parser.add_argument_group("the run").add_argument
+    kept(what, "--episodes", int, "end after so many in all, of all ranks together")
+    what("--checkpoint-dir", type=Path, default=Path("checkpoints_ppo"), help="where everything goes (default: %(default)s)")
+    what("--checkpoint-interval", type=int, default=500, help="episodes between two checkpoints (default: %(default)s)")
+    what("--resume", action="store_true", help="go on with the newest checkpoint there, as it was told then but for what is told now")
+    kept(what, "--seed", int, "of everything random")
+    what("--log-interval", type=int, default=10, help="episodes between two lines (default: %(default)s)")
+    what("--smoke", action="store_true", help="shrink all numbers to a run of seconds; the code that runs is the same")
+    market = parser.add_argument_group("the market").add_argument
+    market("--data", type=Path, help="a history of prices, .csv or .parquet (default: simulated markets)")
+    kept(market, "--max-gap", float, "rows of the history may be so many times as far apart as usual; 0: any distance")
+    kept(market, "--window", int, "bars in an episode")
+    kept(market, "--capital", float, "dollars at its start")
+    kept(market, "--max-positions", int, "open at once")
+    kept(market, "--lot", float, "of the capital, that each position is worth when it is opened")
+    kept(market, "--fee", float, "of what is traded")
+    kept(market, "--slippage", float, "of the price, always to the worse")
+    market("--short", action=argparse.BooleanOptionalAction, help="whether selling may open positions (default: it may)")
+    how = parser.add_argument_group("how it is learned").add_argument
+    kept(how, "--num-envs", int, "worlds that each rank steps at once")
+    kept(how, "--update-interval", int, "steps between two updates, of all worlds of all ranks; rounded up to whole sequences")
+    kept(how, "--learning-rate-actor", float, "of the policy, and of a shared memory")
+    kept(how, "--learning-rate-critic", float, "of what judges situations")
+    kept(how, "--epochs", int, "times that each step is learned from")
+    kept(how, "--minibatches", int, "in each of them")
+    kept(how, "--sequence-length", int, "steps through which gradients go back")
+    kept(how, "--gamma", float, "the discount of a step")
+    kept(how, "--gae-lambda", float, "of generalized advantage estimation")
+    kept(how, "--clip-coef", float, "how far a ratio may be from 1 and still count")
+    how("--clip-values", action=argparse.BooleanOptionalAction, help="whether values, too, are kept near what they were (default: no)")
+    kept(how, "--ent-coef", float, "of the policy's entropy, which keeps it trying things")
+    kept(how, "--vf-coef", float, "of the critic's loss")
+    kept(how, "--clip-norm", float, "gradients are scaled down to this norm")
+    kept(how, "--target-kl", float, "an update ends when the policy has moved half as far again; 0: never")
+    kept(how, "--lstm-size", int, "units of the memory")
+    how("--shared-lstm", action=argparse.BooleanOptionalAction, help="one memory for actor and critic (default: one for each)")
+    where = parser.add_argument_group("where it is learned").add_argument
+    where("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: a GPU where there is one")
+    where("--threads", type=int, default=1, help="of each rank on the CPU; such small networks are fastest with one (default: %(default)s)")
+    where("--distributed", action="store_true", help="start several ranks on this machine, by torchrun, which starts them anew if one dies")
+    where("--num-gpus", type=int, help="so many ranks, with --distributed (default: the GPUs here, or two)")
+    where("--max-restarts", type=int, default=3, help="how often they begin anew, from the last checkpoint (default: %(default)s)")
+    where("--master-addr", help="the machine of rank 0, where ranks are started by hand")
+    where("--master-port", type=int, help="a free port there (default: 29500)")
+    where("--world-size", type=int, help="ranks in all, where they are started by hand")
+    where("--rank", type=int, help="which of them this is, from 0")
+    where("--local-rank", type=int, help="which of those on this machine, and so which GPU")
+    return parser
+
+
+def start_ranks(arguments: argparse.Namespace, words: Sequence[str]) -> None:
+    """Become torchrun, which runs this program in several processes; does not return.
+
+    Raises:
+        ValueError: a number is out of range.
+    """
+    count = arguments.num_gpus or count_gpus() or 2
+    if count < 1:
+        raise ValueError(f"--num-gpus {count}: expected a whole number from 1")
+    for name in ("rank", "world_size", "local_rank"):
+        if getattr(arguments, name) is not None:
+            raise ValueError(f"--distributed starts all ranks of this machine: leave --{name.replace('_', '-')} out")
+    if arguments.data:
+        read_history(arguments.data, max_gap=KEPT["max_gap"] if arguments.max_gap is None else arguments.max_gap)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(count)]
+    launch += ["--master-port", str(arguments.master_port or 29500), "--max-restarts", str(arguments.max_restarts)]
+    program = str(Path(__file__).resolve())
+    os.execv(sys.executable, [*launch, program, *(word for word in words if word != "--distributed")])
+
+
+def begin(arguments: argparse.Namespace, ranks: Ranks) -> int:
+    """Train, from the beginning or from a checkpoint; returns the exit code."""
+    logging.getLogger("training").addHandler(logging.StreamHandler())
+    use_threads(arguments.threads)
+    folder = arguments.checkpoint_dir
+    begun = arguments.resume or ranks.largest(ranks.restarts) > 0
+    saved = newest_checkpoint(ranks, folder) if begun else None
+    if arguments.resume and saved is None:
+        raise ValueError(f"there is no checkpoint in {folder} to go on with: start without --resume")
+    if not begun and ranks.largest(len(checkpoints(folder))):
+        raise ValueError(f"{folder} holds a run already: go on with it by --resume, or choose another folder by --checkpoint-dir")
+    told = {**KEPT, **(saved.told if saved else {})}
+    told |= {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in vars(arguments).items()
+        if name in KEPT and value is not None
+    }
+    if arguments.smoke:
+        told |= {name: min(told[name], limit) for name, limit in SMOKE.items()}
+    check(told, arguments)
+    trainer = build_trainer(told, arguments, ranks)
+    if saved:
+        trainer.restore(saved.state)
+    return run(trainer, folder, told, arguments)
+
+
+def check(told: dict[str, Any], arguments: argparse.Namespace) -> None:
+    """See that the numbers can be.
+
+    Raises:
+        ValueError: they cannot; the message names the flag.
+    """
+    counts = {name: told[name] for name in ("episodes", "num_envs", "update_interval", "lstm_size", "sequence_length")}
+    counts |= {name: getattr(arguments, name) for name in ("checkpoint_interval", "log_interval", "threads")}
+    for name, value in counts.items():
+        if value < 1:
+            raise ValueError(f"--{name.replace('_', '-')} {value}: expected a whole number from 1")
+
+
+def build_trainer(told: dict[str, Any], arguments: argparse.Namespace, ranks: Ranks) -> PPOTrainer:
+    """The trainer of this rank."""
+    rules = {name: told[name] for name in ("window", "capital", "max_positions", "lot", "fee", "slippage", "short")}
+    history: Bars | None = None
+    if told["data"] and ranks.is_main:
+        history = read_history(Path(told["data"]), max_gap=told["max_gap"])
+    first = ranks.rank * told["num_envs"]
+    seeds = [seed_stream(told["seed"], "market", first + b) for b in range(told["num_envs"])]
+    worlds = TradingMarkets(np.array(seeds, np.uint64), TradingSettings(**rules), history=history)
+    seed_weights(seed_stream(told["seed"], "network"))
+    network = ActorCritic(worlds.observation_size, worlds.num_actions, lstm_size=told["lstm_size"], shared=told["shared_lstm"]).to(
+        pick_device(arguments.device)
+    )
+    return PPOTrainer(
+        network,
+        worlds,
+        ppo_settings(told, ranks.world_size),
+        seed=told["seed"],
+        episodes=told["episodes"],
+        keep=lambda state: save_checkpoint(arguments.checkpoint_dir, state, told),
+        keep_every=arguments.checkpoint_interval,
+        ranks=ranks,
+    )
+
+
+def ppo_settings(told: dict[str, Any], world_size: int) -> PPOSettings:
+    """How it is learned, each rank taking its part of the update interval."""
+    steps = -(-told["update_interval"] // (world_size * told["num_envs"]))  # of each world
+    length = min(told["sequence_length"], steps)
+    names = (
+        "learning_rate_actor",
+        "learning_rate_critic",
+        "gamma",
+        "gae_lambda",
+        "clip_coef",
+        "clip_values",
+        "ent_coef",
+        "vf_coef",
+        "clip_norm",
+    )
+    return PPOSettings(
+        **{name: told[name] for name in names},
+        num_steps=-(-steps // length) * length,
+        sequence_length=length,
+        num_epochs=told["epochs"],
+        num_minibatches=told["minibatches"],
+        target_kl=told["target_kl"] or None,
+    )
+
+
+def run(trainer: PPOTrainer, folder: Path, told: dict[str, Any], arguments: argparse.Namespace) -> int:
+    """Train to the end or to Ctrl-C, and say where everything lies."""
+    console = TerminalConsole(highlight=False)
+    on_gpu = trainer.network.seen_returns.device.type == "cuda"
+    if trainer.ranks.is_main:
+        where = told["data"] or "simulated markets"
+        console.print(
+            f"{trainer.ranks.world_size * told['num_envs']} worlds on {where}; {folder}/ gets everything", markup=False, soft_wrap=True
+        )
+        trainer.observers = ppo_observers(folder, console, every=arguments.log_interval, device="GPUs" if on_gpu else "Ranks")
+    try:
+        with stop_on_signals(trainer):
+            trainer.run()
+    finally:
+        for observer in trainer.observers:
+            observer.close()
+    ended = trainer.episodes_over >= trainer.episodes
+    if trainer.ranks.is_main:
+        console.print(
+            f"{trainer.episodes_over:,} episodes, {trainer.total_steps:,} steps. The network is {checkpoints(folder)[-1]}", soft_wrap=True
+        )
+        if not ended:
+            console.print(f"Go on: python train_ppo_lstm.py --checkpoint-dir {folder} --resume", markup=False, soft_wrap=True)
+    return 0 if ended else INTERRUPTED
+
+
+@contextmanager
+def stop_on_signals(trainer: PPOTrainer) -> Iterator[None]:
+    """Within the block, Ctrl-C and termination end the run after the round; the second one ends it at once."""
+
+    def stop(number: int, frame: Any) -> None:
+        if trainer.stop_requested:
+            raise KeyboardInterrupt
+        trainer.stop_requested = True
+
+    earlier = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,163 @@
+"""A policy and a judge of situations with memories of their own: what PPO trains (arXiv 1707.06347, with recurrent networks).
+
+An observation is brought to mean 0 and variance 1, goes through a long short-term memory (Hochreiter & Schmidhuber, 1997), and from
+there through two layers to the logits of the actions, or to the value. Actor and critic are separate, or share the memory.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+SHUT = -1e4  # what closes a gate for good: the sigmoid of it is 0
+
+
+class Memory(NamedTuple):
+    """What one LSTM remembers of N worlds."""
+
+    hidden: Tensor  # [N, H]
+    cell: Tensor  # [N, H]
+
+
+class ActorCritic(nn.Module):
+    """The network.
+
+    Args:
+        observation_size: F.
+        num_actions: A.
+        lstm_size: H, of each memory.
+        hidden: the widths of the layers after it.
+        shared: whether actor and critic have one memory.
+        memory: False forgets everything at every step, to see what memory is worth.
+        span: for how many steps some units remember things before anything is learned; 0: for a few.
+    """
+
+    seen_observations: Tensor  # [3, F] float64: how many there were, their mean, the sum of their squared deviations from it
+    seen_returns: Tensor  # [3, 1] float64, likewise of discounted rewards
+
+    def __init__(
+        self,
+        observation_size: int,
+        num_actions: int,
+        *,
+        lstm_size: int = 256,
+        hidden: Sequence[int] = (64, 64),
+        shared: bool = False,
+        memory: bool = True,
+        span: int = 0,
+    ) -> None:
+        super().__init__()
+        self.memory = memory
+        self.actor_lstm = nn.LSTM(observation_size, lstm_size)
+        self.critic_lstm = None if shared else nn.LSTM(observation_size, lstm_size)
+        self.actor = layers([lstm_size, *hidden, num_actions], last_gain=0.01)
+        self.critic = layers([lstm_size, *hidden, 1], last_gain=1.0)
+        for lstm in self.lstms:
+            begin_lstm(lstm, span=span)
+        self.register_buffer("seen_observations", torch.zeros(3, observation_size, dtype=torch.float64))
+        self.register_buffer("seen_returns", torch.zeros(3, 1, dtype=torch.float64))
+
+    @property
+    def lstms(self) -> list[nn.LSTM]:
+        """The actor's memory, and the critic's if it has one of its own."""
+        return [lstm for lstm in (self.actor_lstm, self.critic_lstm) if lstm is not None]
+
+    def critic_parameters(self) -> list[nn.Parameter]:
+        """What learns at the critic's rate: all that the actor does not use."""
+        return [*self.critic.parameters(), *(self.critic_lstm.parameters() if self.critic_lstm else [])]
+
+    def blank(self, count: int) -> list[Memory]:
+        """The memories of ``count`` worlds where nothing has happened."""
+        size, device = self.actor_lstm.hidden_size, self.seen_returns.device
+        return [Memory(*torch.zeros(2, count, size, device=device)) for _ in self.lstms]
+
+    def advance(self, observations: Tensor, memories: Sequence[Memory]) -> list[Memory]:
+        """The memories after observations ``[N, F]``: the actor's, and the critic's if it has one of its own."""
+        before = memories if self.memory else self.blank(len(observations))
+        return [Memory(*torch.lstm_cell(observations, memory, *_weights(lstm))) for lstm, memory in zip(self.lstms, before, strict=True)]
+
+    def unroll(self, observations: Tensor, starts: Tensor, memories: Sequence[Memory]) -> tuple[Tensor, Tensor]:
+        """Policy logits ``[L, N, A]`` and values ``[L, N]`` of N sequences ``[L, N, F]``, with gradients through time.
+
+        Args:
+            starts: bool ``[L, N]``: where an episode begins, of whose past nothing is known; the first step's does not count.
+            memories: before the first step, blank where an episode begins there.
+        """
+        lived = [self._live(lstm, observations, starts, memory) for lstm, memory in zip(self.lstms, memories, strict=True)]
+        return self.actor(lived[0]), self.critic(lived[-1]).squeeze(-1)
+
+    def _live(self, lstm: nn.LSTM, observations: Tensor, starts: Tensor, memory: Memory) -> Tensor:
+        if self.memory:
+            return unrolled(lstm, observations, starts, memory)
+        length, count, size = observations.shape
+        lived: Tensor = lstm(observations.reshape(1, length * count, size))[0]
+        return lived.reshape(length, count, -1)
+
+
+def _weights(lstm: nn.LSTM) -> list[Tensor]:
+    """From inputs, from the memory, and the biases of both; gates in the order input, forget, cell, output, ``[4 * H, ...]``."""
+    return [*lstm.all_weights[0]]
+
+
+def unrolled(lstm: nn.LSTM, inputs: Tensor, starts: Tensor, memory: Memory) -> Tensor:
+    """What an LSTM puts out, ``[L, N, H]``, that forgets everything where an episode starts; see ``ActorCritic.unroll``.
+
+    The libraries' fast LSTMs run whole sequences in one call and know no starts. So a step of our own is put in before each of them: one
+    more input, which is 1 there alone, shuts the input, forget and output gates, and behind it both parts of the memory are 0. No
+    gradient passes it either.
+    """
+    within = starts.clone()
+    within[0] = False
+    state = (memory.hidden[None], memory.cell[None])
+    weight, *others = _weights(lstm)
+    if not within.any():
+        return _run(inputs, state, [weight, *others])
+    length, count, size = inputs.shape
+    places = torch.arange(length, device=inputs.device)[:, None] + within.cumsum(0)  # [L, N]: where each step is now
+    columns = torch.arange(count, device=inputs.device).expand(length, count)
+    longer = inputs.new_zeros(int(places[-1].max()) + 1, count, size + 1)
+    longer[places, columns, :size] = inputs
+    longer[places[within] - 1, columns[within], size] = 1.0
+    gate = weight.new_tensor([SHUT, SHUT, 0.0, SHUT]).repeat_interleave(lstm.hidden_size)[:, None]  # input, forget, cell, output
+    return _run(longer, state, [torch.cat([weight, gate], 1), *others])[places, columns]
+
+
+def _run(inputs: Tensor, state: tuple[Tensor, Tensor], weights: Sequence[Tensor]) -> Tensor:
+    # inputs, state, weights, with biases, one layer, no dropout, training, one direction, time first
+    lived: Tensor = torch.lstm(inputs, state, list(weights), True, 1, 0.0, True, False, False)[0]
+    return lived
+
+
+def layers(widths: Sequence[int], *, last_gain: float) -> nn.Sequential:
+    """Linear layers with hyperbolic tangents between them, their weights orthogonal (arXiv 2005.12729 shows what that is worth)."""
+    parts: list[nn.Module] = []
+    for i, (inputs, outputs) in enumerate(itertools.pairwise(widths)):
+        last = i == len(widths) - 2
+        linear = nn.Linear(inputs, outputs)
+        nn.init.orthogonal_(linear.weight, last_gain if last else math.sqrt(2))
+        nn.init.zeros_(linear.bias)
+        parts += [linear] if last else [linear, nn.Tanh()]
+    return nn.Sequential(*parts)
+
+
+def begin_lstm(lstm: nn.LSTM, *, span: int = 0) -> None:
+    """Orthogonal weights gate by gate, and gates that begin by remembering.
+
+    The forget gate begins open (Jozefowicz, Zaremba & Sutskever, 2015), or where a ``span`` is given, such that the units forget at all
+    speeds up to once in so many steps, and take in as slowly (C. Tallec & Y. Ollivier, arXiv 1804.11188).
+    """
+    weight_ih, weight_hh, bias, other_bias = _weights(lstm)
+    with torch.no_grad():
+        for gate in (*weight_ih.chunk(4), *weight_hh.chunk(4)):
+            nn.init.orthogonal_(gate)
+        nn.init.zeros_(bias)
+        nn.init.zeros_(other_bias)
+        take_in, forget = bias.chunk(4)[:2]
+        if span > 2:
+            forget.copy_(torch.empty_like(forget).uniform_(1, span - 1).log())
+            take_in.copy_(-forget)
+        else:
+            forget.fill_(1.0)

@@ -1,0 +1,146 @@
+"""Who watches a PPO run: lines and a live view for people, training_stats.json and TensorBoard for programs."""
+
+import json
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from training.files import read_limited, write_atomically
+from training.observers.charts import bar, duration, rate
+from training.observers.files import EVENTS_FOLDER, MODE, SIZE_LIMIT, STATS_NAME, EventsWriter
+from training.ppo_reports import EpisodesReport, PPOObserver, RoundReport
+
+WRITE_SECONDS = 5.0  # between two times that a growing file is written anew
+
+
+def episode_line(report: RoundReport, episodes: EpisodesReport, device: str) -> str:
+    """What episodes came to in the mean, in the guide's words; their trades are of an episode too.
+
+    Args:
+        device: what the ranks are called, "GPUs" or "Ranks".
+    """
+    figures, count = episodes.figures, max(1, episodes.count)
+    parts = [f"Reward: {episodes.mean():.2f}"]
+    if "profit" in figures:
+        share = figures["won"] / figures["closed"] if figures["closed"] else 0.0
+        trades = f"({figures['closed'] / count:.0f} closed, {figures['open'] / count:.0f} open)"
+        parts += [f"Return: {money(episodes.mean('profit'))}", f"Win Rate: {share:.1%} {trades}"]
+    parts.append(f"Steps: {episodes.steps / count:.0f}")
+    return f"Episode {report.episodes_over}/{report.episodes_planned} - {', '.join(parts)} | {device}: {report.world_size}"
+
+
+def money(amount: float) -> str:
+    """Dollars and cents."""
+    return f"{'-' if amount < 0 else ''}${abs(amount):,.2f}"
+
+
+class EpisodeLines:
+    """Says a line for every so many episodes, and on a terminal shows beneath them how the run stands.
+
+    Args:
+        console: where.
+        every: episodes.
+        device: what the ranks are called.
+    """
+
+    def __init__(self, console: Console, *, every: int, device: str) -> None:
+        self._console, self._every, self._device = console, every, device
+        self._since: EpisodesReport | None = None
+        self._told = 0
+        self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+
+    def round(self, report: RoundReport) -> None:
+        """Say a line if it is time for one."""
+        self._since = report.episodes if self._since is None else self._since + report.episodes
+        if self._live:
+            self._live.start()
+            self._live.update(standing(report), refresh=True)
+        due = report.episodes_over // self._every > self._told or report.episodes_over == report.episodes_planned
+        if due and self._since.count:
+            self._console.print(episode_line(report, self._since, self._device), markup=False, highlight=False, soft_wrap=True)
+            self._since, self._told = None, report.episodes_over // self._every
+
+    def close(self) -> None:
+        """Take the view away; the lines stay."""
+        if self._live:
+            self._live.stop()
+
+
+def standing(report: RoundReport) -> Table:
+    """How the run stands, as some lines."""
+    share = report.episodes_over / max(1, report.episodes_planned)
+    left = report.seconds * (1 - share) / share if share else math.inf
+    learning = report.learning
+    view = Table.grid(padding=(0, 2))
+    view.add_row("run", bar(share, 1.0, 30) + Text(f" {share:.0%}, about {duration(left)} left"))
+    view.add_row("speed", f"{rate(report.steps_per_second)} steps/s, {report.total_steps:,} steps, {report.acting_share:.0%} of it acting")
+    losses = f"policy {learning['policy_loss']:.4f}, value {learning['value_loss']:.4f}, entropy {learning['entropy']:.3f}"
+    view.add_row("losses", f"{losses}, gradients {learning['grad_norm']:.2f}")
+    moved = f"KL {learning['approx_kl']:.4f}, clipped {learning['clip_fraction']:.1%}"
+    view.add_row("policy", f"{moved}; values explain {report.explained_variance:.0%} of returns")
+    return view
+
+
+class PPOStats:
+    """Keeps training_stats.json: a list of rounds, one a line, each a flat object."""
+
+    def __init__(self, path: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Go on with the list at ``path``, if there is one that can be read."""
+        self._path, self._clock, self._written = path, clock, -math.inf
+        self._rows = _earlier(path)
+        self._waiting = False
+
+    def round(self, report: RoundReport) -> None:
+        """Add the round; what the file says of it and of later ones was said by a run that a crash has ended, and goes."""
+        while self._rows and self._rows[-1]["round"] >= report.round:
+            self._rows.pop()
+        figures = {name: value if math.isfinite(value) else None for name, value in report.scalars().items()}
+        self._rows.append({"round": report.round, **figures})
+        self._waiting = True
+        if self._clock() - self._written >= WRITE_SECONDS:
+            self._write()
+
+    def close(self) -> None:
+        """Write what is not written yet."""
+        if self._waiting:
+            self._write()
+
+    def _write(self) -> None:
+        self._written, self._waiting = self._clock(), False
+        text = ",\n".join(json.dumps(row) for row in self._rows)
+        write_atomically(self._path, f"[\n{text}\n]\n".encode(), mode=MODE, durable=False)
+
+
+def _earlier(path: Path) -> list[dict[str, Any]]:
+    try:
+        rows = json.loads(read_limited(path, SIZE_LIMIT))
+        return [row for row in rows if isinstance(row["round"], int)]
+    except (OSError, ValueError, TypeError, KeyError):
+        return []
+
+
+class PPOEvents:
+    """Writes every number for TensorBoard, by the steps of the worlds."""
+
+    def __init__(self, folder: Path) -> None:
+        self._events = EventsWriter(folder)
+
+    def round(self, report: RoundReport) -> None:
+        """Append the round."""
+        self._events.write(report.total_steps, report.scalars())
+
+    def close(self) -> None:
+        """Nothing is left open."""
+
+
+def ppo_observers(folder: Path, console: Console, *, every: int, device: str) -> list[PPOObserver]:
+    """The observers of a run whose files go to ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return [PPOStats(folder / STATS_NAME), PPOEvents(folder / EVENTS_FOLDER), EpisodeLines(console, every=every, device=device)]
