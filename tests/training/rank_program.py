@@ -1,8 +1,9 @@
-"""One rank of a small training, for the tests of ranks: ``python -m tests.training.rank_program JOB OUT RANK WORLD_SIZE PORT``.
+"""A small training by several ranks, for their tests: ``python -m tests.training.rank_program JOB FOLDER RANKS PORT``.
 
-It writes to OUT what its rank ends with, as a state dictionary.
+Each rank writes to FOLDER what it ends with, as a state dictionary.
 """
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -76,11 +77,18 @@ def first_gradients(learner: Learner, window: FixedWindow) -> dict[str, Tensor]:
 
 
 def main() -> None:
-    """Run one rank."""
-    job, out, rank, world_size, port = sys.argv[1:]
+    """Run all ranks, as processes that share what has been imported."""
+    job, folder, count, port = sys.argv[1:]
     torch.set_num_threads(1)
-    with joined(Place(rank=int(rank), world_size=int(world_size), master_port=int(port)), device="cpu") as ranks:
-        save_weights(Path(out), train(job, ranks))
+    children = []
+    for rank in range(int(count)):
+        child = os.fork()
+        if child == 0:
+            with joined(Place(rank=rank, world_size=int(count), master_port=int(port)), device="cpu") as ranks:
+                save_weights(Path(folder) / f"rank{rank}.pth", train(job, ranks))
+            return
+        children.append(child)
+    sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
 
 
 if __name__ == "__main__":
