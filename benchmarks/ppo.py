@@ -1,0 +1,210 @@
+"""PPO with an LSTM beside sb3-contrib's RecurrentPPO: the same market, network and hyper-parameters, in one run, as ratios.
+
+    pip install gymnasium; pip install --no-deps stable-baselines3 sb3-contrib cloudpickle      (a folder by --target will do)
+    PYTHONPATH=FOLDER python benchmarks/ppo.py [--network shared|separate] [--num-envs 8] [--their-envs 8] [--rounds 3] [--returns]
+
+Both step the same compiled market, in the other's case through one vectorized environment without a Python loop over worlds, so that
+the difference is not that of the market. Times are of the processor, so that other programs on the machine matter less, and both take
+turns. With --returns both train for as many steps from several seeds, and their mean rewards are compared with 95 % intervals.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from games.trading import ACTIONS, FEATURES, LIMIT, TradingMarkets, TradingSettings
+from training.actor_critic import ActorCritic
+from training.intervals import mean_margin
+from training.ppo import PPOSettings, PPOTrainer
+from training.ppo_reports import RoundReport
+from training.random import seed_stream
+
+NETWORKS = {"separate": 256, "shared": 128}  # the LSTM's size; the first is RecurrentPPO's default
+NUM_STEPS, MINIBATCHES, EPOCHS = 128, 8, 10  # its defaults with 8 worlds: minibatches of 128 steps
+RATE = 3e-4
+
+
+def markets(count: int, seed: int) -> TradingMarkets:
+    """The worlds of both."""
+    return TradingMarkets(np.array([seed_stream(seed, "market", b) for b in range(count)], np.uint64), TradingSettings(window=128))
+
+
+class Ours:
+    """Our trainer, a round at a time."""
+
+    def __init__(self, kind: str, count: int, seed: int) -> None:
+        torch.manual_seed(seed)
+        worlds = markets(count, seed)
+        network = ActorCritic(len(FEATURES), len(ACTIONS), lstm_size=NETWORKS[kind], shared=kind == "shared")
+        settings = PPOSettings(
+            learning_rate_actor=RATE,
+            learning_rate_critic=RATE,
+            num_steps=NUM_STEPS,
+            sequence_length=16,
+            num_epochs=EPOCHS,
+            num_minibatches=MINIBATCHES,
+            ent_coef=0.0,
+            target_kl=None,
+        )
+        self.trainer = PPOTrainer(network, worlds, settings, seed=seed, episodes=10**9, observers=[self])
+        self.rewards: list[float] = []
+        self.steps = count * NUM_STEPS
+
+    def round(self, report: RoundReport) -> None:
+        """Stop after it."""
+        self.trainer.stop_requested = True
+        if report.episodes.count:
+            self.rewards.append(report.episodes.mean())
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def learn(self) -> None:
+        """One round."""
+        self.trainer.stop_requested = False
+        self.trainer.run()
+
+
+class Theirs:
+    """RecurrentPPO, a round at a time."""
+
+    def __init__(self, kind: str, count: int, seed: int) -> None:
+        from sb3_contrib import RecurrentPPO
+        from stable_baselines3.common.vec_env import VecNormalize
+
+        environments = VecNormalize(vectorized(markets(count, seed)))
+        shared: dict[str, Any] = {"shared_lstm": True, "enable_critic_lstm": False} if kind == "shared" else {}
+        self.model = RecurrentPPO(
+            "MlpLstmPolicy",
+            environments,
+            learning_rate=RATE,
+            n_steps=NUM_STEPS,
+            batch_size=count * NUM_STEPS // MINIBATCHES,
+            n_epochs=EPOCHS,
+            seed=seed,
+            device="cpu",
+            policy_kwargs={"lstm_hidden_size": NETWORKS[kind], **shared},
+        )
+        self.steps = count * NUM_STEPS
+        self.rewards: list[float] = []
+        self._worlds = environments.venv
+
+    def learn(self) -> None:
+        """One round."""
+        self.model.learn(self.steps, reset_num_timesteps=False)
+        if self._worlds.finished:
+            self.rewards.append(statistics.mean(self._worlds.finished))
+            self._worlds.finished = []
+
+
+def vectorized(worlds: TradingMarkets) -> Any:
+    """The same worlds as Stable-Baselines3 sees many at once."""
+    from gymnasium import spaces
+    from stable_baselines3.common.vec_env import VecEnv
+
+    class Market(VecEnv):  # type: ignore[misc]
+        def __init__(self) -> None:
+            space = spaces.Box(-LIMIT, LIMIT, (len(FEATURES),), np.float32)
+            super().__init__(worlds.num_envs, space, spaces.Discrete(len(ACTIONS)))
+            self.finished: list[float] = []
+            self._sums = np.zeros(worlds.num_envs)
+            self._nothing: list[dict[str, Any]] = [{} for _ in range(worlds.num_envs)]
+
+        def reset(self) -> Any:
+            return worlds.moment.observations.copy()
+
+        def step_async(self, actions: Any) -> None:
+            self._actions = actions
+
+        def step_wait(self) -> Any:
+            worlds.step(np.asarray(self._actions, np.int64))
+            now = worlds.moment
+            ended = now.terminated | now.truncated
+            self._sums += now.rewards
+            said = self._nothing
+            if ended.any():
+                said = [{} for _ in range(worlds.num_envs)]
+                for b in np.flatnonzero(ended):
+                    cut = bool(now.truncated[b])
+                    said[b] = {"terminal_observation": now.last_observations[b].copy(), "TimeLimit.truncated": cut}
+                self.finished += self._sums[ended].tolist()
+                self._sums[ended] = 0.0
+            return now.observations.copy(), now.rewards.copy(), ended, said
+
+        def close(self) -> None:
+            pass
+
+        def get_attr(self, name: str, indices: Any = None) -> list[Any]:
+            return [None] * worlds.num_envs
+
+        def set_attr(self, name: str, value: Any, indices: Any = None) -> None:
+            pass
+
+        def env_method(self, name: str, *arguments: Any, indices: Any = None, **options: Any) -> list[Any]:
+            return [None] * worlds.num_envs
+
+        def env_is_wrapped(self, wrapper: Any, indices: Any = None) -> list[bool]:
+            return [False] * worlds.num_envs
+
+    return Market()
+
+
+def seconds(learn: Any) -> float:
+    """What a round takes of the processor."""
+    started = time.process_time()
+    learn()
+    return time.process_time() - started
+
+
+def compare_speed(kind: str, ours: Ours, theirs: Theirs, rounds: int) -> None:
+    """Take turns, and say how fast both are."""
+    ours.learn()  # compile, allocate
+    theirs.learn()
+    pairs = [(seconds(ours.learn), seconds(theirs.learn)) for _ in range(rounds)]
+    our_rate, their_rate = (statistics.median(steps / pair[i] for pair in pairs) for i, steps in enumerate((ours.steps, theirs.steps)))
+    sizes = f"{ours.steps // NUM_STEPS} and {theirs.steps // NUM_STEPS} worlds"
+    print(f"{kind} LSTM of {NETWORKS[kind]}, {sizes}: {our_rate:,.0f} and {their_rate:,.0f} steps/s, {our_rate / their_rate:.2f}x")
+
+
+def compare_returns(kind: str, count: int, steps: int, seeds: int) -> None:
+    """Train both on as many steps from the same seeds, and say what the last tenth of episodes came to."""
+    for make in (Ours, Theirs):
+        ends = []
+        for seed in range(1, seeds + 1):
+            one = make(kind, count, seed)
+            for _ in range(max(1, steps // one.steps)):
+                one.learn()
+            ends.append(statistics.mean(one.rewards[-max(1, len(one.rewards) // 10) :]))
+        print(f"{make.__name__}: mean reward {statistics.mean(ends):.2f} ± {mean_margin(np.array(ends)) or 0:.2f} over {seeds} seeds")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--network", choices=sorted(NETWORKS), default="shared")
+    parser.add_argument("--num-envs", type=int, default=8)
+    parser.add_argument("--their-envs", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--returns", action="store_true")
+    parser.add_argument("--steps", type=int, default=50_000, help="with --returns")
+    parser.add_argument("--seeds", type=int, default=5, help="with --returns")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    if arguments.returns:
+        compare_returns(arguments.network, arguments.num_envs, arguments.steps, arguments.seeds)
+        return
+    kind = arguments.network
+    compare_speed(kind, Ours(kind, arguments.num_envs, 1), Theirs(kind, arguments.their_envs, 1), arguments.rounds)
+
+
+if __name__ == "__main__":
+    main()
