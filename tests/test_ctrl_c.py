@@ -17,6 +17,8 @@ PROGRAMS: dict[str, Sequence[object]] = {
     "start_main.py": ["--run-dir", NOWHERE, "--resume"],
     "start_worker.py": ["--rehearse", "tic_tac_toe"],
     "train_parallel.py": ["--run-dir", NOWHERE, "--resume"],
+    "train_distributed.py": ["--data", NOWHERE],
+    "train_ppo_lstm.py": ["--checkpoint-dir", NOWHERE, "--resume"],
     "scripts/audit.py": [NOWHERE],
     "scripts/benchmark.py": ["--run", NOWHERE],
     "scripts/make_perfect_play_positions.py": ["--help"],
