@@ -1,6 +1,6 @@
 """A PPO run at rest: files that appear whole, hold everything to go on with, and are read by PyTorch's restricted reader.
 
-``torch.load(path, weights_only=True)["network"]`` is the network's state dictionary, what scales observations and rewards among it.
+In what PyTorch reads, ``"network"`` is the network's state dictionary, what scales observations and rewards among it.
 """
 
 import logging
