@@ -75,18 +75,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code: 0, or 130 after Ctrl-C, 2 when something is wrong that can be put right."""
     arguments = parser().parse_args(argv)
     console = Console(stderr=True, highlight=False)
-    main_rank = arguments.rank in (None, 0)
+    who = "train_distributed.py"
     try:
         place = Place(**{name: getattr(arguments, name) for name in PLACE})
         with joined(place, device=arguments.device, backend=arguments.backend) as ranks:
-            main_rank = ranks.is_main
+            who += "" if ranks.is_main else f", rank {ranks.rank}"
             return begin(arguments, ranks)
-    except ValueError as error:  # every rank finds the same
-        if main_rank:
-            console.print(f"train_distributed.py: {error}", style="red", markup=False, soft_wrap=True)
-        return 2
-    except (TrainingDiverged, OSError, RuntimeError) as error:  # a lost rank is a RuntimeError too, and so is a want of memory
-        console.print(f"train_distributed.py: {error}", style="red", markup=False, soft_wrap=True)
+    except (ValueError, TrainingDiverged, OSError, RuntimeError) as error:  # a lost rank is a RuntimeError too, and so is a want of memory
+        console.print(f"{who}: {error}", style="red", markup=False, soft_wrap=True)
         return 2
 
 

@@ -193,7 +193,8 @@ class BigLearner:
         try:
             random, sampler = tree["random"], tree["sampler"]
             as_many = len(random["torch"]) == self.ranks.world_size
-            own = random["torch"][self.ranks.rank] if as_many else torch.get_rng_state()
+            # A copy: torch.set_rng_state reads a view from where its storage begins (PyTorch 2.13), which is rank 0's state.
+            own = random["torch"][self.ranks.rank].clone() if as_many else torch.get_rng_state()
             tensors = {"network": tree["model"], "average": tree["average"], "optimizer": tree["optimizer"], "random": {"torch": own}}
             self.learner.restore(LearnerState(tensors, tree["counters"]))
             if as_many and "cuda" in random and self.learner.device.type == "cuda":

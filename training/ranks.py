@@ -6,6 +6,8 @@ GPU, speak gloo.
 """
 
 import os
+import socket
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,10 +16,13 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is documented, but not marked as exported
 
 BUCKET_BYTES = 64 * 2**20  # of gradients that are summed in one go: large enough to fill a network, small enough to copy
 TIMEOUT = timedelta(minutes=15)  # of waiting for the others, who may be compiling or writing
 DEFAULT_PORT = 29500  # torchrun's own
+STORE_PORT = "keima/store_port"  # in torchrun's store: where the ranks' own one is
+REFUSED_AFTER = timedelta(seconds=1)  # of asking at an old address
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,10 +164,12 @@ def joined(told: Place, *, device: str = "auto", backend: str = "auto", environm
     if on_gpu:
         torch.cuda.set_device(place.local_rank)
     by_torchrun = told.rank is None and told.master_addr is None and "MASTER_ADDR" in variables
+    shared = by_torchrun and variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     address = f"tcp://{place.master_addr or 'localhost'}:{place.master_port or DEFAULT_PORT}"
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if backend == "nccl" else "gloo",
-        init_method="env://" if by_torchrun else address,
+        init_method=None if shared else "env://" if by_torchrun else address,
+        store=store_of_this_start(place) if shared else None,
         rank=place.rank,
         world_size=place.world_size,
         timeout=TIMEOUT,
@@ -178,6 +185,34 @@ def joined(told: Place, *, device: str = "auto", backend: str = "auto", environm
         )
     finally:
         dist.destroy_process_group()
+
+
+def store_of_this_start(place: Place) -> TCPStore:
+    """The store by which the ranks find each other; rank 0 has it, and torchrun's store says where.
+
+    torchrun's own lives on when the ranks are started again, with the addresses of those that have died: who reads them before the new
+    ones are there waits for the dead. torchrun starts nobody before all of the earlier ones have ended, on every machine; so an address
+    at which nobody answers is an old one.
+
+    Raises:
+        RuntimeError: torchrun's store or rank 0 cannot be reached.
+    """
+    assert place.master_addr is not None and place.master_port is not None
+    torchruns = TCPStore(place.master_addr, place.master_port, is_master=False, timeout=TIMEOUT)
+    if place.rank == 0:
+        store = TCPStore(place.master_addr, 0, is_master=True, timeout=TIMEOUT, wait_for_workers=False)
+        torchruns.set(STORE_PORT, str(store.port))
+        return store
+    for _ in range(round(TIMEOUT / REFUSED_AFTER)):
+        port = int(torchruns.get(STORE_PORT))
+        try:
+            with socket.create_connection((place.master_addr, port), timeout=REFUSED_AFTER.total_seconds()):
+                pass
+        except OSError:
+            time.sleep(REFUSED_AFTER.total_seconds())
+            continue
+        return TCPStore(place.master_addr, port, is_master=False, timeout=TIMEOUT, wait_for_workers=False)
+    raise RuntimeError(f"rank 0 on {place.master_addr} cannot be reached")
 
 
 def _restarts(variables: Mapping[str, str]) -> int:

@@ -17,7 +17,7 @@ from training.feed import EpochFeed
 from training.files import write_atomically
 from training.learner import Learner, TensorBatch, to_tensors
 from training.network import build_network, seed_weights
-from training.ranks import ALONE
+from training.ranks import ALONE, Ranks
 from training.records import encode
 from training.update_step import Losses
 from training.weights_file import CorruptWeights
@@ -99,6 +99,20 @@ def test_the_checkpoint_has_all_that_is_needed_and_nothing_but_tensors_and_plain
     assert tree["random"]["torch"].shape[0] == 1
     build_network(CONNECT_FOUR, **NETWORK).load_state_dict(tree["model"])
     assert not list(tmp_path.glob("*.part"))
+
+
+def test_each_rank_gets_its_own_random_state_back(data: Path, tmp_path: Path) -> None:
+    trained = training(data, tmp_path)
+    trained.train()
+    tree = newest_checkpoint(ALONE, trained.path)
+    assert tree is not None
+    states = [torch.Generator().manual_seed(seed).get_state() for seed in range(3)]
+    tree["random"]["torch"] = torch.stack(states)
+    for rank in range(3):
+        again = training(data, tmp_path)
+        again.ranks = Ranks(rank=rank, world_size=3)
+        again.restore(tree)
+        assert torch.equal(torch.get_rng_state(), states[rank])
 
 
 def test_the_averaged_weights_lie_beside_it_for_play(data: Path, tmp_path: Path) -> None:

@@ -3,15 +3,18 @@
 import socket
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from tests.sources import ROOT
 from tests.training.rank_program import train
-from training.ranks import ALONE, Place, joined
+from training.ranks import ALONE, STORE_PORT, Place, joined, store_of_this_start
 from training.weights_file import load_weights
 
 pytestmark = pytest.mark.timeout(1000)
@@ -91,3 +94,16 @@ def test_a_variable_that_is_no_number_is_named() -> None:
 def test_nccl_needs_gpus() -> None:
     with pytest.raises(ValueError, match="use gloo"), joined(Place(rank=0, world_size=2), backend="nccl", environment={}):
         pass
+
+
+def test_ranks_that_are_started_again_do_not_take_the_dead_for_the_living() -> None:
+    torchruns = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    torchruns.set(STORE_PORT, str(free_port()))  # where a rank 0 was that has died
+    first, second = (Place(rank=rank, world_size=2, master_addr="127.0.0.1", master_port=torchruns.port) for rank in (0, 1))
+    with ThreadPoolExecutor() as pool:
+        later = pool.submit(store_of_this_start, second)
+        time.sleep(1.5)  # rank 1 has met the old address by now
+        assert not later.done()
+        store = store_of_this_start(first)
+        store.set("greeting", "hello")
+        assert later.result(timeout=60).get("greeting") == b"hello"
