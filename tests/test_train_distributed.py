@@ -103,7 +103,8 @@ def launch(data: Path, save_dir: Path, log: Path) -> subprocess.Popen[bytes]:
     words = [LAUNCHER, "--gpus", "2", "--master-port", str(free_port()), "--max-restarts", "2", *SMALL]
     words += ["--", "--data", str(data), "--save-dir", str(save_dir), "--epochs", "6", "--checkpoint-every", "2"]
     environment = {**os.environ, "KEIMA_PYTHON": sys.executable}
-    return subprocess.Popen(words, env=environment, stdout=log.open("wb"), stderr=subprocess.STDOUT)
+    with log.open("wb") as output:
+        return subprocess.Popen(words, env=environment, stdout=output, stderr=subprocess.STDOUT)
 
 
 def ranks_of(launcher: int) -> list[int]:
@@ -119,6 +120,7 @@ def ranks_of(launcher: int) -> list[int]:
     return sorted(found)
 
 
+@pytest.mark.slow
 @pytest.mark.trial
 @pytest.mark.timeout(1800)
 def test_a_rank_that_is_killed_changes_nothing_of_the_result(data: Path, tmp_path: Path) -> None:

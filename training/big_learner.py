@@ -89,6 +89,7 @@ class BigLearner:
         self.epochs, self.checkpoint_every = epochs, checkpoint_every
         self.told, self.network, self.watch = told, network, watch
         self.epoch = self.done = 0  # whole epochs, and positions of the next one
+        self.over = 0.0  # the share of that one that is over
         self.bad = 0  # games left out of that one; they are met again when it is gone on with
         self.loss_sum = 0.0  # over the positions of the epoch under way
         self.stop_requested = False
@@ -112,13 +113,11 @@ class BigLearner:
         while self.epoch < self.epochs:
             self.files = agreed_files(self.ranks, self.data, self.files if self.done else None)
             self.feed.epochs = replace(self.feed.epochs, files=self.files)
-            begin = 0.0
             for ready in self.feed.batches(self.epoch, done=self.done):
                 if self.learner.device.type == "cuda" and not pace.marks:
                     self.learner.find_micro_batch(to_tensors(ready.batch(), self.learner.device), ready.total)
-                report = self._learn(ready, progress=(self.epoch + begin) / self.epochs)
-                begin = ready.over
-                rate, left = pace.after(self.epoch + ready.over, ready.total)
+                report = self._learn(ready)
+                rate, left = pace.after(self.epoch + self.over, ready.total)
                 if report:
                     self.watch(Step(self.epoch + 1, self.epochs, ready.over, self.learner.step, report, rate, left, ready.bad))
                 if self.ranks.largest(int(self.stop_requested)):
@@ -129,10 +128,11 @@ class BigLearner:
             self._conclude()
         return True
 
-    def _learn(self, ready: Ready, *, progress: float) -> LearnerReport | None:
+    def _learn(self, ready: Ready) -> LearnerReport | None:
         """Take the step of a batch; None when it is skipped because something was not finite."""
+        progress = (self.epoch + self.over) / self.epochs
         self.bad += len(ready.bad)
-        self.done += ready.total
+        self.done, self.over = self.done + ready.total, ready.over
         try:
             report = self.learner.train(self.feed, 1, self.feed.epochs.seed, batch_size=ready.total, progress=progress)
         except TrainingDiverged:
@@ -149,7 +149,7 @@ class BigLearner:
         if not self.done:
             raise ValueError(f"--data {self.data} has no positions to learn from: {self.bad} games or files had to be left out")
         self.watch(Epoch(self.epoch + 1, self.epochs, self.done, self.loss_sum / self.done, self.bad))
-        self.epoch, self.done, self.loss_sum, self.bad = self.epoch + 1, 0, 0.0, 0
+        self.epoch, self.done, self.over, self.loss_sum, self.bad = self.epoch + 1, 0, 0.0, 0.0, 0
         self.save()
 
     def save(self) -> None:
@@ -174,6 +174,7 @@ class BigLearner:
             "sampler": {
                 "epoch": self.epoch,
                 "done": self.done,
+                "over": self.over,
                 "loss_sum": self.loss_sum,
                 "seed": self.feed.epochs.seed,
                 "files": [[str(path), size] for path, size in self.files or []],
@@ -199,7 +200,7 @@ class BigLearner:
             self.learner.restore(LearnerState(tensors, tree["counters"]))
             if as_many and "cuda" in random and self.learner.device.type == "cuda":
                 torch.cuda.set_rng_state(random["cuda"][self.ranks.rank], self.learner.device)
-            self.epoch, self.done, self.loss_sum = (sampler[key] for key in ("epoch", "done", "loss_sum"))
+            self.epoch, self.done, self.over, self.loss_sum = (sampler[key] for key in ("epoch", "done", "over", "loss_sum"))
             self.files = [(Path(path), size) for path, size in sampler["files"]]
             if sampler["seed"] != self.feed.epochs.seed and self.done:
                 raise ValueError(f"the epoch was begun with --seed {sampler['seed']}, which orders its positions: go on with that one")

@@ -43,9 +43,8 @@ def training(data: Path, save_dir: Path, *, stop_after: int = 0, watched: list[A
         if isinstance(what, Step) and what.step == stop_after:
             made.stop_requested = True
 
-    learner = Learner(
-        build_network(CONNECT_FOUR, **NETWORK), device="cpu", batch_size=64, norm_batch=32, **{"mixed_precision": False} | options
-    )
+    options = {"mixed_precision": False, "learning_rate_schedule": "cosine"} | options
+    learner = Learner(build_network(CONNECT_FOUR, **NETWORK), device="cpu", batch_size=64, norm_batch=32, **options)
     feed = EpochFeed(Epochs(game=CONNECT_FOUR, files=(), batch_size=64, seed=5, shuffle_positions=400), rows=ALONE.rows)
     made = BigLearner(
         learner, feed, data=data, save_dir=save_dir, name="net", epochs=2, checkpoint_every=3, told={"a": 1}, network=NETWORK, watch=watch
