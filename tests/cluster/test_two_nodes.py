@@ -15,7 +15,7 @@ from training.records import encode
 PORT = 12355
 SMALL = ["--game", "connect_four", "--blocks", "1", "--channels", "8", "--device", "cpu", "--batch-size", "50", "--norm-batch", "25"]
 
-pytestmark = [pytest.mark.trial, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.slow, pytest.mark.trial, pytest.mark.timeout(1200)]
 
 
 def put_games(host: Host) -> None:

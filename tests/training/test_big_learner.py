@@ -205,7 +205,7 @@ def test_mixed_precision_learns_what_float32_learns() -> None:
     for mixed_precision in (False, True):
         seed_weights(1)
         learner = Learner(build_network(CONNECT_FOUR, blocks=2, channels=16), device="cpu", batch_size=64, mixed_precision=mixed_precision)
-        window = FixedWindow(CONNECT_FOUR, 256)
+        window = FixedWindow(CONNECT_FOUR, 2048)  # with few positions, which are soon known by heart, any rounding changes the losses
         learner.train(window, 180, 3)
         losses.append(learner.train(window, 20, 3).loss)
     assert losses[1] == pytest.approx(losses[0], rel=0.01)
