@@ -5,11 +5,13 @@ variables that torchrun sets, or through what the command line says. GPUs speak 
 GPU, speak gloo.
 """
 
+import fcntl
 import os
 import socket
+import struct
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -21,6 +23,9 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is do
 BUCKET_BYTES = 64 * 2**20  # of gradients that are summed in one go: large enough to fill a network, small enough to copy
 TIMEOUT = timedelta(minutes=15)  # of waiting for the others, who may be compiling or writing
 DEFAULT_PORT = 29500  # torchrun's own
+GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
+ANY_PORT = 9
+SIOCGIFADDR = 0x8915  # of Linux: the IPv4 address of an interface, see netdevice(7)
 STORE_PORT = "keima/store_port"  # in torchrun's store: where the ranks' own one is
 REFUSED_AFTER = timedelta(seconds=1)  # of asking at an old address
 
@@ -166,6 +171,8 @@ def joined(told: Place, *, device: str = "auto", backend: str = "auto", environm
     by_torchrun = told.rank is None and told.master_addr is None and "MASTER_ADDR" in variables
     shared = by_torchrun and variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     address = f"tcp://{place.master_addr or 'localhost'}:{place.master_port or DEFAULT_PORT}"
+    if place.master_addr and GLOO_INTERFACE not in os.environ and (interface := interface_towards(place.master_addr)):
+        os.environ[GLOO_INTERFACE] = interface
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if backend == "nccl" else "gloo",
         init_method=None if shared else "env://" if by_torchrun else address,
@@ -185,6 +192,24 @@ def joined(told: Place, *, device: str = "auto", backend: str = "auto", environm
         )
     finally:
         dist.destroy_process_group()
+
+
+def interface_towards(address: str) -> str | None:
+    """The network interface by which a machine is reached, or by which this one is if it is the same; None if that cannot be told.
+
+    Left alone, gloo listens where this machine's own name points, which on Debian is an address that no other machine reaches.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((address, ANY_PORT))  # sends nothing, but looks up the way
+            own = socket.inet_aton(probe.getsockname()[0])
+            for _, name in socket.if_nameindex():
+                with suppress(OSError):  # one without an address
+                    if fcntl.ioctl(probe, SIOCGIFADDR, struct.pack("256s", name.encode()))[20:24] == own:
+                        return name
+        except OSError:
+            return None
+    return None
 
 
 def store_of_this_start(place: Place) -> TCPStore:

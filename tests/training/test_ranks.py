@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tests.sources import ROOT
 from tests.training.rank_program import train
-from training.ranks import ALONE, STORE_PORT, Place, joined, store_of_this_start
+from training.ranks import ALONE, STORE_PORT, Place, interface_towards, joined, store_of_this_start
 from training.weights_file import load_weights
 
 pytestmark = pytest.mark.timeout(1000)
@@ -107,3 +107,8 @@ def test_ranks_that_are_started_again_do_not_take_the_dead_for_the_living() -> N
         store = store_of_this_start(first)
         store.set("greeting", "hello")
         assert later.result(timeout=60).get("greeting") == b"hello"
+
+
+def test_ranks_listen_where_the_first_one_s_machine_reaches_them() -> None:
+    assert interface_towards("127.0.0.1") == "lo"
+    assert interface_towards("no.such.machine.invalid") is None
