@@ -1,6 +1,8 @@
-"""What holds for all tests: the same examples on every run, and one thread each, so that they do not wait for one another."""
+"""What holds for all tests: the same examples on every run, one thread each, and no program's way of logging outlives its test."""
 
+import logging
 import os
+from collections.abc import Iterator
 
 import hypothesis
 import pytest
@@ -9,6 +11,16 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch reads it; programs
 
 hypothesis.settings.register_profile("keima", deadline=None, derandomize=True, database=None)
 hypothesis.settings.load_profile("keima")
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """Programs whose ``main`` a test calls decide what is logged, and where."""
+    logger = logging.getLogger("training")
+    level, handlers = logger.level, list(logger.handlers)
+    yield
+    logger.setLevel(level)
+    logger.handlers = handlers
 
 
 @pytest.hookimpl(optionalhook=True)
