@@ -40,7 +40,7 @@ def largest_difference(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
     return max(float((a[name].double() - b[name].double()).abs().max()) for name in a)
 
 
-@pytest.mark.parametrize(("job", "count"), [("whole", 2), ("whole", 4), ("groups", 4)])
+@pytest.mark.parametrize(("job", "count"), [("whole", 2), *(pytest.param(job, 4, marks=pytest.mark.slow) for job in ("whole", "groups"))])
 def test_ranks_end_with_the_weights_of_one_process(tmp_path: Path, job: str, count: int) -> None:
     several = run_ranks(tmp_path, job, count)
     assert all(largest_difference(other, several[0]) == 0 for other in several)
