@@ -10,6 +10,7 @@ import yaml
 
 from scripts import benchmark
 from tests.training.small_run import GAME, NETWORK, model_bytes, small_settings
+from training.evaluation.candidate import others
 from training.evaluation.match_benchmark import Match, play_pairs
 from training.files import sha256_hex
 from training.ledger import open_ledger
@@ -76,11 +77,13 @@ def test_ctrl_c_shows_the_matches_that_have_ended(run: Path, monkeypatch: pytest
     assert not found["whole"] and len(found["matches"]) == 1
 
 
-def test_other_runs_and_models_in_files_play_too(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_runs_and_models_in_files_play_too(run: Path, tmp_path: Path) -> None:
     file = run / "models" / "1.model"
-    assert benchmark.main(["--run", str(run), "--against", str(run), str(file), "--save", str(tmp_path / "results"), *FEW]) == 0
+    assert benchmark.main(["--run", str(run), "--against", str(file), "--save", str(tmp_path / "results"), *FEW]) == 0
     found = json.loads((tmp_path / "results" / "benchmark.json").read_text(encoding="utf-8"))
-    assert set(found["players"]) == {"network", "random", str(run), str(file)}
+    assert set(found["players"]) == {"network", "random", str(file)}
+    (other,) = others([run], GAME, 2, None)
+    assert other.name == str(run)
 
 
 def checkpoint(folder: Path, settings: dict[str, Any] | None) -> Path:
