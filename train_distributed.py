@@ -27,7 +27,6 @@ import argparse
 import logging
 import math
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,7 +39,7 @@ from configs.schema import Settings
 from distributed.wiring import default_settings, validated
 from games import GAMES, Game, load_game
 from training.big_learner import BigLearner, Epoch, Step, checkpoint_path, newest_checkpoint
-from training.ctrl_c import INTERRUPTED, interruptible
+from training.ctrl_c import INTERRUPTED, interruptible, stop_on_signals
 from training.epochs import Epochs
 from training.evaluator import use_threads
 from training.feed import EpochFeed
@@ -331,18 +330,8 @@ def left(seconds: float) -> str:
 
 def run(training: BigLearner) -> int:
     """Train to the end, or until Ctrl-C or torchrun ends it."""
-
-    def stop(number: int, frame: Any) -> None:
-        if training.stop_requested:
-            raise KeyboardInterrupt
-        training.stop_requested = True
-
-    earlier = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with stop_on_signals(training):
         ended = training.train()
-    finally:
-        for number, handler in earlier.items():
-            signal.signal(number, handler)
     if training.ranks.is_main:
         print(f"The checkpoint is {training.path}")
         print(f"Play with it: python scripts/play.py --model {training.path.with_suffix('.safetensors')}")

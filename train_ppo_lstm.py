@@ -29,10 +29,8 @@ if __name__ == "__main__":
 import argparse
 import logging
 import os
-import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +40,7 @@ from rich.console import Console
 from games.trading import TradingMarkets, TradingSettings
 from games.trading_data import Bars, read_history
 from training.actor_critic import ActorCritic
-from training.ctrl_c import INTERRUPTED, interruptible
+from training.ctrl_c import INTERRUPTED, interruptible, stop_on_signals
 from training.evaluator import count_gpus, pick_device, use_threads
 from training.learner import TrainingDiverged
 from training.network import seed_weights
@@ -295,23 +293,6 @@ def run(trainer: PPOTrainer, folder: Path, told: dict[str, Any], arguments: argp
         if not ended:
             console.print(f"Go on: python train_ppo_lstm.py --checkpoint-dir {folder} --resume", markup=False, soft_wrap=True)
     return 0 if ended else INTERRUPTED
-
-
-@contextmanager
-def stop_on_signals(trainer: PPOTrainer) -> Iterator[None]:
-    """Within the block, Ctrl-C and termination end the run after the round; the second one ends it at once."""
-
-    def stop(number: int, frame: Any) -> None:
-        if trainer.stop_requested:
-            raise KeyboardInterrupt
-        trainer.stop_requested = True
-
-    earlier = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in earlier.items():
-            signal.signal(number, handler)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,11 @@ This file is imported before all that takes long to import: it needs nothing but
 """
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
-from typing import ParamSpec
+from types import FrameType
+from typing import ParamSpec, Protocol
 
 INTERRUPTED = 130  # the exit code after Ctrl-C; a shell gives the same for a process that the signal itself has ended
 
@@ -39,3 +41,26 @@ def interruptible(main: Callable[P, int]) -> Callable[P, int]:
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     return run
+
+
+class Stoppable(Protocol):
+    """Something long that ends in good order when it is asked to."""
+
+    stop_requested: bool
+
+
+@contextmanager
+def stop_on_signals(work: Stoppable) -> Iterator[None]:
+    """Within the block, Ctrl-C and termination ask ``work`` to end; the second one ends it at once."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if work.stop_requested:
+            raise KeyboardInterrupt
+        work.stop_requested = True
+
+    earlier = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)

@@ -7,7 +7,6 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from rich.console import Console
@@ -15,7 +14,7 @@ from rich.console import Console
 from configs.load import save_resolved
 from configs.schema import Settings
 from training.coach import Coach
-from training.ctrl_c import INTERRUPTED
+from training.ctrl_c import INTERRUPTED, stop_on_signals
 from training.evaluator import use_threads
 from training.files import write_atomically
 from training.granting import NobodyPlays
@@ -104,20 +103,3 @@ def learner_threads(settings: Settings) -> int:
     if settings.distributed.enabled:
         return max(1, cores - 1)
     return max(1, cores // 2) if settings.training.asynchronous else cores
-
-
-@contextmanager
-def stop_on_signals(coach: Coach) -> Iterator[None]:
-    """Within the block, Ctrl-C and termination end the run cleanly; the second one ends it at once."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        if coach.stop_requested:
-            raise KeyboardInterrupt
-        coach.stop_requested = True
-
-    earlier = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in earlier.items():
-            signal.signal(number, handler)
