@@ -18,26 +18,15 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.learner import random_games
+from benchmarks.learner import bare_steps, random_games
 from games import Game, load_game
 from training.epochs import Epochs
 from training.feed import EpochFeed
-from training.learner import Learner, TensorBatch, to_tensors
+from training.learner import Learner, to_tensors
 from training.network import build_network
 from training.records import encode
 
 GAMES = 20  # enough positions for every step of the run
-
-
-def bare_step(learner: Learner, batch: TensorBatch, optimizer: torch.optim.Optimizer) -> float:
-    """Seconds of forward, backward, step."""
-    started = time.process_time()
-    with learner.update_step.autocast:
-        loss = learner.losses(batch).loss
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    return time.process_time() - started
 
 
 def measure(game: Game, path: Path, arguments: argparse.Namespace, *, mixed_precision: bool) -> None:
@@ -50,16 +39,16 @@ def measure(game: Game, path: Path, arguments: argparse.Namespace, *, mixed_prec
     first = next(batches)
     batch = to_tensors(first.batch(), learner.device)
     learner.train(feed, 1, 0, batch_size=first.total)
-    bare_step(learner, batch, learner.optimizer)
+    bare_steps(learner, batch, learner.optimizer, 1)
     bare, ours = [], []
     for number in range(arguments.rounds):
         if number % 2:  # the one that comes second may find caches or processor in another state
-            bare.append(bare_step(learner, batch, learner.optimizer))
+            bare.append(bare_steps(learner, batch, learner.optimizer, 1))
         started = time.process_time()
         learner.train(feed, 1, 0, batch_size=next(batches).total)
         ours.append(time.process_time() - started)
         if number % 2 == 0:
-            bare.append(bare_step(learner, batch, learner.optimizer))
+            bare.append(bare_steps(learner, batch, learner.optimizer, 1))
     threads, ratio = torch.get_num_threads(), statistics.median(slow / fast for slow, fast in zip(bare, ours, strict=True))
     rates = [threads * arguments.batch / statistics.median(seconds) for seconds in (bare, ours)]
     kind = str(learner.update_step.dtype).removeprefix("torch.")

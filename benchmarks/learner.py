@@ -69,10 +69,10 @@ def random_games(game: Game, count: int) -> GameBatch:
     )
 
 
-def bare_steps(learner: Learner, batch: TensorBatch, optimizer: torch.optim.Optimizer) -> float:
-    """Seconds of ``STEPS`` times forward, backward, step."""
+def bare_steps(learner: Learner, batch: TensorBatch, optimizer: torch.optim.Optimizer, steps: int = STEPS) -> float:
+    """Seconds of ``steps`` times forward, backward, step."""
     started = time.process_time()
-    for _ in range(STEPS):
+    for _ in range(steps):
         with learner.update_step.autocast:
             loss = learner.losses(batch).loss
         loss.backward()

@@ -33,11 +33,11 @@ from configs.schema import SearchSettings
 from games import CHANCE, Game, load_game
 from games.game import States
 from training.ctrl_c import interruptible
-from training.evaluation.strength import load_model
+from training.evaluation.candidate import model_path_of_run
+from training.evaluation.contenders import read_model
 from training.evaluator import Evaluator
-from training.ledger import read_ledger
 from training.line_reader import LineReader, converse
-from training.model_file import Model, load_safetensors
+from training.model_file import Model
 from training.search.search import Search
 from training.thinking import Thinker
 from training.uci import Engine
@@ -99,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse(argv)
     console = Console(highlight=False)
     try:
-        model = choose_model(arguments.run, arguments.version) if arguments.run else open_model(arguments.model)
+        model = open_model(model_path_of_run(arguments.run, arguments.version) if arguments.run else arguments.model)
         game = load_game(model.description.game, **model.description.options)
         if game.num_players == 1 and arguments.second:
             raise ValueError(f"--second: {game.name} is a game for one player")
@@ -153,19 +153,6 @@ def positive(text: str) -> int:
     return number
 
 
-def choose_model(run: Path, version: int | None) -> Model:
-    """A model of the run: ``version``, or the newest that was accepted.
-
-    Raises:
-        ValueError: there is no such run or model, or its file is damaged.
-    """
-    with read_ledger(run) as ledger:
-        rows = [row for row in ledger.models() if (version is None and row.accepted) or row.version == version]
-    if not rows:
-        raise ValueError(f"{run} has no {'accepted model yet' if version is None else f'model {version}'}")
-    return open_model(run / rows[-1].path)
-
-
 def open_model(path: Path) -> Model:
     """The model in a file.
 
@@ -173,7 +160,7 @@ def open_model(path: Path) -> Model:
         ValueError, OSError: it is damaged, or there is none.
     """
     try:
-        return load_safetensors(path) if path.suffix == ".safetensors" else load_model(path)
+        return read_model(path)
     except ValueError as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
 

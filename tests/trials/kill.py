@@ -113,7 +113,7 @@ def batches_received(run_dir: Path) -> int:
     """How many batches the books have."""
     try:
         with read_ledger(run_dir) as ledger:
-            return sum(row.state == "received" for row in ledger.batches())
+            return len(ledger.received_batches())
     except NoSuchRun:
         return 0
 

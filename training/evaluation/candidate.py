@@ -40,11 +40,20 @@ def candidate_of_run(run: Path, version: int | None = None) -> Candidate:
     Raises:
         ValueError, OSError: there is none, or it cannot be read.
     """
+    return candidate_of_model(model_path_of_run(run, version))
+
+
+def model_path_of_run(run: Path, version: int | None) -> Path:
+    """The file of a run's model, by default of the newest that was accepted.
+
+    Raises:
+        ValueError, OSError: there is none.
+    """
     with read_ledger(run) as ledger:
         rows = [row for row in ledger.models() if (version is None and row.accepted) or row.version == version]
     if not rows:
         raise ValueError(f"{run} has no {'accepted model yet' if version is None else f'model {version}'}")
-    return candidate_of_model(run / rows[-1].path)
+    return run / rows[-1].path
 
 
 def candidate_of_model(path: Path) -> Candidate:
