@@ -20,7 +20,8 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Scalar = bool | int | float | str
-PGN_FILES = "pgn-files"  # the worker in whose account the games of training.window.seed_games are
+SEED_ACCOUNTS = {"chess": "pgn-files"}  # by the game: in whose account the games of training.window.seed_games are
+SEED_FILES = {"chess": (".pgn", ".pgn.zst")}  # and how the files' names end
 
 
 def _like(pattern: str, description: str) -> AfterValidator:
@@ -310,8 +311,8 @@ class DistributedSettings(Section):
         if strangers:
             known = ", ".join(sorted(names)) or "none"
             raise ValueError(f"worker_weights: no worker is called {', '.join(strangers)}; the workers are: {known}")
-        if PGN_FILES in names:
-            raise ValueError(f"workers: {PGN_FILES} is the name under which the books have the games of PGN files; choose another")
+        for account in names.keys() & SEED_ACCOUNTS.values():
+            raise ValueError(f"workers: {account} is the name under which the books have games that come from files; choose another")
         if self.offline_seconds <= self.heartbeat_seconds:
             raise ValueError(f"offline_seconds ({self.offline_seconds:g}) must exceed heartbeat_seconds ({self.heartbeat_seconds:g})")
         if self.enabled and not self.workers:
@@ -336,6 +337,6 @@ class Settings(Section):
         endless = self.run.iterations is None and self.run.minutes is None
         if self.training.learning_rate_schedule == "cosine" and endless:
             raise ValueError("training.learning_rate_schedule: cosine falls over the whole run, so it needs run.iterations or run.minutes")
-        if self.training.window.seed_games and self.game.name != "chess":
-            raise ValueError(f"training.window.seed_games: PGN files have games of chess, and this run plays {self.game.name}")
+        if self.training.window.seed_games and self.game.name not in SEED_ACCOUNTS:
+            raise ValueError(f"training.window.seed_games: only {' and '.join(SEED_ACCOUNTS)} has files of games, and not {self.game.name}")
         return self

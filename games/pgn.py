@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import zstandard
 
+from games.bad_game import BadGame
 from games.chess import LONGEST, chess
 from games.chess_board import PLY
 from games.chess_notation import START_FEN, fen_of, position_from_fen
@@ -46,14 +47,6 @@ class PgnGame:
     result: str  # one of ``RESULTS``; * where none is known
     start_fen: str | None  # None: the usual position
     line: int  # of the file, from 1, where it begins
-
-
-@dataclass(frozen=True)
-class BadGame:
-    """A game that cannot be read."""
-
-    line: int  # of the file, from 1, that is wrong
-    reason: str
 
 
 def pgn_text(game: Game, actions: Sequence[int], *, tags: Mapping[str, str], result: str, start_fen: str | None = None) -> str:

@@ -33,6 +33,7 @@ from rich.text import Text
 
 from training.ctrl_c import interruptible
 from training.files import PART, write_atomically
+from training.game_export import games_as_pgn
 from training.game_view import recorded_game, sample_games
 from training.observers.charts import FAINT, TITLE, count, duration, percent, points, rate, rating, table
 from training.observers.files import StatsRow, UnreadableStats, read_stats, stats_path
@@ -40,7 +41,6 @@ from training.observers.page import charts, page
 from training.observers.png import picture
 from training.observers.steps import keyboard, print_game, step_through
 from training.observers.views import history, trends
-from training.pgn_export import games_as_pgn
 
 LAST = 20  # iterations shown
 FILE_WIDTH = 200  # columns where the output is no terminal

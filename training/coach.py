@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from configs.schema import PGN_FILES, Settings
+from configs.schema import SEED_ACCOUNTS, Settings
 from games import Game
 from training.backend import Parcel, SelfPlayBackend
 from training.bounds import Bounds, CoachState, window_capacity
@@ -236,7 +236,7 @@ class Coach:
         """Count again the games of the unfinished iteration, and take in what was received after the last checkpoint."""
         for row in self.ledger.received_batches(after=self.state.iteration_sequence):
             batch = load_received(self.run_dir, row)
-            if row.worker != PGN_FILES:
+            if row.worker not in SEED_ACCOUNTS.values():
                 self._tally.add(batch, row.bytes)
             if row.sequence > self.state.window_sequence:
                 self.add_to_window(batch, row.sequence)

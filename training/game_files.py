@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from games.bad_game import BadGame
 from games.game import Game
-from games.pgn import BadGame
 from training.files import read_limited
-from training.pgn_games import PlayedGame, batch_of, games_of_pgn, in_batches
+from training.pgn_games import games_of_pgn
+from training.played_games import PlayedGame, batch_of, in_batches
 from training.records import LAYOUT, BatchLimits, CorruptBatch, GameBatch, decode
 from training.verify import verify
 

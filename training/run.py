@@ -21,12 +21,12 @@ from training.learner import Learner
 from training.ledger import Ledger, open_ledger
 from training.model_file import Model, describe_model
 from training.network import build_network, seed_weights
-from training.pgn_seeds import take_in_pgn_files
 from training.random import seed_stream
 from training.receive import load_received, recover
 from training.records import GameBatch
 from training.replay import ReplayWindow, sampling_weights
 from training.reports import Observer, tell_event
+from training.seed_games import take_in_seed_games
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ def open_coach(
         weights: a state dictionary of the network with which a new run begins, instead of random weights.
 
     Raises:
-        OSError, ValueError: a PGN file that the run is to learn from cannot be read, or has changed while its games were taken in.
+        OSError, ValueError: a file of games that the run is to learn from cannot be read, or has changed while its games were taken in.
         LedgerMismatch, LedgerDamaged, CorruptCheckpoint, CorruptBatch: an earlier sitting's files do not fit or are damaged.
         CorruptModel, ValueError: the weights, or the checkpoint's, are of another network.
     """
@@ -64,7 +64,7 @@ def open_coach(
         (run_dir / folder).mkdir(mode=0o700, exist_ok=True)
     for receipt in recover(ledger, game):
         log.info("found after the last sitting: %s", receipt)
-    take_in_pgn_files(ledger, game, settings.training.window.seed_games, tell=partial(tell_event, observers))
+    take_in_seed_games(ledger, game, settings.training.window.seed_games, tell=partial(tell_event, observers))
     checkpoints = Checkpoints(run_dir / "checkpoints", keep=settings.training.keep_checkpoints)
     checkpoint = checkpoints.load()
     learner = make_learner(game, settings, weights=None if checkpoint else weights)

@@ -13,9 +13,10 @@ import pytest
 import zstandard
 
 from games import Game, load_game
+from games.bad_game import BadGame
 from games.chess_notation import START_FEN, action_of_uci, position_from_fen, uci_of
 from games.game import IllegalAction
-from games.pgn import LONGEST_LINE, BadGame, PgnGame, pgn_lines, pgn_text, read_pgn
+from games.pgn import LONGEST_LINE, PgnGame, pgn_lines, pgn_text, read_pgn
 from tests.games.test_chess_differential import STARTS, choose
 
 

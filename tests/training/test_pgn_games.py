@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from games import Game, load_game
-from games.pgn import BadGame, PgnGame, read_pgn
+from games.bad_game import BadGame
+from games.pgn import PgnGame, read_pgn
 from scripts.view_results import main as view_results
 from tests.training.synthetic import synthetic_batch
 from training.game_view import view_game
 from training.ledger import Ledger, open_ledger
-from training.pgn_games import GAMES, PlayedGame, batch_of, games_of_pgn, in_batches
+from training.pgn_games import games_of_pgn
+from training.played_games import GAMES, PlayedGame, batch_of, in_batches
 from training.receive import Received, receive
 from training.records import AGREED, CorruptBatch, GameBatch, check, decode, encode
 from training.replay import ReplayWindow

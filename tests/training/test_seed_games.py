@@ -1,4 +1,4 @@
-"""Games of PGN files enter a run exactly once, whatever happens while they are taken in."""
+"""Games of files enter a run exactly once, whatever happens while they are taken in."""
 
 from collections import Counter
 from pathlib import Path
@@ -6,21 +6,22 @@ from typing import Any
 
 import pytest
 
-from configs.schema import PGN_FILES, Settings
+from configs.schema import SEED_ACCOUNTS, Settings
 from games import Game, load_game
 from scripts.audit import audit
 from tests.training.coaching import Listener
 from tests.training.small_run import small_settings
-from training import pgn_games
+from training import played_games
 from training import receive as receiving
 from training.backend import InlineBackend, SelfPlayBackend
 from training.coach import Coach
 from training.ledger import Ledger, open_ledger
-from training.pgn_seeds import take_in_pgn_files
 from training.receive import load_received, recover
 from training.run import open_coach
+from training.seed_games import take_in_seed_games
 
 CHESS = load_game("chess", max_plies=60)
+PGN_FILES = SEED_ACCOUNTS["chess"]
 OPENINGS = ("e4", "d4", "c4", "Nf3", "b3", "g3", "f4")
 
 
@@ -30,7 +31,7 @@ class Killed(BaseException):
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pgn_games, "GAMES", 3)
+    monkeypatch.setattr(played_games, "GAMES", 3)
 
 
 def write(path: Path, *, bad: bool = True) -> Path:
@@ -47,7 +48,7 @@ def take_in(folder: Path, *paths: Path) -> list[str]:
     told: list[str] = []
     with open_ledger(folder, CHESS) as ledger:
         recover(ledger, CHESS)
-        take_in_pgn_files(ledger, CHESS, [str(path) for path in paths], tell=told.append)
+        take_in_seed_games(ledger, CHESS, [str(path) for path in paths], tell=told.append)
     return told
 
 
@@ -192,7 +193,7 @@ def test_a_run_learns_from_them_first_and_its_books_balance(tmp_path: Path) -> N
 
 
 def test_only_chess_begins_with_pgn_files_and_no_worker_is_called_like_them(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="this run plays tic_tac_toe"):
+    with pytest.raises(ValueError, match="only chess"):
         small_settings(tmp_path, training={"window": {"min_positions": 50, "seed_games": ["a.pgn"]}})
     with pytest.raises(ValueError, match="choose another"):
         small_settings(tmp_path, distributed={"workers": [{"host": "a", "name": PGN_FILES}]})

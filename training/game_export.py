@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from configs.schema import PGN_FILES
+from configs.schema import SEED_ACCOUNTS
 from games import Game
 from games.chess_notation import ending_of
 from games.pgn import pgn_text
 from training.game_view import game_of
 from training.ledger import read_ledger
-from training.pgn_games import played_until_the_end
+from training.played_games import played_until_the_end
 from training.receive import games_path, load_received
 from training.records import AGREED, GameRecord
 
@@ -30,7 +30,7 @@ def games_as_pgn(run: Path) -> Iterator[str]:
         raise ValueError(f"{run} is a run of {game.name}: only games of chess can be written as PGN")
     number = 0
     for row in rows:
-        if row.worker != PGN_FILES:
+        if row.worker not in SEED_ACCOUNTS.values():
             batch = load_received(run, row)
             received = datetime.fromtimestamp(games_path(run, row.id).stat().st_mtime, UTC)
             tags = {"Event": f"Self-play of {run.resolve().name}", "Site": row.worker, "Date": f"{received:%Y.%m.%d}"}

@@ -1,0 +1,11 @@
+"""A place in a file of games that holds none."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class BadGame:
+    """A game that cannot be read, or not be learned from."""
+
+    line: int  # of the file, from 1: what is wrong, or where the game begins
+    reason: str
