@@ -32,6 +32,7 @@ TRAINING = [
     "game_view.py",
     "played_games.py",
     "pgn_games.py",
+    "sgf_games.py",
     "game_export.py",
     "seed_games.py",
     "search",
