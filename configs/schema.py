@@ -20,8 +20,8 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Scalar = bool | int | float | str
-SEED_ACCOUNTS = {"chess": "pgn-files"}  # by the game: in whose account the games of training.window.seed_games are
-SEED_FILES = {"chess": (".pgn", ".pgn.zst")}  # and how the files' names end
+SEED_ACCOUNTS = {"chess": "pgn-files", "go": "sgf-files"}  # by the game: in whose account the games of training.window.seed_games are
+SEED_FILES = {"chess": (".pgn", ".pgn.zst"), "go": (".sgf",)}  # and how the files' names end
 
 
 def _like(pattern: str, description: str) -> AfterValidator:
@@ -160,7 +160,7 @@ class WindowSettings(Section):
     min_positions: Count = 20_000  # before so many there are no steps
     max_positions: Count = 1_000_000
     growth_exponent: Share = 0.65  # KataGo's taper; 0: the window keeps its first size; 1: it keeps everything
-    seed_games: Annotated[tuple[Line, ...], BeforeValidator(_tuple)] = ()  # PGN files, whose games come before all others
+    seed_games: Annotated[tuple[Line, ...], BeforeValidator(_tuple)] = ()  # PGN or SGF files; their games come before all others
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -320,6 +320,16 @@ class DistributedSettings(Section):
         return self
 
 
+def _check_seed_games(sources: tuple[str, ...], game: str) -> None:
+    """Refuse files of games that have nothing of ``game``."""
+    if game not in SEED_ACCOUNTS:
+        raise ValueError(f"training.window.seed_games: only {' and '.join(SEED_ACCOUNTS)} have files of games, and this run plays {game}")
+    for source in sources:
+        for other in SEED_FILES.keys() - {game}:
+            if source.lower().endswith(SEED_FILES[other]):
+                raise ValueError(f"training.window.seed_games: {source} has games of {other}, and this run plays {game}")
+
+
 class Settings(Section):
     """All that a run is told."""
 
@@ -337,6 +347,6 @@ class Settings(Section):
         endless = self.run.iterations is None and self.run.minutes is None
         if self.training.learning_rate_schedule == "cosine" and endless:
             raise ValueError("training.learning_rate_schedule: cosine falls over the whole run, so it needs run.iterations or run.minutes")
-        if self.training.window.seed_games and self.game.name not in SEED_ACCOUNTS:
-            raise ValueError(f"training.window.seed_games: only {' and '.join(SEED_ACCOUNTS)} has files of games, and not {self.game.name}")
+        if self.training.window.seed_games:
+            _check_seed_games(self.training.window.seed_games, self.game.name)
         return self

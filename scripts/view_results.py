@@ -6,6 +6,7 @@
     python scripts/view_results.py runs/connect_four --html report.html    one page with curves, tables and games, for any browser
     python scripts/view_results.py runs/connect_four --png curves.png      the curves as a picture
     python scripts/view_results.py runs/chess --pgn games.pgn      every game of self-play of a run of chess, for any chess program
+    python scripts/view_results.py runs/go9 --sgf games.sgf        the same for a run of Go, with what search thought; also into a folder
 
 "Search err" is the share of positions in which the move found by search throws away what perfect play would get, "Policy err"
 the same for the network's first choice without search; Elo is measured against a random player at 0. After ± stands half the
@@ -17,7 +18,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 
@@ -32,8 +32,8 @@ from rich.console import Console
 from rich.text import Text
 
 from training.ctrl_c import interruptible
-from training.files import PART, write_atomically
-from training.game_export import games_as_pgn
+from training.files import write_atomically
+from training.game_export import games_as_pgn, games_as_sgf, write_games
 from training.game_view import recorded_game, sample_games
 from training.observers.charts import FAINT, TITLE, count, duration, percent, points, rate, rating, table
 from training.observers.files import StatsRow, UnreadableStats, read_stats, stats_path
@@ -113,6 +113,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--html", type=Path, metavar="FILE", help="write it all, and some games, to a page for browsers")
     parser.add_argument("--png", type=Path, metavar="FILE", help="draw the curves into a picture")
     parser.add_argument("--pgn", type=Path, metavar="FILE", help="write all games of self-play to a file of PGN; only for chess")
+    parser.add_argument("--sgf", type=Path, metavar="FILE|DIR", help="the same as SGF, in a file or each game in its own; only for Go")
     args = parser.parse_args(argv)
     if args.last < 1:
         parser.error(f"--last {args.last}: show at least 1 iteration")
@@ -126,8 +127,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse(argv)
     if args.game is not None:
         return show_game(args.path.parent, args.game)
-    if args.pgn:
-        return write_games(args.pgn, args.path.parent)
+    if args.pgn or args.sgf:
+        return export_games(args.path.parent, pgn=args.pgn, sgf=args.sgf)
     try:
         rows = read_stats(args.path)
     except FileNotFoundError:
@@ -181,22 +182,15 @@ def write_page(path: Path, rows: Sequence[StatsRow], run_dir: Path) -> int:
     return 0
 
 
-def write_games(path: Path, run_dir: Path) -> int:
-    """Write the run's games one by one as PGN; 2 when there are none to read, or when they cannot be written."""
-    number, part = 0, path.with_name(path.name + PART)
-    try:
-        games = games_as_pgn(run_dir)
-        first = next(games, "")  # before the file is begun: what is wrong with the run shows here
-        with part.open("w", encoding="utf-8", newline="\n") as file:
-            for text in chain([first] if first else [], games):
-                file.write(text)
-                number += 1
-        part.replace(path)
-    except (ValueError, OSError) as error:
-        part.unlink(missing_ok=True)
-        print(f"view_results: {error}", file=sys.stderr)
-        return 2
-    print(f"{path}: {number:,} games")
+def export_games(run_dir: Path, *, pgn: Path | None, sgf: Path | None) -> int:
+    """Write the run's games one by one; 2 when there are none to read, or when they cannot be written."""
+    for path, games in ((pgn, games_as_pgn(run_dir)), (sgf, games_as_sgf(run_dir))):
+        if path:
+            try:
+                print(f"{path}: {write_games(path, games):,} games")
+            except (ValueError, OSError) as error:
+                print(f"view_results: {error}", file=sys.stderr)
+                return 2
     return 0
 
 

@@ -19,10 +19,11 @@ from training.pgn_games import games_of_pgn
 from training.played_games import PlayedGame, batch_of, in_batches
 from training.receive import Quarantined, receive
 from training.records import encode
+from training.sgf_games import games_of_sgf
 
 log = logging.getLogger(__name__)
 
-READERS = {"chess": games_of_pgn}
+READERS = {"chess": games_of_pgn, "go": games_of_sgf}
 LOGGED, TOLD = 1_000, 3  # games that are left out: so many are logged one by one, and told
 
 

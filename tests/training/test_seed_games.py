@@ -20,7 +20,7 @@ from training.receive import load_received, recover
 from training.run import open_coach
 from training.seed_games import take_in_seed_games
 
-CHESS = load_game("chess", max_plies=60)
+CHESS, GO = load_game("chess", max_plies=60), load_game("go", size=5, komi=2.5)
 PGN_FILES = SEED_ACCOUNTS["chess"]
 OPENINGS = ("e4", "d4", "c4", "Nf3", "b3", "g3", "f4")
 
@@ -43,25 +43,25 @@ def write(path: Path, *, bad: bool = True) -> Path:
     return path
 
 
-def take_in(folder: Path, *paths: Path) -> list[str]:
+def take_in(folder: Path, *paths: Path, game: Game = CHESS) -> list[str]:
     """One sitting; returns what was told."""
     told: list[str] = []
-    with open_ledger(folder, CHESS) as ledger:
-        recover(ledger, CHESS)
-        take_in_seed_games(ledger, CHESS, [str(path) for path in paths], tell=told.append)
+    with open_ledger(folder, game) as ledger:
+        recover(ledger, game)
+        take_in_seed_games(ledger, game, [str(path) for path in paths], tell=told.append)
     return told
 
 
-def openings(folder: Path) -> Counter[str]:
+def openings(folder: Path, game: Game = CHESS) -> Counter[str]:
     """How often each first move is in the books."""
-    with open_ledger(folder, CHESS) as ledger:
+    with open_ledger(folder, game) as ledger:
         batches = [load_received(folder, row) for row in ledger.received_batches()]
     records = [batch.game_record(index) for batch in batches for index in range(batch.num_games)]
-    return Counter(CHESS.action_name(int(record.actions[0])) for record in records)
+    return Counter(game.action_name(int(record.actions[0])) for record in records)
 
 
-def once(folder: Path) -> bool:
-    found = openings(folder)
+def once(folder: Path, game: Game = CHESS) -> bool:
+    found = openings(folder, game)
     return len(found) == len(OPENINGS) and set(found.values()) == {1} and not audit(folder).problems
 
 
@@ -131,6 +131,65 @@ def test_a_file_that_changes_in_the_middle_is_refused(tmp_path: Path, monkeypatc
     write(path, bad=False)
     with pytest.raises(ValueError, match=r"a\.pgn has changed since some of its games were taken in"):
         take_in(run, path)
+
+
+def write_folder(folder: Path) -> Path:
+    """SGF files in folders: one game each but for one with two, of which one is broken, and one with nothing to learn from."""
+    (folder / "deeper").mkdir(parents=True)
+    games = [f"(;SZ[5]KM[2.5]RE[B+R];B[{'abcde'[number % 5]}{'abcde'[number // 5]}];W[ee])" for number in range(len(OPENINGS))]
+    for number, text in enumerate(games[1:]):
+        (folder / ("deeper" if number % 2 else ".") / f"{number}.SGF").write_text(text, encoding="utf-8")
+    (folder / "first.sgf").write_text(f"{games[0]}\n(;SZ[5]KM[2.5]RE[B+R];B[zz])", encoding="utf-8")
+    (folder / "other.sgf").write_text("no game", encoding="utf-8")
+    (folder / "readme.txt").write_text("none", encoding="utf-8")
+    return folder
+
+
+def test_the_games_of_a_folder_are_entered_once_and_the_rest_is_told_with_its_file(tmp_path: Path) -> None:
+    run, folder = tmp_path / "run", write_folder(tmp_path / "games")
+    run.mkdir()
+    (told,) = take_in(run, folder, game=GO)
+    assert told.startswith(f"{folder}: 7 games with 14 positions to learn from, 2 left out (first.sgf, line 2: the game cannot be read")
+    assert "other.sgf, line 1: the file has no game in SGF" in told
+    assert take_in(run, folder, game=GO) == []
+    assert once(run, GO)
+    assert audit(run).workers[0]["name"] == SEED_ACCOUNTS["go"]
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_sitting_that_is_killed_in_the_middle_of_a_folder_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    run, folder, inner, calls = tmp_path / "run", write_folder(tmp_path / "games"), Ledger.add_received, []
+    run.mkdir()
+
+    def killing(*arguments: Any, **options: Any) -> Any:
+        calls.append(inner(*arguments, **options))
+        if len(calls) == number:
+            raise Killed
+        return calls[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "add_received", killing)
+        with pytest.raises(Killed):
+            take_in(run, folder, game=GO)
+    (folder / "first.sgf").rename(folder / "renamed.sgf")
+    with pytest.raises(ValueError, match="games has changed since some of its games were taken in"):
+        take_in(run, folder, game=GO)
+    (folder / "renamed.sgf").rename(folder / "first.sgf")
+    take_in(run, folder, game=GO)
+    assert once(run, GO)
+
+
+def test_a_folder_without_games_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"has no files \*\.sgf"):
+        take_in(tmp_path, tmp_path, game=GO)
+
+
+@pytest.mark.parametrize(("game", "source"), [("go", "a.pgn"), ("go", "a.PGN.zst"), ("chess", "a.sgf")])
+def test_the_files_of_another_game_are_refused_by_their_names(tmp_path: Path, game: str, source: str) -> None:
+    with pytest.raises(ValueError, match=f"{source} has games of"):
+        small_settings(tmp_path, game={"name": game}, training={"window": {"min_positions": 50, "seed_games": [source]}})
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
