@@ -20,7 +20,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from games.trading import ACTIONS, FEATURES, LIMIT, TradingMarkets, TradingSettings
+from games.trading import TradingMarkets, TradingSettings
+from games.trading_kernels import ACTIONS, FEATURES, LIMIT
 from training.actor_critic import ActorCritic
 from training.intervals import mean_margin
 from training.ppo import PPOSettings, PPOTrainer

@@ -6,14 +6,14 @@ are, and not how fast they move.
 """
 
 import math
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from games.compiled import compiled
 from games.random import Streams, below, uniform
-from games.worlds import ArrayWorlds, Seeds, empty_moment
+from games.worlds import ArrayWorlds, Moment, Seeds, empty_moment
 
 Moves = NDArray[np.int64]
 
@@ -22,6 +22,21 @@ FORWARD, LEFT, RIGHT = range(3)
 CART, SPEED, ANGLE, SPIN = range(4)
 GRAVITY, CART_MASS, POLE_MASS, HALF_LENGTH, PUSH, SECONDS = 9.8, 1.0, 0.1, 0.5, 10.0, 0.02
 MOST_ANGLE, MOST_WAY = 12 * math.pi / 180, 2.4
+
+
+class Mazes(NamedTuple):
+    """B corridors, as compiled code takes them."""
+
+    streams: Streams  # [B]
+    places: NDArray[np.int64]  # [B, 3]: how far along, how many steps, the sign
+
+
+class Poles(NamedTuple):
+    """B carts with poles, as compiled code takes them."""
+
+    streams: Streams  # [B]
+    bodies: NDArray[np.float64]  # [B, 4]: CART and those after it
+    steps: NDArray[np.int64]  # [B]
 
 
 class TMaze(ArrayWorlds):
@@ -40,56 +55,47 @@ class TMaze(ArrayWorlds):
     figure_names: tuple[str, ...] = ("right_side",)  # 1 where the episode ended with the reward
 
     def __init__(self, seeds: Seeds, *, length: int = 100) -> None:
-        world: dict[str, NDArray[Any]] = {
-            "streams": np.array(seeds, np.uint64),
-            "places": np.zeros((len(seeds), 3), np.int64),  # how far along, how many steps, the sign
-        }
-        super().__init__(empty_moment(len(seeds), 4, 1), world)
-        self._world: list[Any] = [length, *world.values()]
-        arguments = [*self._world, self.moment.observations]
-        begin_mazes(*arguments)
+        self._length, self._mazes = length, Mazes(np.array(seeds, np.uint64), np.zeros((len(seeds), 3), np.int64))
+        super().__init__(empty_moment(len(seeds), 4, 1), self._mazes._asdict())
+        begin_mazes(length, self._mazes, self.moment.observations)
 
     def step(self, actions: Moves) -> None:
         """A step in every maze."""
-        arguments = [*self._world, actions, *self._shown]
-        step_mazes(*arguments)
+        step_mazes(self._length, self._mazes, actions, self.moment)
 
 
 @compiled
-def show_maze(length: int, places: NDArray[np.int64], b: int, out: NDArray[np.float32]) -> None:
+def begin_maze(mazes: Mazes, b: int) -> None:
+    """Begin an episode in maze ``b``."""
+    places = mazes.places
+    places[b, 0] = places[b, 1] = 0
+    places[b, 2] = 2 * below(mazes.streams, b, 2) - 1
+
+
+@compiled
+def show_maze(length: int, mazes: Mazes, b: int, out: NDArray[np.float32]) -> None:
     """Write what is seen in maze ``b``."""
-    place = places[b, 0]
-    out[b, 0] = places[b, 2] if place == 0 else 0
+    place = mazes.places[b, 0]
+    out[b, 0] = mazes.places[b, 2] if place == 0 else 0
     out[b, 1], out[b, 2], out[b, 3] = place == 0, 0 < place < length, place == length
 
 
 @compiled
-def begin_mazes(length: int, streams: Streams, places: NDArray[np.int64], observations: NDArray[np.float32]) -> None:
+def begin_mazes(length: int, mazes: Mazes, observations: NDArray[np.float32]) -> None:
     """Begin an episode in every maze."""
-    for b in range(len(streams)):
-        places[b, 0] = places[b, 1] = 0
-        places[b, 2] = 2 * below(streams, b, 2) - 1
-        show_maze(length, places, b, observations)
+    for b in range(len(mazes.streams)):
+        begin_maze(mazes, b)
+        show_maze(length, mazes, b, observations)
 
 
 @compiled
-def step_mazes(
-    length: int,
-    streams: Streams,
-    places: NDArray[np.int64],
-    actions: Moves,
-    observations: NDArray[np.float32],
-    last_observations: NDArray[np.float32],
-    rewards: NDArray[np.float32],
-    terminated: NDArray[np.bool_],
-    truncated: NDArray[np.bool_],
-    figures: NDArray[np.float64],
-) -> None:
+def step_mazes(length: int, mazes: Mazes, actions: Moves, now: Moment) -> None:
     """A step in every maze; where an episode ends, another begins."""
-    for b in range(len(streams)):
+    places, rewards, terminated = mazes.places, now.rewards, now.terminated
+    for b in range(len(mazes.streams)):
         rewards[b] = 0.0
         terminated[b] = False
-        figures[b, 0] = 0.0
+        now.figures[b, 0] = 0.0
         places[b, 1] += 1
         if places[b, 0] < length:
             if actions[b] == FORWARD:
@@ -102,14 +108,13 @@ def step_mazes(
             found = (actions[b] == RIGHT) == (places[b, 2] == 1)
             rewards[b] = 4.0 if found else -0.1
             terminated[b] = True
-            figures[b, 0] = found
-        truncated[b] = not terminated[b] and places[b, 1] >= 2 * length
-        show_maze(length, places, b, observations)
-        if terminated[b] or truncated[b]:
-            last_observations[b] = observations[b]
-            places[b, 0] = places[b, 1] = 0
-            places[b, 2] = 2 * below(streams, b, 2) - 1
-            show_maze(length, places, b, observations)
+            now.figures[b, 0] = found
+        now.truncated[b] = not terminated[b] and places[b, 1] >= 2 * length
+        show_maze(length, mazes, b, now.observations)
+        if terminated[b] or now.truncated[b]:
+            now.last_observations[b] = now.observations[b]
+            begin_maze(mazes, b)
+            show_maze(length, mazes, b, now.observations)
 
 
 class BlindCartPole(ArrayWorlds):
@@ -124,44 +129,36 @@ class BlindCartPole(ArrayWorlds):
     figure_names: tuple[str, ...] = ()
 
     def __init__(self, seeds: Seeds, *, limit: int = 500) -> None:
-        world: dict[str, NDArray[Any]] = {
-            "streams": np.array(seeds, np.uint64),
-            "bodies": np.zeros((len(seeds), 4)),
-            "steps": np.zeros(len(seeds), np.int64),
-        }
-        super().__init__(empty_moment(len(seeds), 2), world)
-        self._world: list[Any] = [limit, *world.values()]
-        arguments = [*self._world, self.moment.observations]
-        begin_poles(*arguments)
+        self._limit, count = limit, len(seeds)
+        self._poles = Poles(np.array(seeds, np.uint64), np.zeros((count, 4)), np.zeros(count, np.int64))
+        super().__init__(empty_moment(count, 2), self._poles._asdict())
+        begin_poles(self._poles, self.moment.observations)
 
     def step(self, actions: Moves) -> None:
         """A fiftieth of a second in every world."""
-        arguments = [*self._world, actions, *self._shown[:-1]]
-        step_poles(*arguments)
+        step_poles(self._limit, self._poles, actions, self.moment)
 
 
 @compiled
-def begin_pole(streams: Streams, bodies: NDArray[np.float64], steps: NDArray[np.int64], b: int) -> None:
+def begin_pole(poles: Poles, b: int) -> None:
     """Begin an episode in world ``b``."""
-    steps[b] = 0
+    poles.steps[b] = 0
     for i in range(4):
-        bodies[b, i] = 0.1 * uniform(streams, b) - 0.05
+        poles.bodies[b, i] = 0.1 * uniform(poles.streams, b) - 0.05
 
 
 @compiled
-def show_pole(bodies: NDArray[np.float64], b: int, out: NDArray[np.float32]) -> None:
+def show_pole(poles: Poles, b: int, out: NDArray[np.float32]) -> None:
     """Write what is seen in world ``b``."""
-    out[b, 0], out[b, 1] = bodies[b, CART], bodies[b, ANGLE]
+    out[b, 0], out[b, 1] = poles.bodies[b, CART], poles.bodies[b, ANGLE]
 
 
 @compiled
-def begin_poles(
-    limit: int, streams: Streams, bodies: NDArray[np.float64], steps: NDArray[np.int64], observations: NDArray[np.float32]
-) -> None:
+def begin_poles(poles: Poles, observations: NDArray[np.float32]) -> None:
     """Begin an episode in every world."""
-    for b in range(len(streams)):
-        begin_pole(streams, bodies, steps, b)
-        show_pole(bodies, b, observations)
+    for b in range(len(poles.streams)):
+        begin_pole(poles, b)
+        show_pole(poles, b, observations)
 
 
 @compiled
@@ -179,27 +176,17 @@ def move(bodies: NDArray[np.float64], b: int, force: float) -> None:
 
 
 @compiled
-def step_poles(
-    limit: int,
-    streams: Streams,
-    bodies: NDArray[np.float64],
-    steps: NDArray[np.int64],
-    actions: Moves,
-    observations: NDArray[np.float32],
-    last_observations: NDArray[np.float32],
-    rewards: NDArray[np.float32],
-    terminated: NDArray[np.bool_],
-    truncated: NDArray[np.bool_],
-) -> None:
+def step_poles(limit: int, poles: Poles, actions: Moves, now: Moment) -> None:
     """A fiftieth of a second in every world; where an episode ends, another begins."""
-    for b in range(len(streams)):
+    bodies = poles.bodies
+    for b in range(len(poles.streams)):
         move(bodies, b, PUSH if actions[b] == 1 else -PUSH)
-        steps[b] += 1
-        rewards[b] = 1.0
-        terminated[b] = abs(bodies[b, CART]) > MOST_WAY or abs(bodies[b, ANGLE]) > MOST_ANGLE
-        truncated[b] = not terminated[b] and steps[b] >= limit
-        show_pole(bodies, b, observations)
-        if terminated[b] or truncated[b]:
-            last_observations[b] = observations[b]
-            begin_pole(streams, bodies, steps, b)
-            show_pole(bodies, b, observations)
+        poles.steps[b] += 1
+        now.rewards[b] = 1.0
+        now.terminated[b] = abs(bodies[b, CART]) > MOST_WAY or abs(bodies[b, ANGLE]) > MOST_ANGLE
+        now.truncated[b] = not now.terminated[b] and poles.steps[b] >= limit
+        show_pole(poles, b, now.observations)
+        if now.terminated[b] or now.truncated[b]:
+            now.last_observations[b] = now.observations[b]
+            begin_pole(poles, b)
+            show_pole(poles, b, now.observations)

@@ -11,8 +11,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from games.trading import ACTIONS, FEATURES, FIGURES, LIMIT, TradingMarkets, TradingSettings
+from games.trading import TradingMarkets, TradingSettings
 from games.trading_data import SimulatedMarket, read_history
+from games.trading_kernels import ACTIONS, FEATURES, FIGURES, LIMIT
 
 Observation = NDArray[np.float32]  # [F]
 

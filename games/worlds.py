@@ -6,8 +6,7 @@ limit of time: there the last observation is kept, so that what would have come 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +16,8 @@ Seeds = NDArray[np.uint64]  # [B]: where the stream of each world starts
 WorldState = dict[str, NDArray[Any]]  # arrays by name, the first axis being the world
 
 
-@dataclass(frozen=True)
-class Moment:
-    """What the worlds show after a step. The arrays stay the same and are written anew by each step."""
+class Moment(NamedTuple):
+    """What the worlds show after a step. The arrays stay the same and are written anew by each step; compiled code takes them as one."""
 
     observations: Observations  # [B, F] now: of a new episode where one has ended
     last_observations: Observations  # [B, F] where an episode has ended, its last one; elsewhere without meaning
@@ -71,7 +69,6 @@ class ArrayWorlds:
         self.moment = moment
         self.num_envs, self.observation_size = moment.observations.shape
         self._arrays = {**arrays, "observations": moment.observations}
-        self._shown: list[Any] = list(vars(moment).values())  # as compiled code takes them
 
     def state(self) -> WorldState:
         """A copy of all arrays, the present observations among them."""

@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
-from games.trading import BUY, FEATURES, FIGURES, HOLD, PAST, SELL, TradingMarkets, TradingSettings
+from games.trading import TradingMarkets, TradingSettings
 from games.trading_data import NO_HISTORY, Bars, simulate
+from games.trading_kernels import BUY, FEATURES, FIGURES, HOLD, LONG_CLOSED, LONG_OPENED, NOTHING, PAST, SELL, SHORT_OPENED
 
 FREE = {"fee": 0.0, "slippage": 0.0}
 
@@ -150,7 +151,7 @@ def test_worlds_go_on_from_a_saved_state_bit_for_bit() -> None:
         actions = rng.integers(0, 3, 16)
         one.step(actions)
         two.step(actions)
-        for name, array in vars(one.moment).items():
+        for name, array in one.moment._asdict().items():
             if name in ("observations", "rewards", "terminated", "truncated"):
                 np.testing.assert_array_equal(array, getattr(two.moment, name))
 
@@ -188,3 +189,33 @@ def test_a_history_that_is_too_short_is_refused() -> None:
     with pytest.raises(ValueError, match="too short: episodes of 256 bars need 320"):
         TradingMarkets(seeds(1), history=simulate(319))
     assert len(NO_HISTORY) == 0
+
+
+def test_the_last_whole_episode_of_the_first_account_is_kept_to_be_looked_at() -> None:
+    worlds = on([100.0, 110.0, 120.0, 90.0], slippage=0.01)
+    assert worlds.last_episode() is None
+    for action in (BUY, HOLD, SELL, SELL):
+        worlds.step(orders(action))
+    seen = worlds.last_episode()
+    assert seen is not None
+    assert seen.closes.tolist() == [100.0, 110.0, 120.0, 90.0]
+    assert seen.trades.tolist() == [LONG_OPENED, NOTHING, LONG_CLOSED, SHORT_OPENED]
+    assert seen.prices[[0, 2, 3]].tolist() == pytest.approx([101.0, 118.8, 89.1])
+    assert seen.worths[-1] == pytest.approx(10_000 + worlds.moment.figures[0, 0])
+    worlds.step(orders(HOLD))
+    again = worlds.last_episode()
+    assert again is not None and again.closes.tolist() == seen.closes.tolist()
+
+
+def test_an_episode_that_was_begun_elsewhere_is_not_kept() -> None:
+    worlds, other = (TradingMarkets(seeds(2), TradingSettings(window=4)) for _ in range(2))
+    for _ in range(5):
+        worlds.step(orders(BUY, SELL))
+    other.restore(worlds.state())
+    for _ in range(3):
+        other.step(orders(HOLD, HOLD))
+    assert other.moment.truncated.all() and other.last_episode() is None
+    for _ in range(4):
+        other.step(orders(SELL, HOLD))
+    seen = other.last_episode()
+    assert seen is not None and len(seen.closes) == 4

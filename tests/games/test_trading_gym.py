@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from games.trading import FIGURES, TradingMarkets, TradingSettings
+from games.trading import TradingMarkets, TradingSettings
+from games.trading_kernels import FIGURES
 
 gymnasium = pytest.importorskip("gymnasium")
 
