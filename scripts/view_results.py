@@ -1,4 +1,4 @@
-"""Show what a run has reached: its iterations as a table, the totals, and where its best model lies.
+"""Show what a run has reached: its iterations as a table, the totals, and where its best model lies; also of train_ppo_lstm.py.
 
     python scripts/view_results.py runs/connect_four
     python scripts/view_results.py --training runs/connect_four/training_stats.json --last 5
@@ -7,6 +7,7 @@
     python scripts/view_results.py runs/connect_four --png curves.png      the curves as a picture
     python scripts/view_results.py runs/chess --pgn games.pgn      every game of self-play of a run of chess, for any chess program
     python scripts/view_results.py runs/go9 --sgf games.sgf        the same for a run of Go, with what search thought; also into a folder
+    python scripts/view_results.py checkpoints_ppo --html report.html      curves, and the last episode's worth and trades drawn on prices
 
 "Search err" is the share of positions in which the move found by search throws away what perfect play would get, "Policy err"
 the same for the network's first choice without search; Elo is measured against a random player at 0. After ± stands half the
@@ -16,7 +17,7 @@ Figures that were not measured are not shown.
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
@@ -35,15 +36,18 @@ from training.ctrl_c import interruptible
 from training.files import write_atomically
 from training.game_export import games_as_pgn, games_as_sgf, write_games
 from training.game_view import recorded_game, sample_games
+from training.observers import ppo_results
 from training.observers.charts import FAINT, TITLE, count, duration, percent, points, rate, rating, table
 from training.observers.files import StatsRow, UnreadableStats, read_stats, stats_path
 from training.observers.page import charts, page
 from training.observers.png import picture
+from training.observers.ppo_files import Round, read_rounds
 from training.observers.steps import keyboard, print_game, step_through
 from training.observers.views import history, trends
 
 LAST = 20  # iterations shown
 FILE_WIDTH = 200  # columns where the output is no terminal
+PAGE, PICTURE = "open it in a browser", "the run's curves"
 
 
 def summary(rows: Sequence[StatsRow], run_dir: Path) -> list[tuple[str, str]]:
@@ -130,23 +134,52 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.pgn or args.sgf:
         return export_games(args.path.parent, pgn=args.pgn, sgf=args.sgf)
     try:
-        rows = read_stats(args.path)
+        rounds = read_rounds(args.path)
+        rows = read_stats(args.path) if rounds is None else []
     except FileNotFoundError:
         print(f"view_results: {args.path} is not there: name a run's folder (it has the file after its first iteration)", file=sys.stderr)
         return 2
     except (OSError, UnreadableStats) as error:
         print(f"view_results: {error}", file=sys.stderr)
         return 2
+    if rounds:
+        return show_rounds(args, rounds)
     if not rows:
         print(f"view_results: {args.path} holds no iterations yet", file=sys.stderr)
         return 2
     files = ((args.html, write_page), (args.png, write_picture))
     if args.html or args.png:
-        return max(write(path, rows, args.path.parent) for path, write in files if path)
+        return max(make(path, rows, args.path.parent) for path, make in files if path)
+    show_lines(lambda width: report(rows, args.path.parent, last=args.last, width=width))
+    return 0
+
+
+def show_rounds(args: argparse.Namespace, rounds: Sequence[Round]) -> int:
+    """Show a run of PPO, or write it to files; 2 when one cannot be written."""
+    folder = args.path.parent
+    if args.html or args.png:
+        page_written = write(args.html, lambda: ppo_results.page(rounds, folder).encode(), PAGE) if args.html else 0
+        drawn = write(args.png, lambda: picture(folder.resolve().name, ppo_results.curves(rounds, folder)), PICTURE) if args.png else 0
+        return max(page_written, drawn)
+    show_lines(lambda width: ppo_results.report(rounds, folder, last=args.last, width=width))
+    return 0
+
+
+def show_lines(lines: Callable[[int], Sequence[Text]]) -> None:
+    """Print lines that are made for the width that there is."""
     console = Console(highlight=False)
-    width = console.width if console.is_terminal else FILE_WIDTH
-    for line in report(rows, args.path.parent, last=args.last, width=width):
+    for line in lines(console.width if console.is_terminal else FILE_WIDTH):
         console.print(line, soft_wrap=True)
+
+
+def write(path: Path, make: Callable[[], bytes], what: str) -> int:
+    """Write a file, and say what it is; 2 when it cannot be made or written."""
+    try:
+        write_atomically(path, make(), mode=0o644)
+    except (ValueError, OSError) as error:
+        print(f"view_results: {error}", file=sys.stderr)
+        return 2
+    print(f"{path}: {what}")
     return 0
 
 
@@ -173,13 +206,7 @@ def write_page(path: Path, rows: Sequence[StatsRow], run_dir: Path) -> int:
     except (ValueError, OSError) as error:
         print(f"view_results: the page has no games: {error}", file=sys.stderr)
         games = []
-    try:
-        write_atomically(path, page(run_dir.resolve().name, summary(rows, run_dir), rows, games).encode(), mode=0o644)
-    except OSError as error:
-        print(f"view_results: {error}", file=sys.stderr)
-        return 2
-    print(f"{path}: open it in a browser")
-    return 0
+    return write(path, lambda: page(run_dir.resolve().name, summary(rows, run_dir), rows, games).encode(), PAGE)
 
 
 def export_games(run_dir: Path, *, pgn: Path | None, sgf: Path | None) -> int:
@@ -196,13 +223,7 @@ def export_games(run_dir: Path, *, pgn: Path | None, sgf: Path | None) -> int:
 
 def write_picture(path: Path, rows: Sequence[StatsRow], run_dir: Path) -> int:
     """Write the run's curves as a PNG file; 2 when there are none, or when it cannot be written."""
-    try:
-        write_atomically(path, picture(run_dir.resolve().name, charts(rows)), mode=0o644)
-    except (ValueError, OSError) as error:
-        print(f"view_results: {error}", file=sys.stderr)
-        return 2
-    print(f"{path}: the run's curves")
-    return 0
+    return write(path, lambda: picture(run_dir.resolve().name, charts(rows)), PICTURE)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from PIL import Image, ImageColor
 from scripts.view_results import main
 from tests.programs import printed
 from tests.training.example_reports import evaluation, iteration, progress
+from tests.training.ppo_run import leave_a_run
 from training.observers.files import STATS_NAME, StatsFile
 from training.observers.png import COLOURS
 from training.reports import EvaluationReport
@@ -129,3 +130,34 @@ def test_a_picture_that_cannot_be_is_refused(tmp_path: Path, capsys: pytest.Capt
 @pytest.mark.parametrize("script", ["view_results", "watch_training"])
 def test_a_script_teaches_itself_from_any_folder(tmp_path: Path, script: str) -> None:
     assert f"python scripts/{script}.py runs/connect_four" in printed(f"scripts/{script}.py", "--help", cwd=tmp_path)
+
+
+def test_a_run_of_ppo_is_shown_as_rounds_with_what_it_has_reached(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    leave_a_run(tmp_path, episodes=16)
+    shown = lines(capsys, str(tmp_path), "--last", "3")
+    assert shown[0] == "The last 3 of 4 rounds:"
+    assert shown[1].split()[:3] == ["Round", "Episodes", "Steps"] and [line.split()[0] for line in shown[2:5]] == ["2", "3", "4"]
+    assert value(shown, "Episodes").startswith("16 in ") and value(shown, "Steps") == "256 of all worlds"
+    assert "who had bought and held: " in value(shown, "Last whole episode")
+
+
+def test_a_run_of_ppo_becomes_a_page_and_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    leave_a_run(tmp_path)
+    page, picture = tmp_path / "report.html", tmp_path / "curves.png"
+    assert lines(capsys, str(tmp_path), "--html", str(page), "--png", str(picture)) == [
+        f"{page}: open it in a browser",
+        f"{picture}: the run's curves",
+    ]
+    text = page.read_text()
+    assert text.index("The last whole episode") < text.index("Training") < text.index("<h2>Rounds")
+    with Image.open(picture) as image:
+        colours = {colour for _, colour in image.convert("RGB").getcolors(2**24) or []}
+    assert {ImageColor.getrgb(COLOURS[2]), ImageColor.getrgb(COLOURS[4])} & colours, "trades are marked"
+
+
+def test_a_run_of_ppo_whose_episode_is_gone_has_its_curves_still(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    leave_a_run(tmp_path)
+    (tmp_path / "last_episode.json").unlink()
+    page = tmp_path / "report.html"
+    lines(capsys, str(tmp_path), "--html", str(page))
+    assert "The last whole episode" not in page.read_text() and "Entropy" in page.read_text()

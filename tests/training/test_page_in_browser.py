@@ -11,9 +11,13 @@ from games import load_game
 from tests.training.browser import Browser, running_browser
 from tests.training.example_reports import evaluation, iteration
 from tests.training.one_player import SMALL, random_batch
+from tests.training.ppo_run import leave_a_run
 from tests.training.synthetic import synthetic_batch
 from training.game_view import GameView, view_game
+from training.observers import ppo_results
+from training.observers.files import STATS_NAME
 from training.observers.page import page
+from training.observers.ppo_files import read_episode, read_rounds
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which("chromedriver") and shutil.which("chromium")), reason="needs the Debian packages chromium and chromium-driver"
@@ -21,6 +25,13 @@ pytestmark = pytest.mark.skipif(
 
 CONNECT_FOUR = load_game("connect_four")
 SECONDS = 30.0  # for a game to play itself
+MARKS = """
+return [...document.querySelectorAll('svg')[1].querySelectorAll('polygon.mark')].map((mark) => {
+  let name = mark;
+  while (name.tagName !== 'text') name = name.nextElementSibling;
+  const box = mark.getBoundingClientRect();
+  return {name: name.textContent, x: (box.left + box.right) / 2, y: (box.top + box.bottom) / 2, seen: getComputedStyle(mark).stroke};
+})"""  # of the second picture: what they are called, where they are, and their colour
 
 
 @pytest.fixture(scope="module")
@@ -129,3 +140,28 @@ def test_it_has_no_viewer_without_games(browser: Browser, tmp_path: Path) -> Non
     assert browser.found(hidden) and browser.complaints() == []
     show(browser, tmp_path, [game_for_two()])
     assert not browser.found(hidden)
+
+
+def test_a_run_of_ppo_shows_its_account_and_its_trades_on_the_prices(browser: Browser, tmp_path: Path) -> None:
+    leave_a_run(tmp_path)
+    rounds, episode = read_rounds(tmp_path / STATS_NAME), read_episode(tmp_path)
+    assert rounds and episode and episode.trades
+    show(browser, tmp_path, [], text=ppo_results.page(rounds, tmp_path))
+    assert browser.complaints() == [] and browser.requests() == [(tmp_path / "page.html").as_uri()]
+    headings = browser.found(
+        "return [...document.querySelectorAll('h2')].filter((part) => part.offsetParent).map((part) => part.textContent)"
+    )
+    assert headings == ["The last whole episode", "Training", "Rounds"]
+    titles = browser.found("return [...document.querySelectorAll('svg')].map((part) => part.getAttribute('aria-label'))")
+    assert titles[:3] == ["Worth", "Price", "Reward of an episode"]
+    marks = browser.found(MARKS)
+    kinds = sorted({trade.kind for trade in episode.trades})
+    assert sorted({mark["name"] for mark in marks}) == kinds
+    # Each mark is one of its kind's trades or the legend's, and stands where the price axis and the bars say.
+    assert len(marks) == len(episode.trades) + len(kinds)
+    curve = browser.found("return document.querySelectorAll('svg')[1].querySelector('polyline').getBoundingClientRect().toJSON()")
+    opened = next(trade for trade in episode.trades if trade.kind == kinds[0])
+    drawn = next(mark for mark in marks if mark["name"] == opened.kind)
+    along = (opened.bar - 1) / (len(episode.closes) - 1)
+    assert abs(drawn["x"] - (curve["left"] + along * curve["width"])) < 3
+    assert drawn["seen"] != "rgba(0, 0, 0, 0)"

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from training.game_view import GameView
-from training.observers.charts import count, percent, points, rate, rating
+from training.observers.charts import Column, Row, count, percent, points, rate, rating
 from training.observers.svg import Layout, Series, laid_out, svg
 from training.observers.views import history
 from training.reports import IterationReport, ScoreReport
 
 TEMPLATE = Path(__file__).with_name("page.html")
 MARK = re.compile("@(TITLE|SUMMARY|CHARTS|TABLE|GAMES)@")
-ROWS_SHOWN = 200  # iterations in the table
+ROWS_SHOWN = 200  # of the table
 
 Rows = Sequence[IterationReport]
 Figure = Callable[[IterationReport], float | None]
@@ -31,11 +31,29 @@ def page(title: str, summary: Sequence[tuple[str, str]], rows: Rows, games: Sequ
         rows: its iterations.
         games: to step through.
     """
+    sections = [("Curves", charts(rows))] if rows else []
+    return filled(title, summary, sections, as_html("Iterations", history(rows), rows) if rows else "", games)
+
+
+def filled(
+    title: str,
+    summary: Sequence[tuple[str, str]],
+    sections: Sequence[tuple[str, Sequence[Layout]]],
+    table: str,
+    games: Sequence[GameView] = (),
+) -> str:
+    """The page of any run.
+
+    Args:
+        sections: curves, under headings; one without curves is left out.
+        table: as HTML.
+    """
+    drawn = [f'<h2>{html.escape(name)}</h2>\n<div class="charts">{"".join(map(svg, curves))}</div>' for name, curves in sections if curves]
     parts = {
         "TITLE": html.escape(title),
         "SUMMARY": _list(summary),
-        "CHARTS": f'<h2>Curves</h2>\n<div class="charts">{"".join(map(svg, charts(rows)))}</div>' if rows else "",
-        "TABLE": _table(rows) if rows else "",
+        "CHARTS": "\n".join(drawn),
+        "TABLE": table,
         # Nothing in the text can end the script that it stands in.
         "GAMES": json.dumps([_shown(view) for view in games], separators=(",", ":")).replace("<", "\\u003c"),
     }
@@ -53,14 +71,15 @@ def _list(summary: Sequence[tuple[str, str]]) -> str:
     return "<dl>" + "".join(f"<dt>{html.escape(title)}</dt><dd>{html.escape(text)}</dd>" for title, text in summary) + "</dl>"
 
 
-def _table(rows: Rows) -> str:
+def as_html(heading: str, columns: Sequence[Column[Row]], rows: Sequence[Row]) -> str:
+    """The last rows as a table, the newest first, without the columns that are empty."""
     shown = rows[-ROWS_SHOWN:]
-    columns = [column for column in history(rows) if any(column.cell(row) for row in shown)]
+    columns = [column for column in columns if any(column.cell(row) for row in shown)]
     titles = "".join(f"<th>{html.escape(column.title)}</th>" for column in columns)
     lines = ["<tr>" + "".join(f"<td>{html.escape(column.cell(row))}</td>" for column in columns) + "</tr>" for row in reversed(shown)]
     left_out = f"<p class=faint>The last {len(shown)} of {len(rows):,}, newest first.</p>" if len(rows) > len(shown) else ""
     head = f"<thead><tr>{titles}</tr></thead>"
-    return f'<h2>Iterations</h2>{left_out}<div class="scroll"><table>{head}<tbody>{"".join(lines)}</tbody></table></div>'
+    return f'<h2>{html.escape(heading)}</h2>{left_out}<div class="scroll"><table>{head}<tbody>{"".join(lines)}</tbody></table></div>'
 
 
 def charts(rows: Rows) -> list[Layout]:

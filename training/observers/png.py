@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from PIL import Image, ImageDraw, ImageFont
 
-from training.observers.svg import BOTTOM, HEIGHT, LEFT, RIGHT, WIDTH, Layout, band, name_end, places
+from training.observers.svg import BOTTOM, HEIGHT, LEFT, RIGHT, WIDTH, Layout, band, legend_mark, name_end, places, triangle
 
 COLUMNS, HEAD, EDGE = 2, 34, 10  # charts in a row; the title's height; an outer margin
 SCALE, FINER = 2, 2  # pixels to a unit of the layout; drawn finer by so much and then reduced, which smooths the lines
@@ -34,6 +34,10 @@ class Surface:
     def area(self, points: Sequence[tuple[float, float]], *, colour: str) -> None:
         """What lies within, so that what is below can be seen."""
         self._draw.polygon([self._at(point) for point in points], fill=f"{colour}{BAND:02x}")
+
+    def shape(self, corners: Sequence[tuple[float, float]], *, colour: str, hollow: bool) -> None:
+        """A small shape, of paper within if it is hollow."""
+        self._draw.polygon([self._at(corner) for corner in corners], fill=PAPER if hollow else colour, outline=colour, width=self._unit)
 
     def png(self) -> bytes:
         """The picture as a file."""
@@ -79,3 +83,8 @@ def draw(surface: Surface, layout: Layout) -> None:
         surface.line(places(curve.points, layout), colour=colour, width=1.8)
         if curve.name:
             surface.text(name_end(number), 14, curve.name, colour=colour, anchor="rs")
+    for number, marks in enumerate(layout.marks):
+        colour = COLOURS[marks.colour]
+        for place in (*places(marks.points, layout), legend_mark(number)):
+            surface.shape(triangle(place, up=marks.up), colour=colour, hollow=marks.hollow)
+        surface.text(name_end(number), 14, marks.name, colour=colour, anchor="rs")

@@ -1,23 +1,18 @@
-"""Who watches a PPO run: lines and a live view for people, training_stats.json and TensorBoard for programs."""
+"""Who watches a PPO run: lines and a live view for people, and files for programs (``ppo_files.py``)."""
 
-import json
 import math
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from training.files import read_limited, write_atomically
+from games.trading import TradingMarkets
 from training.observers.charts import bar, duration, rate
-from training.observers.files import EVENTS_FOLDER, MODE, SIZE_LIMIT, STATS_NAME, EventsWriter
+from training.observers.files import EVENTS_FOLDER, STATS_NAME
+from training.observers.ppo_files import EPISODE_NAME, EpisodeFile, PPOEvents, PPOStats
 from training.ppo_reports import EpisodesReport, PPOObserver, RoundReport
-
-WRITE_SECONDS = 5.0  # between two times that a growing file is written anew
 
 
 def episode_line(report: RoundReport, episodes: EpisodesReport, device: str) -> str:
@@ -88,59 +83,12 @@ def standing(report: RoundReport) -> Table:
     return view
 
 
-class PPOStats:
-    """Keeps training_stats.json: a list of rounds, one a line, each a flat object."""
-
-    def __init__(self, path: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Go on with the list at ``path``, if there is one that can be read."""
-        self._path, self._clock, self._written = path, clock, -math.inf
-        self._rows = _earlier(path)
-        self._waiting = False
-
-    def round(self, report: RoundReport) -> None:
-        """Add the round; what the file says of it and of later ones was said by a run that a crash has ended, and goes."""
-        while self._rows and self._rows[-1]["round"] >= report.round:
-            self._rows.pop()
-        figures = {name: value if math.isfinite(value) else None for name, value in report.scalars().items()}
-        self._rows.append({"round": report.round, **figures})
-        self._waiting = True
-        if self._clock() - self._written >= WRITE_SECONDS:
-            self._write()
-
-    def close(self) -> None:
-        """Write what is not written yet."""
-        if self._waiting:
-            self._write()
-
-    def _write(self) -> None:
-        self._written, self._waiting = self._clock(), False
-        text = ",\n".join(json.dumps(row) for row in self._rows)
-        write_atomically(self._path, f"[\n{text}\n]\n".encode(), mode=MODE, durable=False)
-
-
-def _earlier(path: Path) -> list[dict[str, Any]]:
-    try:
-        rows = json.loads(read_limited(path, SIZE_LIMIT))
-        return [row for row in rows if isinstance(row["round"], int)]
-    except (OSError, ValueError, TypeError, KeyError):
-        return []
-
-
-class PPOEvents:
-    """Writes every number for TensorBoard, by the steps of the worlds."""
-
-    def __init__(self, folder: Path) -> None:
-        self._events = EventsWriter(folder)
-
-    def round(self, report: RoundReport) -> None:
-        """Append the round."""
-        self._events.write(report.total_steps, report.scalars())
-
-    def close(self) -> None:
-        """Nothing is left open."""
-
-
-def ppo_observers(folder: Path, console: Console, *, every: int, device: str) -> list[PPOObserver]:
+def ppo_observers(folder: Path, console: Console, markets: TradingMarkets, *, every: int, device: str) -> list[PPOObserver]:
     """The observers of a run whose files go to ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
-    return [PPOStats(folder / STATS_NAME), PPOEvents(folder / EVENTS_FOLDER), EpisodeLines(console, every=every, device=device)]
+    return [
+        PPOStats(folder / STATS_NAME),
+        PPOEvents(folder / EVENTS_FOLDER),
+        EpisodeFile(folder / EPISODE_NAME, markets),
+        EpisodeLines(console, every=every, device=device),
+    ]

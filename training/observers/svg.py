@@ -9,6 +9,7 @@ WIDTH, HEIGHT = 460, 240
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 28, 34  # margins
 TICKS = 5  # about so many on an axis
 MOST_POINTS = 400  # of a curve: more are thinned out
+MARK = 4.5  # from the middle of a mark to its corners
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +19,17 @@ class Series:
     name: str
     points: Sequence[tuple[float, float]]
     margins: Sequence[float] = ()  # as many as points, or none
+
+
+@dataclass(frozen=True, kw_only=True)
+class Marks:
+    """Points at which something happened, as triangles; none is left out."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    colour: int  # the number of the curve whose colour they have
+    up: bool  # whether they point upwards
+    hollow: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,22 +80,31 @@ class Layout:
     values: Sequence[tuple[float, str]]  # of the grid's lines: their places from above, and what stands at their left
     steps: Sequence[tuple[float, str]]  # likewise from the left, and below
     x_name: str
+    marks: Sequence[Marks] = ()
 
 
 def laid_out(
-    title: str, series: Sequence[Series], *, x_name: str, show: Callable[[float], str], show_x: Callable[[float], str] = "{:g}".format
+    title: str,
+    series: Sequence[Series],
+    *,
+    x_name: str,
+    show: Callable[[float], str],
+    show_x: Callable[[float], str] = "{:g}".format,
+    marks: Sequence[Marks] = (),
 ) -> Layout | None:
     """Where everything lies; None when no curve has two points.
 
     Args:
+        marks: what is marked on the curves; they may lie beside them.
         show: a value as text, at the left.
         show_x: likewise below.
     """
     curves = [curve for curve in map(thinned, series) if len(curve.points) > 1]
     if not curves:
         return None
-    low, high = bounds([value for curve in curves for value in _reach(curve)])
-    first, last = bounds([x for curve in curves for x, _ in curve.points])
+    marked = [point for each in marks for point in each.points]
+    low, high = bounds([*(value for curve in curves for value in _reach(curve)), *(y for _, y in marked)])
+    first, last = bounds([x for points in (*(curve.points for curve in curves), marked) for x, _ in points])
     across = Axis(low=first, high=last, start=LEFT, end=WIDTH - RIGHT)
     up = Axis(low=low, high=high, start=HEIGHT - BOTTOM, end=TOP)
     return Layout(
@@ -94,6 +115,7 @@ def laid_out(
         values=[(up.place(value), show(value)) for value in ticks(low, high)],
         steps=[(across.place(x), show_x(x)) for x in ticks(first, last)],
         x_name=x_name,
+        marks=[each for each in marks if each.points],
     )
 
 
@@ -112,6 +134,8 @@ def svg(layout: Layout) -> str:
     parts.append(f'<text class="tick end" x="{WIDTH - RIGHT}" y="{HEIGHT - 4}">{html.escape(layout.x_name)}</text>')
     for number, curve in enumerate(layout.curves):
         parts += _drawn(curve, number, layout)
+    for number, each in enumerate(layout.marks):
+        parts += _marked(each, number, layout)
     return "".join([*parts, "</svg>"])
 
 
@@ -125,6 +149,12 @@ def band(curve: Series, layout: Layout) -> list[tuple[float, float]]:
 def places(points: Sequence[tuple[float, float]], layout: Layout) -> list[tuple[float, float]]:
     """Where points lie."""
     return [(layout.across.place(x), layout.up.place(y)) for x, y in points]
+
+
+def triangle(place: tuple[float, float], *, up: bool) -> list[tuple[float, float]]:
+    """The corners of a mark at this place."""
+    (x, y), tip = place, -MARK if up else MARK
+    return [(x, y + tip), (x - MARK, y - tip), (x + MARK, y - tip)]
 
 
 def name_end(number: int) -> float:
@@ -144,6 +174,19 @@ def _drawn(curve: Series, number: int, layout: Layout) -> list[str]:
     parts.append(f'<polyline class="curve c{number}" points="{_listed(places(curve.points, layout))}"/>')
     name = f'<text class="name c{number}" x="{name_end(number)}" y="14">{html.escape(curve.name)}</text>' if curve.name else ""
     return [*parts, name]
+
+
+def _marked(marks: Marks, number: int, layout: Layout) -> list[str]:
+    """The marks, and their name in the legend with one before it."""
+    kind = f"mark c{marks.colour}{' hollow' if marks.hollow else ''}"
+    shown = [*places(marks.points, layout), legend_mark(number)]
+    drawn = [f'<polygon class="{kind}" points="{_listed(triangle(place, up=marks.up))}"/>' for place in shown]
+    return [*drawn, f'<text class="name c{marks.colour}" x="{name_end(number)}" y="14">{html.escape(marks.name)}</text>']
+
+
+def legend_mark(number: int) -> tuple[float, float]:
+    """Where the legend shows one of the marks."""
+    return name_end(number) - 74, 10
 
 
 def _listed(points: Sequence[tuple[float, float]]) -> str:
