@@ -28,7 +28,6 @@ if __name__ == "__main__":
 
 import argparse
 import logging
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,9 +46,10 @@ from training.network import seed_weights
 from training.observers.live import TerminalConsole
 from training.observers.ppo import ppo_observers
 from training.ppo import PPOSettings, PPOTrainer
-from training.ppo_checkpoint import checkpoints, newest_checkpoint, save_checkpoint
+from training.ppo_checkpoint import PPOCheckpoint, checkpoints, newest_checkpoint, save_checkpoint
 from training.random import seed_stream
-from training.ranks import Place, Ranks, joined
+from training.ranks import ALONE, Place, Ranks, joined
+from training.torchrun import run_ranks
 
 KEPT: dict[str, Any] = {  # what a run is told once, with what it is if it is told nothing
     "episodes": 1000,
@@ -82,7 +82,7 @@ KEPT: dict[str, Any] = {  # what a run is told once, with what it is if it is to
     "short": True,
 }
 SMOKE = {"episodes": 16, "num_envs": 4, "update_interval": 128, "lstm_size": 16, "window": 32, "epochs": 2}
-PLACE = ("rank", "world_size", "local_rank", "master_addr", "master_port")
+BY_HAND = ("rank", "world_size", "local_rank", "master_addr")  # said where ranks are started one by one
 
 
 @interruptible
@@ -93,8 +93,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     errors = Console(stderr=True, highlight=False)
     try:
         if arguments.distributed:
-            start_ranks(arguments, words)
-        place = Place(**{name: getattr(arguments, name) for name in PLACE}) if arguments.world_size else Place()
+            return start_ranks(arguments, words)
+        told = {name: getattr(arguments, name) for name in BY_HAND}
+        by_hand = any(value is not None for value in told.values())
+        place = Place(**told, master_port=arguments.master_port) if by_hand else Place()
         with joined(place, device=arguments.device) as ranks:
             return begin(arguments, ranks)
     except (TrainingDiverged, ValueError, OSError, RuntimeError) as error:  # a lost rank is a RuntimeError
@@ -160,30 +162,55 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def start_ranks(arguments: argparse.Namespace, words: Sequence[str]) -> None:
-    """Become torchrun, which runs this program in several processes; does not return.
+def start_ranks(arguments: argparse.Namespace, words: Sequence[str]) -> int:
+    """Run this program on several ranks, by torchrun; returns its exit code.
 
     Raises:
-        ValueError: a number is out of range.
+        ValueError: something is wrong that the ranks would find out, each for itself.
+        RuntimeError: a rank has died too often.
     """
-    count = arguments.num_gpus or count_gpus() or 2
+    count = arguments.num_gpus if arguments.num_gpus is not None else count_gpus() or 2
     if count < 1:
         raise ValueError(f"--num-gpus {count}: expected a whole number from 1")
-    for name in ("rank", "world_size", "local_rank"):
+    for name in BY_HAND:
         if getattr(arguments, name) is not None:
             raise ValueError(f"--distributed starts all ranks of this machine: leave --{name.replace('_', '-')} out")
-    if arguments.data:
-        read_history(arguments.data, max_gap=KEPT["max_gap"] if arguments.max_gap is None else arguments.max_gap)
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(count)]
-    launch += ["--master-port", str(arguments.master_port or 29500), "--max-restarts", str(arguments.max_restarts)]
-    program = str(Path(__file__).resolve())
-    os.execv(sys.executable, [*launch, program, *(word for word in words if word != "--distributed")])
+    told, _ = prepared(arguments, ALONE)
+    ppo_settings(told, count)
+    build_worlds(told, ALONE)
+    own = [word for word in words if word != "--distributed"]
+    return run_ranks(Path(__file__).resolve(), own, count=count, port=arguments.master_port, restarts=arguments.max_restarts)
 
 
 def begin(arguments: argparse.Namespace, ranks: Ranks) -> int:
     """Train, from the beginning or from a checkpoint; returns the exit code."""
     logging.getLogger("training").addHandler(logging.StreamHandler())
     use_threads(arguments.threads)
+    told, saved = prepared(arguments, ranks)
+    worlds = build_worlds(told, ranks)
+    trainer = build_trainer(told, worlds, arguments, ranks)
+    if saved:
+        trainer.restore(saved.state)
+    console = TerminalConsole(highlight=False)
+    if ranks.is_main:
+        console.print(what_is_trained_on(told, arguments.checkpoint_dir, ranks), markup=False, soft_wrap=True)
+        if saved:
+            before = saved.state.counters["world_size"]
+            ranks_then = (
+                "" if before == ranks.world_size else f", by {before} rank{'s' if before > 1 else ''} then and {ranks.world_size} now"
+            )
+            console.print(f"Going on after {trainer.episodes_over:,} episodes{ranks_then}", soft_wrap=True)
+        device = "GPUs" if trainer.network.seen_returns.device.type == "cuda" else "Ranks"
+        trainer.observers = ppo_observers(arguments.checkpoint_dir, console, worlds, every=arguments.log_interval, device=device)
+    return run(trainer, arguments.checkpoint_dir, console)
+
+
+def prepared(arguments: argparse.Namespace, ranks: Ranks) -> tuple[dict[str, Any], PPOCheckpoint | None]:
+    """All that the run is told, now or when it began, and the checkpoint to go on with.
+
+    Raises:
+        ValueError: it cannot be, or does not fit what the folder holds; the message names the flag.
+    """
     folder = arguments.checkpoint_dir
     begun = arguments.resume or ranks.largest(ranks.restarts) > 0
     saved = newest_checkpoint(ranks, folder) if begun else None
@@ -200,10 +227,7 @@ def begin(arguments: argparse.Namespace, ranks: Ranks) -> int:
     if arguments.smoke:
         told |= {name: min(told[name], limit) for name, limit in SMOKE.items()}
     check(told, arguments)
-    trainer = build_trainer(told, arguments, ranks)
-    if saved:
-        trainer.restore(saved.state)
-    return run(trainer, folder, told, arguments)
+    return told, saved
 
 
 def check(told: dict[str, Any], arguments: argparse.Namespace) -> None:
@@ -212,22 +236,17 @@ def check(told: dict[str, Any], arguments: argparse.Namespace) -> None:
     Raises:
         ValueError: they cannot; the message names the flag.
     """
-    counts = {name: told[name] for name in ("episodes", "num_envs", "update_interval", "lstm_size", "sequence_length")}
+    counts = {
+        name: told[name] for name in ("episodes", "num_envs", "update_interval", "epochs", "minibatches", "lstm_size", "sequence_length")
+    }
     counts |= {name: getattr(arguments, name) for name in ("checkpoint_interval", "log_interval", "threads")}
     for name, value in counts.items():
         if value < 1:
             raise ValueError(f"--{name.replace('_', '-')} {value}: expected a whole number from 1")
 
 
-def build_trainer(told: dict[str, Any], arguments: argparse.Namespace, ranks: Ranks) -> PPOTrainer:
+def build_trainer(told: dict[str, Any], worlds: TradingMarkets, arguments: argparse.Namespace, ranks: Ranks) -> PPOTrainer:
     """The trainer of this rank."""
-    rules = {name: told[name] for name in ("window", "capital", "max_positions", "lot", "fee", "slippage", "short")}
-    history: Bars | None = None
-    if told["data"] and ranks.is_main:
-        history = read_history(Path(told["data"]), max_gap=told["max_gap"])
-    first = ranks.rank * told["num_envs"]
-    seeds = [seed_stream(told["seed"], "market", first + b) for b in range(told["num_envs"])]
-    worlds = TradingMarkets(np.array(seeds, np.uint64), TradingSettings(**rules), history=history)
     seed_weights(seed_stream(told["seed"], "network"))
     network = ActorCritic(worlds.observation_size, worlds.num_actions, lstm_size=told["lstm_size"], shared=told["shared_lstm"]).to(
         pick_device(arguments.device)
@@ -242,6 +261,22 @@ def build_trainer(told: dict[str, Any], arguments: argparse.Namespace, ranks: Ra
         keep_every=arguments.checkpoint_interval,
         ranks=ranks,
     )
+
+
+def build_worlds(told: dict[str, Any], ranks: Ranks) -> TradingMarkets:
+    """The accounts of this rank: rank 0's on the history if there is one, the others' on simulated markets.
+
+    Raises:
+        ValueError: the history has a fault or is too short, or a rule of trading cannot be.
+        OSError: there is no such file.
+    """
+    rules = {name: told[name] for name in ("window", "capital", "max_positions", "lot", "fee", "slippage", "short")}
+    history: Bars | None = None
+    if told["data"] and ranks.is_main:
+        history = read_history(Path(told["data"]), max_gap=told["max_gap"])
+    first = ranks.rank * told["num_envs"]
+    seeds = [seed_stream(told["seed"], "market", first + b) for b in range(told["num_envs"])]
+    return TradingMarkets(np.array(seeds, np.uint64), TradingSettings(**rules), history=history)
 
 
 def ppo_settings(told: dict[str, Any], world_size: int) -> PPOSettings:
@@ -269,16 +304,16 @@ def ppo_settings(told: dict[str, Any], world_size: int) -> PPOSettings:
     )
 
 
-def run(trainer: PPOTrainer, folder: Path, told: dict[str, Any], arguments: argparse.Namespace) -> int:
+def what_is_trained_on(told: dict[str, Any], folder: Path, ranks: Ranks) -> str:
+    """The worlds of all ranks, for people."""
+    each, others = told["num_envs"], (ranks.world_size - 1) * told["num_envs"]
+    if not told["data"]:
+        return f"{each + others} worlds on simulated markets; {folder}/ gets everything"
+    return f"{each} worlds on {told['data']}{f', {others} on simulated markets' if others else ''}; {folder}/ gets everything"
+
+
+def run(trainer: PPOTrainer, folder: Path, console: Console) -> int:
     """Train to the end or to Ctrl-C, and say where everything lies."""
-    console = TerminalConsole(highlight=False)
-    on_gpu = trainer.network.seen_returns.device.type == "cuda"
-    if trainer.ranks.is_main:
-        where = told["data"] or "simulated markets"
-        console.print(
-            f"{trainer.ranks.world_size * told['num_envs']} worlds on {where}; {folder}/ gets everything", markup=False, soft_wrap=True
-        )
-        trainer.observers = ppo_observers(folder, console, every=arguments.log_interval, device="GPUs" if on_gpu else "Ranks")
     try:
         with stop_on_signals(trainer):
             trainer.run()
@@ -286,10 +321,8 @@ def run(trainer: PPOTrainer, folder: Path, told: dict[str, Any], arguments: argp
         for observer in trainer.observers:
             observer.close()
     ended = trainer.episodes_over >= trainer.episodes
-    if trainer.ranks.is_main:
-        console.print(
-            f"{trainer.episodes_over:,} episodes, {trainer.total_steps:,} steps. The network is {checkpoints(folder)[-1]}", soft_wrap=True
-        )
+    if trainer.ranks.is_main and (kept := checkpoints(folder)):
+        console.print(f"{trainer.episodes_over:,} episodes, {trainer.total_steps:,} steps. The network is {kept[-1]}", soft_wrap=True)
         if not ended:
             console.print(f"Go on: python train_ppo_lstm.py --checkpoint-dir {folder} --resume", markup=False, soft_wrap=True)
     return 0 if ended else INTERRUPTED

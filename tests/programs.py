@@ -41,3 +41,16 @@ def command(program: str, *words: object) -> list[str]:
 def heed_ctrl_c() -> None:
     """In a child: what a terminal's programs do. Those of a script in the background are started to ignore it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def ranks_of(launcher: int, program: str) -> list[int]:
+    """The processes of a program that torchrun has started, itself the process ``launcher``."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent, line = path.read_text().rpartition(")")[2].split()[1], (path.parent / "cmdline").read_bytes()
+        except OSError:  # it has ended meanwhile
+            continue
+        if int(parent) == launcher and program.encode() in line:
+            found.append(int(path.parent.name))
+    return sorted(found)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 import train_distributed
+from tests.programs import ranks_of
 from tests.sources import ROOT
 from tests.training.networks import CONNECT_FOUR
 from tests.training.synthetic import synthetic_batch
@@ -107,19 +108,6 @@ def launch(data: Path, save_dir: Path, log: Path) -> subprocess.Popen[bytes]:
         return subprocess.Popen(words, env=environment, stdout=output, stderr=subprocess.STDOUT)
 
 
-def ranks_of(launcher: int) -> list[int]:
-    """The processes that torchrun has started."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent, line = path.read_text().rpartition(")")[2].split()[1], (path.parent / "cmdline").read_bytes()
-        except OSError:  # it has ended meanwhile
-            continue
-        if int(parent) == launcher and b"train_distributed.py" in line:
-            found.append(int(path.parent.name))
-    return sorted(found)
-
-
 @pytest.mark.slow
 @pytest.mark.trial
 @pytest.mark.timeout(1800)
@@ -130,7 +118,7 @@ def test_a_rank_that_is_killed_changes_nothing_of_the_result(data: Path, tmp_pat
     while "epoch 2/6" not in log.read_text():
         assert disturbed.poll() is None, log.read_text()
         time.sleep(0.02)
-    os.kill(ranks_of(disturbed.pid)[-1], signal.SIGKILL)
+    os.kill(ranks_of(disturbed.pid, "train_distributed.py")[-1], signal.SIGKILL)
     assert disturbed.wait() == 0, log.read_text()
     assert "Going on after step" in log.read_text()
     undisturbed, found = model(tmp_path / "undisturbed"), model(tmp_path / "disturbed")

@@ -1,20 +1,26 @@
 """The trading program, as people start it."""
 
 import json
+import os
 import re
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from tests.programs import printed, run
+from tests.programs import begun, printed, ranks_of, run
+from tests.training.test_ranks import free_port
 
 PROGRAM = "train_ppo_lstm.py"
 LINE = re.compile(
     r"Episode (\d+)/16 - Reward: -?\d+\.\d\d, Return: -?\$[\d,]+\.\d\d, Win Rate: \d+\.\d% \(\d+ closed, \d+ open\), Steps: \d+ \| Ranks: 1"
 )
 SECONDS = 280  # a busy machine is not taken for a broken program
+LONG = ["--device", "cpu", "--episodes", "100000", "--num-envs", "4", "--update-interval", "128", "--lstm-size", "8", "--window", "16"]
+TWO_RANKS = ["--distributed", "--num-gpus", "2"]
 
 pytestmark = pytest.mark.trial
 
@@ -56,6 +62,9 @@ def test_a_run_that_is_gone_on_with_ends_as_one_that_was_never_stopped(tmp_path:
         (["--data", "nowhere.csv"], "nowhere.csv"),
         (["--fee", "2"], "fee is a share"),
         (["--distributed", "--rank", "1"], "leave --rank out"),
+        (["--distributed", "--num-gpus", "0"], "--num-gpus 0: expected a whole number from 1"),
+        (["--distributed", "--num-gpus", "2", "--fee", "2"], "fee is a share"),
+        (["--rank", "1"], "--rank 1 is none of --world-size 1"),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_flag(tmp_path: Path, words: list[str], complaint: str) -> None:
@@ -75,3 +84,74 @@ def test_a_second_run_does_not_overwrite_the_first(tmp_path: Path) -> None:
     (tmp_path / "ppo_lstm_episode_0000005.pt").write_bytes(b"")
     refused = run(PROGRAM, "--checkpoint-dir", tmp_path, seconds=SECONDS)
     assert refused.returncode == 2 and "--resume" in refused.stderr
+
+
+def wait_for_checkpoint(folder: Path, process: Any, *, seconds: float = SECONDS) -> None:
+    """Return when the run has saved something; it must not end before."""
+    deadline = time.monotonic() + seconds
+    while not list(folder.glob("*.pt")):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def rounds_of(folder: Path) -> list[int]:
+    return [row["round"] for row in json.loads((folder / "training_stats.json").read_text())]
+
+
+def test_ctrl_c_ends_a_run_in_good_order_from_where_it_is_gone_on_with(tmp_path: Path) -> None:
+    with begun(PROGRAM, *LONG, "--checkpoint-interval", 8, "--checkpoint-dir", tmp_path) as process:
+        wait_for_checkpoint(tmp_path, process)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=SECONDS)
+    assert process.returncode == 130 and "Traceback" not in said, said
+    assert said.splitlines()[-1] == f"Go on: python {PROGRAM} --checkpoint-dir {tmp_path} --resume"
+    episodes, rounds = int(re.findall(r"([\d,]+) episodes, ", said)[-1].replace(",", "")), rounds_of(tmp_path)
+    said = printed(PROGRAM, "--checkpoint-dir", tmp_path, "--resume", "--device", "cpu", "--episodes", episodes + 8, seconds=SECONDS)
+    assert f"Going on after {episodes:,} episodes" in said and f"Episode {episodes + 8}/{episodes + 8} - " in said
+    assert rounds_of(tmp_path)[: len(rounds)] == rounds and rounds_of(tmp_path) == [*range(1, len(rounds_of(tmp_path)) + 1)]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_ctrl_c_ends_all_ranks_in_good_order_and_another_number_of_them_goes_on(tmp_path: Path) -> None:
+    words = [*LONG, *TWO_RANKS, "--checkpoint-interval", 8, "--checkpoint-dir", tmp_path, "--master-port", free_port()]
+    with begun(PROGRAM, *words) as process:
+        wait_for_checkpoint(tmp_path, process, seconds=900)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=SECONDS)
+    assert process.returncode == 130 and "Traceback" not in said, said
+    episodes = int(re.findall(r"([\d,]+) episodes, ", said)[-1].replace(",", ""))
+    assert saved(tmp_path, episodes)["counters"]["world_size"] == 2
+    words = ["--checkpoint-dir", tmp_path, "--resume", "--device", "cpu", "--episodes"]
+    said = printed(PROGRAM, *words, episodes + 8, seconds=900)
+    assert f"Going on after {episodes:,} episodes, by 2 ranks then and 1 now" in said
+    assert saved(tmp_path, episodes + 8)["counters"]["world_size"] == 1
+    said = printed("train_ppo_lstm_distributed.py", *words, episodes + 15, "--num-gpus", 3, "--master-port", free_port(), seconds=900)
+    assert f"Going on after {episodes + 8:,} episodes, by 1 rank then and 3 now" in said and said.count("Episode ") == 1
+    assert f"Episode {episodes + 15}/{episodes + 15} - " in said and "| Ranks: 3" in said
+    assert rounds_of(tmp_path) == [*range(1, len(rounds_of(tmp_path)) + 1)]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_rank_that_is_killed_has_all_go_on_from_the_last_checkpoint(tmp_path: Path) -> None:
+    words = [*LONG, "--episodes", 400, *TWO_RANKS, "--checkpoint-interval", 8, "--checkpoint-dir", tmp_path, "--master-port", free_port()]
+    with begun(PROGRAM, *words) as process:
+        wait_for_checkpoint(tmp_path, process, seconds=900)
+        os.kill(ranks_of(process.pid, PROGRAM)[-1], signal.SIGKILL)
+        said, _ = process.communicate(timeout=1200)
+    assert process.returncode == 0, said
+    assert "Going on after " in said and "Episode 400/400 - " in said
+    assert saved(tmp_path, 400)["counters"]["episodes_over"] == 400
+    assert rounds_of(tmp_path) == [*range(1, len(rounds_of(tmp_path)) + 1)]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_ranks_that_die_too_often_are_given_up_with_a_word_how_to_go_on(tmp_path: Path) -> None:
+    words = [*LONG, *TWO_RANKS, "--max-restarts", 0, "--checkpoint-interval", 8, "--checkpoint-dir", tmp_path, "--master-port", free_port()]
+    with begun(PROGRAM, *words) as process:
+        wait_for_checkpoint(tmp_path, process, seconds=900)
+        os.kill(ranks_of(process.pid, PROGRAM)[-1], signal.SIGKILL)
+        said, _ = process.communicate(timeout=600)
+    assert process.returncode == 2 and "go on by --resume" in said.splitlines()[-1], said

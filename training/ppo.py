@@ -93,7 +93,8 @@ class PPOTrainer:
         worlds: of this rank; every rank has as many.
         settings: how.
         seed: of all that is drawn but for the worlds' own chances.
-        episodes: train until so many have ended on all ranks together.
+        episodes: train until so many have ended on all ranks together. They are shared out evenly, and rank 0 takes the rest; who has
+            come to the end of its own acts on with the others, but what more it ends is not counted.
         observers: those who watch; only rank 0 has any.
         keep: is called with the trainer's state after every ``keep_every`` episodes, and when the run ends; only on rank 0.
         ranks: the processes that train together.
@@ -120,11 +121,13 @@ class PPOTrainer:
         self.round = self.total_steps = self.episodes_over = 0
         self.seconds = 0.0
         self.kept = 0  # how many episodes were over then
+        self.episodes_left = 0  # of this rank's own
         self.stop_requested = False
 
     def run(self) -> RoundReport | None:
         """Train until the episodes are over or somebody asks to stop; returns the last round's report, if there was one."""
         report = None
+        self.episodes_left = share_of(max(0, self.episodes - self.episodes_over), self.ranks)
         while not self.over():
             began = time.perf_counter()
             rollout = self.collector.collect()
@@ -225,8 +228,9 @@ class PPOTrainer:
         """Count what has been done; returns what there is to say of it, the same on all ranks."""
         self.round += 1
         steps = self.settings.num_steps * self.worlds.num_envs * self.ranks.world_size
-        episodes = self._all_episodes(rollout)
-        self.episodes_over = min(self.episodes, self.episodes_over + episodes.count)
+        self.episodes_left = max(0, self.episodes_left - len(rollout.episodes))
+        episodes, left = self._all_episodes(rollout)
+        self.episodes_over = self.episodes - left
         now = time.perf_counter()
         self.seconds += now - began
         self.total_steps += steps
@@ -245,14 +249,14 @@ class PPOTrainer:
             episodes=episodes,
         )
 
-    def _all_episodes(self, rollout: Rollout) -> EpisodesReport:
-        """What the episodes of all ranks came to."""
-        sums = torch.tensor(summed_up(rollout.episodes, self.worlds.figure_names), dtype=torch.float64)
+    def _all_episodes(self, rollout: Rollout) -> tuple[EpisodesReport, int]:
+        """What the episodes of all ranks came to, and how many are left."""
+        names = self.worlds.figure_names
+        sums = torch.tensor([self.episodes_left, *summed_up(rollout.episodes, names)], dtype=torch.float64)
         self.ranks.sum_([sums])
-        count, rewards, steps, *figures = sums.tolist()
-        return EpisodesReport(
-            count=int(count), rewards=rewards, steps=steps, figures=dict(zip(self.worlds.figure_names, figures, strict=True))
-        )
+        left, count, rewards, steps, *figures = sums.tolist()
+        report = EpisodesReport(count=int(count), rewards=rewards, steps=steps, figures=dict(zip(names, figures, strict=True)))
+        return report, int(left)
 
     def _collector(self) -> Collector:
         settings, count, first = self.settings, self.worlds.num_envs, self.ranks.rank * self.worlds.num_envs
@@ -321,6 +325,11 @@ def chosen_of(numbers: NDArray[np.int64], first: int, each: int) -> Chosen:
     rows = numbers - first
     own = rows[(rows >= 0) & (rows < each)]
     return Chosen(own, len(own) / len(numbers)) if len(own) else Chosen(np.zeros(1, np.int64), 0.0)
+
+
+def share_of(episodes: int, ranks: Ranks) -> int:
+    """How many of so many episodes are this rank's."""
+    return episodes // ranks.world_size + (episodes % ranks.world_size if ranks.is_main else 0)
 
 
 def build_optimizer(network: ActorCritic, settings: PPOSettings) -> torch.optim.Optimizer:

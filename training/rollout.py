@@ -47,7 +47,7 @@ class Rollout:
     returns: Tensor  # [T, B]: what the values should have been
     memories: Tensor  # [K, M, 2, B, H]: before each sequence, of each LSTM, hidden and cell
     episodes: tuple[Episode, ...]
-    explained_variance: float  # of this rank's returns by the values: 1 is perfect, 0 no better than a constant
+    explained_variance: float  # of the returns of all ranks by the values: 1 is perfect, 0 no better than a constant
 
 
 class Collector:
@@ -114,7 +114,7 @@ class Collector:
         return Rollout(
             **{name: tensor.to(device) for name, tensor in on_device.items()},
             episodes=tuple(taken.episodes),
-            explained_variance=float(1 - (returns - values).var() / (returns.var() + SMALL)),
+            explained_variance=explained_variance(returns, values, self.ranks),
         )
 
     def state(self) -> dict[str, Tensor]:
@@ -258,6 +258,17 @@ def normalized(advantages: Tensor, ranks: Ranks) -> Tensor:
     mean = total / count
     deviation = max(squares / count - mean * mean, 0.0) ** 0.5
     return ((exact - mean) / (deviation + SMALL)).float()
+
+
+def explained_variance(returns: Floats, values: Floats, ranks: Ranks) -> float:
+    """How much of the variance of all ranks' returns the values foresee."""
+    exact = torch.from_numpy(returns).double()
+    both = torch.stack([exact, exact - torch.from_numpy(values)])  # [2, T, B]: what was to be foreseen, and what was not
+    sums = torch.stack([torch.full((2,), exact.numel(), dtype=torch.float64), both.sum((1, 2)), both.square().sum((1, 2))])
+    ranks.sum_([sums])
+    count, totals, squares = sums
+    variance, unforeseen = (squares / count - (totals / count).square()).tolist()
+    return float(1 - unforeseen / (variance + SMALL))
 
 
 @compiled
