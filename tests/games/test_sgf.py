@@ -210,11 +210,19 @@ class Endless(io.RawIOBase):
 
 
 @pytest.mark.parametrize(
-    "piece", [b"(;" * 20_000, b";B[ee]" * 8_000, b"(;C[" + b"\\]" * 20_000, b"(;SZ[9])" * 5_000, b"( " * 20_000, b"[" * 40_000]
+    ("piece", "pieces"),
+    [
+        (b"(;" * 20_000, 12),
+        (b"(;SZ[9]" + b";B[ee]" * 8_000, 12),
+        (b"(;C[" + b"\\]" * 20_000, 12),
+        (b"(;C[" + b"x" * 60_000, 200),
+        (b"(;SZ[9])" * 5_000, 2),
+        (b"( " * 20_000, 12),
+    ],
 )
-def test_hostile_files_are_read_in_bounded_memory(piece: bytes) -> None:
+def test_hostile_files_are_read_in_bounded_memory(piece: bytes, pieces: int) -> None:
     tracemalloc.start()
-    for found in game_trees(Endless(120, piece)):  # type: ignore[arg-type]
+    for found in game_trees(Endless(pieces, piece)):  # type: ignore[arg-type]
         assert isinstance(found, BadGame) or len(found[1]) < 100
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -222,10 +230,11 @@ def test_hostile_files_are_read_in_bounded_memory(piece: bytes) -> None:
 
 
 def test_the_deepest_and_the_largest_game_that_is_read_does_no_harm(tmp_path: Path) -> None:
-    deep = "(;B[aa]" * (MOST_MARKS // 5)
-    (found,) = read(tmp_path, f"(;SZ[9]{deep}{')' * (MOST_MARKS // 5)})")
+    many = MOST_MARKS // 5 - 2
+    deep = "(;B[aa]" * many
+    (found,) = read(tmp_path, f"(;SZ[9]{deep}{')' * many})")
     assert isinstance(found, SgfGame)
-    assert len(found.moves) == MOST_MARKS // 5
+    assert len(found.moves) == many
     (found,) = read(tmp_path, f"(;SZ[9]{';' * MOST_MARKS})")
     assert isinstance(found, BadGame)
     assert "more than" in found.reason
