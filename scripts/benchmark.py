@@ -4,15 +4,19 @@
     python scripts/benchmark.py --checkpoint checkpoints_8gpu/model_final.pt        weights, with the run's config.yaml beside them
     python scripts/benchmark.py --run runs/chess --opponents random,greedy          only these
     python scripts/benchmark.py --run runs/chess --stockfish-levels 1500,2000       and Stockfish at these levels
+    python scripts/benchmark.py --run runs/go7 --opponent gnugo:10 --simulations 400                GNU Go at level 10
     python scripts/benchmark.py --run runs/connect4 --against-version 12,24         and earlier models of the run
     python scripts/benchmark.py --run runs/chess --against runs/spiking --opponents random          a network against another
     python scripts/benchmark.py --run runs/twenty48 --version 12 --simulations 50   one player: the mean score, beside expectimax
 
 In a game for two the network plays everybody on a ladder, and each of these its neighbours, so that the ladder has its distances: a
 random player, who stands at 0 Elo; in chess a greedy one (it mates if it can, or takes the most it can), alpha-beta of material to depths
-1, 2 and 3, and Stockfish at its levels, if it is installed. Two games begin from each opening of a few random moves, with colours swapped.
+1, 2 and 3, and Stockfish at its levels, if it is installed; in Go, GNU Go at its levels 1 and 10, if it is installed, and others that speak
+GTP if they are named: gnugo:LEVEL, pachi:PLAYOUTS. They are told the same rules, and ours decide who won. Two games begin from each
+opening of a few random moves, with colours swapped.
 
-The seed and the number of processes give the same games again, but for those with Stockfish. Ctrl-C ends it and shows what there is.
+The seed and the number of processes give the same games again, but for those with Stockfish and Pachi. Ctrl-C ends it and shows what there
+is.
 """
 
 import argparse
@@ -42,19 +46,19 @@ from games import Game
 from training.ctrl_c import INTERRUPTED, interruptible
 from training.evaluation.candidate import Candidate, candidate_of_model, candidate_of_run, candidate_of_weights, earlier_versions, others
 from training.evaluation.contenders import Contender, ExpectimaxContender, NetworkContender, RandomContender
-from training.evaluation.ladder import chosen, find_stockfish, ladder, stockfish_rungs
+from training.evaluation.engine_process import EngineFailed
+from training.evaluation.ladder import GO_ENGINE_MISSING, USUAL_GO_ENGINES, chosen, find_program, go_rungs, ladder, stockfish_rungs
 from training.evaluation.match_benchmark import Entrant, Match, Tally, play_pairs, ratings
-from training.evaluation.match_pgn import match_pgn
+from training.evaluation.match_text import FILES, match_text
 from training.evaluation.score_benchmark import Result, depth_for, play_contender
 from training.evaluation.slices import SliceFailed
-from training.evaluation.uci_client import EngineFailed
 from training.files import write_atomically
 from training.observers.charts import Column, percent, points, rate, table
 from training.observers.rating_picture import rating_picture
 from training.observers.standings import rated_players, standings, standings_table
 from training.random import seed_stream
 
-FILE, PGN, PICTURE = "benchmark.json", "games.pgn", "ratings.png"
+FILE, PICTURE = "benchmark.json", "ratings.png"
 FILE_WIDTH = 200  # columns where the output is no terminal
 DEFAULT_GAMES, DEFAULT_SIMULATIONS = {1: 200, 2: 100}, {1: 50, 2: 100}  # by the game's players
 OPENING_PLIES = 4
@@ -94,9 +98,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--algorithm", choices=["puct", "gumbel"], help="its search (default: the run's; without a run, gumbel)")
     add("--seed", type=int, default=1, help="of everything random (default: %(default)s)")
     add("--processes", type=processes, default="auto", help="that play (default: auto, one per core)")
-    add("--save", type=Path, metavar="DIR", help=f"write {FILE} there; of two players {PICTURE} too, of chess {PGN}")
+    add("--save", type=Path, metavar="DIR", help=f"write {FILE} there; of two players {PICTURE} too, and {' or '.join(FILES.values())}")
     two = parser.add_argument_group("games for two")
-    two.add_argument("--opponents", type=names, metavar="NAMES", help="only these, such as random,greedy,depth-1,stockfish-1700")
+    only = "only these, such as random,greedy,depth-1,stockfish-1700 or gnugo:10,pachi:1000; may be given several times"
+    two.add_argument("--opponents", "--opponent", type=names, action="extend", metavar="NAMES", help=only)
     two.add_argument("--against-version", type=numbers, metavar="N,N", help="with --run: earlier models of it play too")
     two.add_argument("--against", type=Path, nargs="+", default=[], metavar="PATH", help="other runs' newest models, or files of models")
     two.add_argument("--opening-plies", type=count, default=OPENING_PLIES, help="random moves of an opening (default: %(default)s)")
@@ -203,9 +208,9 @@ def measure_by_elo(candidate: Candidate, network: NetworkContender, arguments: a
         content["matches"] = [match.as_dict() for match in matches]
         save(arguments, candidate, content)
         write_atomically(arguments.save / PICTURE, rating_picture(about, rated_players(rows, anchor), anchor=anchor), mode=0o644)
-        if candidate.game.name == "chess":
-            text = "".join(match_pgn(candidate.game, match, number + 1) for number, match in enumerate(matches))
-            write_atomically(arguments.save / PGN, text.encode(), mode=0o644)
+        if file := FILES.get(candidate.game.name):
+            text = "".join(match_text(candidate.game, match, number + 1) for number, match in enumerate(matches))
+            write_atomically(arguments.save / file, text.encode(), mode=0o644)
         console.print(f"All figures, a picture and every game: {arguments.save}", soft_wrap=True)
     return code
 
@@ -220,16 +225,29 @@ def opponents(game: Game, network: NetworkContender, arguments: argparse.Namespa
     rungs = ladder(game)
     wanted = arguments.opponents is None or any(name.startswith("stockfish") for name in arguments.opponents)
     if game.name == "chess" and wanted:
-        path, levels = arguments.stockfish or find_stockfish(), arguments.stockfish_levels or named_levels(arguments.opponents or [])
+        path = arguments.stockfish or find_program("stockfish")
+        levels = arguments.stockfish_levels or named_levels(arguments.opponents or [])
         if path:
             rungs += stockfish_rungs(path, levels, movetime=arguments.stockfish_movetime, nodes=arguments.stockfish_nodes)
         else:
             console.print(NO_STOCKFISH, soft_wrap=True)
+    if game.name == "go":
+        rungs += go_rungs(game, go_engines(arguments.opponents, console))
     if arguments.opponents:
         rungs = chosen(rungs, arguments.opponents)
     if arguments.against_version:
         rungs += earlier_versions(arguments.run, arguments.against_version, network.num_simulations, arguments.algorithm)
     return rungs + others(arguments.against, game, network.num_simulations, arguments.algorithm)
+
+
+def go_engines(opponents: Sequence[str] | None, console: Console) -> list[str]:
+    """The names of programs that play Go: those that are named, else the usual ones if they are here."""
+    if opponents is not None:
+        return [name for name in opponents if ":" in name]
+    if find_program("gnugo"):
+        return list(USUAL_GO_ENGINES)
+    console.print(f"{GO_ENGINE_MISSING['gnugo']}. Its levels are left out.", soft_wrap=True)
+    return []
 
 
 def named_levels(opponents: Sequence[str]) -> list[int]:

@@ -8,14 +8,19 @@ from typing import Any
 import pytest
 import yaml
 
+from games import load_game
+from games.sgf import SgfGame, read_sgf
 from scripts import benchmark
 from tests.training.small_run import GAME, NETWORK, model_bytes, small_settings
+from training.evaluation import ladder
 from training.evaluation.candidate import others
+from training.evaluation.ladder import find_program
 from training.evaluation.match_benchmark import Match, play_pairs
 from training.files import sha256_hex
 from training.ledger import open_ledger
 from training.ledger_rows import ModelRow
-from training.model_file import decode_model
+from training.model_file import Model, decode_model, describe_model, save_safetensors
+from training.network import build_network
 from training.weights_file import save_weights
 
 FEW = ("--games", "4", "--simulations", "2", "--processes", "1")
@@ -84,6 +89,43 @@ def test_other_runs_and_models_in_files_play_too(run: Path, tmp_path: Path) -> N
     assert set(found["players"]) == {"network", "random", str(file)}
     (other,) = others([run], GAME, 2, None)
     assert other.name == str(run)
+
+
+@pytest.fixture
+def go_model(tmp_path: Path) -> Path:
+    """A new network for Go on the smallest board."""
+    game = load_game("go", size=5, komi=0.5)
+    path, network = tmp_path / "go.safetensors", build_network(game, **NETWORK)  # type: ignore[arg-type]
+    save_safetensors(path, Model(description=describe_model(game, NETWORK, 1), weights=network.eval().state_dict()))
+    return path
+
+
+def test_gnu_go_is_an_opponent_and_all_games_are_kept(go_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if find_program("gnugo") is None:
+        pytest.skip("GNU Go is not installed (Debian: apt-get install gnugo)")
+    folder, opponents = tmp_path / "results", ("--opponent", "gnugo:1", "--opponent", "random")
+    assert benchmark.main(["--model", str(go_model), *opponents, "--save", str(folder), *FEW]) == 0
+    assert "Elo: random is 0." in capsys.readouterr().out
+    found = json.loads((folder / "benchmark.json").read_text(encoding="utf-8"))
+    assert [(match["first"], match["second"]) for match in found["matches"]] == [
+        ("network", "random"),
+        ("network", "gnugo:1"),
+        ("random", "gnugo:1"),
+    ]
+    assert found["matches"][2]["losses"] >= 3
+    games = list(read_sgf(folder / "games.sgf"))
+    assert len(games) == 12 and all(isinstance(game, SgfGame) and game.size == 5 for game in games)
+
+
+def test_go_without_gnu_go_is_played_by_the_others(
+    go_model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for place in (benchmark, ladder):
+        monkeypatch.setattr(place, "find_program", lambda name: None)
+    assert benchmark.main(["--model", str(go_model), *FEW]) == 0
+    shown = capsys.readouterr().out
+    assert "GNU Go is not here: install it (Debian: apt install gnugo). Its levels are left out." in shown and "random" in shown
+    assert "--opponent: GNU Go is not here: install it" in refused(capsys, "--model", str(go_model), "--opponent", "gnugo:10", *FEW)
 
 
 def checkpoint(folder: Path, settings: dict[str, Any] | None) -> Path:

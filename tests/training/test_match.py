@@ -1,8 +1,11 @@
+from collections.abc import Sequence
+
 import numpy as np
+import pytest
 
 from games import load_game
 from games.game import Actions, Game, States
-from training.evaluation.match import RandomPlayer, openings, play_match
+from training.evaluation.match import RandomPlayer, after, opening_moves, openings, play_from, play_match
 
 GAME = load_game("connect_four")
 
@@ -38,6 +41,34 @@ def test_openings_differ_have_the_wanted_length_and_are_never_the_end() -> None:
 def test_openings_of_a_seed_are_the_same_again() -> None:
     assert np.array_equal(openings(GAME, 20, 3, seed=5), openings(GAME, 20, 3, seed=5))
     assert not np.array_equal(openings(GAME, 20, 3, seed=5), openings(GAME, 20, 3, seed=6))
+
+
+class Replaying(FirstLegal):
+    """Checks what it is told of how games came to where they are."""
+
+    def follow(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
+        for state, start, played in zip(states, starts, moves, strict=True):
+            replayed = start.copy()
+            for action in played:
+                self.game.play(replayed, action)
+            assert np.array_equal(replayed, state)
+            self.told = len(played)
+        return self.choose(states)
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_who_wants_to_know_is_told_how_a_game_came_about(told: bool) -> None:
+    opened = opening_moves(GAME, 3, 4, seed=2)
+    starts, player = after(GAME, opened), Replaying(GAME)
+    assert np.array_equal(starts, openings(GAME, 3, 4, seed=2))
+    result = play_from(GAME, starts, player, FirstLegal(GAME), opened=opened if told else None)
+    longest = max(map(len, result.moves))
+    assert player.asked and player.told in {longest - 1 + 4 * told, longest - 2 + 4 * told}
+    for number, moves in enumerate(result.moves):
+        state = starts[number // 2].copy()
+        for action in moves:
+            GAME.play(state, action)
+        assert GAME.terminal(state)
 
 
 def test_random_players_are_as_strong_as_each_other() -> None:

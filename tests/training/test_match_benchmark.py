@@ -8,11 +8,12 @@ import pytest
 from configs.schema import SearchSettings
 from games import load_game
 from games.pgn import PgnGame, read_pgn
+from games.sgf import SgfGame, read_sgf
 from training.evaluation.contenders import AlphaBetaContender, GreedyContender, NetworkContender, RandomContender, StockfishContender
-from training.evaluation.ladder import chosen, find_stockfish, ladder
+from training.evaluation.ladder import chosen, find_program, go_rungs, ladder
 from training.evaluation.match import openings
 from training.evaluation.match_benchmark import Entrant, Match, Tally, play_pairs, ratings
-from training.evaluation.match_pgn import match_pgn
+from training.evaluation.match_text import match_text
 from training.evaluation.slices import SliceFailed
 
 CHESS, TIC_TAC_TOE = load_game("chess", max_plies=60), load_game("tic_tac_toe")
@@ -49,7 +50,7 @@ def test_the_better_player_wins_and_the_books_agree_with_the_games() -> None:
 
 def test_games_of_chess_are_written_as_others_read_them() -> None:
     match = play_pairs(CHESS, GREEDY, RANDOM, games=4, opening_plies=3, seed=2, processes=1)
-    games = list(read_pgn(match_pgn(CHESS, match, 7).splitlines(keepends=True)))
+    games = list(read_pgn(match_text(CHESS, match, 7).splitlines(keepends=True)))
     assert len(games) == 4
     for number, game in enumerate(games):
         assert isinstance(game, PgnGame), game
@@ -59,13 +60,47 @@ def test_games_of_chess_are_written_as_others_read_them() -> None:
         assert game.result == {1.0: "1-0", 0.5: "1/2-1/2", 0.0: "0-1"}[white]
 
 
+def test_games_of_go_are_written_with_their_openings_as_others_read_them(tmp_path: Path) -> None:
+    go = load_game("go", size=5, komi=3)
+    match = play_pairs(go, RANDOM, Entrant(name="other", contender=RandomContender()), games=4, opening_plies=3, seed=2, processes=1)
+    (tmp_path / "games.sgf").write_text(match_text(go, match, 1), encoding="utf-8")
+    games = list(read_sgf(tmp_path / "games.sgf"))
+    assert len(games) == 4
+    for number, game in enumerate(games):
+        assert isinstance(game, SgfGame), game
+        assert (game.size, game.komi) == (5, 3)
+        actions = [action for _, action in game.moves]
+        assert tuple(actions[3:]) == match.games[number]
+        state = go.initial_state()
+        for action in actions:
+            go.play(state, action)
+        assert go.terminal(state)
+        won = match.scores[number] if number % 2 == 0 else 1 - match.scores[number]
+        assert game.result[0] == {1.0: "B", 0.5: "0", 0.0: "W"}[won]
+
+
 def test_an_engine_plays_a_whole_match() -> None:
-    path = find_stockfish()
+    path = find_program("stockfish")
     if path is None:
         pytest.skip("Stockfish is not installed (Debian: apt-get install stockfish)")
     stockfish = Entrant(name="stockfish", contender=StockfishContender(path=path, level=1700, movetime=None, nodes=500))
     match = play_pairs(CHESS, stockfish, RANDOM, games=2, opening_plies=2, seed=3, processes=1)
     assert match.result.wins >= 1 and match.result.losses == 0
+
+
+def test_gnu_go_plays_a_whole_match_which_our_rules_decide_and_which_can_be_played_again() -> None:
+    game = load_game("go", size=5, komi=0.5)
+    if find_program("gnugo") is None:
+        pytest.skip("GNU Go is not installed (Debian: apt-get install gnugo)")
+    (gnu_go,) = go_rungs(game, ["gnugo:1"])
+    match, again = (play_pairs(game, gnu_go, RANDOM, games=4, opening_plies=2, seed=3, processes=1) for _ in range(2))
+    assert match.result.wins >= 3
+    assert match.games == again.games
+    for number, moves in enumerate(match.games):
+        state = openings(game, 2, 2, 3)[number // 2]
+        for action in moves:
+            game.play(state, action)
+        assert (game.returns(state)[number % 2] > 0) == (match.scores[number] == 1)
 
 
 def test_what_ends_a_process_is_told(tmp_path: Path) -> None:

@@ -9,11 +9,13 @@ import pytest
 from games import load_game
 from games.chess_notation import action_of_uci, fen_of, position_from_fen
 from games.game import States
-from training.evaluation.ladder import find_stockfish, stockfish_rungs
-from training.evaluation.uci_client import Engine, EngineFailed, EnginePlayer
+from tests.training.bad_engines import program
+from training.evaluation.engine_process import EngineFailed
+from training.evaluation.ladder import find_program, stockfish_rungs
+from training.evaluation.uci_client import Engine, EnginePlayer
 
 GAME = load_game("chess")
-STOCKFISH = find_stockfish()
+STOCKFISH = find_program("stockfish")
 MATE_IN_ONE = "6k1/5ppp/8/8/8/8/8/R5K1 w - - 0 1"
 
 
@@ -22,14 +24,6 @@ def stockfish() -> Path:
     if STOCKFISH is None:
         pytest.skip("Stockfish is not installed (Debian: apt-get install stockfish)")
     return STOCKFISH
-
-
-def program(folder: Path, *lines: str) -> Path:
-    """A program that is no good engine."""
-    path = folder / "engine"
-    path.write_text("\n".join(["#!/bin/sh", *lines]) + "\n", encoding="utf-8")
-    path.chmod(0o755)
-    return path
 
 
 def test_an_engine_finds_a_mate_and_plays_on_from_the_moves_of_a_game(stockfish: Path) -> None:

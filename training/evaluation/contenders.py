@@ -16,6 +16,7 @@ from games.chess_material import greedy_actions
 from games.compiled import compiled
 from games.game import Actions, States
 from games.twenty48_expectimax import expectimax_move
+from training.evaluation.gtp_client import GtpEngine, GtpPlayer
 from training.evaluation.guest import search_for_strength
 from training.evaluation.match import Player, RandomPlayer, SearchPlayer
 from training.evaluation.slices import Part
@@ -63,7 +64,11 @@ class AlphaBetaContender(Part):
     depth: int
 
 
-class StockfishContender(Part):
+class EngineContender(Part):
+    """A program that is no part of this one."""
+
+
+class StockfishContender(EngineContender):
     """Stockfish, held to a level: UCI_Elo, the scale of its makers; only for chess."""
 
     kind: Literal["stockfish"] = "stockfish"
@@ -73,7 +78,17 @@ class StockfishContender(Part):
     nodes: int  # positions for a move
 
 
-AnyContender = NetworkContender | ExpectimaxContender | RandomContender | GreedyContender | AlphaBetaContender | StockfishContender
+class GtpContender(EngineContender):
+    """A program that speaks GTP; only for Go."""
+
+    kind: Literal["gtp"] = "gtp"
+    command: tuple[str, ...]  # the program, and what it is started with: all rules but the board's size and the komi, which it is told
+    move_seconds: float  # at most, on a busy machine
+
+
+AnyContender = (
+    NetworkContender | ExpectimaxContender | RandomContender | GreedyContender | AlphaBetaContender | StockfishContender | GtpContender
+)
 Contender = Annotated[AnyContender, Field(discriminator="kind")]
 
 
@@ -138,6 +153,12 @@ def stockfish_player(game: Game, contender: StockfishContender, stack: ExitStack
     return EnginePlayer(game, engine, f"movetime {contender.movetime}", seconds=contender.movetime / 1000)
 
 
+def gtp_player(game: Game, contender: GtpContender, seed: int, stack: ExitStack) -> Player:
+    """A program that speaks GTP; it ends with ``stack``."""
+    engine = stack.enter_context(GtpEngine(contender.command))
+    return GtpPlayer(game, engine, seed=seed, seconds=contender.move_seconds)
+
+
 def read_model(path: Path) -> Model:
     """The model in a file for the way, or in a safetensors file.
 
@@ -162,5 +183,7 @@ def make_player(game: Game, contender: AnyContender, seed: int, stack: ExitStack
             return alpha_beta_player(game, contender.depth, seed)
         case StockfishContender():
             return stockfish_player(game, contender, stack)
+        case GtpContender():
+            return gtp_player(game, contender, seed, stack)
         case RandomContender():
             return RandomPlayer(game, seed)

@@ -97,16 +97,23 @@ def play_from(
     first: Player,
     second: Player,
     *,
+    opened: Actions | None = None,
     look: Callable[[], None] = lambda: None,
     watch: Callable[[States], None] = lambda states: None,
 ) -> MatchResult:
     """Play a pair of games from each of ``starts`` ``[pairs, S]``; see ``play_match``.
 
-    ``watch`` is shown all games ``[2 * pairs, S]`` before each round of moves.
+    Args:
+        opened: the moves ``[pairs, plies]`` that led to ``starts``, for players who want to know; without them their games begin there.
+        watch: is shown all games ``[2 * pairs, S]`` before each round of moves.
     """
     states = np.repeat(starts, 2, axis=0)
     second_moves_first = swapped(len(starts))
-    moves: list[list[int]] = [[] for _ in states]
+    if opened is None:
+        begins, opened = starts, np.empty((len(starts), 0), np.int32)
+    else:
+        begins = game.initial_states(len(starts))
+    moves: list[list[int]] = np.repeat(opened, 2, axis=0).tolist()
     while True:
         running = ~query_all(game.rules.terminal, states).astype(np.bool_)
         if not running.any():
@@ -118,11 +125,11 @@ def play_from(
         for player, mine in ((first, ~second_to_move), (second, second_to_move)):
             rows = np.flatnonzero(running & mine)
             if len(rows):
-                actions = ask(player, states[rows], starts[rows // 2], [moves[row] for row in rows])
+                actions = ask(player, states[rows], begins[rows // 2], [moves[row] for row in rows])
                 step_all(game.rules.step, states, rows, actions)
                 for row, action in zip(rows, actions, strict=True):
                     moves[row].append(int(action))
-    return MatchResult(scores=scores_of(game, states), moves=tuple(tuple(game_moves) for game_moves in moves))
+    return MatchResult(scores=scores_of(game, states), moves=tuple(tuple(game_moves[opened.shape[1] :]) for game_moves in moves))
 
 
 def ask(player: Player, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
@@ -152,17 +159,30 @@ def tally(game: Game, states: States) -> tuple[int, int, int]:
 
 def openings(game: Game, count: int, plies: int, seed: int) -> States:
     """``count`` states ``[count, S]`` after ``plies`` random moves, none of them the end of the game."""
+    return after(game, opening_moves(game, count, plies, seed))
+
+
+def opening_moves(game: Game, count: int, plies: int, seed: int) -> Actions:
+    """The random moves ``[count, plies]`` that lead to ``openings``."""
     streams = np.array([seed_stream(seed, "openings")], np.uint64)
-    states = game.initial_states(count)
+    moves = np.empty((count, plies), np.int32)
     missing = np.arange(count)
     while len(missing):
         fresh = game.initial_states(len(missing))
-        for _ in range(plies):
+        for ply in range(plies):
             rows = np.flatnonzero(query_all(game.rules.terminal, fresh) == 0)
             chosen = random_actions(game.rules.legal_actions, fresh[rows], streams, game.num_actions)
             step_all(game.rules.step, fresh, rows, chosen)
-        states[missing] = fresh
+            moves[missing[rows], ply] = chosen
         missing = missing[query_all(game.rules.terminal, fresh) != 0]
+    return moves
+
+
+def after(game: Game, moves: Actions) -> States:
+    """The states ``[count, S]`` after these moves ``[count, plies]`` from the start of the game."""
+    states = game.initial_states(len(moves))
+    for ply in range(moves.shape[1]):
+        step_all(game.rules.step, states, np.arange(len(moves)), np.ascontiguousarray(moves[:, ply]))
     return states
 
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from games import Game, load_game
 from games.game import Actions, States
-from training.evaluation.contenders import AnyContender, Contender, make_player
-from training.evaluation.match import Player, ask, openings, play_from, tally
+from training.evaluation.contenders import AnyContender, Contender, EngineContender, make_player
+from training.evaluation.match import Player, after, ask, opening_moves, play_from, tally
 from training.evaluation.slices import Part, Said, Teller, answer
 from training.evaluator import pick_device
 from training.random import seed_stream
@@ -66,20 +66,21 @@ class TimedPlayer:
 
 
 def timed(game: Game, contender: AnyContender, seed: int, *, warm_up: int, stack: ExitStack) -> TimedPlayer:
-    """A player who has made a first move in so many games, so that all is compiled and loaded before the time counts.
+    """A player who has made a first move, a network in so many games, so that all is compiled and loaded before the time counts.
 
     What must be closed after the games goes onto ``stack``.
     """
     player = make_player(game, contender, seed, stack)
-    player.choose(game.initial_states(warm_up))
-    elsewhere = contender.kind == "stockfish" or (contender.kind == "network" and pick_device("auto").type != "cpu")
+    engine = isinstance(contender, EngineContender)
+    player.choose(game.initial_states(1 if engine else warm_up))
+    elsewhere = engine or (contender.kind == "network" and pick_device("auto").type != "cpu")
     return TimedPlayer(player, time.perf_counter if elsewhere else time.process_time)
 
 
 def play(job: MatchJob) -> MatchLine:
     """Play a job; returns the line that has its games. Tells the standard output how far it is."""
     game = load_game(job.game, **job.options)
-    starts = openings(game, job.match_pairs, job.opening_plies, job.seed)[job.first_pair : job.first_pair + job.pairs]
+    opened = opening_moves(game, job.match_pairs, job.opening_plies, job.seed)[job.first_pair : job.first_pair + job.pairs]
     with ExitStack() as stack:
         first, second = (
             timed(game, contender, seed_stream(job.seed, side, job.first_pair), warm_up=job.pairs, stack=stack)
@@ -91,7 +92,7 @@ def play(job: MatchJob) -> MatchLine:
             wins, draws, losses = tally(game, states)
             return MatchLine(ended=wins + draws + losses, moves=first.moves + second.moves, wins=wins, draws=draws, losses=losses)
 
-        result = play_from(game, starts, first, second, watch=lambda states: teller.maybe(lambda: line(states)))
+        result = play_from(game, after(game, opened), first, second, opened=opened, watch=lambda states: teller.maybe(lambda: line(states)))
     return MatchLine(
         ended=2 * job.pairs,
         moves=first.moves + second.moves,

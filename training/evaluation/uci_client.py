@@ -4,35 +4,22 @@ The engine is a process that is spoken to through its standard input and output;
 a benchmark are played side by side, so each move is a search of its own: the engine is told how the game has gone, but keeps nothing.
 """
 
-import os
 import re
-import selectors
-import subprocess
-import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 
 from games import Game, IllegalAction
 from games.chess_notation import action_of_uci, fen_of, uci_of
 from games.game import Actions, States
+from training.evaluation.engine_process import ANSWER_SECONDS, EngineFailed, EngineProcess
 
-ANSWER_SECONDS = 20.0  # for an answer, beyond the time that the engine is given to think
-LAST_WORDS = 500  # characters of a failed engine
 SPIN = re.compile(r"option name (.+) type spin default (-?\d+) min (-?\d+) max (-?\d+)")
 NAME = re.compile(r"id name (.+)")
 
 
-class EngineFailed(RuntimeError):
-    """The engine has ended, keeps silent, or answers what makes no sense; the text says which, and to what."""
-
-
-class Engine:
+class Engine(EngineProcess):
     """An engine that is ready to play.
 
     Args:
@@ -41,7 +28,6 @@ class Engine:
         seconds: for an answer, beyond the time that it is given to think.
 
     Attributes:
-        name: as it calls itself.
         ranges: the least and the greatest value of each of its options that is a number.
 
     Raises:
@@ -49,19 +35,8 @@ class Engine:
     """
 
     def __init__(self, path: Path, options: Mapping[str, str | int] | None = None, *, seconds: float = ANSWER_SECONDS) -> None:
-        self._path, self._seconds = path, seconds
-        self._rest, self._lines = b"", list[str]()
-        self.name, self.ranges = path.name, dict[str, tuple[int, int]]()
-        files = ExitStack()
-        self._files, self._errors = files, files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 (ended by close)
-        pipe = subprocess.PIPE
-        try:
-            self._process = subprocess.Popen([path], stdin=pipe, stdout=pipe, stderr=self._errors)
-        except OSError as error:
-            self._files.close()
-            raise EngineFailed(f"{path} cannot be started: {error.strerror}") from error
-        assert self._process.stdin and self._process.stdout
-        self._input, self._output = self._process.stdin, self._process.stdout
+        super().__init__([path], language="UCI", seconds=seconds)
+        self.ranges = dict[str, tuple[int, int]]()
         try:
             self.ask("uci", until="uciok", heed=self._introduce)
             for name, value in (options or {}).items():
@@ -70,21 +45,6 @@ class Engine:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End it."""
-        self._process.kill()
-        self._process.wait()
-        self._output.close()
-        self._files.close()
-        with suppress(BrokenPipeError):  # something may be left that it has not read
-            self._input.close()
 
     def best_move(self, fen: str, moves: Sequence[str], go: str, *, seconds: float = 0.0) -> str:
         """What it plays in the position after ``moves`` from ``fen``, in UCI's words.
@@ -110,7 +70,7 @@ class Engine:
             EngineFailed: it does not come in time.
         """
         self._say(command)
-        deadline = time.monotonic() + self._seconds + seconds
+        deadline = self._deadline(seconds)
         while True:
             line = self._line(command, until, deadline)
             if line.split()[:1] == [until]:
@@ -122,32 +82,6 @@ class Engine:
             self.name = found[1].strip()
         elif found := SPIN.match(line):
             self.ranges[found[1]] = int(found[3]), int(found[4])
-
-    def _say(self, command: str) -> None:
-        try:
-            self._input.write(command.encode() + b"\n")
-            self._input.flush()
-        except OSError as error:
-            raise self._ended(command) from error
-
-    def _line(self, command: str, until: str, deadline: float) -> str:
-        while not self._lines:
-            with selectors.DefaultSelector() as selector:
-                selector.register(self._output, selectors.EVENT_READ)
-                if not selector.select(max(0.0, deadline - time.monotonic())):
-                    raise EngineFailed(f"{self._path} was told {command!r} and has not answered {until!r} in time: does it speak UCI?")
-            data = os.read(self._output.fileno(), 2**16)
-            if not data:
-                raise self._ended(command)
-            *lines, self._rest = (self._rest + data).split(b"\n")
-            self._lines += [line.decode(errors="replace").strip() for line in lines]
-        return self._lines.pop(0)
-
-    def _ended(self, command: str) -> EngineFailed:
-        code = self._process.wait()
-        self._errors.seek(0)
-        words = self._errors.read()[-LAST_WORDS:].decode(errors="replace").strip()
-        return EngineFailed(f"{self._path} has ended with exit code {code} when it was told {command!r}{': ' + words if words else ''}")
 
 
 class EnginePlayer:

@@ -1,0 +1,98 @@
+"""A program that plays a game and is spoken to in lines, through its standard input and output. UCI and GTP are spoken by its heirs."""
+
+import os
+import selectors
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+ANSWER_SECONDS = 20.0  # for an answer, beyond the time that the engine is given to think
+LAST_WORDS = 500  # characters of a failed engine
+
+
+class EngineFailed(RuntimeError):
+    """The engine has ended, keeps silent, or answers what makes no sense; the text says which, and to what."""
+
+
+class EngineProcess:
+    """A program that has been started. It is given a limited time for every answer, and ends with ``close``.
+
+    Args:
+        command: the program, and what it is started with.
+        language: that it should speak.
+        seconds: for an answer, beyond the time that it is given to think.
+
+    Attributes:
+        name: as it calls itself; until it has said so, its file's.
+
+    Raises:
+        EngineFailed: it cannot be started.
+    """
+
+    def __init__(self, command: Sequence[str | Path], *, language: str, seconds: float = ANSWER_SECONDS) -> None:
+        self._path, self._language, self._seconds = Path(command[0]), language, seconds
+        self._rest, self._lines = b"", list[str]()
+        self.name = self._path.name
+        files = ExitStack()
+        self._files, self._errors = files, files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 (ended by close)
+        pipe = subprocess.PIPE
+        try:
+            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._errors)
+        except OSError as error:
+            self._files.close()
+            raise EngineFailed(f"{self._path} cannot be started: {error.strerror}") from error
+        assert self._process.stdin and self._process.stdout
+        self._input, self._output = self._process.stdin, self._process.stdout
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.wait()
+        self._output.close()
+        self._files.close()
+        with suppress(BrokenPipeError):  # something may be left that it has not read
+            self._input.close()
+
+    def _deadline(self, seconds: float) -> float:
+        """When an answer is late that may take so many seconds of thinking."""
+        return time.monotonic() + self._seconds + seconds
+
+    def _say(self, *lines: str) -> None:
+        try:
+            self._input.write("".join(f"{line}\n" for line in lines).encode())
+            self._input.flush()
+        except OSError as error:
+            raise self._ended(lines[-1]) from error
+
+    def _line(self, command: str, awaited: str, deadline: float) -> str:
+        """The next line that it says, when it was told ``command`` and ``awaited`` should come."""
+        while not self._lines:
+            with selectors.DefaultSelector() as selector:
+                selector.register(self._output, selectors.EVENT_READ)
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    raise EngineFailed(
+                        f"{self._path} was told {command!r} and has not answered {awaited!r} in time: does it speak {self._language}?"
+                    )
+            data = os.read(self._output.fileno(), 2**16)
+            if not data:
+                raise self._ended(command)
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            self._lines += [line.decode(errors="replace").strip() for line in lines]
+        return self._lines.pop(0)
+
+    def _ended(self, command: str) -> EngineFailed:
+        code = self._process.wait()
+        self._errors.seek(0)
+        words = self._errors.read()[-LAST_WORDS:].decode(errors="replace").strip()
+        return EngineFailed(f"{self._path} has ended with exit code {code} when it was told {command!r}{': ' + words if words else ''}")

@@ -1,0 +1,58 @@
+"""The games of a benchmark as programs of the game read them: chess as PGN, Go as SGF."""
+
+import time
+
+from games import Game
+from games.chess_notation import fen_of
+from games.go import score
+from games.pgn import pgn_text
+from games.sgf import sgf_text
+from training.evaluation.match import after, opening_moves
+from training.evaluation.match_benchmark import Match
+
+FILES = {"chess": "games.pgn", "go": "games.sgf"}  # by game
+EVENT = "Benchmark of a network"
+RESULTS = {1.0: ("1-0", "0-1"), 0.5: ("1/2-1/2", "1/2-1/2"), 0.0: ("0-1", "1-0")}  # by the first player's score; with White, with Black
+OPENED = "The random moves end here."
+
+
+def match_text(game: Game, match: Match, round_number: int) -> str:
+    """All games of a match. Those of chess begin after their random moves, those of Go with them."""
+    written = match_pgn if game.name == "chess" else match_sgf
+    return written(game, match, round_number)
+
+
+def match_pgn(game: Game, match: Match, round_number: int) -> str:
+    """All games of a match of chess, each from the position after its random moves."""
+    starts = after(game, opening_moves(game, len(match.scores) // 2, match.opening_plies, match.seed))
+    texts = []
+    for number, (result, actions) in enumerate(zip(match.scores.tolist(), match.games, strict=True)):
+        black = number % 2
+        white, other = players(match, number)
+        date = time.strftime("%Y.%m.%d")
+        tags = {"Event": EVENT, "Date": date, "Round": f"{round_number}.{number + 1}", "White": white, "Black": other}
+        texts.append(pgn_text(game, actions, tags=tags, result=RESULTS[result][black], start_fen=fen_of(starts[number // 2])))
+    return "".join(texts)
+
+
+def match_sgf(game: Game, match: Match, round_number: int) -> str:
+    """All games of a match of Go, with their random moves, and the score on the board as their result."""
+    opened = opening_moves(game, len(match.scores) // 2, match.opening_plies, match.seed).tolist()
+    comments = [*[""] * match.opening_plies, OPENED] if match.opening_plies else []
+    texts = []
+    for number, moves in enumerate(match.games):
+        actions, state = [*opened[number // 2], *moves], game.initial_state()
+        for action in actions:
+            game.play(state, action)
+        lead = score(state)
+        result = f"{'B' if lead > 0 else 'W'}+{abs(lead):g}" if lead else "0"
+        black, white = players(match, number)
+        date = time.strftime("%Y-%m-%d")
+        tags = {"EV": EVENT, "DT": date, "RO": f"{round_number}.{number + 1}", "PB": black, "PW": white}
+        texts.append(sgf_text(game, actions, tags=tags, result=result, comments=comments))
+    return "".join(texts)
+
+
+def players(match: Match, number: int) -> tuple[str, str]:
+    """Who moves first from the start of a game of a match, and who does second."""
+    return (match.second, match.first) if number % 2 else (match.first, match.second)
