@@ -1,8 +1,5 @@
-"""Go and a naive implementation agree on every position of random games; so do OpenSpiel and GNU Go where they are installed."""
+"""Go and a naive implementation agree on every position of random games; so does OpenSpiel where it is installed."""
 
-import os
-import shutil
-import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,8 +12,6 @@ from games.game import States
 from games.go import score
 from games.go_board import BOARD, CELLS, COLOR, EMPTY, FOLLOWING, HASH, HEAD, LIBERTIES, STONES, TABLE, WALL, ZOBRIST
 from tests.games.naive_go import NaiveGo, Point
-
-GNU_GO = shutil.which("gnugo", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/games"]))  # where Debian has it
 
 
 def choose(random: np.random.Generator, naive: NaiveGo, legal: list[int]) -> int:
@@ -175,71 +170,3 @@ def test_openspiel_agrees_except_on_superko(size: int) -> None:
             twin.apply_action(int(upside_down[action]))
         assert game.terminal(state)
         assert game.returns(state).tolist() == twin.returns()
-
-
-class GnuGo:
-    """GNU Go over the Go Text Protocol."""
-
-    def __init__(self, *options: str) -> None:
-        command = [str(GNU_GO), "--mode", "gtp", "--positional-superko", *options]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def ask(self, command: str) -> list[str]:
-        """The words of the answer.
-
-        Raises:
-            ValueError: GNU Go refuses the command.
-        """
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(f"{command}\n")
-        self.process.stdin.flush()
-        answer = list(iter(self.process.stdout.readline, "\n"))
-        if not answer[0].startswith("="):
-            raise ValueError(f"{command}: {answer}")
-        return "".join(answer)[1:].split()
-
-    def quit(self) -> None:
-        self.ask("quit")
-        self.process.communicate()
-
-
-@pytest.fixture
-def gnu_go(request: pytest.FixtureRequest) -> Iterator[GnuGo]:
-    if GNU_GO is None:
-        pytest.skip("GNU Go is not installed (Debian: apt-get install gnugo)")
-    engine = GnuGo(*request.param)
-    yield engine
-    engine.quit()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("gnu_go", "options", "positions"),
-    [
-        ([], {"size": 5, "max_plies": 250}, 3000),
-        (["--allow-suicide"], {"size": 5, "max_plies": 250, "suicide": True}, 3000),
-        ([], {"size": 9, "max_plies": 400}, 500),
-        ([], {"size": 19}, 20),
-    ],
-    indirect=["gnu_go"],
-)
-def test_gnu_go_agrees_on_legal_plays_and_captures(gnu_go: GnuGo, options: dict[str, Any], positions: int) -> None:
-    """GNU Go allows a suicide to repeat a position. Its scores are not compared: it takes dead stones off the board by its own judgment."""
-    for game, state, naive in games(options, positions=positions, seed=4):
-        mover, other = ("black", "white") if naive.current_player() == 0 else ("white", "black")
-        if naive.actions:
-            gnu_go.ask(f"play {other} {game.action_name(naive.actions[-1])}")
-        else:
-            gnu_go.ask(f"boardsize {naive.size}")
-            gnu_go.ask("clear_board")
-        for color, name in enumerate(["black", "white"]):
-            stones = {game.parse_action(word) for word in gnu_go.ask(f"list_stones {name}")}
-            assert stones == {naive.action(point) for point, owner in naive.board.items() if owner == color}
-        if game.terminal(state):
-            continue
-        returning = {
-            action for action, (verdict, board) in naive.plays().items() if verdict == "repeats" and naive.point(action) not in board
-        }
-        legal = {game.parse_action(word) for word in gnu_go.ask(f"all_legal {mover}")}
-        assert legal == set(game.legal_actions(state).tolist()) - {naive.size**2} | returning
