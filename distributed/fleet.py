@@ -345,7 +345,7 @@ class Fleet(FolderBackend):
             if able and heartbeat and not thread.leaving and seat.name in self._shown:
                 granted, delivered = self._accounts[seat.name]
                 standings[seat.name] = Standing(
-                    finished=max(heartbeat.finished, delivered),
+                    finished=min(max(heartbeat.finished, delivered), granted),  # whatever it says, it was granted no more
                     granted=granted,
                     speed=heartbeat.speed,
                     parallel_games=heartbeat.parallel_games,

@@ -84,12 +84,14 @@ class Worker:
 
         Raises:
             AlreadyRunning: another process plays in this folder.
+            FolderGone: it was deleted; whoever makes it anew starts another process there.
             OSError: the disk does not take the last games.
         """
-        with self.folder.lock():
+        with self.folder.lock() as check_folder:
             remove_stale_parts(self.folder.outbox)
             signal.signal(signal.SIGTERM, self._on_signal)
             while not self.stopping:
+                check_folder()
                 if not self.cycle():
                     time.sleep(IDLE_SECONDS)
             self.flush()

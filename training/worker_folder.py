@@ -25,7 +25,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -43,6 +43,8 @@ LOCK_SECONDS = 30.0  # so long a new process waits for an old one that is handin
 
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Text = Annotated[str, Field(max_length=1000)]
+Rate = Annotated[float, Field(ge=0, le=1e9)]  # a second; sums of what no worker can do would be no numbers
+Slots = Annotated[int, Field(ge=0, le=2**20)]
 
 
 class BrokenMessage(ValueError):
@@ -51,6 +53,10 @@ class BrokenMessage(ValueError):
 
 class AlreadyRunning(RuntimeError):
     """Another worker process holds this folder."""
+
+
+class FolderGone(RuntimeError):
+    """The folder was deleted or moved away while its worker played."""
 
 
 class Message(BaseModel):
@@ -99,11 +105,11 @@ class Heartbeat(Message):
     granted: Count = 0  # ... and how many games that granted
     begun: Count = 0  # games in all
     finished: Count = 0  # games in all, those that wait for their batch included
-    parallel_games: Count = 0  # that it plays at once; 0: not known yet
+    parallel_games: Slots = 0  # that it plays at once; 0: not known yet
     evaluations: Count = 0  # by this process
-    games_per_second: Annotated[float, Field(ge=0)] = 0.0
-    speed: Annotated[float, Field(ge=0)] = 0.0  # games a second while it plays as many at once as it can; 0: not measured yet
-    evaluations_per_second: Annotated[float, Field(ge=0)] = 0.0
+    games_per_second: Rate = 0.0
+    speed: Rate = 0.0  # games a second while it plays as many at once as it can; 0: not measured yet
+    evaluations_per_second: Rate = 0.0
     order: Text = ""  # of evaluation games, that it plays now
     note: Text = ""
 
@@ -170,16 +176,29 @@ class WorkerFolder:
         return sorted(path for path in self.outbox.iterdir() if RESULT_NAME.fullmatch(path.name))
 
     @contextmanager
-    def lock(self, *, seconds: float = LOCK_SECONDS) -> Iterator[None]:
+    def lock(self, *, seconds: float = LOCK_SECONDS) -> Iterator[Callable[[], None]]:
         """Be this folder's only worker process, once an earlier one has ended, for which this waits.
+
+        What is yielded raises FolderGone when the folder in this place is another one, or none: another process may play there now.
 
         Raises:
             AlreadyRunning: it has not ended within ``seconds``.
         """
-        descriptor = os.open(self.root / "worker.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        path = self.root / "worker.lock"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        ours = os.fstat(descriptor)
+
+        def check() -> None:
+            try:
+                same = os.path.samestat(ours, path.stat())
+            except OSError:
+                same = False
+            if not same:
+                raise FolderGone(f"{self.root} was deleted or moved away: what was in it is lost to this process, which ends")
+
         try:
             self._wait_for(descriptor, time.monotonic() + seconds)
-            yield
+            yield check
         finally:
             os.close(descriptor)
 

@@ -168,6 +168,23 @@ def test_marks_figures_and_grants_follow_what_the_workers_say(opened: Open, tmp_
     wait_until(fleet, lambda: fleet.view().network_mb_per_minute > 0)
 
 
+def test_a_worker_that_says_nonsense_is_granted_a_bounded_number_of_games(opened: Open, tmp_path: Path) -> None:
+    crew, most = StandIn(tmp_path), 2**53
+    fleet = opened("worker1", "worker2", crew=lambda machine: crew)
+    fleet.publish(1, b"model")
+    show_all(fleet, granted=40)
+
+    def beat() -> None:
+        crew.beat("worker1", finished=most, begun=most, granted=most, parallel_games=2**20, speed=1e9)
+        crew.beat("worker2", finished=40, begun=40, granted=40, parallel_games=8, speed=10.0)
+
+    wait_until(fleet, lambda: all_active(fleet), doing=beat)
+    for _ in range(3):
+        beat()
+        shares = fleet.share_out(dict.fromkeys(fleet.workers, 0), 40)
+        assert 0 < shares["worker2"] <= sum(shares.values()) <= 4 * 2 * 40  # a multiple of what is granted ahead, and no more
+
+
 def test_a_machine_is_added_and_removed_while_the_run_goes_on(opened: Open, tmp_path: Path) -> None:
     crew, told = StandIn(tmp_path), list[str]()
     fleet = opened("worker1", crew=lambda machine: crew, tell=told.append)

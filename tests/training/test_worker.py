@@ -1,6 +1,7 @@
 """A worker on its folder, with a clock that the tests turn and a main node that they play."""
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from training.model_file import Canary, content_sha256, decode_model
 from training.records import GameBatch, decode
 from training.verify import verify
 from training.worker import Worker
-from training.worker_folder import Assignment, Heartbeat, WorkerFolder
+from training.worker_folder import Assignment, FolderGone, Heartbeat, WorkerFolder
 
 CYCLES = 2000  # of play, at most
 
@@ -182,6 +183,30 @@ def test_a_worker_that_is_told_to_stop_hands_over_what_is_finished(tmp_path: Pat
     assert worker.stopping
     worker.flush()
     assert numbers(main.batches()) == list(range(len(numbers(main.batches()))))
+
+
+def test_a_worker_whose_folder_was_deleted_ends_and_puts_nothing_into_the_new_one(tmp_path: Path) -> None:
+    main = Main(tmp_path / "w", granted=1000)
+    worker = main.worker()
+
+    def delete() -> None:
+        shutil.rmtree(main.folder.root)
+        main.folder.make()
+        main.assign()
+
+    cycle, cycles = worker.cycle, list[int]()
+
+    def counted() -> bool:
+        cycles.append(1)
+        if len(cycles) == 20:
+            delete()
+        return cycle()
+
+    worker.cycle = counted  # type: ignore[method-assign]
+    with pytest.raises(FolderGone):
+        worker.run()
+    assert len(cycles) == 20
+    assert main.batches() == []
 
 
 def test_a_full_disk_loses_no_finished_game(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """The messages and the folder between the main node and a worker."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from training.worker_folder import (
     MAX_JSON_BYTES,
     AlreadyRunning,
     BrokenMessage,
+    FolderGone,
     Heartbeat,
     WorkerFolder,
     batch_name,
@@ -32,6 +34,10 @@ GOOD = {"run_id": "run", "worker": "w", "beat": 3, "pid": 7, "state": "playing"}
         {"error": "x" * 1001},
         {"games_per_second": float("nan")},
         {"games_per_second": -1.0},
+        {"games_per_second": 1e308},
+        {"evaluations_per_second": 1e308},
+        {"speed": 1e308},
+        {"parallel_games": 2**53},
         {"protocol": 2},
         {"surprise": 1},
     ],
@@ -97,3 +103,16 @@ def test_one_process_at_a_time_uses_a_folder(tmp_path: Path) -> None:
         pass
     with folder.lock(seconds=0.0):
         pass
+
+
+def test_a_process_whose_folder_was_deleted_is_told_though_there_is_another_one_in_its_place(tmp_path: Path) -> None:
+    folder = WorkerFolder(tmp_path / "w").make()
+    with folder.lock() as check:
+        check()
+        shutil.rmtree(folder.root)
+        with pytest.raises(FolderGone, match="was deleted"):
+            check()
+        with folder.make().lock(seconds=0.0) as check_other:
+            check_other()
+            with pytest.raises(FolderGone):
+                check()
