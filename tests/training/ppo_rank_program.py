@@ -28,8 +28,8 @@ def train(ranks: Ranks) -> dict[str, Tensor]:
     trainer = PPOTrainer(network, worlds, SETTINGS, seed=1, episodes=EPISODES, ranks=ranks)
     last = trainer.run()
     assert last and last.episodes_over == EPISODES
-    figures = torch.tensor([last.learning["loss"], last.learning["approx_kl"], last.episodes.rewards, last.total_steps])
-    return {**network.state_dict(), "figures": figures}
+    said = [last.learning["loss"], last.learning["approx_kl"], last.explained_variance, last.episodes.rewards, last.total_steps]
+    return {**network.state_dict(), "figures": torch.tensor(said)}
 
 
 def main() -> None:

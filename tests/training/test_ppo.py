@@ -8,9 +8,10 @@ from games.memory_tasks import TMaze
 from games.trading import TradingMarkets, TradingSettings
 from games.worlds import Worlds
 from training.actor_critic import ActorCritic
-from training.ppo import PPOSettings, PPOTrainer, chosen_of
+from training.ppo import PPOSettings, PPOTrainer, chosen_of, share_of
 from training.ppo_reports import RoundReport
 from training.random import seed_stream
+from training.ranks import ALONE, Ranks
 
 QUICK = PPOSettings(num_steps=8, sequence_length=4, num_epochs=2, num_minibatches=2, target_kl=None)
 
@@ -81,6 +82,12 @@ def test_the_run_ends_with_its_episodes() -> None:
     last = training.run()
     assert last is not None and last.episodes_over == last.episodes_planned == 10
     assert training.run() is None
+
+
+def test_episodes_are_shared_out_evenly_and_rank_0_takes_the_rest() -> None:
+    assert [share_of(10, Ranks(rank=rank, world_size=4)) for rank in range(4)] == [4, 2, 2, 2]
+    assert [share_of(3, Ranks(rank=rank, world_size=4)) for rank in range(4)] == [3, 0, 0, 0]
+    assert share_of(7, ALONE) == 7
 
 
 def test_the_first_look_at_a_rollout_changes_nothing_yet() -> None:
