@@ -1,11 +1,14 @@
 """PPO with an LSTM beside sb3-contrib's RecurrentPPO: the same market, network and hyper-parameters, in one run, as ratios.
 
     pip install gymnasium; pip install --no-deps stable-baselines3 sb3-contrib cloudpickle      (a folder by --target will do)
-    PYTHONPATH=FOLDER python benchmarks/ppo.py [--network shared|separate] [--num-envs 8] [--their-envs 8] [--rounds 3] [--returns]
+    PYTHONPATH=FOLDER python benchmarks/ppo.py [--network shared|separate] [--num-envs 8] [--their-envs 8] [--rounds 3]
+    PYTHONPATH=FOLDER python benchmarks/ppo.py --sweep             each with the number of worlds that it is fastest with
+    PYTHONPATH=FOLDER python benchmarks/ppo.py --returns           what both earn after as many steps
 
 Both step the same compiled market, in the other's case through one vectorized environment without a Python loop over worlds, so that
 the difference is not that of the market. Times are of the processor, so that other programs on the machine matter less, and both take
-turns. With --returns both train for as many steps from several seeds, and their mean rewards are compared with 95 % intervals.
+turns. With --returns both train for as many steps from several seeds, and then trade, drawing their actions, on the same markets that
+neither has seen; the mean rewards of an episode there are compared with 95 % intervals over the seeds.
 """
 
 import argparse
@@ -27,15 +30,19 @@ from training.intervals import mean_margin
 from training.ppo import PPOSettings, PPOTrainer
 from training.ppo_reports import RoundReport
 from training.random import seed_stream
+from training.rollout import Collector
 
 NETWORKS = {"separate": 256, "shared": 128}  # the LSTM's size; the first is RecurrentPPO's default
 NUM_STEPS, MINIBATCHES, EPOCHS = 128, 8, 10  # its defaults with 8 worlds: minibatches of 128 steps
 RATE = 3e-4
+WINDOW = 128  # bars in an episode
+SWEPT, THEIRS_SWEPT = (8, 32, 128, 512), (8, 32, 128)  # worlds
+UNSEEN, UNSEEN_SEED = 512, 10**6  # worlds for the returns
 
 
 def markets(count: int, seed: int) -> TradingMarkets:
     """The worlds of both."""
-    return TradingMarkets(np.array([seed_stream(seed, "market", b) for b in range(count)], np.uint64), TradingSettings(window=128))
+    return TradingMarkets(np.array([seed_stream(seed, "market", b) for b in range(count)], np.uint64), TradingSettings(window=WINDOW))
 
 
 class Ours:
@@ -56,14 +63,11 @@ class Ours:
             target_kl=None,
         )
         self.trainer = PPOTrainer(network, worlds, settings, seed=seed, episodes=10**9, observers=[self])
-        self.rewards: list[float] = []
         self.steps = count * NUM_STEPS
 
     def round(self, report: RoundReport) -> None:
         """Stop after it."""
         self.trainer.stop_requested = True
-        if report.episodes.count:
-            self.rewards.append(report.episodes.mean())
 
     def close(self) -> None:
         """Nothing is open."""
@@ -72,6 +76,12 @@ class Ours:
         """One round."""
         self.trainer.stop_requested = False
         self.trainer.run()
+
+    def mean_reward(self) -> float:
+        """Of an episode on markets that it has not seen."""
+        worlds, streams = markets(UNSEEN, UNSEEN_SEED), np.array([seed_stream("actions", b) for b in range(UNSEEN)], np.uint64)
+        acting = Collector(self.trainer.network, worlds, streams, num_steps=WINDOW, sequence_length=WINDOW, gamma=0.99, gae_lambda=0.95)
+        return statistics.mean(episode.reward for episode in acting.collect().episodes)
 
 
 class Theirs:
@@ -95,15 +105,20 @@ class Theirs:
             policy_kwargs={"lstm_hidden_size": NETWORKS[kind], **shared},
         )
         self.steps = count * NUM_STEPS
-        self.rewards: list[float] = []
-        self._worlds = environments.venv
+        self._scaled = environments
 
     def learn(self) -> None:
         """One round."""
         self.model.learn(self.steps, reset_num_timesteps=False)
-        if self._worlds.finished:
-            self.rewards.append(statistics.mean(self._worlds.finished))
-            self._worlds.finished = []
+
+    def mean_reward(self) -> float:
+        """Of an episode on markets that it has not seen."""
+        worlds = vectorized(markets(UNSEEN, UNSEEN_SEED))
+        shown, memories, starts = worlds.reset(), None, np.ones(UNSEEN, bool)
+        for _ in range(WINDOW):
+            actions, memories = self.model.predict(self._scaled.normalize_obs(shown), memories, starts)
+            shown, _, starts, _ = worlds.step(actions)
+        return statistics.mean(worlds.finished)
 
 
 def vectorized(worlds: TradingMarkets) -> Any:
@@ -175,16 +190,33 @@ def compare_speed(kind: str, ours: Ours, theirs: Theirs, rounds: int) -> None:
     print(f"{kind} LSTM of {NETWORKS[kind]}, {sizes}: {our_rate:,.0f} and {their_rate:,.0f} steps/s, {our_rate / their_rate:.2f}x")
 
 
+def compare_best_speeds(kind: str) -> None:
+    """Each with the number of worlds that suits it best, of those tried; a round of each after one to warm up."""
+    best = []
+    for make, counts in ((Ours, SWEPT), (Theirs, THEIRS_SWEPT)):
+        rates = []
+        for count in counts:
+            one = make(kind, count, 1)
+            one.learn()
+            rates.append(one.steps / seconds(one.learn))
+            print(f"{make.__name__}, {kind} LSTM of {NETWORKS[kind]}, {count} worlds: {rates[-1]:,.0f} steps/s", flush=True)
+        best.append(max(rates))
+    print(f"best of each: {best[0]:,.0f} and {best[1]:,.0f} steps/s, {best[0] / best[1]:.2f}x")
+
+
 def compare_returns(kind: str, count: int, steps: int, seeds: int) -> None:
-    """Train both on as many steps from the same seeds, and say what the last tenth of episodes came to."""
-    for make in (Ours, Theirs):
-        ends = []
-        for seed in range(1, seeds + 1):
-            one = make(kind, count, seed)
+    """Train both on as many steps from the same seeds, and say what they earn on markets that neither has seen."""
+    pairs = []
+    for seed in range(1, seeds + 1):
+        both = [make(kind, count, seed) for make in (Ours, Theirs)]
+        for one in both:
             for _ in range(max(1, steps // one.steps)):
                 one.learn()
-            ends.append(statistics.mean(one.rewards[-max(1, len(one.rewards) // 10) :]))
-        print(f"{make.__name__}: mean reward {statistics.mean(ends):.2f} ± {mean_margin(np.array(ends)) or 0:.2f} over {seeds} seeds")
+        pairs.append([one.mean_reward() for one in both])
+        print(f"seed {seed}: ours {pairs[-1][0]:.2f}, theirs {pairs[-1][1]:.2f}", flush=True)
+    ours, theirs = np.array(pairs).T
+    for name, ends in (("ours", ours), ("theirs", theirs), ("ours less theirs", ours - theirs)):
+        print(f"{name}: {ends.mean():.2f} ± {mean_margin(ends) or 0:.2f} per cent of the capital, {seeds} seeds, {steps:,} steps each")
 
 
 def main() -> None:
@@ -195,11 +227,15 @@ def main() -> None:
     parser.add_argument("--their-envs", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--sweep", action="store_true")
     parser.add_argument("--returns", action="store_true")
-    parser.add_argument("--steps", type=int, default=50_000, help="with --returns")
+    parser.add_argument("--steps", type=int, default=20_000, help="with --returns")
     parser.add_argument("--seeds", type=int, default=5, help="with --returns")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
+    if arguments.sweep:
+        compare_best_speeds(arguments.network)
+        return
     if arguments.returns:
         compare_returns(arguments.network, arguments.num_envs, arguments.steps, arguments.seeds)
         return
