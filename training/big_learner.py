@@ -17,7 +17,7 @@ import torch
 
 from training.feed import EpochFeed, Ready
 from training.game_files import file_size, find_files
-from training.learner import Learner, LearnerState, TrainingDiverged, to_tensors
+from training.learner import Learner, LearnerState, TrainingDiverged
 from training.model_file import Model, describe_model, save_safetensors
 from training.ranks import Ranks
 from training.reports import LearnerReport
@@ -114,8 +114,6 @@ class BigLearner:
             self.files = agreed_files(self.ranks, self.data, self.files if self.done else None)
             self.feed.epochs = replace(self.feed.epochs, files=self.files)
             for ready in self.feed.batches(self.epoch, done=self.done):
-                if self.learner.device.type == "cuda" and not pace.marks:
-                    self.learner.find_micro_batch(to_tensors(ready.batch(), self.learner.device), ready.total)
                 report = self._learn(ready)
                 rate, left = pace.after(self.epoch + self.over, ready.total)
                 if report:

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from training.evaluator import keep_freed_memory, pick_device
 from training.network import value_head
-from training.optimizer_state import optimizer_tensors, restore_optimizer
+from training.optimizer_state import optimizer_tensors, own_part, restore_optimizer
 from training.random import seed_stream
 from training.rank_norm import Layout, share_norms
 from training.ranks import ALONE, Ranks
@@ -102,6 +102,7 @@ class Learner:
         ranks: the processes that train together. All have the same network, and each takes its share of every batch.
         norm_batch: batch norm takes its statistics over groups of at most so many positions of a batch; None: over all of it.
         micro_batch: positions that each rank takes at once, in whole groups; None: as many as the memory holds.
+        shard_optimizer: each rank remembers only its part of what the optimizer does, and steps that part for all.
     """
 
     def __init__(
@@ -123,6 +124,7 @@ class Learner:
         ranks: Ranks = ALONE,
         norm_batch: int | None = None,
         micro_batch: int | None = None,
+        shard_optimizer: bool = False,
     ) -> None:
         keep_freed_memory()
         self.device = pick_device(device)
@@ -130,7 +132,8 @@ class Learner:
         self.batch_size, self.value_weight = batch_size, value_weight
         self.learning_rate, self.learning_rate_schedule, self.warmup_steps = learning_rate, learning_rate_schedule, warmup_steps
         self.average = AverageWeights(self.network, decay=ema_decay)
-        self.optimizer = build_optimizer(self.network, kind=optimizer, momentum=momentum, weight_decay=weight_decay)
+        sharded = shard_optimizer and not ranks.alone
+        self.optimizer = build_optimizer(self.network, kind=optimizer, momentum=momentum, weight_decay=weight_decay, sharded=sharded)
         self.update_step = UpdateStep(
             self.network, self.optimizer, clip_norm=clip_norm, mixed_precision=mixed_precision, average=self.average, ranks=ranks
         )
@@ -138,6 +141,7 @@ class Learner:
         self.layout = Layout(ranks)
         share_norms(self.network, self.layout)
         self.step = 0  # steps taken, those that were skipped included
+        self._most_that_fitted = 0  # the largest batch for which several ranks have found out what they have memory for
 
     def train(
         self, window: Window, steps: int, seed: int, *, batch_size: int = 0, progress: float = 0.0, seconds: float = math.inf
@@ -156,7 +160,7 @@ class Learner:
         started, batch_size = time.perf_counter(), batch_size or self.batch_size
         totals: dict[str, Tensor] = {}
         taken = skipped = 0
-        while taken < steps and (taken == 0 or time.perf_counter() - started < seconds):
+        while taken < steps and (taken == 0 or seconds == math.inf or self.ranks.agreed(time.perf_counter() - started < seconds)):
             taken += 1
             batch = window.sample(batch_size, seed_stream(seed, "learner", self.step), rows=self.ranks.rows)
             report = self.descend(to_tensors(batch, self.device), total=batch_size, progress=progress)
@@ -189,24 +193,28 @@ class Learner:
     def descend(self, batch: TensorBatch, *, total: int | None = None, progress: float = 0.0) -> StepReport:
         """Take one step on this rank's share of a batch, in parts that fit the memory.
 
+        Several ranks cannot know of each other's want of memory in the middle of a step. On GPUs, which have little, they find out what
+        they have memory for before they step on a batch larger than any before.
+
         Args:
             total: positions of all ranks together; None: this rank has them all.
 
         Raises:
-            torch.OutOfMemoryError: even one group of ``norm_batch`` positions is too much; or there are several ranks, which cannot
-                know of each other's want of memory in the middle of a step.
+            RuntimeError: even one group of ``norm_batch`` positions is too much for the memory, or there is too little for several ranks.
         """
         self.step += 1
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate_now(progress)
         total = len(batch.values) if total is None else total
+        if self.device.type == "cuda" and not self.ranks.alone and total > self._most_that_fitted:
+            self.find_micro_batch(batch, total)
         while True:
             parts = self.parts(total)
             try:
                 shares = [part.count / total for part in parts]
                 return self.update_step(self.losses_of, [MicroBatch(batch.part(part.rows), part) for part in parts], shares=shares)
-            except torch.OutOfMemoryError:
-                if not self.ranks.alone or not self.halve(total):
+            except RuntimeError as error:
+                if not is_want_of_memory(error) or not self.ranks.alone or not self.halve(total):
                     raise
 
     def parts(self, total: int) -> list[Part]:
@@ -225,7 +233,7 @@ class Learner:
         return True
 
     def find_micro_batch(self, batch: TensorBatch, total: int) -> None:
-        """See, before the first step, how many positions at once every rank has memory for.
+        """See, before a step, how many positions at once every rank has memory for.
 
         Each rank tries alone, for a rank that fails amid a step leaves the others waiting; then all take what the poorest can take.
 
@@ -243,6 +251,7 @@ class Learner:
                 buffer.copy_(before)
             self.optimizer.zero_grad(set_to_none=True)
             if self.ranks.largest(0 if fits else 1) == 0:
+                self._most_that_fitted = total
                 return
             if not self.halve(total):
                 raise torch.OutOfMemoryError(f"{part.count} positions at once are too many for the memory, and cannot be fewer")
@@ -254,7 +263,9 @@ class Learner:
             with self.update_step.autocast:
                 loss = self.losses(micro_batch.batch).loss
             loss.backward()
-        except torch.OutOfMemoryError:
+        except RuntimeError as error:
+            if not is_want_of_memory(error):
+                raise
             return False
         finally:
             self.layout.ranks = self.ranks
@@ -288,13 +299,16 @@ class Learner:
         return {name: tensor.to("cpu", copy=True).contiguous() for name, tensor in self.average.network.state_dict().items()}
 
     def state(self) -> LearnerState:
-        """Everything that ``restore`` needs to go on exactly as if nothing had happened: a copy on the CPU."""
+        """Everything that ``restore`` needs to go on exactly as if nothing had happened: a copy on the CPU.
+
+        Every rank asks for it if the optimizer is shared out.
+        """
         groups = {"network": self.network.state_dict(), "average": self.average.network.state_dict()}
-        groups["optimizer"] = optimizer_tensors(self.network, self.optimizer)
+        groups["optimizer"] = optimizer_tensors(self.network, self.optimizer, self.ranks)
         counters = {
             "step": self.step,
             "average_updates": self.average.updates,
-            "optimizer": type(self.optimizer).__name__,
+            "optimizer": type(own_part(self.optimizer)).__name__,
             "scaler": self.update_step.scaler.state_dict(),
         }
         tensors = {
@@ -310,7 +324,7 @@ class Learner:
         Raises:
             ValueError: it belongs to another network or another optimizer.
         """
-        kind = type(self.optimizer).__name__
+        kind = type(own_part(self.optimizer)).__name__
         if state.counters.get("optimizer") != kind:
             raise ValueError(f"the saved state is of {state.counters.get('optimizer')}, not of {kind}: see training.optimizer")
         try:
@@ -325,15 +339,31 @@ class Learner:
             raise ValueError(f"the saved state does not fit this learner: was the network changed?: {error}") from error
 
 
-def build_optimizer(network: nn.Module, *, kind: str, momentum: float, weight_decay: float) -> torch.optim.Optimizer:
-    """AdamW (arXiv 1711.05101) or SGD with momentum; only matrices and kernels decay. The learning rate is set at each step."""
+def is_want_of_memory(error: RuntimeError) -> bool:
+    """Whether this is how torch says that there is no memory left, for which it has a type of its own on GPUs only."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def build_optimizer(network: nn.Module, *, kind: str, momentum: float, weight_decay: float, sharded: bool = False) -> torch.optim.Optimizer:
+    """AdamW (arXiv 1711.05101) or SGD with momentum; only matrices and kernels decay. The learning rate is set at each step.
+
+    Raises:
+        ValueError: there is no such kind.
+    """
+    kinds: dict[str, tuple[type[torch.optim.Optimizer], dict[str, float]]] = {
+        "adamw": (torch.optim.AdamW, {}),
+        "sgd": (torch.optim.SGD, {"momentum": momentum}),
+    }
+    if kind not in kinds:
+        raise ValueError(f"training.optimizer: there is no optimizer called {kind!r}; use adamw or sgd")
+    build, options = kinds[kind]
     parameters = list(network.parameters())
     groups = [
         {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},
         {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
     ]
-    if kind == "adamw":
-        return torch.optim.AdamW(groups, lr=0.0, fused=True)
-    if kind == "sgd":
-        return torch.optim.SGD(groups, lr=0.0, momentum=momentum, fused=True)
-    raise ValueError(f"training.optimizer: there is no optimizer called {kind!r}; use adamw or sgd")
+    if sharded:
+        from torch.distributed.optim import ZeroRedundancyOptimizer  # here, for it takes seconds
+
+        return ZeroRedundancyOptimizer(groups, build, lr=0.0, fused=True, **options)
+    return build(groups, lr=0.0, fused=True, **options)  # type: ignore[call-arg]  # which all of them take

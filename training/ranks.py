@@ -14,20 +14,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is documented, but not marked as exported
+from torch.distributed import FileStore, Store, TCPStore  # type: ignore[attr-defined]  # documented, but not marked as exported
 
 BUCKET_BYTES = 64 * 2**20  # of gradients that are summed in one go: large enough to fill a network, small enough to copy
 TIMEOUT = timedelta(minutes=15)  # of waiting for the others, who may be compiling or writing
+PATIENCE = timedelta(days=365)  # of waiting for rank 0's next word: that it has ended is noticed without it
 DEFAULT_PORT = 29500  # torchrun's own
 GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 ANY_PORT = 9
 SIOCGIFADDR = 0x8915  # of Linux: the IPv4 address of an interface, see netdevice(7)
 STORE_PORT = "keima/store_port"  # in torchrun's store: where the ranks' own one is
 REFUSED_AFTER = timedelta(seconds=1)  # of asking at an old address
+
+
+class RankLost(RuntimeError):
+    """Another rank has ended, or cannot be reached any more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +48,10 @@ class Place:
 
 
 class Ranks:
-    """A group of processes, as one of them sees it."""
+    """A group of processes, as one of them sees it.
+
+    Whatever has to do with the others raises ``RankLost`` when one of them has ended.
+    """
 
     def __init__(
         self, *, rank: int = 0, world_size: int = 1, local_rank: int = 0, neighbours: int = 1, backend: str = "none", restarts: int = 0
@@ -51,6 +60,7 @@ class Ranks:
         self.neighbours = neighbours  # ranks on this machine, this one included
         self.backend = backend  # "nccl", "gloo", or "none" for a process alone
         self.restarts = restarts  # how often torchrun has begun anew after a failure
+        self._patient: dist.ProcessGroup | None = None
 
     @property
     def is_main(self) -> bool:
@@ -73,7 +83,8 @@ class Ranks:
             return
         for bucket in _buckets(tensors):
             flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
-            dist.all_reduce(flat)
+            with _reaching():
+                dist.all_reduce(flat)
             for tensor, part in zip(bucket, flat.split([tensor.numel() for tensor in bucket]), strict=True):
                 tensor.copy_(part.view(tensor.shape))
 
@@ -90,29 +101,43 @@ class Ranks:
         if self.alone:
             return [tensor]
         parts = [torch.empty_like(tensor) for _ in range(self.world_size)]
-        dist.all_gather(parts, tensor)
+        with _reaching():
+            dist.all_gather(parts, tensor)
         return parts
 
-    def broadcast_(self, tensors: Sequence[Tensor], *, source: int = 0) -> None:
+    def agreed(self, answer: bool) -> bool:
+        """What rank 0 answers."""
+        verdict = torch.tensor(int(answer))
+        self.broadcast_([verdict])
+        return bool(verdict)
+
+    def told(self, data: bytes = b"") -> bytes:
+        """What rank 0 says next, for which the others wait as long as it takes."""
+        with _reaching():
+            self._patient = self._patient or dist.new_group(backend="gloo", timeout=PATIENCE)
+        return self.broadcast_bytes(data, group=self._patient)
+
+    def broadcast_(self, tensors: Sequence[Tensor], *, source: int = 0, group: dist.ProcessGroup | None = None) -> None:
         """Replace each tensor by what it is on the rank ``source``; they may lie anywhere."""
         if self.alone:
             return
         for tensor in tensors:
             sent = tensor.detach().contiguous()
-            dist.broadcast(sent, source)
+            with _reaching():
+                dist.broadcast(sent, source, group)
             if self.rank != source:
                 tensor.copy_(sent)
 
-    def broadcast_bytes(self, data: bytes, *, source: int = 0) -> bytes:
+    def broadcast_bytes(self, data: bytes, *, source: int = 0, group: dist.ProcessGroup | None = None) -> bytes:
         """What the rank ``source`` gives."""
         if self.alone:
             return data
         length = torch.tensor(len(data))
-        self.broadcast_([length], source=source)
+        self.broadcast_([length], source=source, group=group)
         if not int(length):
             return b""
         sent = torch.frombuffer(bytearray(data), dtype=torch.uint8) if self.rank == source else torch.empty(int(length), dtype=torch.uint8)
-        self.broadcast_([sent], source=source)
+        self.broadcast_([sent], source=source, group=group)
         return sent.numpy().tobytes()
 
     def broadcast_text(self, text: str, *, source: int = 0) -> str:
@@ -122,10 +147,20 @@ class Ranks:
     def wait_for_all(self) -> None:
         """Return when all ranks have come so far."""
         if not self.alone:
-            dist.all_reduce(torch.zeros(1))
+            self.sum_([torch.zeros(1)])
 
 
 ALONE = Ranks()
+
+
+@contextmanager
+def _reaching() -> Iterator[None]:
+    """Within the block, what torch says of a connection that is gone is a ``RankLost``."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise RankLost(f"another rank of this training has ended, or cannot be reached any more: {reason}") from error
 
 
 def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
@@ -143,13 +178,21 @@ def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
 
 
 @contextmanager
-def joined(told: Place, *, device: str = "auto", backend: str = "auto", environment: Mapping[str, str] | None = None) -> Iterator[Ranks]:
+def joined(
+    told: Place,
+    *,
+    device: str = "auto",
+    backend: str = "auto",
+    store: Store | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[Ranks]:
     """Within the block, the group that this process belongs to.
 
     Args:
         told: by the command line; it counts before what torchrun says.
         device: "cpu" keeps a group off the GPUs.
         backend: "nccl", "gloo", or "auto": NCCL where there are GPUs.
+        store: by which the ranks find each other, where the one who started them has given them one.
         environment: of this process, but for tests.
 
     Raises:
@@ -167,16 +210,19 @@ def joined(told: Place, *, device: str = "auto", backend: str = "auto", environm
     if backend == "nccl" and not on_gpu:
         raise ValueError("--backend nccl: it needs a GPU for each rank, and there is none; use gloo")
     if on_gpu:
+        if place.local_rank >= torch.cuda.device_count():
+            raise ValueError(f"rank {place.rank} has no GPU: {torch.cuda.device_count()} are to be seen here; start fewer ranks")
         torch.cuda.set_device(place.local_rank)
     by_torchrun = told.rank is None and told.master_addr is None and "MASTER_ADDR" in variables
-    shared = by_torchrun and variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if store is None and by_torchrun and variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        store = store_of_this_start(place)
     address = f"tcp://{place.master_addr or 'localhost'}:{place.master_port or DEFAULT_PORT}"
     if place.master_addr and GLOO_INTERFACE not in os.environ and (interface := interface_towards(place.master_addr)):
         os.environ[GLOO_INTERFACE] = interface
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if backend == "nccl" else "gloo",
-        init_method=None if shared else "env://" if by_torchrun else address,
-        store=store_of_this_start(place) if shared else None,
+        init_method=None if store else "env://" if by_torchrun else address,
+        store=store,
         rank=place.rank,
         world_size=place.world_size,
         timeout=TIMEOUT,
@@ -192,6 +238,11 @@ def joined(told: Place, *, device: str = "auto", backend: str = "auto", environm
         )
     finally:
         dist.destroy_process_group()
+
+
+def store_in(folder: Path, world_size: int) -> FileStore:
+    """A store in an empty folder, by which ranks on one machine find each other; nothing listens for it."""
+    return FileStore(str(folder / "store"), world_size)
 
 
 def interface_towards(address: str) -> str | None:

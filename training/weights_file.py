@@ -35,9 +35,14 @@ def save_tree(path: Path, tree: Mapping[str, Any]) -> None:
     Raises:
         OSError: the disk is full or the folder not writable.
     """
+    write_atomically(path, tree_bytes(tree))
+
+
+def tree_bytes(tree: Mapping[str, Any]) -> bytes:
+    """The file of ``save_tree``."""
     buffer = io.BytesIO()
     torch.save(tree, buffer)
-    write_atomically(path, buffer.getvalue())
+    return buffer.getvalue()
 
 
 def read_tree(data: bytes, *, path: Path) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from tests.training.networks import CONNECT_FOUR, FixedWindow
 from training.learner import Learner, to_tensors
 from training.network import build_network, seed_weights
+from training.optimizer_state import own_part
 from training.rank_norm import Layout, share_norms
 from training.ranks import Place, Ranks, joined
 from training.total_batch import Part, cut
@@ -26,6 +27,8 @@ JOBS: dict[str, dict[str, Any]] = {  # the learner's settings
     "whole": {"batch_size": 48, **GENTLE},
     "groups": {"batch_size": 50, "norm_batch": 20, "micro_batch": 5, **GENTLE},
     "gradients": {"batch_size": 50, "norm_batch": 25},
+    "sharded": {"batch_size": 50, "shard_optimizer": True},
+    "not sharded": {"batch_size": 50},
 }
 
 
@@ -39,6 +42,8 @@ def train(job: str, ranks: Ranks) -> dict[str, Tensor]:
     window = FixedWindow(CONNECT_FOUR, 400)
     if job == "gradients":
         return first_gradients(learner, window)
+    if "sharded" in job:
+        return what_is_remembered(learner, window)
     learner.train(window, STEPS, 3)
     return {**learner.network.state_dict(), **{f"average.{name}": tensor for name, tensor in learner.weights().items()}}
 
@@ -60,6 +65,16 @@ def train_in_float64(ranks: Ranks) -> dict[str, Tensor]:
 
         step(losses, parts, shares=[part.count / 31 for part in parts])
     return network.state_dict()
+
+
+def what_is_remembered(learner: Learner, window: FixedWindow) -> dict[str, Tensor]:
+    """What a learner remembers that was put to rest and went on; and how many numbers its own optimizer does."""
+    learner.train(window, 5, 3)
+    learner.restore(learner.state())
+    learner.train(window, 5, 3)
+    held = [tensor.numel() for tensors in own_part(learner.optimizer).state.values() for tensor in tensors.values()]
+    tensors = {f"{group}.{name}": tensor for group, named in learner.state().tensors.items() for name, tensor in named.items()}
+    return {**tensors, "held": torch.tensor(float(sum(held)))}
 
 
 def first_gradients(learner: Learner, window: FixedWindow) -> dict[str, Tensor]:

@@ -1,6 +1,8 @@
 """A training over files ends with the same weights however often it was interrupted, and however little memory there is."""
 
 import logging
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,8 @@ import torch
 from torch import Tensor
 
 from scripts.play import open_model
+from tests.sources import ROOT
+from tests.training import memory_program
 from tests.training.networks import CONNECT_FOUR, FixedWindow, random_batch
 from tests.training.synthetic import synthetic_batch
 from training.big_learner import BigLearner, Epoch, Step, newest_checkpoint
@@ -184,6 +188,15 @@ def test_a_batch_too_large_for_the_memory_is_taken_in_parts_with_the_same_result
     for name, wanted in rich.network.state_dict().items():
         torch.testing.assert_close(poor.network.state_dict()[name], wanted, rtol=1e-5, atol=1e-5)
     assert [record.args for record in caplog.records] == [(64, 32), (32, 16)]
+
+
+def test_a_process_that_really_lacks_memory_takes_parts_with_the_same_result() -> None:
+    line = [sys.executable, "-m", "tests.training.memory_program", "200"]
+    ended = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    assert ended.returncode == 0, ended.stderr
+    at_once, loss = ended.stdout.split()
+    assert "out of memory with 4096 positions at once: from now on 2048" in ended.stderr and int(at_once) <= 2048
+    assert float(loss) == pytest.approx(memory_program.train(None)[1], rel=1e-5)
 
 
 def test_a_group_too_large_for_the_memory_ends_it() -> None:

@@ -60,6 +60,13 @@ def test_gradients_of_ranks_are_those_of_one_process(tmp_path: Path) -> None:
             torch.testing.assert_close(gradient, alone[name], rtol=1e-5, atol=1e-6)
 
 
+def test_an_optimizer_that_ranks_share_out_does_what_each_rank_s_own_does_and_remembers_a_part(tmp_path: Path) -> None:
+    shared, own = run_ranks(tmp_path, "sharded", 2), run_ranks(tmp_path, "not sharded", 2)
+    held = [int(rank.pop("held")) for rank in (*shared, *own)]
+    assert held[0] + held[1] == held[2] == held[3] and max(held[:2]) < 0.7 * held[2]
+    assert all(largest_difference(rank, own[0]) == 0 for rank in shared)
+
+
 def test_a_process_that_is_told_nothing_is_alone() -> None:
     with joined(Place(), environment={}) as ranks:
         assert (ranks.rank, ranks.world_size, ranks.is_main, ranks.alone) == (0, 1, True, True)
