@@ -86,6 +86,9 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
     probe.connect((sys.argv[1], 9))
     sys.stdout.write(probe.getsockname()[0])' "$master_addr") || refuse "--master-addr $master_addr cannot be reached"
 
+# What is refused is refused here, once: torchrun would start all ranks anew as after a failure.
+"$python" "$here/train_distributed.py" --check --world-size "$((gpus * nodes))" "$@" || exit $?
+
 is_host=$([ "$node_rank" -eq 0 ] && echo true || echo false)
 exec "$python" -m torch.distributed.run \
     --nnodes "$nodes" --nproc-per-node "$gpus" --node-rank "$node_rank" --max-restarts "$restarts" --local-addr "$local_addr" \

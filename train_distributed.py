@@ -43,8 +43,9 @@ from training.ctrl_c import INTERRUPTED, interruptible, stop_on_signals
 from training.epochs import Epochs
 from training.evaluator import use_threads
 from training.feed import EpochFeed
+from training.game_files import find_files
 from training.learner import Learner, TrainingDiverged
-from training.ranks import Place, Ranks, joined
+from training.ranks import ALONE, Place, Ranks, joined
 from training.run import make_learner, window_options
 from training.total_batch import group_bounds
 
@@ -76,6 +77,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     console = Console(stderr=True, highlight=False)
     who = "train_distributed.py"
     try:
+        if arguments.check:
+            see_whether_all_is_right(arguments)
+            return 0
         place = Place(**{name: getattr(arguments, name) for name in PLACE})
         with joined(place, device=arguments.device, backend=arguments.backend) as ranks:
             who += "" if ranks.is_main else f", rank {ranks.rank}"
@@ -101,6 +105,7 @@ def parser() -> argparse.ArgumentParser:
     what("--channels", type=int, help=f"channels of its convolutions (default: {SIZES['channels']})")
     what("--save-dir", type=Path, default=Path("checkpoints"), help="where the checkpoint goes (default: %(default)s)")
     what("--resume", action="store_true", help="go on with the checkpoint there; it remembers what this group has told it")
+    what("--check", action="store_true", help="only see whether all of this can be, for --world-size ranks")
     what("--seed", type=int, help=f"of weights, order and symmetries (default: {KEPT['seed']})")
     what("--shuffle-positions", type=int, help=f"positions that are mixed with one another (default: {KEPT['shuffle_positions']:,})")
     what(
@@ -128,6 +133,7 @@ def parser() -> argparse.ArgumentParser:
     where("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: a GPU where there is one")
     where("--num-workers", type=int, help="processes of each rank that make batches (default: none on a CPU, up to four beside a GPU)")
     where("--micro-batch", type=int, help="positions that a rank takes at once (default: as many as fit; it is found out)")
+    where("--shard-optimizer", action="store_true", help="each rank remembers its part of the optimizer's state, instead of all of it")
     where("--threads", type=int, help="of a rank on the CPU (default: its part of the cores)")
     return parser
 
@@ -135,18 +141,9 @@ def parser() -> argparse.ArgumentParser:
 def begin(arguments: argparse.Namespace, ranks: Ranks) -> int:
     """Train, from the beginning or from a checkpoint; returns the exit code."""
     listen(ranks)
-    begun = arguments.resume or ranks.largest(ranks.restarts) > 0
-    found = [newest_checkpoint(ranks, path) for path in candidates(arguments)] if begun else []
-    tree = next((tree for tree in found if tree), None)
+    tree, told, settings = planned(arguments, ranks, world_size=ranks.world_size)
     if arguments.resume and not tree:
         raise ValueError(f"there is no checkpoint {candidates(arguments)[0]} to go on with: start without --resume")
-    told = {**KEPT, **(tree["told"] if tree else {})}
-    told |= {name: getattr(arguments, name) for name in KEPT if getattr(arguments, name, None) is not None}
-    check(told, ranks)
-    settings = settings_of(arguments, told)
-    path = checkpoint_path(arguments.save_dir, name_of(settings))
-    if not begun and ranks.largest(int(path.exists())):
-        raise ValueError(f"{path} is there already: go on with it by --resume, or choose another folder by --save-dir")
     game = load_game(settings.game.name, **settings.game.options)
     learner = build_learner(game, settings, told, arguments, ranks)
     training = build_training(game, learner, settings, told, arguments)
@@ -154,6 +151,35 @@ def begin(arguments: argparse.Namespace, ranks: Ranks) -> int:
         training.restore(tree)
     introduce(training, ranks, settings, resumed=tree is not None)
     return run(training)
+
+
+def planned(arguments: argparse.Namespace, ranks: Ranks, *, world_size: int) -> tuple[dict[str, Any] | None, dict[str, Any], Settings]:
+    """The checkpoint to go on with, if there is one to be, what the training has been told, and its settings.
+
+    Raises:
+        ValueError: something cannot be.
+    """
+    begun = arguments.resume or ranks.largest(ranks.restarts) > 0
+    found = [newest_checkpoint(ranks, path) for path in candidates(arguments)] if begun else []
+    tree = next((tree for tree in found if tree), None)
+    told = {**KEPT, **(tree["told"] if tree else {})}
+    told |= {name: getattr(arguments, name) for name in KEPT if getattr(arguments, name, None) is not None}
+    check(told, world_size)
+    settings = settings_of(arguments, told)
+    path = checkpoint_path(arguments.save_dir, name_of(settings))
+    if not begun and ranks.largest(int(path.exists())):
+        raise ValueError(f"{path} is there already: go on with it by --resume, or choose another folder by --save-dir")
+    return tree, told, settings
+
+
+def see_whether_all_is_right(arguments: argparse.Namespace) -> None:
+    """Refuse what the ranks would refuse, which torchrun would start again and again. A checkpoint may be on another machine.
+
+    Raises:
+        ValueError: something cannot be.
+    """
+    planned(arguments, ALONE, world_size=arguments.world_size or 1)
+    find_files(arguments.data)
 
 
 def listen(ranks: Ranks) -> None:
@@ -225,7 +251,7 @@ def name_of(settings: Settings) -> str:
     return f"AlphaZeroNet_{settings.network.blocks}x{settings.network.channels}_distributed"
 
 
-def check(told: dict[str, Any], ranks: Ranks) -> None:
+def check(told: dict[str, Any], world_size: int) -> None:
     """See that the numbers fit each other.
 
     Raises:
@@ -234,18 +260,19 @@ def check(told: dict[str, Any], ranks: Ranks) -> None:
     for name in ("epochs", "norm_batch", "shuffle_positions", "checkpoint_every"):
         if told[name] < 1:
             raise ValueError(f"--{name.replace('_', '-')} {told[name]}: expected a whole number from 1")
-    least = 2 * ranks.world_size  # so that each rank has a position of every group, in the smaller batches at an epoch's end too
+    least = 2 * world_size  # so that each rank has a position of every group, in the smaller batches at an epoch's end too
     for name in ("batch_size", "norm_batch"):
         if told[name] < least:
             flag = f"--{name.replace('_', '-')}"
-            raise ValueError(f"{flag} {told[name]} is too small for {ranks.world_size} ranks: take at least {least}")
+            raise ValueError(f"{flag} {told[name]} is too small for {world_size} ranks: take at least {least}")
 
 
 def build_learner(game: Game, settings: Settings, told: dict[str, Any], arguments: argparse.Namespace, ranks: Ranks) -> Learner:
     """The learner of this rank, on its own device."""
     cores = len(os.sched_getaffinity(0))
     use_threads(arguments.threads or max(1, cores // ranks.neighbours))
-    return make_learner(game, settings, ranks=ranks, norm_batch=told["norm_batch"], micro_batch=arguments.micro_batch)
+    sharing = {"norm_batch": told["norm_batch"], "micro_batch": arguments.micro_batch, "shard_optimizer": arguments.shard_optimizer}
+    return make_learner(game, settings, ranks=ranks, **sharing)
 
 
 def build_training(game: Game, learner: Learner, settings: Settings, told: dict[str, Any], arguments: argparse.Namespace) -> BigLearner:

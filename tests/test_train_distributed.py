@@ -99,6 +99,15 @@ def test_the_launcher_teaches_and_refuses() -> None:
     assert refused.returncode == 2 and "--node-rank 2 is none of --nodes 2" in refused.stderr
 
 
+def test_the_launcher_refuses_once_what_the_ranks_would_refuse(tmp_path: Path) -> None:
+    words = [LAUNCHER, "--gpus", "2", *SMALL, "--", "--save-dir", str(tmp_path / "saved"), "--data", str(tmp_path / "nowhere")]
+    environment = {**os.environ, "KEIMA_PYTHON": sys.executable}
+    ended = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    assert ended.returncode == 2 and ended.stdout == ""
+    assert ended.stderr.startswith(f"train_distributed.py: --data {tmp_path / 'nowhere'} is not there: name")
+    assert ended.stderr.count("\n") == 1
+
+
 def launch(data: Path, save_dir: Path, log: Path) -> subprocess.Popen[bytes]:
     """Two ranks by the launcher."""
     words = [LAUNCHER, "--gpus", "2", "--master-port", str(free_port()), "--max-restarts", "2", *SMALL]
