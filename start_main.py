@@ -32,13 +32,16 @@ from rich.console import Console
 from configs.load import ConfigError, load_settings, shrink
 from configs.schema import Settings
 from distributed.cluster import Cluster
+from distributed.learner_ranks import learner_ranks
 from distributed.local import spread_processes
 from games import Game
 from training.backend import SelfPlayBackend
 from training.ctrl_c import INTERRUPTED, interruptible
 from training.files import write_atomically
+from training.following import follow
 from training.observers import make_observers
 from training.observers.plain import score_line
+from training.ranks import Place, Ranks, joined
 from training.reports import IterationReport
 from training.run_lock import RunLock
 from training.sitting import exit_code, make_run_folder, sitting, teller
@@ -76,11 +79,21 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def begin(arguments: argparse.Namespace) -> int:
     """Begin the run that is asked for, or go on with it."""
     path, settings = read_settings(arguments)
+    with joined(Place(), device=settings.training.device) as ranks:  # that torchrun has started, if it has
+        if ranks.is_main:
+            return lead(arguments, path, settings, ranks)
+        follow(ranks)
+        return 0
+
+
+def lead(arguments: argparse.Namespace, path: Path, settings: Settings, ranks: Ranks) -> int:
+    """Carry the run, as rank 0 of those who train; after torchrun has begun anew, go on with it."""
     run_dir = arguments.run_dir or Path(settings.run.directory) / settings.run.name
-    make_run_folder(run_dir, resume=arguments.resume)
+    begun_anew = ranks.restarts > 0 and (run_dir / "run.db").exists()
+    make_run_folder(run_dir, resume=arguments.resume or begun_anew)
     logging.basicConfig(filename=run_dir / "coach.log", level=logging.INFO, format=LOG_FORMAT)
-    with RunLock(run_dir):
-        return train(run_dir, settings, path)
+    with RunLock(run_dir), learner_ranks(settings, run_dir, present=ranks) as ranks:
+        return train(run_dir, settings, path, ranks)
 
 
 def read_settings(arguments: argparse.Namespace) -> tuple[Path, Settings]:
@@ -120,7 +133,7 @@ def with_present_workers(path: Path, settings: Settings) -> tuple[Path, Settings
     raise ConfigError(files[-1], [f"distributed.workers: none are listed; {remedy}"])
 
 
-def train(run_dir: Path, settings: Settings, config: Path) -> int:
+def train(run_dir: Path, settings: Settings, config: Path, ranks: Ranks) -> int:
     """Run the Coach to its end and say where everything lies."""
     if config != run_dir / "config.yaml":  # which is the run's own copy
         write_atomically(run_dir / FOLLOWED, str(config.resolve()).encode())
@@ -133,7 +146,7 @@ def train(run_dir: Path, settings: Settings, config: Path) -> int:
             return Cluster(run_dir / "workers", config=config, run_dir=run_dir, game=game, settings=settings, run_id=run_id, tell=tell)
         return spread_processes(run_dir / "workers", game=game, settings=settings, run_id=run_id, tell=tell)
 
-    with sitting(run_dir, settings, make_backend=make_backend, observers=observers) as coach:
+    with sitting(run_dir, settings, make_backend=make_backend, observers=observers, ranks=ranks) as coach:
         report = coach.run()
     say_goodbye(run_dir, report, stopped=coach.stop_requested, distributed=settings.distributed.enabled)
     return INTERRUPTED if coach.stop_requested else 0

@@ -257,6 +257,7 @@ def shrink(settings: Settings) -> Settings:
     _lower(new["self_play"], games_per_worker=8, parallel_games=4, workers=2, cache_positions=1000, flush_seconds=1.0)
     _lower(training, batch_size=16, warmup_steps=2, games_per_iteration=8, checkpoint_every=1, threads=1)
     _lower(training["window"], min_positions=16, max_positions=10_000)
+    _lower(training["learner"], ranks=2)
     training["window"]["seed_games"] = ()  # which may take hours to read
     _lower(evaluation, every=1, num_simulations=4, positions=16, rating_games=4, score_games=4, gating_games=4)
     _lower(new["distributed"], batch_size=4, sync_interval=4)

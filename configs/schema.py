@@ -169,6 +169,12 @@ class WindowSettings(Section):
         return self
 
 
+class LearnerSettings(Section):
+    """How many processes train."""
+
+    ranks: Annotated[int, Field(ge=1, le=1024)] = 1
+
+
 class TrainingSettings(Section):
     """The learner: its batches, its optimizer, its window, its checkpoints."""
 
@@ -194,12 +200,15 @@ class TrainingSettings(Section):
     window: WindowSettings = WindowSettings()
     checkpoint_every: Count = 1  # iterations
     keep_checkpoints: Count = 3
-    threads: Auto | Annotated[int, Field(ge=1, le=1024)] = "auto"
+    threads: Auto | Annotated[int, Field(ge=1, le=1024)] = "auto"  # of all ranks on this machine together
+    learner: LearnerSettings = LearnerSettings()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.batch_size > self.window.min_positions:
             raise ValueError(f"batch_size ({self.batch_size}) must not exceed window.min_positions ({self.window.min_positions})")
+        if self.learner.ranks > self.batch_size:
+            raise ValueError(f"learner.ranks ({self.learner.ranks}) must not exceed batch_size ({self.batch_size}), which they share")
         if self.steps_per_model and not self.asynchronous:
             raise ValueError("steps_per_model needs asynchronous: true, since without it one model plays all games of an iteration")
         return self

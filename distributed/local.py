@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from configs.schema import Settings
 from distributed.devices import CUDA_VISIBLE_DEVICES, Spread, spread_here
@@ -24,6 +25,8 @@ from training.worker_class import load_worker_class
 from training.worker_folder import Heartbeat
 
 log = logging.getLogger(__name__)
+
+Process: TypeAlias = BaseProcess
 
 PR_SET_PDEATHSIG = 1
 STOP_SECONDS = 20.0  # a worker gets so long to hand over its games
@@ -74,8 +77,7 @@ class LocalProcesses(FolderBackend):
         self._devices: dict[str, str] = dict(zip(named, devices, strict=True)) if devices is not None else {}
         load_worker_class(settings.distributed.worker_class)  # a class that cannot be had is named here, once
         self._target = target or partial(play_in_folder, worker_class=settings.distributed.worker_class)
-        self._context = multiprocessing.get_context("spawn")
-        self._processes: dict[str, BaseProcess] = {}
+        self._processes: dict[str, Process] = {}
         self._starts: dict[str, list[float]] = {name: [] for name in named}
         self._dead: set[str] = set()  # whose games are to be withdrawn before they are replaced
         self._named: set[str] = set()  # of those, whose games ``withdrawn`` has named
@@ -146,10 +148,7 @@ class LocalProcesses(FolderBackend):
 
     def _start(self, name: str) -> None:
         arguments = (self._devices.get(name), self._target, self.folders[name].root, os.getpid())
-        process = self._context.Process(target=be_worker, args=arguments, name=name, daemon=True)
-        with hidden_program():
-            process.start()
-        self._processes[name] = process
+        self._processes[name] = start_process(be_worker, arguments, name=name)
         self._starts[name].append(time.monotonic())
 
     def _bury(self, name: str, exit_code: int | None) -> None:
@@ -226,6 +225,14 @@ def last_line(log_file: Path) -> str:
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
+def start_process(target: Callable[..., None], arguments: Sequence[Any], *, name: str) -> Process:
+    """A process of this machine that calls ``target``; it ends with this one at the latest."""
+    process = multiprocessing.get_context("spawn").Process(target=target, args=tuple(arguments), name=name, daemon=True)
+    with hidden_program():
+        process.start()
+    return process
+
+
 @contextmanager
 def hidden_program() -> Iterator[None]:
     """Within the block, new processes do not import the program that runs here, which they would by custom: they need nothing of it.
@@ -262,11 +269,11 @@ def play_in_folder(root: Path, parent: int, *, worker_class: str) -> None:
     os._exit(0)  # everything is on the disk; taking torch and the compiler down in order would keep the Coach waiting for seconds
 
 
-def end_with_parent(parent: int) -> None:
+def end_with_parent(parent: int, *, by: signal.Signals = signal.SIGTERM) -> None:
     """Have the system end this process when its parent dies, even by kill -9 (Linux; elsewhere the lease ends it later)."""
     try:
         libc = ctypes.CDLL(None, use_errno=True)
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        libc.prctl(PR_SET_PDEATHSIG, by, 0, 0, 0)
     except (OSError, AttributeError):
         return
     if os.getppid() != parent:  # it died before the request

@@ -11,6 +11,7 @@ from typing import Any
 
 from configs.schema import Settings
 from distributed.devices import Seat, Spread
+from distributed.learner_ranks import learner_ranks
 from distributed.local import LocalProcesses
 from distributed.wiring import EVERY, WeightsFiles, logged, with_workers
 from games import Game
@@ -63,7 +64,7 @@ def train(run_dir: Path, settings: Settings, seats: Sequence[Seat], *, say: Call
         ValueError, OSError, sqlite3.Error: see ``training.run.open_coach``.
     """
     titles = {seat.worker: seat.title for seat in seats}
-    with RunLock(run_dir), logged(run_dir / "coach.log"):
+    with RunLock(run_dir), logged(run_dir / "coach.log"), learner_ranks(settings, run_dir) as ranks:
         observers = make_observers(run_dir, name=settings.run.name, game=settings.game.name, terminal=DeviceLines(titles, say))
         tell = teller(observers)
 
@@ -81,7 +82,7 @@ def train(run_dir: Path, settings: Settings, seats: Sequence[Seat], *, say: Call
                 tell_death=lambda worker, what: tell(f"ERROR in {titles[worker]}: {what}"),
             )
 
-        with sitting(run_dir, settings, make_backend=make_backend, observers=observers) as coach:
+        with sitting(run_dir, settings, make_backend=make_backend, observers=observers, ranks=ranks) as coach:
             report = run(coach, run_dir)
     return Sitting(report=report, stopped=coach.stop_requested, model=run_dir / FINAL)
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from configs.schema import Settings
 from distributed.devices import Spread, spread_here
+from distributed.learner_ranks import learner_ranks
 from distributed.local import spread_processes
 from distributed.wiring import EVERY, WINDOW_GROWTH, WeightsFiles, default_settings, logged, validated, with_workers
 from games import Game
@@ -15,6 +16,7 @@ from training.coach import Coach
 from training.files import write_atomically
 from training.model_file import Model, describe_model
 from training.observers import make_observers, shielded
+from training.ranks import Ranks
 from training.reports import IterationReport, Observer
 from training.run_lock import RunLock
 from training.sitting import make_run_folder, sitting, teller
@@ -118,15 +120,15 @@ class ParallelZeroTrainer:
         spread = spread_here(validated(document), per_gpu=self.workers_per_gpu)
         settings = with_workers(document, spread)
         make_run_folder(self.run_dir, resume=self.resume)
-        with RunLock(self.run_dir), logged(self.run_dir / "coach.log"):
+        with RunLock(self.run_dir), logged(self.run_dir / "coach.log"), learner_ranks(settings, self.run_dir) as ranks:
             self.resume = True
-            return self._sit(settings, spread)
+            return self._sit(settings, spread, ranks)
 
     def _run(self) -> dict[str, Any]:
         """What the settings say of the run's folder and seed."""
         return {"name": self.run_dir.name, "directory": str(self.run_dir.parent), "seed": self.seed}
 
-    def _sit(self, settings: Settings, spread: Spread) -> IterationReport | None:
+    def _sit(self, settings: Settings, spread: Spread, ranks: Ranks) -> IterationReport | None:
         """Run the Coach to its end, and take over what it has learned."""
         observers = list(self._make_observers(self.run_dir))
         tell = teller(observers)
@@ -135,7 +137,7 @@ class ParallelZeroTrainer:
             return spread_processes(self.run_dir / "workers", game=game, settings=settings, run_id=run_id, tell=tell, spread=spread)
 
         weights = self.model.state_dict()
-        with sitting(self.run_dir, settings, make_backend=make_backend, observers=observers, weights=weights) as coach:
+        with sitting(self.run_dir, settings, make_backend=make_backend, observers=observers, weights=weights, ranks=ranks) as coach:
             files = self._epoch_files(coach)
             coach.observers = [*coach.observers, shielded(files)] if files else coach.observers
             report = coach.run()

@@ -78,6 +78,7 @@ TRAINING = [
     "ppo_checkpoint.py",
     # 3: a whole run
     "bounds.py",
+    "leading.py",
     "evaluation",
     "worker_folder.py",
     "model_push.py",
@@ -93,6 +94,7 @@ TRAINING = [
     "coach.py",
     "run.py",
     "sitting.py",
+    "following.py",
 ]
 
 TORCH = [

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,11 +17,13 @@ from training.coach import Coach
 from training.evaluation.away import Away
 from training.evaluation.strength import Strength, require_measurable
 from training.fingerprint import fingerprint
+from training.leading import LeadingLearner, LeadingWindow
 from training.learner import Learner
 from training.ledger import Ledger, open_ledger
 from training.model_file import Model, describe_model
 from training.network import build_network, seed_weights
 from training.random import seed_stream
+from training.ranks import ALONE, Ranks
 from training.receive import load_received, recover
 from training.records import GameBatch
 from training.replay import ReplayWindow, sampling_weights
@@ -30,6 +32,7 @@ from training.seed_games import take_in_seed_games
 
 log = logging.getLogger(__name__)
 
+AnyLearner = TypeVar("AnyLearner", bound=Learner)
 MakeBackend = Callable[[Game, str], SelfPlayBackend]  # (game, run id)
 
 
@@ -40,6 +43,7 @@ def open_coach(
     make_backend: MakeBackend,
     observers: Sequence[Observer],
     weights: Mapping[str, Any] | None = None,
+    ranks: Ranks = ALONE,
 ) -> Coach:
     """The Coach of the run in ``run_dir``, which goes on where the newest checkpoint ended, if there is one.
 
@@ -51,6 +55,7 @@ def open_coach(
         make_backend: finds those who play.
         observers: those who watch.
         weights: a state dictionary of the network with which a new run begins, instead of random weights.
+        ranks: the processes that train; this is rank 0, and the others follow it.
 
     Raises:
         OSError, ValueError: a file of games that the run is to learn from cannot be read, or has changed while its games were taken in.
@@ -67,11 +72,12 @@ def open_coach(
     take_in_seed_games(ledger, game, settings.training.window.seed_games, tell=partial(tell_event, observers))
     checkpoints = Checkpoints(run_dir / "checkpoints", keep=settings.training.keep_checkpoints)
     checkpoint = checkpoints.load()
-    learner = make_learner(game, settings, weights=None if checkpoint else weights)
+    learner = make_learner(game, settings, weights=None if checkpoint else weights, kind=LeadingLearner, ranks=ranks)
     state = restore(learner, checkpoint)
+    learner.share_state()
     if weights and not checkpoint:
         checkpoints.save(learner.state(), vars(state))  # who resumes the run need not have them
-    window = refill_window(make_window(game, settings), ledger, settings, state)
+    window = refill_window(make_window(game, settings, kind=partial(LeadingWindow, ranks=ranks)), ledger, settings, state)
     if checkpoint:
         log.info("resumed from %s: %s", checkpoint.path.name, fingerprint(learner.state(), window))
     backend = make_backend(game, ledger.run_id)
@@ -98,10 +104,18 @@ def repeatable_run_id(settings: Settings) -> str | None:
     return f"{seed_stream(settings.run.name, settings.run.seed):016x}"
 
 
-def make_learner(game: Game, settings: Settings, *, weights: Mapping[str, Any] | None = None, **sharing: Any) -> Learner:
+def make_learner(
+    game: Game,
+    settings: Settings,
+    *,
+    weights: Mapping[str, Any] | None = None,
+    kind: type[AnyLearner] = Learner,  # type: ignore[assignment]  # the default that belongs to the default
+    **sharing: Any,
+) -> AnyLearner:
     """A learner with a new network, whose weights are these, or follow from the run's seed.
 
     Args:
+        kind: of learner.
         sharing: of the learner's options, those that say how a batch is shared out: ``ranks``, ``norm_batch``, ``micro_batch``.
 
     Raises:
@@ -114,7 +128,7 @@ def make_learner(game: Game, settings: Settings, *, weights: Mapping[str, Any] |
         network = Model(description=describe_model(game, described, 0), weights=weights).build(game)
     else:
         network = build_network(game, **described)
-    return Learner(
+    return kind(
         network,
         device=training.device,
         batch_size=training.batch_size,
@@ -132,10 +146,10 @@ def make_learner(game: Game, settings: Settings, *, weights: Mapping[str, Any] |
     )
 
 
-def make_window(game: Game, settings: Settings) -> ReplayWindow:
+def make_window(game: Game, settings: Settings, *, kind: Callable[..., ReplayWindow] = ReplayWindow) -> ReplayWindow:
     """An empty replay window of the smallest size."""
     training = settings.training
-    return ReplayWindow(
+    return kind(
         game,
         capacity_positions=window_capacity(training.window, 0),
         policy_surprise_weight=training.policy_surprise_weight,

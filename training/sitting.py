@@ -18,14 +18,24 @@ from training.ctrl_c import INTERRUPTED, stop_on_signals
 from training.evaluator import use_threads
 from training.files import write_atomically
 from training.granting import NobodyPlays
+from training.leading import leading
 from training.learner import TrainingDiverged
+from training.ranks import ALONE, RankLost, Ranks
 from training.reports import Observer, tell_event
 from training.run import MakeBackend, open_coach
 from training.run_lock import RunLocked
 
 log = logging.getLogger(__name__)
 
-TO_BE_PUT_RIGHT = (RunLocked, NobodyPlays, TrainingDiverged, ValueError, OSError, sqlite3.Error)  # not by us: what a run may end with
+TO_BE_PUT_RIGHT = (
+    RunLocked,
+    NobodyPlays,
+    TrainingDiverged,
+    RankLost,
+    ValueError,
+    OSError,
+    sqlite3.Error,
+)  # not by us: what a run may end with
 
 
 def exit_code(program: str, train: Callable[[], int]) -> int:
@@ -69,17 +79,19 @@ def sitting(
     make_backend: MakeBackend,
     observers: Sequence[Observer],
     weights: Mapping[str, Any] | None = None,
+    ranks: Ranks = ALONE,
 ) -> Iterator[Coach]:
     """The Coach of the run in ``run_dir``; within the block the first Ctrl-C ends it cleanly. After it all is closed.
 
     The caller holds the run's lock. For arguments and errors see ``open_coach``.
     """
-    use_threads(learner_threads(settings))
+    use_threads(learner_threads(settings, ranks))
     try:
-        coach = open_coach(run_dir, settings, make_backend=make_backend, observers=observers, weights=weights)
-        with coach.ledger, stop_on_signals(coach):
-            save_resolved(settings, run_dir, write=write_atomically)
-            yield coach
+        with leading(ranks, settings):
+            coach = open_coach(run_dir, settings, make_backend=make_backend, observers=observers, weights=weights, ranks=ranks)
+            with coach.ledger, stop_on_signals(coach):
+                save_resolved(settings, run_dir, write=write_atomically)
+                yield coach
     finally:
         for observer in observers:
             observer.close()
@@ -95,11 +107,12 @@ def teller(observers: Sequence[Observer]) -> Callable[[str], None]:
     return tell
 
 
-def learner_threads(settings: Settings) -> int:
-    """How many threads train: half the cores where workers are busy on all of them meanwhile, all but one where others play."""
+def learner_threads(settings: Settings, ranks: Ranks) -> int:
+    """How many threads this rank trains with, which all ranks on this machine share evenly.
+
+    They are half the cores where workers are busy on all of them meanwhile, all but one where others play.
+    """
     threads, cores = settings.training.threads, len(os.sched_getaffinity(0))
-    if threads != "auto":
-        return threads
-    if settings.distributed.enabled:
-        return max(1, cores - 1)
-    return max(1, cores // 2) if settings.training.asynchronous else cores
+    if threads == "auto":
+        threads = cores - 1 if settings.distributed.enabled else cores // 2 if settings.training.asynchronous else cores
+    return max(1, threads // ranks.neighbours)
