@@ -28,6 +28,7 @@ PROGRAM = ("__init__.py", "remote.py", "remote_code.py", "remote_machine.py", "r
 MAIN = "import sys\n\nfrom distributed.remote import main\n\nsys.exit(main(sys.argv[1:]))\n"
 CALL_SECONDS = 8.0
 PROBE_SECONDS = 30.0  # a GPU's driver that sleeps takes several seconds
+UNREAD = ("absent", "pythonless")  # answers of a machine on which our program has not run: nobody has read, and removed, the request
 TEXT = 4000  # characters of what comes back as text for one line
 
 # One line, without a shell's peculiarities: the machine's own may be any. The first interpreter that is new enough runs the program.
@@ -295,14 +296,16 @@ def call(
 
 def _ask(transport: Transport, command: str, request: dict[str, Any], python: str, seconds: float, private: bool) -> dict[str, Any]:
     nonce = secrets.token_hex(8)
-    text = json.dumps(request)
+    text, name = json.dumps(request), f".remote/requests/{nonce}.json"
     if private:
-        name = f".remote/requests/{nonce}.json"
         transport.put(text.encode(), name)
         text = json.dumps({"request": name})
     interpreters = dict.fromkeys([python, PYTHON, VENV_PYTHON])
     done = transport.run(["sh", "-c", LAUNCH, "keima", remote_program()[1], nonce, command, text, *interpreters], seconds=seconds)
-    return find_answer(transport.worker, done, nonce)
+    answer = find_answer(transport.worker, done, nonce)
+    if private and answer.get("kind") in UNREAD:
+        transport.remove(name)
+    return answer
 
 
 def find_answer(worker: str, done: Completed, nonce: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import scp
 
 from configs.schema import WorkerSettings
 from distributed.errors import Refused, RemoteFailure, Unreachable
-from distributed.ssh_wire import LOST, Channel, Connection, NotSftp, SftpClient, SftpFile, close, reach, read_all, sync, write_all
+from distributed.ssh_wire import LOST, Channel, Connection, NotSftp, SftpClient, SftpFile, close, create, reach, read_all, sync, write_all
 from distributed.transport import Completed, Entry, check_readable, checked, failure, shell_line, whole_files
 from training.files import PART, FileTooLarge
 
@@ -239,12 +239,12 @@ class SshTransport:
     def _opened(self, path: str, mode: str) -> Iterator[SftpFile]:
         """A file or folder; the folders on the way to a new file are made."""
         try:
-            file = self._sftp.open(path, mode)
+            file = create(self._sftp, path) if mode == "w" else self._sftp.open(path, mode)
         except FileNotFoundError:
             if mode == "r":
                 raise
             self._make_folders(PurePosixPath(path).parent)
-            file = self._sftp.open(path, mode)
+            file = create(self._sftp, path)
         try:
             yield file
         except LOST:

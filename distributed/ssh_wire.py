@@ -11,10 +11,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import paramiko
-from paramiko.sftp import CMD_EXTENDED, CMD_READ, CMD_STATUS, CMD_WRITE, int64
+from paramiko.sftp import (
+    CMD_EXTENDED,
+    CMD_OPEN,
+    CMD_READ,
+    CMD_STATUS,
+    CMD_WRITE,
+    SFTP_FLAG_CREATE,
+    SFTP_FLAG_TRUNC,
+    SFTP_FLAG_WRITE,
+    int64,
+)
 
 from configs.schema import WorkerSettings
 from distributed import host_keys
@@ -265,6 +275,19 @@ def close(chain: Sequence[Connection]) -> None:
         sock.close()
         if connection.is_alive():
             connection.join(1.0)
+
+
+def create(sftp: SftpClient, path: str) -> SftpFile:
+    """A file to be written, new or emptied, that nobody but its user may read; paramiko leaves that to the server.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    private, client = paramiko.SFTPAttributes(), cast(Any, sftp)
+    private.st_mode = 0o600
+    flags = SFTP_FLAG_WRITE | SFTP_FLAG_CREATE | SFTP_FLAG_TRUNC
+    _, message = client._request(CMD_OPEN, client._adjust_cwd(path), flags, private)
+    return SftpFile(sftp, message.get_binary(), "w", -1)
 
 
 def read_all(sftp: SftpClient, file: SftpFile, size: int) -> bytes:
