@@ -55,6 +55,7 @@ class Mirror:
         self.sent: Assignment | None = None  # that lies on the worker
         self.waiting = 0  # files that are yet to be fetched
         self.more = False  # there was no time for all of them
+        self._heard = False  # there was a heartbeat at the last look
         self._whole = True  # the model was sent as the whole file
         self._rate = 0.0  # bytes a second at which the last large model went there; 0: not known
         self._players: set[Contestant] = set()  # of evaluation games, whose files lie there
@@ -89,6 +90,7 @@ class Mirror:
     def _forget_all(self) -> None:
         """Nothing is known of what lies on the worker."""
         self.model = self.sent = None
+        self._heard = False
         self._players.clear()
 
     def look(self, transport: Transport) -> Heartbeat | None:
@@ -101,9 +103,12 @@ class Mirror:
             text = transport.get(f"{place(self.seat)}/worker.json", MAX_JSON_BYTES)
             heartbeat = Heartbeat.model_validate(json.loads(text))
         except FileNotFoundError:
+            if self._heard:  # somebody has deleted the folder
+                self._forget_all()
             return None
         except (FileTooLarge, ValidationError, ValueError, RecursionError) as error:
             raise RemoteFailure(transport.worker, f"its heartbeat cannot be understood: {printable(str(error))[:300]}") from error
+        self._heard = True
         return heartbeat if heartbeat.run_id == self.run_id else None
 
     def fetch(

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,19 @@ def test_stop_and_restart_do_what_they_say(machine: Machine) -> None:
     machine.link.command(NAME, Restart())
     machine.step(steps=2)
     assert (machine.running, len(machine.started)) == ({NAME}, 3)
+
+
+def test_a_worker_whose_folder_was_deleted_is_given_everything_anew_at_once(machine: Machine) -> None:
+    machine.play()
+    shutil.rmtree(machine.folder().root)
+    machine.running.clear()
+    machine.step(after=2.1, steps=2)
+    assert machine.started == [NAME] * 2
+    assert machine.folder().model_path(1).exists()
+    assert machine.assignment().model_version == 1
+    machine.beat(model_version=1)
+    machine.step()
+    assert machine.mark() is Mark.ACTIVE
 
 
 def test_a_bug_becomes_an_error_of_this_machine_and_the_link_goes_on(machine: Machine) -> None:
