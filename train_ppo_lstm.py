@@ -106,7 +106,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The command line; what is not said is None."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,  # a --distributed in other words would be passed on to the ranks
+    )
 
     def kept(add: Any, flag: str, kind: type, text: str) -> None:
         default = KEPT[flag[2:].replace("-", "_")]
@@ -186,6 +190,8 @@ def begin(arguments: argparse.Namespace, ranks: Ranks) -> int:
     """Train, from the beginning or from a checkpoint; returns the exit code."""
     logging.getLogger("training").addHandler(logging.StreamHandler())
     use_threads(arguments.threads)
+    if ranks.alone and (arguments.num_gpus or 1) > 1:
+        raise ValueError(f"--num-gpus {arguments.num_gpus}: only --distributed starts several ranks")
     told, saved = prepared(arguments, ranks)
     worlds = build_worlds(told, ranks)
     trainer = build_trainer(told, worlds, arguments, ranks)

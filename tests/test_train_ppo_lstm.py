@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+import train_ppo_lstm
 from tests.programs import begun, printed, ranks_of, run
 from tests.training.test_ranks import free_port
 
@@ -64,13 +65,15 @@ def test_a_run_that_is_gone_on_with_ends_as_one_that_was_never_stopped(tmp_path:
         (["--distributed", "--rank", "1"], "leave --rank out"),
         (["--distributed", "--num-gpus", "0"], "--num-gpus 0: expected a whole number from 1"),
         (["--distributed", "--num-gpus", "2", "--fee", "2"], "fee is a share"),
+        (["--num-gpus", "2"], "only --distributed starts several ranks"),
         (["--rank", "1"], "--rank 1 is none of --world-size 1"),
     ],
 )
-def test_what_cannot_be_is_refused_with_its_flag(tmp_path: Path, words: list[str], complaint: str) -> None:
-    refused = run(PROGRAM, *words, "--checkpoint-dir", tmp_path, seconds=SECONDS)
-    assert refused.returncode == 2, refused.stderr
-    assert re.search(complaint, refused.stderr) and "Traceback" not in refused.stderr
+def test_what_cannot_be_is_refused_with_its_flag(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], complaint: str
+) -> None:
+    assert train_ppo_lstm.main([*words, "--checkpoint-dir", str(tmp_path)]) == 2
+    assert re.search(complaint, capsys.readouterr().err)
 
 
 def test_a_fault_in_a_history_is_named_with_its_row(tmp_path: Path) -> None:
@@ -80,10 +83,16 @@ def test_a_fault_in_a_history_is_named_with_its_row(tmp_path: Path) -> None:
     assert refused.returncode == 2 and "prices.csv, row 3: a price is not above 0" in refused.stderr
 
 
-def test_a_second_run_does_not_overwrite_the_first(tmp_path: Path) -> None:
+def test_a_second_run_does_not_overwrite_the_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "ppo_lstm_episode_0000005.pt").write_bytes(b"")
-    refused = run(PROGRAM, "--checkpoint-dir", tmp_path, seconds=SECONDS)
-    assert refused.returncode == 2 and "--resume" in refused.stderr
+    assert train_ppo_lstm.main(["--checkpoint-dir", str(tmp_path)]) == 2
+    assert "--resume" in capsys.readouterr().err
+
+
+def test_a_flag_is_taken_in_full_or_not_at_all() -> None:
+    """A --distributed in other words would be passed on to the ranks, each of which would start ranks."""
+    with pytest.raises(SystemExit):
+        train_ppo_lstm.parser().parse_args(["--distrib"])
 
 
 def wait_for_checkpoint(folder: Path, process: Any, *, seconds: float = SECONDS) -> None:

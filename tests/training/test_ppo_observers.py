@@ -55,6 +55,13 @@ def test_a_run_leaves_its_rounds_and_its_last_whole_episode(tmp_path: Path) -> N
     assert made and [(trade.bar, trade.kind, trade.price) for trade in kept.trades] == made
 
 
+def test_an_observer_that_fails_stops_nothing(tmp_path: Path) -> None:
+    (tmp_path / STATS_NAME).mkdir()
+    (tmp_path / EPISODE_NAME).mkdir()
+    _, said = leave_a_run(tmp_path, episodes=8)
+    assert "Episode 8/8" in said
+
+
 def test_rounds_that_a_crash_has_undone_are_told_once(tmp_path: Path) -> None:
     path = tmp_path / STATS_NAME
     first = PPOStats(path)

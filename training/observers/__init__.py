@@ -52,10 +52,28 @@ def shielded(observer: Observer) -> Observer:
     return _Shielded(observer)
 
 
+class Shield:
+    """Carries out what an observer is told to do, and logs its first failure."""
+
+    def __init__(self, observer: object) -> None:
+        self._name = type(observer).__name__
+        self._warned = False
+
+    def __call__(self, tell: Callable[[], None]) -> None:
+        """Let the observer do it."""
+        try:
+            tell()
+        except Exception as error:
+            if self._warned:
+                return
+            self._warned = True
+            unforeseen = not isinstance(error, OSError)
+            logger.warning("%s failed, training goes on: %s", self._name, error, exc_info=unforeseen)
+
+
 class _Shielded:
     def __init__(self, observer: Observer) -> None:
-        self._observer = observer
-        self._warned = False
+        self._observer, self._try = observer, Shield(observer)
 
     def progress(self, report: ProgressReport) -> None:
         self._try(lambda: self._observer.progress(report))
@@ -68,13 +86,3 @@ class _Shielded:
 
     def close(self) -> None:
         self._try(self._observer.close)
-
-    def _try(self, tell: Callable[[], None]) -> None:
-        try:
-            tell()
-        except Exception as error:
-            if self._warned:
-                return
-            self._warned = True
-            unforeseen = not isinstance(error, OSError)
-            logger.warning("%s failed, training goes on: %s", type(self._observer).__name__, error, exc_info=unforeseen)

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from games.trading import TradingMarkets
+from training.observers import Shield
 from training.observers.charts import bar, duration, rate
 from training.observers.files import EVENTS_FOLDER, STATS_NAME
 from training.observers.ppo_files import EPISODE_NAME, EpisodeFile, PPOEvents, PPOStats
@@ -84,11 +85,23 @@ def standing(report: RoundReport) -> Table:
 
 
 def ppo_observers(folder: Path, console: Console, markets: TradingMarkets, *, every: int, device: str) -> list[PPOObserver]:
-    """The observers of a run whose files go to ``folder``."""
+    """The observers of a run whose files go to ``folder``; none of them can stop it by failing."""
     folder.mkdir(parents=True, exist_ok=True)
-    return [
+    observers: list[PPOObserver] = [
         PPOStats(folder / STATS_NAME),
         PPOEvents(folder / EVENTS_FOLDER),
         EpisodeFile(folder / EPISODE_NAME, markets),
         EpisodeLines(console, every=every, device=device),
     ]
+    return [_Shielded(observer) for observer in observers]
+
+
+class _Shielded:
+    def __init__(self, observer: PPOObserver) -> None:
+        self._observer, self._try = observer, Shield(observer)
+
+    def round(self, report: RoundReport) -> None:
+        self._try(lambda: self._observer.round(report))
+
+    def close(self) -> None:
+        self._try(self._observer.close)
