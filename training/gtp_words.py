@@ -1,0 +1,178 @@
+"""The words of the Go Text Protocol, version 2 (Gunnar Farnebäck, draft 2 of its specification, 2002), and of what others added to it.
+
+lz-analyze came with Leela Zero, kata-analyze with KataGo; what programs for people read of them is written here.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from games.game import Game
+from training.search.analysis import Line
+
+CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+IDENTITY = re.compile(r"[0-9]{1,10}")
+PLAYERS = {"b": 0, "black": 0, "w": 1, "white": 1}
+SECONDS = 0.01  # the unit of an interval
+KATAGO_ONLY = ("ownership", "ownershipStdev", "movesOwnership", "movesOwnershipStdev", "pvVisits", "pvEdgeVisits", "rootInfo")
+
+
+class Refused(ValueError):
+    """A command that fails; the text is the protocol's error message."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """A line of the controller's."""
+
+    identity: str  # its number, or nothing
+    name: str
+    words: tuple[str, ...]
+
+    def exactly(self, count: int) -> tuple[str, ...]:
+        """Its arguments, which must be so many.
+
+        Raises:
+            Refused: they are not.
+        """
+        if len(self.words) != count:
+            raise Refused(f"syntax error: {self.name} takes {count} argument{'s' if count != 1 else ''}, and not {len(self.words)}")
+        return self.words
+
+    def only(self) -> str:
+        """Its one argument.
+
+        Raises:
+            Refused: there is none, or more.
+        """
+        return self.exactly(1)[0]
+
+
+def parse_command(line: str) -> Command | None:
+    """What a line says; None where it is empty or a comment."""
+    words = CONTROL.sub("", line).partition("#")[0].split()
+    identity = words.pop(0) if words and IDENTITY.fullmatch(words[0]) else ""
+    if not words:
+        return None
+    return Command(identity=identity, name=words[0], words=tuple(words[1:]))
+
+
+def player_of(word: str) -> int:
+    """Black (0) or White (1).
+
+    Raises:
+        Refused: it is neither.
+    """
+    player = PLAYERS.get(word.lower())
+    if player is None:
+        raise Refused(f"syntax error: {word!r} is no color")
+    return player
+
+
+def action_of(game: Game, word: str) -> int:
+    """A vertex.
+
+    Raises:
+        Refused: it is none on this board.
+    """
+    try:
+        return game.parse_action(word)
+    except ValueError as error:
+        raise Refused(f"syntax error: {error}") from error
+
+
+def whole(word: str, *, least: int = 0) -> int:
+    """A whole number that is not negative.
+
+    Raises:
+        Refused: it is none, or less than ``least``.
+    """
+    if not re.fullmatch(r"[0-9]{1,9}", word) or int(word) < least:
+        raise Refused(f"syntax error: {word!r} is not a whole number from {least}")
+    return int(word)
+
+
+def number(word: str) -> float:
+    """A number.
+
+    Raises:
+        Refused: it is none.
+    """
+    if not re.fullmatch(r"[+-]?([0-9]{1,9}(\.[0-9]*)?|\.[0-9]+)", word):
+        raise Refused(f"syntax error: {word!r} is not a number")
+    return float(word)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What an analysis is to tell."""
+
+    player: int
+    seconds: float | None = None  # between two looks; None: only at the end
+    least: int = 0  # moves that are told even if nobody visited them
+    most: int = 1000  # moves
+    kata: bool = False
+    allowed: frozenset[int] | None = None  # the only moves that are looked at
+
+
+def parse_wanted(game: Game, words: Sequence[str], *, player: int, kata: bool) -> Wanted:
+    """What stands after lz-analyze and its like: a color and an interval in hundredths of a second, each or not, then pairs.
+
+    Those of KataGo that have no meaning here are passed over.
+
+    Raises:
+        Refused: it is none of that.
+    """
+    left, wanted = list(words), Wanted(player=player, kata=kata)
+    if left and left[0].lower() in PLAYERS:
+        wanted = replace(wanted, player=player_of(left.pop(0)))
+    if left and left[0].isdigit():
+        wanted = replace(wanted, seconds=SECONDS * whole(left.pop(0)))
+    while left:
+        key = left.pop(0)
+        if not left:
+            raise Refused(f"syntax error: {key} needs a value")
+        if key in ("allow", "avoid"):
+            if len(left) < 3:
+                raise Refused(f"syntax error: {key} is followed by a color, moves and a number of plies")
+            wanted = _restricted(game, wanted, key, player_of(left.pop(0)), left.pop(0))
+            whole(left.pop(0))
+        elif key == "interval":
+            wanted = replace(wanted, seconds=SECONDS * whole(left.pop(0)))
+        elif key == "maxmoves":
+            wanted = replace(wanted, most=whole(left.pop(0), least=1))
+        elif key == "minmoves":
+            wanted = replace(wanted, least=whole(left.pop(0)))
+        elif key in KATAGO_ONLY:
+            left.pop(0)
+        else:
+            raise Refused(f"syntax error: {key!r} is unknown")
+    return wanted
+
+
+def _restricted(game: Game, wanted: Wanted, key: str, player: int, text: str) -> Wanted:
+    """With the moves that are to be looked at, or not, where they are the player's."""
+    if player != wanted.player:
+        return wanted
+    named = frozenset(action_of(game, word) for word in text.split(","))
+    before = wanted.allowed if wanted.allowed is not None else frozenset(range(game.num_actions))
+    return replace(wanted, allowed=(before & named) if key == "allow" else (before - named))
+
+
+def info(game: Game, lines: Sequence[Line], *, kata: bool) -> str:
+    """The moves of an analysis in a line, the best one first. Values are for the player to move.
+
+    As Leela Zero writes it, chances are in hundredths of a percent; as KataGo does, from 0 to 1.
+    """
+    return " ".join(_info(game, order, line, kata) for order, line in enumerate(lines))
+
+
+def _info(game: Game, order: int, line: Line, kata: bool) -> str:
+    chance = (1 + line.value) / 2
+    chances = (f"{chance:.6f}", f"{line.prior:.6f}") if kata else (str(round(10_000 * chance)), str(round(10_000 * line.prior)))
+    best = " ".join(game.action_name(action) for action in line.actions)
+    move = game.action_name(line.action)
+    utility = f"utility {line.value:.6f} " if kata else ""
+    return (
+        f"info move {move} visits {line.visits} {utility}winrate {chances[0]} prior {chances[1]} lcb {chances[0]} order {order} pv {best}"
+    )
