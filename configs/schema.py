@@ -19,6 +19,7 @@ CountOrZero = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
+Plies = Annotated[int, Field(ge=0, le=20)]
 Scalar = bool | int | float | str
 SEED_ACCOUNTS = {"chess": "pgn-files", "go": "sgf-files"}  # by the game: in whose account the games of training.window.seed_games are
 SEED_FILES = {"chess": (".pgn", ".pgn.zst"), "go": (".sgf",)}  # and how the files' names end
@@ -124,6 +125,8 @@ class SearchSettings(Section):
     leaves_per_tree: Annotated[int, Field(ge=1, le=256)] = 1
     virtual_loss: Positive = 1.0
     proven_results: bool = True
+    lookahead_plies: Plies = 0  # in games of two without chance
+    match_lookahead_plies: Plies = 0
     subtree_reuse: bool = True
     discount: Annotated[float, Field(gt=0, le=1)] = 1.0  # in one-player games, of points that a move brings later; 1: all count alike
     evaluate_afterstates: bool = False  # in games of chance: of positions where nature moves, too, not only of what it makes of them

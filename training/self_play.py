@@ -15,26 +15,13 @@ from games.game import CHANCE, Game, Rules, States
 from training.game_log import FINISHED, IDLE, PLAYING, Log, make_log
 from training.random import Streams, exponential, uniform
 from training.records import CHANCE_OUTCOME, FULL_SEARCH, RANDOM_MOVE, GameRecord
-from training.search.cache import PositionCache, forget_positions, make_cache
+from training.search.cache import PositionCache, forget_positions
 from training.search.chance import draw_outcome
 from training.search.decide import choose_action, root_value, surprise, write_weights
-from training.search.gumbel import halving_schedule
-from training.search.handover import handed_over
-from training.search.puct import Evaluate, Integers, SearchParams, search_params
-from training.search.simulate import (
-    UNSOUND,
-    Leaves,
-    are_numbers,
-    ask,
-    checked,
-    find_leaves,
-    make_leaves,
-    nodes_for,
-    prepare_root,
-    searching,
-    take_answers,
-)
-from training.search.tree import AWAITED, NONE, Floats, Trees, find_child, keep_subtree, make_trees, plant
+from training.search.prepared import prepare
+from training.search.puct import Evaluate, Integers, SearchParams
+from training.search.simulate import UNSOUND, Leaves, are_numbers, ask, checked, find_leaves, prepare_root, searching, take_answers
+from training.search.tree import AWAITED, NONE, OVER, Floats, Trees, find_child, keep_subtree, plant
 
 MOST_WEIGHT = np.float32(65_535.0)  # that a record holds
 
@@ -91,23 +78,19 @@ class SelfPlay:
     def __init__(self, game: Game, evaluate: Evaluate, settings: SearchSettings, *, parallel_games: int, cache_positions: int = 0) -> None:
         self.game, self.evaluate, self.model_version = game, evaluate, 0
         self.evaluations = 0
-        leaves_per_tree = settings.leaves_per_tree
-        most = max(settings.num_simulations, settings.cheap_simulations)
-        nodes = nodes_for(game, most, leaves_per_tree)
-        params = search_params(settings, game, max_visits=nodes)
-        self._trees = make_trees(parallel_games, max_nodes=nodes, num_actions=game.num_actions, most_legal_actions=game.most_legal_actions)
-        self._states = game.initial_states(parallel_games)
-        self._streams = np.zeros(parallel_games, np.uint64)
+        prepared = prepare(
+            game,
+            settings,
+            num_trees=parallel_games,
+            simulations=settings.num_simulations,
+            cheap_simulations=settings.cheap_simulations,
+            cache_positions=cache_positions,
+        )
+        rules, params, trees, self._states, streams, schedules, self._leaves, self._cache = prepared
+        self._trees, self._no_answers = trees, prepared.no_answers
         self._log = make_log(game, parallel_games)
-        self._cache = make_cache(cache_positions, game.num_actions)
-        self._leaves = make_leaves(game, parallel_games, leaves_per_tree)
-        considered = settings.gumbel.considered_actions
-        simulations = (settings.cheap_simulations, settings.num_simulations)
-        schedules = np.stack([halving_schedule(considered, count, columns=most) for count in simulations])
-        rules, moves = handed_over(game.rules), move_params(settings, game)
-        self._begin_arguments = (rules, moves, self._trees, self._states, self._streams, self._log, self._leaves)
-        self._arguments = (params, *self._begin_arguments, self._cache, schedules, np.zeros(nodes, np.int32))
-        self._no_answers = (np.zeros((0, game.num_actions), np.float32), np.zeros(0, np.float32))
+        self._begin_arguments = (rules, move_params(settings, game), trees, self._states, streams, self._log, self._leaves)
+        self._arguments = (params, *self._begin_arguments, self._cache, schedules, np.zeros(prepared.max_nodes, np.int32))
         self._waiting = 0  # positions that were asked for
         self._num_playing = 0
         self._finished = 0  # games that are still to be handed over
@@ -313,7 +296,7 @@ def make_move(
         child = find_child(trees, b, child, outcome) if child != NONE else NONE
     if rules.terminal(states[b]) != 0 or slot.ply >= moves.max_plies:
         slot.status = FINISHED
-    elif params.subtree_reuse and child != NONE:
+    elif params.subtree_reuse and child != NONE and trees.nodes[b, child].stage != OVER:
         keep_subtree(trees, b, child, renumbered)
     else:
         plant(trees, b, rules.current_player(states[b]))

@@ -10,12 +10,10 @@ from configs.schema import SearchSettings
 from games.compiled import specialized
 from games.game import CHANCE, Game, States
 from tests.training.naive_search import NaiveNode, Path
-from training.search.cache import make_cache
-from training.search.gumbel import halving_schedule
-from training.search.handover import handed_over
-from training.search.puct import Evaluate, search_params
-from training.search.simulate import make_leaves, nodes_for, search_on
-from training.search.tree import DRAW, NONE, OPEN, UNPROVEN, find_child, keep_subtree, make_trees, plant
+from training.search.prepared import prepare
+from training.search.puct import Evaluate
+from training.search.simulate import search_on
+from training.search.tree import DRAW, NONE, OPEN, UNPROVEN, find_child, keep_subtree, plant
 
 Summary = dict[Path, tuple[int, int | None, float]]  # visits, proven value and sum of values of each edge, by the moves to it
 
@@ -34,25 +32,14 @@ class Forest:
         full: bool = False,
         noisy: bool = False,
         cache_positions: int = 0,
-        most_simulations: int = 0,
     ) -> None:
-        count, leaves_per_tree = len(states), settings.leaves_per_tree
-        most = max(num_simulations, most_simulations)
-        nodes = nodes_for(game, most, leaves_per_tree)
+        count = len(states)
         self.game, self.evaluate = game, evaluate
-        self.params = search_params(settings, game, max_visits=nodes)
-        self.states = states.copy()
-        self.streams = np.arange(count).astype(np.uint64)
-        self.leaves = make_leaves(game, count, leaves_per_tree)
-        self.trees = make_trees(count, max_nodes=nodes, num_actions=game.num_actions, most_legal_actions=game.most_legal_actions)
-        self._renumbered = np.zeros(nodes, np.int32)
-        cache = make_cache(cache_positions, game.num_actions)
-        schedule = halving_schedule(settings.gumbel.considered_actions, num_simulations, columns=most)
-        self._arguments = (
-            *(handed_over(game.rules), self.params, self.trees, self.states, self.streams, np.stack([schedule, schedule])),
-            *(self.leaves, cache),
-        )
-        self._no_answers = (np.zeros((0, game.num_actions), np.float32), np.zeros(0, np.float32))
+        prepared = prepare(game, settings, num_trees=count, simulations=num_simulations, cache_positions=cache_positions)
+        _, self.params, self.trees, self.states, self.streams, _, self.leaves, _ = prepared
+        self.states[:], self.streams[:] = states, np.arange(count)
+        self._renumbered = np.zeros(prepared.max_nodes, np.int32)
+        self._arguments, self._no_answers = prepared, prepared.no_answers
         self._search_on = specialized(search_on, *self._arguments, *self._no_answers)
         searches = self.trees.searches
         searches.active, searches.full, searches.noisy, searches.budget = True, full, noisy, num_simulations

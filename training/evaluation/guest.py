@@ -30,8 +30,9 @@ class RefusedResult(ValueError):
 
 
 def playing(settings: SearchSettings) -> SearchSettings:
-    """Self-play's search without what is there for learning: no forced playouts, one leaf a tree."""
-    return settings.model_copy(update={"forced_playouts": False, "leaves_per_tree": 1})
+    """Self-play's search without what is there for learning: no forced playouts, one leaf a tree; and as far ahead as in matches."""
+    ahead = settings.match_lookahead_plies
+    return settings.model_copy(update={"forced_playouts": False, "leaves_per_tree": 1, "lookahead_plies": ahead})
 
 
 def search_for_strength(

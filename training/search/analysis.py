@@ -9,13 +9,11 @@ from numpy.typing import NDArray
 from configs.schema import SearchSettings
 from games.compiled import inlined, lean, specialized
 from games.game import Actions, Game, States
-from training.search.cache import make_cache
-from training.search.gumbel import halving_schedule
-from training.search.handover import handed_over
-from training.search.puct import Evaluate, Integers, search_params
+from training.search.prepared import prepare
+from training.search.puct import Evaluate, Integers
 from training.search.search import plant_all
-from training.search.simulate import ask, checked, make_leaves, nodes_for, search_on
-from training.search.tree import AWAITED, DRAW, LOSS, NODE, NONE, OVER, UNPROVEN, WIN, Trees, find_child, keep_subtree, make_trees
+from training.search.simulate import ask, checked, search_on
+from training.search.tree import AWAITED, DRAW, LOSS, NODE, NONE, OVER, UNPROVEN, WIN, Trees, find_child, keep_subtree
 
 LONGEST_LINE = 64  # moves of a line that are told
 PROVEN_RANK = 1e9  # more than any number of visits
@@ -45,18 +43,11 @@ class Analysis:
 
     def __init__(self, game: Game, evaluate: Evaluate, settings: SearchSettings, *, max_simulations: int) -> None:
         self._game, self._evaluate, self._max_simulations = game, evaluate, max_simulations
-        nodes = nodes_for(game, max_simulations, settings.leaves_per_tree)
-        self._trees = make_trees(1, max_nodes=nodes, num_actions=game.num_actions, most_legal_actions=game.most_legal_actions)
-        self._states = game.initial_states(1)
-        self._leaves = make_leaves(game, 1, settings.leaves_per_tree)
-        schedule = halving_schedule(1, 1, columns=1)  # of Gumbel searches
-        rules, params = handed_over(game.rules), search_params(settings, game, max_visits=nodes)
-        self._plant_arguments = (rules, self._trees, self._states, 1)
-        self._arguments = (
-            *(rules, params, self._trees, self._states, np.zeros(1, np.uint64), np.stack([schedule, schedule])),
-            *(self._leaves, make_cache(0, game.num_actions)),
-        )
-        self._no_answers = (np.zeros((0, game.num_actions), np.float32), np.zeros(0, np.float32))
+        settings = settings.model_copy(update={"lookahead_plies": 0})  # every ply to the end is to be in the tree, and counted
+        self._arguments = prepare(game, settings, num_trees=1, simulations=max_simulations)
+        self._trees, self._states, self._leaves = self._arguments.trees, self._arguments.states, self._arguments.leaves
+        self._no_answers, nodes = self._arguments.no_answers, self._arguments.max_nodes
+        self._plant_arguments = (self._arguments.rules, self._trees, self._states, 1)
         self._renumbered, self._plies = np.zeros(nodes, np.int32), np.zeros(nodes, np.int32)
         self._plant = specialized(plant_all, *self._plant_arguments)
         self._search_on = specialized(search_on, *self._arguments, *self._no_answers)

@@ -9,13 +9,11 @@ from configs.schema import SearchSettings
 from games.compiled import lean, specialized
 from games.game import Actions, Game, Rules, States
 from training.random import Streams
-from training.search.cache import make_cache
 from training.search.decide import choose_action, root_value, write_weights
-from training.search.gumbel import halving_schedule
-from training.search.handover import handed_over
-from training.search.puct import Evaluate, Integers, SearchParams, search_params
-from training.search.simulate import ask, checked, make_leaves, nodes_for, search_on
-from training.search.tree import NONE, Floats, Trees, make_trees, plant
+from training.search.prepared import prepare
+from training.search.puct import Evaluate, Integers, SearchParams
+from training.search.simulate import ask, checked, search_on
+from training.search.tree import NONE, Floats, Trees, plant
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,25 +30,13 @@ class Search:
 
     def __init__(self, game: Game, evaluate: Evaluate, settings: SearchSettings, *, num_simulations: int, num_trees: int) -> None:
         self._evaluate, self._num_trees, self._num_actions = evaluate, num_trees, game.num_actions
-        nodes = nodes_for(game, num_simulations, settings.leaves_per_tree)
-        params = search_params(settings, game, max_visits=nodes)
-        self._trees = make_trees(num_trees, max_nodes=nodes, num_actions=game.num_actions, most_legal_actions=game.most_legal_actions)
-        self._trees.searches.budget = num_simulations
-        self._states = game.initial_states(num_trees)
-        leaves = make_leaves(game, num_trees, settings.leaves_per_tree)
-        schedule = halving_schedule(settings.gumbel.considered_actions, num_simulations, columns=num_simulations)
-        streams = np.zeros(num_trees, np.uint64)
-        self._observations = leaves.observations
-        rules = handed_over(game.rules)
-        self._plant_arguments = (rules, self._trees, self._states)
-        self._arguments = (
-            *(rules, params, self._trees, self._states, streams, np.stack([schedule, schedule])),
-            *(leaves, make_cache(0, game.num_actions)),
-        )
-        self._no_answers = (np.zeros((0, game.num_actions), np.float32), np.zeros(0, np.float32))
-        self._read_arguments = (params, self._trees, streams, leaves.scratch)
+        self._prepared = prepare(game, settings, num_trees=num_trees, simulations=num_simulations)
+        rules, params, trees, states, streams = self._prepared[:5]
+        trees.searches.budget = num_simulations
+        self._plant_arguments = (rules, trees, states)
+        self._read_arguments = (params, trees, streams, self._prepared.leaves.scratch)
         self._plant = specialized(plant_all, *self._plant_arguments, 0)
-        self._search_on = specialized(search_on, *self._arguments, *self._no_answers)
+        self._search_on = specialized(search_on, *self._prepared, *self._prepared.no_answers)
 
     def find(self, states: States) -> Found:
         """Search ``states`` ``[N, S]``, in all of which a player is to move.
@@ -70,11 +56,11 @@ class Search:
         return found
 
     def _find(self, states: States, actions: Actions, values: Floats, visits: Integers) -> None:
-        self._states[: len(states)] = states
+        self._prepared.states[: len(states)] = states
         self._plant(*self._plant_arguments, len(states))
-        answers = self._no_answers
-        while count := checked(self._search_on(*self._arguments, *answers)):
-            answers = ask(self._evaluate, self._observations[:count], self._num_actions)
+        answers = self._prepared.no_answers
+        while count := checked(self._search_on(*self._prepared, *answers)):
+            answers = ask(self._evaluate, self._prepared.leaves.observations[:count], self._num_actions)
         read_roots(*self._read_arguments, actions, values, visits)
 
 

@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from configs.schema import SearchSettings
 from games.compiled import inlined, lean
 from games.game import CHANCE, Actions, Game, Planes, Returns, Rules, States
 from training.random import Streams
 from training.search.cache import PositionCache, find_position, store_position
 from training.search.chance import draw_outcome
 from training.search.gumbel import add_root_gumbels, choose_gumbel_child, choose_gumbel_root_child, note_logit
+from training.search.lookahead import Ahead, look_ahead, make_ahead, plies_ahead
 from training.search.puct import LARGE, Evaluate, Integers, SearchParams, add_root_noise, choose_child, forced_child, note_root_priors
 from training.search.tree import (
     AWAITED,
@@ -50,10 +52,12 @@ class Leaves(NamedTuple):
     scratch: Floats  # [2, A]
     outcomes: Actions  # [O] scratch
     chances: Floats  # [O] scratch
+    ahead: Ahead  # scratch
 
 
-def make_leaves(game: Game, num_trees: int, leaves_per_tree: int) -> Leaves:
-    """Space for ``leaves_per_tree`` positions of each of ``num_trees``."""
+def make_leaves(game: Game, num_trees: int, settings: SearchSettings) -> Leaves:
+    """Space for ``settings.leaves_per_tree`` positions of each of ``num_trees``."""
+    leaves_per_tree = settings.leaves_per_tree
     return Leaves(
         rows=np.zeros((num_trees, leaves_per_tree), LEAF).view(np.recarray),
         observations=np.zeros((num_trees * leaves_per_tree, *game.observation_shape), np.float32),
@@ -62,12 +66,8 @@ def make_leaves(game: Game, num_trees: int, leaves_per_tree: int) -> Leaves:
         scratch=np.zeros((2, game.num_actions), np.float32),
         outcomes=np.zeros(game.num_outcomes, np.int32),
         chances=np.zeros(game.num_outcomes, np.float32),
+        ahead=make_ahead(game, plies_ahead(settings, game)),
     )
-
-
-def nodes_for(game: Game, num_simulations: int, leaves_per_tree: int) -> int:
-    """How many nodes a tree may need: with chance, each simulation can make an afterstate beside its leaf."""
-    return (2 if game.num_outcomes else 1) * (num_simulations + leaves_per_tree) + 2
 
 
 def ask(evaluate: Evaluate, observations: Planes, num_actions: int) -> tuple[Floats, Floats]:
@@ -242,6 +242,8 @@ def walk(
         return COLLIDED
     elif rules.terminal(state) != 0:
         value = finish(rules, params, leaves, node)
+    elif number > 0 and len(leaves.ahead.frames) > 0 and decide(rules, leaves, node):
+        value = node.evaluation
     else:
         await_evaluation(rules, trees, leaves, b, number, row)
         return AWAITS_EVALUATION
@@ -301,6 +303,18 @@ def finish(rules: Rules, params: SearchParams, leaves: Leaves, node: Any) -> np.
     if params.proven_results:
         node.proven = WIN if value > 0 else (LOSS if value < 0 else DRAW)
     return value
+
+
+@lean
+def decide(rules: Rules, leaves: Leaves, node: Any) -> bool:
+    """Look ahead at a new node, and note what it is worth if that is decided."""
+    proven = look_ahead(rules, leaves.ahead, leaves.state)
+    if proven == UNPROVEN:
+        return False
+    node.stage = OVER
+    node.proven = proven
+    node.evaluation = np.float32(proven - DRAW)
+    return True
 
 
 @inlined
