@@ -80,6 +80,9 @@ class NetworkSettings(Section):
     channels: Annotated[int, Field(ge=4, le=2048)] = 64
     global_pooling: bool = True
     time_steps: Annotated[int, Field(ge=1, le=64)] | None = None  # only for spiking, which by itself has 4
+    predict_reply: bool = False  # heads to learn by, which playing never asks; only for resnet
+    predict_ownership: bool = False  # of Go
+    predict_score: bool = False  # of Go
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -33,6 +33,7 @@ STEP = types.void(_state, types.int64)
 QUERY = types.int64(_state)
 RETURNS = types.void(_state, _floats)
 OBSERVE = types.void(_state, _planes)
+SETTLE = types.int64(_state, _actions)
 CHANCE_OUTCOMES = types.int64(_state, _actions, _floats)
 
 legal_actions_kernel = kernel(LEGAL_ACTIONS)
@@ -40,6 +41,7 @@ step_kernel = kernel(STEP)
 query_kernel = kernel(QUERY)
 returns_kernel = kernel(RETURNS)
 observe_kernel = kernel(OBSERVE)
+settle_kernel = kernel(SETTLE)
 chance_outcomes_kernel = kernel(CHANCE_OUTCOMES)
 
 
@@ -96,6 +98,7 @@ class Game:
     max_return: float = 1.0  # no return is larger; of a one-player game, no score
     milestones: tuple[int, ...] = ()  # of a one-player game: what people count how many games reach, such as tiles, ascending
     milestone_of: Callable[[States], int] = int  # what a state has reached, on the same scale; only where there are milestones
+    settle: Any = None  # of games won by area, a kernel: (state, owners [H * W]) -> twice player 0's lead; writes 1, -1 or 0 for each point
 
     def __post_init__(self) -> None:
         """A game without chance needs to say nothing of outcomes: its table of them is ``[Y, 0]``."""

@@ -21,9 +21,11 @@ The kernels that play are in ``games.go_board``.
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from games.compiled import compiled, inlined
 from games.game import (
+    Actions,
     Game,
     Planes,
     Returns,
@@ -35,6 +37,7 @@ from games.game import (
     observe_kernel,
     query_kernel,
     returns_kernel,
+    settle_kernel,
 )
 from games.go_board import (
     ACTION_BITS,
@@ -81,11 +84,10 @@ def terminal(state: States) -> int:
 
 
 @compiled
-def area(state: States) -> int:
-    """Black's area minus White's: stones, and empty points from which empty points lead to stones of that color only."""
-    board = board_of(state)
+def reached_by_color(board: Board) -> NDArray[np.int64]:
+    """The stones of each color and the empty points that lead to them, ``[color, row]`` as masks, with a row more above and below."""
     size = board.size
-    reached = np.zeros((2, size + 2), np.int64)  # [color, row] as masks: stones and the empty points that lead to them
+    reached = np.zeros((2, size + 2), np.int64)
     for row in range(1, size + 1):
         for column in range(size):
             color = board.color[row * board.stride + column + 1]
@@ -100,11 +102,32 @@ def area(state: States) -> int:
                 beside = before << 1 | before >> 1 | reached[color, row - 1] | reached[color, row + 1]
                 reached[color, row] = before | (beside & board.rows[row])
                 growing |= reached[color, row] != before
+    return reached
+
+
+@compiled
+def area(state: States) -> int:
+    """Black's area minus White's: stones, and empty points from which empty points lead to stones of that color only."""
+    board = board_of(state)
+    reached = reached_by_color(board)
     difference = 0
-    for row in range(1, size + 1):
-        for column in range(size):
+    for row in range(1, board.size + 1):
+        for column in range(board.size):
             difference += (reached[0, row] >> column & 1) - (reached[1, row] >> column & 1)
     return difference
+
+
+@settle_kernel
+def settle(state: States, owners: Actions) -> int:
+    board = board_of(state)
+    reached = reached_by_color(board)
+    difference, point = 0, 0
+    for row in range(1, board.size + 1):
+        for column in range(board.size):
+            owners[point] = (reached[0, row] >> column & 1) - (reached[1, row] >> column & 1)
+            difference += owners[point]
+            point += 1
+    return 2 * difference - state[HALF_KOMI]
 
 
 def score(state: States) -> float:
@@ -271,4 +294,5 @@ def go(*, size: int = 9, komi: float = 7.0, suicide: bool = False, max_plies: in
         action_name=lambda action: vertex(size, action),
         parse_action=lambda text: parse_vertex(size, text),
         render=render,
+        settle=settle,
     )

@@ -1,7 +1,8 @@
 """The learner: draws positions from the replay window and fits the network to what search found and how the games ended.
 
 The losses are AlphaZero's (arXiv 1712.01815): the cross-entropy between the search's policy and the network's, over legal actions
-only, and for the value the cross-entropy of its logits (see training/value_heads.py), each averaged over the batch.
+only, and for the value the cross-entropy of its logits (see training/value_heads.py), each averaged over the batch. A network with
+auxiliary heads has their losses too (training/auxiliary_heads.py).
 """
 
 import logging
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from training.auxiliary_heads import auxiliary_losses, outputs_to_learn
 from training.evaluator import keep_freed_memory, pick_device
 from training.network import value_head
 from training.optimizer_state import optimizer_tensors, own_part, restore_optimizer
@@ -54,6 +56,9 @@ class TensorBatch:
     legal: Tensor  # [N, A] bool
     values: Tensor  # [N] float32 in [-1, 1] or in points: the target for the player to move
     policy_mask: Tensor  # [N] float32: 0 where the policy is no target
+    replies: Tensor  # [N, A] float32, or [N, 0]
+    ownership: Tensor  # [N, H * W] float32, or [N, 0]
+    leads: Tensor  # [N] float32, NaN where it is not known
 
     def part(self, rows: slice) -> "TensorBatch":
         """Some of its rows, in the same memory."""
@@ -79,8 +84,8 @@ class LearnerState:
 def to_tensors(batch: Batch, device: torch.device) -> TensorBatch:
     """Copy a batch to the device (on the CPU: share its memory where the order of elements allows)."""
     observations = torch.from_numpy(batch.observations).to(device).contiguous(memory_format=torch.channels_last)
-    others = (batch.policies, batch.legal, batch.values, batch.policy_mask)
-    return TensorBatch(observations, *(torch.from_numpy(array).to(device) for array in others))
+    others = {name: torch.from_numpy(array).to(device) for name, array in vars(batch).items() if name != "observations"}
+    return TensorBatch(observations, **others)
 
 
 class Learner:
@@ -286,13 +291,15 @@ class Learner:
 
     def losses(self, batch: TensorBatch) -> Losses:
         """The losses of one batch; their unit is the nat."""
-        logits, value_logits = self.network(batch.observations)
+        logits, value_logits, said = outputs_to_learn(self.network, batch.observations)
         log_policy = functional.log_softmax(logits.float().masked_fill(~batch.legal, IMPOSSIBLE), 1)
         policy_loss = -((batch.policies * log_policy).sum(1) * batch.policy_mask).mean()
         value_loss = value_head(self.network).loss(value_logits, batch.values)
         entropy = -(log_policy.exp() * log_policy).sum(1).mean()
-        figures = {"policy_loss": policy_loss, "value_loss": value_loss, "policy_entropy": entropy}
-        return Losses(policy_loss + self.value_weight * value_loss, {name: figure.detach() for name, figure in figures.items()})
+        auxiliary = auxiliary_losses(said, replies=batch.replies, ownership=batch.ownership, leads=batch.leads)
+        figures = {"policy_loss": policy_loss, "value_loss": value_loss, "policy_entropy": entropy, **auxiliary}
+        loss = policy_loss + self.value_weight * value_loss + sum(auxiliary.values())
+        return Losses(loss, {name: figure.detach() for name, figure in figures.items()})
 
     def weights(self) -> dict[str, Tensor]:
         """The averaged weights, which play: a copy on the CPU."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from games.compiled import compiled
 from games.game import CHANCE, Actions, Game, Planes, Rules, States
+from training.auxiliary_targets import areas_of, fill_areas, fill_replies, write_policy
 from training.random import Streams, below, seed_stream, uniform
 from training.records import CHANCE_OUTCOME, FULL_SEARCH, RANDOM_MOVE, GameBatch
 from training.tail import Tail
@@ -28,16 +29,23 @@ class Batch:
     legal: NDArray[np.bool_]  # [N, A]
     values: NDArray[np.float32]  # [N] for the player to move, in [-1, 1], or the points still to be made
     policy_mask: NDArray[np.float32]  # [N] 1 where the policy is a target, else 0
+    # For auxiliary heads (training/auxiliary_heads.py), without columns where there are none:
+    replies: NDArray[np.float32]  # [N, A] the policy of the next position, or zero where there is none
+    ownership: NDArray[np.float32]  # [N, H * W] 1 where a point will be the mover's, -1 where it will be the opponent's, else 0
+    leads: NDArray[np.float32]  # [N] points by which the mover will win; NaN where that and the ownership are not known
 
     @staticmethod
-    def empty(game: Game, count: int) -> "Batch":
-        """Space for ``count`` samples."""
+    def empty(game: Game, count: int, *, replies: bool = False, areas: bool = False) -> "Batch":
+        """Space for ``count`` samples, with or without what auxiliary heads learn."""
         return Batch(
             observations=np.empty((count, *game.observation_shape), np.float32),
             policies=np.empty((count, game.num_actions), np.float32),
             legal=np.empty((count, game.num_actions), np.bool_),
             values=np.empty(count, np.float32),
             policy_mask=np.empty(count, np.float32),
+            replies=np.zeros((count, game.num_actions if replies else 0), np.float32),
+            ownership=np.zeros((count, game.point_symmetries.shape[1] if areas else 0), np.float32),
+            leads=np.full(count, np.nan, np.float32),
         )
 
 
@@ -73,6 +81,8 @@ class ReplayWindow:
         td_lambda: float = 1.0,
         discount: float = 1.0,
         symmetries: bool = True,
+        replies: bool = False,
+        areas: bool = False,
     ) -> None:
         """An empty window.
 
@@ -87,6 +97,8 @@ class ReplayWindow:
                 (``value_targets``), so that a blunder near the end does not falsify what was right before it.
             discount: of points, for each move that they are away.
             symmetries: show each sample under a random symmetry of the game.
+            replies: also tell of each sample what the opponent found in the next position.
+            areas: also tell how its game ended on the board, which has to be a game that is won by area.
         """
         self._game = game
         self._capacity = capacity_positions
@@ -98,6 +110,8 @@ class ReplayWindow:
         self._actions, self._values, self._weights = Tail(np.uint16), Tail(np.float32), Tail(np.float32)
         self._policy_sizes = Tail(np.int32)
         self._policy_actions, self._policy_weights = Tail(np.uint16), Tail(np.uint16)
+        self._replies, self._areas = replies, areas
+        self._owners, self._leads = Tail(np.int8, game.point_symmetries.shape[1] if areas else 0), Tail(np.float32)
         self._columns: Columns | None = None
 
     @property
@@ -127,7 +141,10 @@ class ReplayWindow:
             train_on_afterstates=self._train_on_afterstates,
         )
         sampled = np.add.reduceat((weights > 0).astype(np.int32), np.cumsum(batch.lengths) - batch.lengths)
+        owners, leads = areas_of(self._game, batch) if self._areas else (np.empty((batch.num_games, 0)), np.empty(batch.num_games))
         for tail, rows in (
+            (self._owners, owners),
+            (self._leads, leads),
             (self._lengths, batch.lengths),
             (self._sampled, sampled),
             (self._actions, batch.actions),
@@ -174,7 +191,7 @@ class ReplayWindow:
             return
         positions = int(self._lengths.rows[:games].sum(dtype=np.int64))
         entries = int(self._policy_sizes.rows[:positions].sum(dtype=np.int64))
-        for tail in (self._lengths, self._sampled):
+        for tail in (self._lengths, self._sampled, self._owners, self._leads):
             tail.drop(games)
         for tail in (self._actions, self._values, self._weights, self._policy_sizes):
             tail.drop(positions)
@@ -208,10 +225,11 @@ class ReplayWindow:
     def take(self, positions: NDArray[np.int64], symmetries: NDArray[np.int64], *, out: Batch | None = None) -> Batch:
         """The positions at these places in the window ``[N]``, each under a symmetry of the game ``[N]``."""
         columns = self._columns = self._columns or self._index()
-        batch = out or Batch.empty(self._game, len(positions))
+        batch = out or Batch.empty(self._game, len(positions), replies=self._replies, areas=self._areas)
         positions, symmetries = np.ascontiguousarray(positions), np.ascontiguousarray(symmetries)
         game = self._game
         planes, legal = np.empty(game.observation_shape, np.float32), np.empty(game.num_actions, np.int32)
+        movers = np.empty(len(positions), np.int64)
         tables = (game.point_symmetries, game.action_symmetries)
         targets = (batch.observations, batch.policies, batch.legal, batch.values, batch.policy_mask)
         fill(
@@ -225,7 +243,13 @@ class ReplayWindow:
             symmetries,
             tables,
             targets,
+            movers,
         )
+        if self._replies:
+            fill_replies(columns, positions, symmetries, game.action_symmetries, batch.replies)
+        if self._areas:
+            ends = (self._owners.rows, self._leads.rows, batch.ownership, batch.leads)
+            fill_areas(columns.game_starts, positions, symmetries, movers, game.point_symmetries, *ends)
         return batch
 
     def _index(self) -> Columns:
@@ -288,9 +312,10 @@ def fill(
     symmetries: NDArray[np.int64],
     tables: tuple[NDArray[np.int32], NDArray[np.int32]],
     targets: Any,
+    movers: NDArray[np.int64],
 ) -> None:
-    """Make the samples; ``state``, ``planes`` and ``legal`` are scratch space."""
-    legal_actions, step, observe = rules.legal_actions, rules.step, rules.observe
+    """Make the samples, and say who is to move in each; ``state``, ``planes`` and ``legal`` are scratch space."""
+    legal_actions, step, observe, current_player = rules.legal_actions, rules.step, rules.observe, rules.current_player
     observations, policies, legal_masks, values, policy_mask = targets
     policies[:] = 0
     legal_masks[:] = False
@@ -300,16 +325,13 @@ def fill(
         state[:] = start
         for ply in range(columns.game_starts[game], position):
             step(state, np.int64(columns.actions[ply]))
+        movers[n] = current_player(state)
         observe(state, planes)
         turn_planes(planes, tables[0][symmetries[n]], observations[n])
         moved = tables[1][symmetries[n]]
         for i in range(legal_actions(state, legal)):
             legal_masks[n, moved[legal[i]]] = True
-        first, last = columns.entry_starts[position], columns.entry_starts[position + 1]
-        total = columns.policy_weights[first:last].sum()
-        for entry in range(first, last):
-            policies[n, moved[columns.policy_actions[entry]]] = columns.policy_weights[entry] / total
-        policy_mask[n] = last > first
+        policy_mask[n] = write_policy(columns, position, moved, policies[n])
         values[n] = columns.values[position]
 
 

@@ -124,9 +124,13 @@ class ResNet(nn.Module):
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """Observations ``[N, C, H, W]`` -> policy logits ``[N, A]``, value logits as the value head has them."""
-        x = self.tower(torch.relu(self.stem(observations)))
-        pooled = self.pool(torch.relu(self.head(x)))
+        x, pooled = self.features(observations)
         return self.policy(x, pooled), self.value(pooled)
+
+    def features(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+        """What the heads look at: the tower's output ``[N, channels, H, W]`` and the pooled board ``[N, 3 * HEAD_CHANNELS]``."""
+        x = self.tower(torch.relu(self.stem(observations)))
+        return x, self.pool(torch.relu(self.head(x)))
 
 
 class PolicyHead(nn.Module):

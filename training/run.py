@@ -159,10 +159,12 @@ def make_window(game: Game, settings: Settings, *, kind: Callable[..., ReplayWin
 
 
 def window_options(game: Game, settings: Settings) -> dict[str, Any]:
-    """The options of ``ReplayWindow`` that say which positions are learned from, and which values."""
+    """The options of ``ReplayWindow`` that say which positions are learned from, and what."""
     return {
         "train_on_afterstates": game.num_outcomes > 0 and settings.search.evaluate_afterstates,
         "td_lambda": settings.training.td_lambda,
+        "replies": settings.network.predict_reply,
+        "areas": settings.network.predict_ownership or settings.network.predict_score,
         "discount": settings.search.discount,
     }
 
