@@ -7,38 +7,37 @@ synchronous mode an iteration's games are all played by one model, and a seed gi
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from configs.schema import SEED_ACCOUNTS, Settings
 from games import Game
 from training.backend import Parcel, SelfPlayBackend
 from training.bounds import Bounds, CoachState, window_capacity
 from training.checkpoint import Checkpoints
-from training.files import read_limited, sha256_hex, write_atomically
+from training.files import read_limited, write_atomically
 from training.fingerprint import fingerprint
 from training.granting import Granting
 from training.learner import Learner
 from training.ledger import Ledger
-from training.ledger_rows import ModelRow, WorkerBooks, model_path
+from training.ledger_rows import model_path, model_row
 from training.model_file import MAX_MODEL_BYTES, Model, decode_model, describe_model, encode_model
-from training.receive import Quarantined, Received, load_received, receive
+from training.receive import Quarantined, Received, load_if_intact, receive
 from training.records import GameBatch
 from training.replay import ReplayWindow
 from training.reports import (
-    ClusterReport,
     EvaluationReport,
     IterationReport,
     LearnerReport,
     Observer,
     ProgressReport,
     SelfPlayReport,
-    WorkerReport,
     tell_event,
     tell_iteration,
     tell_progress,
 )
-from training.summary import merge_reports, phase_of_all, worker_report
+from training.summary import merge_reports, phase_of_all, worker_reports
 from training.tally import Tally
 from training.troubles import Troubles
 from training.worker_folder import last_ends
@@ -48,6 +47,7 @@ log = logging.getLogger(__name__)
 PROGRESS_SECONDS = 1.0
 WAIT_SECONDS = 0.1
 STEPS_BETWEEN_LOOKS, SECONDS_BETWEEN_LOOKS = 8, 0.5  # whichever is less, in training
+T = TypeVar("T")
 
 
 class Stopped(Exception):
@@ -120,7 +120,7 @@ class Coach:
         Raises:
             NobodyPlays: all workers have failed.
             TrainingDiverged: the learner could take no step.
-            OSError, sqlite3.Error: a model or a checkpoint cannot be kept. The run can be resumed, as after any other end.
+            OSError, sqlite3.Error: what the end leaves cannot be kept. The run can be resumed, as after any other end.
         """
         report = None
         try:
@@ -202,19 +202,11 @@ class Coach:
         description = describe_model(self.game, self.settings.network.model_dump(), version)
         model = Model(description=description, weights=self.learner.weights())
         data = encode_model(model, self.game, compressed=self.settings.distributed.compression)
-        accepted = self.model is None or self.evaluation.accepts(model, self.model, file=data, look=self.look)
-        path = model_path(self.run_dir, version)
-        write_atomically(path, data)
-        self.ledger.add_model(
-            ModelRow(
-                version=version,
-                iteration=self.state.iteration,
-                path=str(path.relative_to(self.run_dir)),
-                bytes=len(data),
-                sha256=sha256_hex(data),
-                accepted=accepted,
-            )
-        )
+        best = self.model
+        accepted = best is None or self.keep(f"model {version}", lambda: self.evaluation.accepts(model, best, file=data, look=self.look))
+        row = model_row(self.run_dir, version, iteration=self.state.iteration, data=data, accepted=accepted)
+        self.keep(f"model {version}", lambda: write_atomically(model_path(self.run_dir, version), data))
+        self.keep(f"model {version}", lambda: self.ledger.add_model(row))
         if not accepted:
             self.tell(f"model {version} was not stronger than model {self.state.model_version} and is not used")
             return
@@ -235,11 +227,13 @@ class Coach:
     def catch_up(self) -> None:
         """Count again the games of the unfinished iteration, and take in what was received after the last checkpoint."""
         for row in self.ledger.received_batches(after=self.state.iteration_sequence):
-            batch = load_received(self.run_dir, row)
-            if row.worker not in SEED_ACCOUNTS.values():
+            batch = load_if_intact(self.run_dir, row, tell=self.tell)
+            if batch and row.worker not in SEED_ACCOUNTS.values():
                 self._tally.add(batch, row.bytes)
             if row.sequence > self.state.window_sequence:
-                self.add_to_window(batch, row.sequence)
+                self.count(row.games, row.positions, row.sequence)
+                if batch:
+                    self.add_to_window(batch)
         self._tally.earlier = self._tally.games
 
     def evaluate(self) -> EvaluationReport | None:
@@ -249,10 +243,9 @@ class Coach:
             return None
         self._phase = "evaluating"
         assert self.model is not None
-        try:
+        with suppress(Stopped), self._troubles.about("evaluation", "what matches have shown cannot be kept"):
             return self.evaluation.measure(self.model, look=self.look)
-        except Stopped:
-            return None
+        return None
 
     def conclude(self, games: SelfPlayReport, learned: LearnerReport | None, evaluated: EvaluationReport | None) -> IterationReport:
         """Count the iteration, keep a checkpoint, and tell everybody."""
@@ -270,11 +263,11 @@ class Coach:
             self_play=games,
             learner=learned,
             evaluation=evaluated,
-            workers=self.workers(self.backend.cluster()),
+            workers=worker_reports(self.backend.status(), self.ledger.all_books(), self.backend.cluster(), self._ends),
         )
-        self.ledger.add_iteration(report.iteration, report.as_dict())
+        self.keep(f"iteration {report.iteration}", lambda: self.ledger.add_iteration(report.iteration, report.as_dict()))
         if self.state.iteration % self.settings.training.checkpoint_every == 0:
-            self.save()
+            self.keep("a checkpoint", self.save)
         tell_iteration(self.observers, report)
         return report
 
@@ -284,6 +277,16 @@ class Coach:
         learner = self.learner.state()
         path = self.checkpoints.save(learner, vars(self.state))
         log.info("%s: %s", path.name, fingerprint(learner, self.window))
+
+    def keep(self, what: str, action: Callable[[], T]) -> T:
+        """Put something where it lasts; while the disk has no room for it, wait, and grant nobody any games. Raises what ``visit`` does."""
+
+        def wait() -> None:
+            self._phase = "waiting for room on the disk"
+            self.visit(take=False)
+            self.sleep(WAIT_SECONDS)
+
+        return self._troubles.insist(what, f"{what} cannot be kept now, and the run waits", action, wait=wait)
 
     # Games.
 
@@ -336,18 +339,22 @@ class Coach:
         receipt = receive(self.ledger, self.game, worker=parcel.worker, batch_id=parcel.batch_id, fetch=parcel.fetch)
         refused = receipt.reason if isinstance(receipt, Quarantined) else ""
         if isinstance(receipt, Received):
-            self.add_to_window(receipt.batch, receipt.sequence)
+            self.count(receipt.batch.num_games, receipt.batch.num_positions, receipt.sequence)
+            self.add_to_window(receipt.batch)
             row = self.ledger.batch(parcel.batch_id)
             self._tally.add(receipt.batch, row.bytes if row else 0)
         elif refused:
             self.tell(f"batch {receipt.batch_id} of {parcel.worker} is in quarantine: {refused}")
         self.backend.release(parcel, delivered=self.ledger.books(parcel.worker).next_game, refused=refused)
 
-    def add_to_window(self, batch: GameBatch, sequence: int) -> None:
-        """Put a received batch into the window, which grows with all that was ever played."""
-        self.state.total_games += batch.num_games
-        self.state.total_positions += batch.num_positions
+    def count(self, games: int, positions: int, sequence: int) -> None:
+        """Count a received batch, which is new to the learner."""
+        self.state.total_games += games
+        self.state.total_positions += positions
         self.state.window_sequence = sequence
+
+    def add_to_window(self, batch: GameBatch) -> None:
+        """Put a received batch into the window, which grows with all that was ever played."""
         samples = self.window.add(batch)
         self.state.total_samples += samples
         self.state.owed_samples += samples * self.settings.training.samples_per_position
@@ -367,18 +374,10 @@ class Coach:
             self._shown = now
             tell_progress(self.observers, self.progress_report())
 
-    def workers(self, cluster: ClusterReport | None) -> tuple[WorkerReport, ...]:
-        """Each worker as it stands."""
-        standings = cluster.standings if cluster else {}
-        books = self.ledger.all_books()
-        return tuple(
-            worker_report(name, heartbeat, books.get(name) or WorkerBooks(name=name), standings.get(name), end=self._ends.get(name, 0))
-            for name, heartbeat in self.backend.status().items()
-        )
-
     def progress_report(self) -> ProgressReport:
         """The run as it stands."""
-        workers = self.workers(cluster := self.backend.cluster())
+        cluster = self.backend.cluster()
+        workers = worker_reports(self.backend.status(), self.ledger.all_books(), cluster, self._ends)
         return ProgressReport(
             phase=phase_of_all(self._phase, workers),
             iteration=self.state.iteration + 1,

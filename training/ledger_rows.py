@@ -3,6 +3,8 @@
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from training.files import sha256_hex
+
 FORMAT = 1  # raised when the tables change
 RECEIVED, QUARANTINED = "received", "quarantined"  # states of a batch
 
@@ -89,6 +91,12 @@ class ModelRow:
     bytes: int
     sha256: str
     accepted: bool | None
+
+
+def model_row(run_dir: Path, version: int, *, iteration: int, data: bytes, accepted: bool) -> ModelRow:
+    """The entry of a model whose file, which holds ``data``, is where the run keeps it."""
+    path = model_path(run_dir, version).relative_to(run_dir)
+    return ModelRow(version=version, iteration=iteration, path=str(path), bytes=len(data), sha256=sha256_hex(data), accepted=accepted)
 
 
 @dataclass(frozen=True, kw_only=True)

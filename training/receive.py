@@ -120,6 +120,15 @@ def load_received(folder: Path, row: BatchRow) -> GameBatch:
     return decode(data)
 
 
+def load_if_intact(folder: Path, row: BatchRow, *, tell: Callable[[str], None]) -> GameBatch | None:
+    """A batch that was received earlier; None if its file is damaged or gone, of which ``tell`` is told: nobody learns from it again."""
+    try:
+        return load_received(folder, row)
+    except (CorruptBatch, OSError) as error:
+        tell(f"batch {row.id} is left out of the window: {error}; scripts/audit.py names all that is damaged")
+        return None
+
+
 def _fetched(fetch: Fetch) -> tuple[bytes, str]:
     try:
         return fetch(MAX_BYTES), ""

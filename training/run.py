@@ -24,7 +24,7 @@ from training.model_file import Model, describe_model
 from training.network import build_network, seed_weights
 from training.random import seed_stream
 from training.ranks import ALONE, Ranks
-from training.receive import load_received, recover
+from training.receive import load_if_intact, recover
 from training.records import GameBatch
 from training.replay import ReplayWindow, sampling_weights
 from training.reports import Observer, tell_event
@@ -59,7 +59,7 @@ def open_coach(
 
     Raises:
         OSError, ValueError: a file of games that the run is to learn from cannot be read, or has changed while its games were taken in.
-        LedgerMismatch, LedgerDamaged, CorruptCheckpoint, CorruptBatch: an earlier sitting's files do not fit or are damaged.
+        LedgerMismatch, LedgerDamaged, CorruptCheckpoint: an earlier sitting's files do not fit or are damaged.
         CorruptModel, ValueError: the weights, or the checkpoint's, are of another network.
     """
     game = load_game(settings.game.name, **settings.game.options)
@@ -69,7 +69,8 @@ def open_coach(
         (run_dir / folder).mkdir(mode=0o700, exist_ok=True)
     for receipt in recover(ledger, game):
         log.info("found after the last sitting: %s", receipt)
-    take_in_seed_games(ledger, game, settings.training.window.seed_games, tell=partial(tell_event, observers))
+    tell = partial(tell_event, observers)
+    take_in_seed_games(ledger, game, settings.training.window.seed_games, tell=tell)
     checkpoints = Checkpoints(run_dir / "checkpoints", keep=settings.training.keep_checkpoints)
     checkpoint = checkpoints.load()
     learner = make_learner(game, settings, weights=None if checkpoint else weights, kind=LeadingLearner, ranks=ranks)
@@ -77,7 +78,8 @@ def open_coach(
     learner.share_state()
     if weights and not checkpoint:
         checkpoints.save(learner.state(), vars(state))  # who resumes the run need not have them
-    window = refill_window(make_window(game, settings, kind=partial(LeadingWindow, ranks=ranks)), ledger, settings, state)
+    window = make_window(game, settings, kind=partial(LeadingWindow, ranks=ranks))
+    window = refill_window(window, ledger, settings, state, tell=tell)
     if checkpoint:
         log.info("resumed from %s: %s", checkpoint.path.name, fingerprint(learner.state(), window))
     backend = make_backend(game, ledger.run_id)
@@ -180,7 +182,9 @@ def restore(learner: Learner, checkpoint: Checkpoint | None) -> CoachState:
         raise ValueError(f"{checkpoint.path} was written by another version of this program: {error}") from error
 
 
-def refill_window(window: ReplayWindow, ledger: Ledger, settings: Settings, state: CoachState) -> ReplayWindow:
+def refill_window(
+    window: ReplayWindow, ledger: Ledger, settings: Settings, state: CoachState, *, tell: Callable[[str], None] = log.warning
+) -> ReplayWindow:
     """Bring the window to where the checkpoint's was, from the newest batches that it had seen.
 
     Batches that came later are not in it yet: ``Coach.catch_up`` counts them as new.
@@ -191,7 +195,9 @@ def refill_window(window: ReplayWindow, ledger: Ledger, settings: Settings, stat
     newest: list[GameBatch] = []
     samples = 0
     for row in reversed(rows):
-        batch = load_received(ledger.folder, row)
+        batch = load_if_intact(ledger.folder, row, tell=tell)
+        if batch is None:
+            continue
         newest.append(batch)
         weights = sampling_weights(batch, policy_surprise_weight=settings.training.policy_surprise_weight, train_on_cheap=False)
         samples += int(np.count_nonzero(weights))

@@ -1,9 +1,9 @@
 """Reports made of others: a worker from its heartbeat and its account, a phase of learning from its parts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from training.ledger_rows import WorkerBooks
-from training.reports import LearnerReport, Standing, WorkerReport
+from training.reports import ClusterReport, LearnerReport, Standing, WorkerReport
 from training.worker_folder import Heartbeat
 
 
@@ -22,6 +22,17 @@ def worker_report(
         waiting=max(0, end - books.next_game),
         error=heartbeat.error if heartbeat else "",
         standing=standing,
+    )
+
+
+def worker_reports(
+    heartbeats: Mapping[str, Heartbeat | None], books: Mapping[str, WorkerBooks], cluster: ClusterReport | None, ends: Mapping[str, int]
+) -> tuple[WorkerReport, ...]:
+    """Each worker as it stands; ``ends``: the number behind the last game in its outbox."""
+    standings = cluster.standings if cluster else {}
+    return tuple(
+        worker_report(name, heartbeat, books.get(name) or WorkerBooks(name=name), standings.get(name), end=ends.get(name, 0))
+        for name, heartbeat in heartbeats.items()
     )
 
 

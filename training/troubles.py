@@ -3,6 +3,9 @@
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class Troubles:
@@ -24,3 +27,10 @@ class Troubles:
                 self._tell(trouble)
         else:
             self._now.pop(what, None)
+
+    def insist(self, what: str, complaint: str, action: Callable[[], T], *, wait: Callable[[], None]) -> T:
+        """Do what has to be done before anything else is, as often as it takes; ``wait`` comes between two attempts."""
+        while True:
+            with self.about(what, complaint):
+                return action()
+            wait()

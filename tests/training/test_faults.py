@@ -119,6 +119,30 @@ def test_a_batch_that_cannot_be_read_holds_up_no_other(tmp_path: Path) -> None:
     assert sum("cannot be taken in now" in text for text in listener.events) == 1
 
 
+@pytest.mark.parametrize("place", [0, -1], ids=["the first batch", "the last batch"])
+@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b"damaged"), Path.unlink], ids=["damaged", "gone"])
+def test_a_received_batch_that_was_damaged_is_left_out_and_the_run_goes_on(
+    tmp_path: Path, damage: Callable[[Path], object], place: int
+) -> None:
+    settings, listener = small_settings(tmp_path, run={"iterations": 3}), Listener()
+    with coaching(tmp_path, settings) as coach:
+        coach.start()
+        coach.gather()
+        coach.end()
+        row = coach.ledger.received_batches()[place]
+    path = tmp_path / "games" / f"{row.id}.games"
+    good = path.read_bytes()
+    damage(path)
+    with coaching(tmp_path, settings, listeners=[listener]) as coach:
+        assert coach.window.num_games < coach.state.total_games
+        coach.run()
+        assert coach.state.total_games == sum(row.games for row in coach.ledger.received_batches())
+    (problem,) = audit(tmp_path).problems
+    assert row.id in problem
+    path.write_bytes(good)
+    assert not audit(tmp_path).problems
+
+
 def test_games_of_a_worker_of_an_earlier_sitting_are_collected(tmp_path: Path) -> None:
     settings = small_settings(tmp_path)
     with coaching(tmp_path, settings) as coach:
