@@ -69,6 +69,7 @@ class Driver:
         bare: how many of those that are listed have nothing of ours yet. All others have a clone of the checkout, as a user has it.
         machines: what the config says of a host, by its name, beside how it is reached.
         changes: of the config, by section.
+        environment: of the program, beside this process's own.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Driver:
         bare: int = 0,
         machines: Mapping[str, Mapping[str, Any]] | None = None,
         changes: Mapping[str, Mapping[str, Any]] | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.hosts = hosts
         self._machines = machines or {}
@@ -90,7 +92,7 @@ class Driver:
         self.output = folder / "output"
         self.seen: set[str] = set()  # batches that were complete on some machine at some time
         self.process: subprocess.Popen[bytes] | None = None
-        self._environment = {**os.environ, "HOME": str(hosts.home), "KEIMA_CACHE": str(CACHE)}
+        self._environment = {**os.environ, "HOME": str(hosts.home), "KEIMA_CACHE": str(CACHE), **(environment or {})}
         self._environment.pop("SSH_AUTH_SOCK", None)
         self._copy_code()
         self._write_config(hosts[:in_config], changes or {})
@@ -228,14 +230,14 @@ class Driver:
             time.sleep(0.05)
         return time.monotonic() - began
 
-    def wait_until_all_play(self, count: int | None = None) -> None:
+    def wait_until_all_play(self, count: int | None = None, *, seconds: float = PATIENCE) -> None:
         """Wait until all workers, so many if that is said, are Active."""
 
         def all_play() -> bool:
             marks = list(self.marks().values())
             return self.is_current and set(marks) == {ACTIVE} and (count is None or len(marks) == count)
 
-        self.wait(all_play, f"{count or 'all'} workers to be Active")
+        self.wait(all_play, f"{count or 'all'} workers to be Active", seconds=seconds)
 
     @property
     def is_current(self) -> bool:

@@ -1,0 +1,242 @@
+"""The campaign: faults drawn at random, in combination, while a cluster trains; each is watched until it is over."""
+
+import os
+import time
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from distributed.control import NoCoach, NotAnswered, Request, ask
+from tests.chaos.faults import KINDS, MACHINE, MAIN, WORKER, Kind
+from tests.chaos.judge import ACTIVE_SECONDS, SHOWN_SECONDS, Judge
+from tests.chaos.report import Event, Report, line
+from tests.chaos.scene import Scene, Sign
+from tests.cluster.driver import ACTIVE, in_time
+from tests.cluster.hosts import Host
+
+TICK = 0.1
+SETTLED_SECONDS = 2.5  # a worker must be Active for so long before it counts as recovered: the status is up to a second old
+SHORT, LONG_MORE = (0.5, 4.0), 2.0  # seconds: a fault that need not be noticed; how long one goes on that was
+LONG_SHARE = 0.5  # of the lasting faults that must be noticed
+BUSY_SHARE = {MACHINE: 0.6, WORKER: 0.8, MAIN: 0.12}  # of the moments at which a fault could begin
+BOOKS_SECONDS, HEALTH_SECONDS = 10.0, 20.0
+LOOK_SHARE = 10.0  # times what a look takes passes until the next one
+GIVEN_UP = "put it right and --restart it"  # the status of a worker whose process has ended again and again
+
+
+@dataclass
+class Fault:
+    """A fault that is not over yet."""
+
+    event: Event
+    kind: Kind
+    host: Host  # for those of the main node, any
+    held: AbstractContextManager[Sign | None]
+    sign: Sign | None
+    began: float
+    until: float | None  # when it is undone; None: once it was noticed
+    undone: bool = False
+    look_at: float = 0.0  # when its sign is looked for again
+
+
+class Campaign:
+    """Faults on a scene.
+
+    Args:
+        scene: with all workers Active.
+        report: what happens is entered here.
+        kinds: which faults; all by default.
+        most_faults, seconds: it ends when either is reached.
+        tell: is told of each fault that is over.
+    """
+
+    def __init__(
+        self,
+        scene: Scene,
+        report: Report,
+        *,
+        most_faults: int,
+        seconds: float,
+        tell: Callable[[str], None],
+        kinds: Collection[str] = (),
+    ) -> None:
+        self.scene, self.report, self.judge = scene, report, Judge(scene)
+        self._kinds = [kind for name, kind in KINDS.items() if not kinds or name in kinds]
+        self._most_faults, self._seconds, self._tell = most_faults, seconds, tell
+        self._began = time.monotonic()
+        self._faults: list[Fault] = []
+        self._quiet_since = {host.name: self._began for host in scene.hosts}
+        self._last_bad = dict(self._quiet_since)
+        self._blamed: set[str] = set()  # hosts that are late, and have been named
+        self._books_at = self._health_at = self._began
+
+    def run(self) -> None:
+        """Let faults happen until there were enough, then undo all and wait until they are over."""
+        while not self._is_over():
+            self._tick(draw=True)
+        for fault in self._faults:
+            if fault.until is None or fault.kind.lasts:
+                fault.until = 0.0
+        deadline = time.monotonic() + in_time(ACTIVE_SECONDS) * 2
+        while self._faults and time.monotonic() < deadline:
+            self._tick(draw=False)
+        for fault in self._faults:
+            self.scene.problems.append(f"{fault.event.fault} of {fault.host.name} was not over in the end")
+        self.report.totals = self.judge.end()
+        self.report.seconds = time.monotonic() - self._began
+        self.report.problems = self.scene.problems
+
+    def _is_over(self) -> bool:
+        return len(self.report.events) >= self._most_faults or time.monotonic() - self._began >= self._seconds
+
+    def _tick(self, *, draw: bool) -> None:
+        self.scene.look()
+        self._see_to_the_coach()
+        for fault in list(self._faults):
+            self._advance(fault)
+        for host in self.scene.hosts:
+            self._watch(host)
+        if draw:
+            self._draw()
+        self._look_now_and_then()
+        time.sleep(TICK)
+
+    # Beginning.
+
+    def _draw(self) -> None:
+        """Begin one more fault, if chance will have it and there is room. After one of the main node all workers may recover first."""
+        if any(fault.kind.of == MAIN and fault.undone for fault in self._faults):
+            return
+        chance = self.scene.chance
+        kind = chance.choices(self._kinds, [kind.weight for kind in self._kinds])[0]
+        host = chance.choice(self.scene.hosts)
+        taken = [fault for fault in self._faults if fault.kind.of == kind.of and (kind.of == MAIN or fault.host is host)]
+        if taken or chance.random() > BUSY_SHARE[kind.of] or not self._has_rested(host, kind):
+            return
+        self._begin(kind, host)
+
+    def _has_rested(self, host: Host, kind: Kind) -> bool:
+        """Whether a worker has been Active for a moment; now and then that is not waited for."""
+        name, now = host.name, time.monotonic()
+        return now - self._last_bad[name] > SETTLED_SECONDS or (kind.of != MAIN and self.scene.chance.random() < 0.02)
+
+    def _begin(self, kind: Kind, host: Host) -> None:
+        now, chance = time.monotonic(), self.scene.chance
+        event = Event(
+            number=len(self.report.events) + 1,
+            fault=kind.name,
+            host="" if kind.of == MAIN else host.name,
+            at=round(now - self._began, 2),
+            load=round(os.getloadavg()[0], 1),
+        )
+        self.report.events.append(event)
+        held = kind.act(self.scene, host)
+        sign = held.__enter__()
+        long = sign is not None and (not kind.lasts or chance.random() < LONG_SHARE)
+        until = None if long else time.monotonic() + chance.uniform(*SHORT)
+        fault = Fault(event=event, kind=kind, host=host, held=held, sign=sign, began=now, until=until)
+        for other in self._faults:
+            if MAIN in (kind.of, other.kind.of) or other.host is host:
+                other.event.beside.append(kind.name)
+                event.beside.append(other.kind.name)
+        self._faults.append(fault)
+
+    # Going on.
+
+    def _advance(self, fault: Fault) -> None:
+        """See whether a fault is noticed, is to be undone, and is over."""
+        now, event = time.monotonic(), fault.event
+        if fault.sign and event.noticed is None and not fault.undone and now >= fault.look_at and self._sees(fault, fault.sign):
+            event.noticed = round(now - fault.began, 2)
+            if fault.until is None:
+                fault.until = now + (self.scene.chance.uniform(0.0, LONG_MORE) if fault.kind.lasts else 0.0)
+        if fault.until is None and now - fault.began > in_time(SHOWN_SECONDS):
+            fault.until = now
+            if not event.beside:
+                self.scene.problems.append(f"{event.fault} of {fault.host.name} was not noticed in {now - fault.began:.0f} s")
+        if not fault.undone and fault.until is not None and now >= fault.until:
+            fault.held.__exit__(None, None, None)
+            fault.undone = True
+            event.lasted = round(time.monotonic() - fault.began, 2)
+        if fault.undone and self._is_quiet(fault) and self._is_well(fault):
+            self._finish(fault)
+
+    def _is_quiet(self, fault: Fault) -> bool:
+        """Whether nothing goes on that could keep the worker, or for the main node all of them, from being Active."""
+        return not any(not other.undone for other in self._touching(fault))
+
+    def _touching(self, fault: Fault) -> list[Fault]:
+        return [other for other in self._faults if MAIN in (fault.kind.of, other.kind.of) or other.host is fault.host]
+
+    def _concerned(self, fault: Fault) -> list[str]:
+        return [host.name for host in self.scene.hosts] if fault.kind.of == MAIN else [fault.host.name]
+
+    def _is_well(self, fault: Fault) -> bool:
+        now = time.monotonic()
+        return all(now - self._last_bad[name] >= SETTLED_SECONDS for name in self._concerned(fault))
+
+    def _finish(self, fault: Fault) -> None:
+        names = self._concerned(fault)
+        fault.event.recovered = round(max(0.0, *(self._last_bad[name] - self._quiet_since[name] for name in names)), 2)
+        self._faults.remove(fault)
+        self._tell(line(fault.event, fault.kind))
+
+    def _sees(self, fault: Fault, sign: Sign) -> bool:
+        """Whether the sign is there; one that takes long to look for is looked for rarely."""
+        began = time.monotonic()
+        seen = sign()
+        fault.look_at = time.monotonic() + LOOK_SHARE * (time.monotonic() - began)
+        return seen
+
+    # Watching.
+
+    def _watch(self, host: Host) -> None:
+        """Whether a worker with which nothing is wrong is Active, and if not, for how long."""
+        now, name = time.monotonic(), host.name
+        troubled = any(not fault.undone and (fault.kind.of == MAIN or fault.host is host) for fault in self._faults)
+        if troubled:
+            self._quiet_since[name] = self._last_bad[name] = now
+        elif self.scene.mark(host) != ACTIVE:
+            self._last_bad[name] = now
+        if now - self._last_bad[name] > SETTLED_SECONDS:
+            self._blamed.discard(name)
+        elif now - self._quiet_since[name] > in_time(ACTIVE_SECONDS) and self._last_bad[name] == now and name not in self._blamed:
+            worker = self.scene.driver.workers().get(name, {})
+            if GIVEN_UP in str(worker.get("reason")):
+                self._restart(host)
+                return
+            self._blamed.add(name)
+            text = f"{name} is not Active {now - self._quiet_since[name]:.0f} s after all was well (load {os.getloadavg()[0]:.1f})"
+            self.scene.problems.append(f"{now - self._began:.0f} s: {text}: {worker.get('mark')}, {worker.get('reason')}")
+
+    def _restart(self, host: Host) -> None:
+        """What the status of a worker asks for whose process was killed too often."""
+        try:
+            ask(Request(command="restart", worker=host.name), self.scene.driver.checkout / "distributed" / "control", seconds=15.0)
+        except (NoCoach, NotAnswered, OSError) as error:
+            self.report.notes.append(f"{host.name} could not be restarted: {error}")
+        self.report.notes.append(f"{host.name} had been killed too often, was given up as promised, and restarted by hand")
+        self._quiet_since[host.name] = time.monotonic()
+
+    def _see_to_the_coach(self) -> None:
+        """The Coach stops for nobody's fault; if it has, it is named and started again."""
+        scene = self.scene
+        if scene.driver.runs or scene.coach_is_down:
+            return
+        ends = scene.driver.output.read_text(errors="replace").splitlines()[-3:]
+        names = [fault.event.fault for fault in self._faults]
+        scene.problems.append(f"{time.monotonic() - self._began:.0f} s: the Coach has ended, during {names}: {' | '.join(ends)}")
+        if scene.driver.runs is False and not any(fault.kind.name == "fill_main_disk" and not fault.undone for fault in self._faults):
+            scene.driver.start()
+
+    def _look_now_and_then(self) -> None:
+        now = time.monotonic()
+        for host in self.scene.hosts:
+            self.judge.look_at_processes(host)
+        if now - self._books_at >= BOOKS_SECONDS:
+            self._books_at = now
+            self.judge.look_at_books()
+        if now - self._health_at >= HEALTH_SECONDS:
+            self._health_at = now
+            if health := self.judge.health(now - self._began):
+                self.report.health.append(health)

@@ -1,0 +1,413 @@
+"""What can befall a cluster: one function a fault, which does it, yields the sign by which it must be noticed, and undoes it.
+
+A fault that yields no sign need not be noticed by anybody: it must do no harm.
+"""
+
+import json
+import os
+import shlex
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tests.chaos.scene import CLOCK, Scene, Sign
+from tests.cluster.driver import END_SECONDS
+from tests.cluster.hosts import Host
+from tests.training.forging import pack, put_together, take_apart, unpack
+
+Act = Callable[[Scene, Host], AbstractContextManager[Sign | None]]
+MACHINE, WORKER, MAIN = "machine", "worker", "main"  # what a fault takes hold of; one of each at a time, so that they combine
+CLOCK_JUMPS = (-1e9, -86_400.0, -60.0, 60.0, 86_400.0, 1e9)  # seconds
+SLOW_MBIT = 0.3
+FORGED_HEARTBEAT = "forged-heartbeat"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A kind of fault."""
+
+    name: str
+    act: Act
+    of: str  # MACHINE, WORKER or MAIN
+    lasts: bool  # until it is undone; else it has happened at once
+    weight: int  # how often it is drawn, against the others
+
+
+KINDS: dict[str, Kind] = {}
+
+
+def fault(of: str, *, lasts: bool, weight: int = 2) -> Callable[[Callable[[Scene, Host], Iterator[Sign | None]]], Act]:
+    """Enter a function as a kind of fault."""
+
+    def enter(function: Callable[[Scene, Host], Iterator[Sign | None]]) -> Act:
+        act = contextmanager(function)
+        KINDS[function.__name__] = Kind(name=function.__name__, act=act, of=of, lasts=lasts, weight=weight)
+        return act
+
+    return enter
+
+
+# Machines and their network.
+
+
+@fault(MACHINE, lasts=True, weight=4)
+def cut_link(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    host.cut()
+    yield scene.is_lost(host)
+    host.heal()
+
+
+@fault(MACHINE, lasts=True)
+def lose_packets(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    host.blackhole()
+    yield scene.is_lost(host)
+    host.heal()
+
+
+@fault(MACHINE, lasts=True)
+def slow_link(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    host.shape(SLOW_MBIT)
+    yield None
+    host.shape(None)
+
+
+@fault(MACHINE, lasts=True)
+def freeze_machine(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    host.freeze()
+    yield scene.is_lost(host)
+    host.thaw()
+
+
+@fault(MACHINE, lasts=True)
+def reboot(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    host.poweroff()
+    yield scene.is_lost(host)
+    host.boot()
+
+
+@fault(MACHINE, lasts=True)
+def kill_sshd(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    host.kill_sshd()
+    yield scene.is_lost(host)
+    host.start_sshd()
+
+
+@fault(MACHINE, lasts=True)
+def freeze_sshd(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    frozen = scene.processes(host, "sshd")
+    _signal(frozen, signal.SIGSTOP)
+    yield scene.is_lost(host)
+    _signal(scene.processes(host, "sshd"), signal.SIGCONT)
+
+
+@fault(MACHINE, lasts=False)
+def end_sessions(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    """Kill all sshds and start another at once, as an update does."""
+    host.kill_sshd()
+    host.start_sshd()
+    yield None
+
+
+@fault(MACHINE, lasts=True, weight=1)
+def outdated_code(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    """The machine has another version of the program, and its worker dies: it must not play with that."""
+    file = host.home / "keima" / "training" / "worker.py"
+    ours = file.read_bytes()
+    file.write_bytes(ours + b"\n# Another version.\n")  # another fault may have filled the disk: then it is cut short, which is one too
+    host.kill_sshd()
+    host.kill("start_worker.py")
+    host.start_sshd()
+    yield None
+    file.write_bytes(ours)
+
+
+# Workers.
+
+
+@fault(WORKER, lasts=False, weight=4)
+def kill_worker(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    before = scene.driver.worker_processes(host)
+    host.kill("start_worker.py")
+    lost = scene.is_not_active(host)
+    yield lambda: lost() or scene.driver.worker_processes(host) not in ([], before)
+
+
+@fault(WORKER, lasts=True, weight=3)
+def freeze_worker(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    frozen = scene.driver.worker_processes(host)
+    _signal(frozen, signal.SIGSTOP)
+    yield scene.is_lost(host) if frozen else None
+    _signal(frozen, signal.SIGCONT)
+
+
+@fault(WORKER, lasts=True)
+def fill_worker_disk(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    host.fill_disk()
+    yield scene.is_not_active(host)
+    host.free_disk()
+
+
+@fault(WORKER, lasts=False)
+def delete_folder(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    """Somebody deletes the worker's folder while it plays; what was only there is gone."""
+    scene.driver.look()
+    scene.excused |= dict.fromkeys(scene.driver.spool(host), f"{host.name}'s folder was deleted")
+    shutil.rmtree(scene.folder(host), ignore_errors=True)
+    yield None
+
+
+@fault(WORKER, lasts=False)
+def second_worker(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    """Somebody starts a worker by hand where one plays."""
+    line = [host.python, "keima/start_worker.py", "--folder", f"keima/workers/{host.name}", "--log", "second.log"]
+    host.run(["setsid", "-f", *line])
+    yield None
+
+
+@fault(WORKER, lasts=True)
+def worker_clock(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    with _jump(scene, host.home / CLOCK):
+        yield None
+
+
+@fault(WORKER, lasts=False)
+def damage_inbox(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    """Bits flip in what the worker has been sent; half of the time it has to read it again at once."""
+    files = [path for path in scene.folder(host).glob("inbox/*") if path.is_file()]
+    if files:
+        _damage(scene, scene.chance.choice(files))
+    if scene.chance.random() < 0.5:
+        host.kill("start_worker.py")
+    yield None
+
+
+@fault(WORKER, lasts=False, weight=3)
+def damage_outbox(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    """Bits flip in finished games before anybody has fetched them."""
+    found = sorted(scene.driver.spool(host))
+    if found:
+        batch = scene.chance.choice(found)
+        scene.excused[batch] = f"it was damaged in {host.name}'s outbox"
+        with suppress(FileNotFoundError):
+            _damage(scene, scene.folder(host) / "outbox" / f"{batch}.games")
+        yield None
+        return
+    sample = scene.a_received_batch(of=host)
+    yield _plant(scene, host, _damaged(scene, sample[1])) if sample else None
+
+
+@fault(WORKER, lasts=False)
+def repeat_games(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    """The worker hands over once more, under another name, games that it has handed over before."""
+    yield _forged(scene, host, {"first_game": None})
+
+
+@fault(WORKER, lasts=False)
+def invent_games(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    """The worker hands over games that nobody has granted."""
+    yield _forged(scene, host, {"first_game": 2**40})
+
+
+@fault(WORKER, lasts=False)
+def pose_as_another(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    yield _forged(scene, host, {"worker": "somebody-else"})
+
+
+@fault(WORKER, lasts=False)
+def older_rules(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    """A worker of an earlier version hands over games by its own rules."""
+    yield _forged(scene, host, {"rules_version": 0, "first_game": scene.granted(host)[0] - 10})
+
+
+@fault(WORKER, lasts=False)
+def illegal_games(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    """Well-formed games in their right place, with moves that the rules forbid."""
+    yield _forged(scene, host, {"first_game": scene.granted(host)[0] - 10}, illegal=True)
+
+
+@fault(WORKER, lasts=True)
+def nonsense_heartbeats(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    """Well-formed heartbeats with numbers that cannot be, between the real ones."""
+    most = 2**53
+    numbers = {"finished": most, "begun": most, "granted": most, "evaluations": most, "parallel_games": most, "model_version": most}
+    rates = {"speed": 1e308, "games_per_second": 1e308, "evaluations_per_second": 1e308}
+    text = {"state": "playing", "error": "", "note": "\x1b]0;owned\x07\x1b[2J" + "x" * 900, "order": "../../etc"}
+    chosen = {**numbers, **rates, **text}
+    with _heartbeats(scene, host, {key: chosen[key] for key in scene.chance.sample(sorted(chosen), 8)} | {"state": "playing"}):
+        yield None
+
+
+@fault(WORKER, lasts=True)
+def older_heartbeats(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    """A worker of another version that was left over says things that nobody understands, between the real ones."""
+    with _heartbeats(scene, host, {"protocol": 0, "mood": "good"}):
+        yield None
+
+
+# The main node.
+
+
+@fault(MAIN, lasts=True, weight=3)
+def kill_coach(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    scene.coach_is_down = True
+    scene.driver.kill()
+    yield None
+    _start_coach(scene)
+
+
+@fault(MAIN, lasts=True, weight=1)
+def stop_coach(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    """Ctrl-C: what can be reached must be tidy then."""
+    assert scene.driver.process
+    scene.coach_is_down = True
+    scene.driver.process.send_signal(signal.SIGINT)
+    yield None
+    code = scene.driver.process.wait(END_SECONDS)
+    if code != 128 + signal.SIGINT:
+        scene.problems.append(f"the Coach ended with exit code {code} after Ctrl-C")
+    _start_coach(scene)
+
+
+@fault(MAIN, lasts=True)
+def freeze_coach(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    assert scene.driver.process
+    _signal([scene.driver.process.pid], signal.SIGSTOP)
+    yield None
+    _signal([scene.driver.process.pid], signal.SIGCONT)
+
+
+@fault(MAIN, lasts=True)
+def fill_main_disk(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    scene.fill_main_disk()
+    yield None
+    scene.free_main_disk()
+
+
+@fault(MAIN, lasts=True)
+def main_clock(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    with _jump(scene, scene.main_disk / CLOCK):
+        yield None
+
+
+@fault(MAIN, lasts=True)
+def damage_games(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    """A received batch is damaged on the main node's disk, and put back later as from a backup; sometimes the Coach dies meanwhile."""
+    sample = scene.a_received_batch()
+    if sample is None:
+        yield None
+        return
+    path = scene.driver.run_dir / "games" / f"{sample[0]}.games"
+    path.write_bytes(_damaged(scene, sample[1]))
+    if scene.chance.random() < 0.5:
+        log = scene.driver.run_dir / "coach.log"
+        before = log.read_text(errors="replace").count(": resumed from ")
+        scene.coach_is_down = True
+        scene.driver.kill()
+        _start_coach(scene)
+        scene.damaged_sitting = before if scene.damaged_sitting is None else scene.damaged_sitting
+    yield scene.audit_names(sample[0])
+    path.write_bytes(sample[1])
+
+
+# What they share.
+
+
+def _signal(pids: list[int], number: int) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _start_coach(scene: Scene) -> None:
+    scene.driver.start()
+    scene.coach_is_down = False
+
+
+@contextmanager
+def _jump(scene: Scene, folder: Path) -> Iterator[None]:
+    offset = folder / "offset"
+    with suppress(OSError):  # a full disk
+        offset.write_text(str(scene.chance.choice(CLOCK_JUMPS)))
+    yield
+    offset.unlink(missing_ok=True)
+
+
+def _damaged(scene: Scene, data: bytes) -> bytes:
+    """The data with a few bits flipped, or its end missing."""
+    if len(data) < 2 or scene.chance.random() < 0.3:
+        return data[: scene.chance.randrange(max(1, len(data)))]
+    changed = bytearray(data)
+    for _ in range(scene.chance.randint(1, 8)):
+        changed[scene.chance.randrange(len(changed))] ^= 1 << scene.chance.randrange(8)
+    return bytes(changed) if bytes(changed) != data else data[:-1]
+
+
+def _damage(scene: Scene, path: Path) -> None:
+    data = _damaged(scene, path.read_bytes())
+    with path.open("r+b") as file:  # in place, as a disk does it
+        file.write(data)
+        file.truncate()
+
+
+def _plant(scene: Scene, host: Host, data: bytes, batch: str = "") -> Sign | None:
+    """Put a file of games that no worker has made into a host's outbox; returns the sign that it is refused."""
+    batch = batch or f"{2**39 + scene.chance.randrange(10**9):012d}-10-{host.name}-{scene.chance.randrange(16**16):016x}"
+    scene.excused[batch] = "no worker has made it"
+    scene.forged.add(batch)
+    outbox = scene.folder(host) / "outbox"
+    part = outbox / f"{batch}.part"
+    try:
+        part.write_bytes(data)
+        scene.give(host, part)
+        part.rename(outbox / f"{batch}.games")
+    except OSError:  # another fault has deleted the folder, or filled the disk
+        return None
+    return scene.is_refused(batch)
+
+
+def _forged(scene: Scene, host: Host, changes: dict[str, object], *, illegal: bool = False) -> Sign | None:
+    """Plant a batch that is made of a real one, with other words in its header, and a right checksum."""
+    sample = scene.a_received_batch(of=host)
+    if sample is None:
+        return None
+    header, frame = take_apart(sample[1])
+    if changes.get("first_game") is not None and int(str(changes["first_game"])) < scene.granted(host)[1]:
+        changes = {**changes, "first_game": None}  # it has delivered nearly all
+    header |= {key: value for key, value in changes.items() if value is not None}
+    batch = f"{min(int(header['first_game']), 10**12 - 1):09d}-10-{host.name}-{scene.chance.randrange(16**16):016x}"
+    header["batch_id"] = batch
+    if illegal:
+        columns = unpack(header, frame)
+        columns["actions"] = np.roll(columns["actions"], 1)
+        frame = pack(columns)
+    return _plant(scene, host, put_together(header, frame), batch)
+
+
+@contextmanager
+def _heartbeats(scene: Scene, host: Host, changes: dict[str, object]) -> Iterator[None]:
+    """Let something on the host write heartbeats beside its worker."""
+    folder = scene.folder(host)
+    try:
+        real = json.loads((folder / "worker.json").read_bytes())
+    except (OSError, ValueError):
+        yield
+        return
+    text = json.dumps({**real, "pid": 1, **changes, "beat": -1}).replace('"beat": -1', '"beat": BEAT')
+    forged = folder / FORGED_HEARTBEAT
+    with suppress(OSError):  # a full disk
+        forged.write_text(text)
+        scene.give(host, forged)
+    where = shlex.quote(f"keima/workers/{host.name}")
+    loop = f"cd {where}; n={scene.chance.randrange(10**6)}; while :; do n=$((n+1)); "
+    loop += f"sed s/BEAT/$n/ {FORGED_HEARTBEAT} >w.part && mv w.part worker.json; sleep 0.4; done"
+    host.run(["setsid", "-f", "sh", "-c", loop])
+    try:
+        yield
+    finally:
+        host.kill(FORGED_HEARTBEAT)
+        forged.unlink(missing_ok=True)

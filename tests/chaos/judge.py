@@ -1,0 +1,152 @@
+"""What must hold while faults happen, and at the end: no game lost or counted twice, nobody left over, everything shown and healed."""
+
+import shutil
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+from tests.chaos.report import Health
+from tests.chaos.scene import Scene, orphans
+from tests.cluster.driver import ACTIVE, in_time
+from tests.cluster.hosts import Host
+from tests.trials.kill import RESUMED, SAVED
+from training.ledger import read_ledger
+
+SHOWN_SECONDS = 15.0  # within which a dead worker is shown, on a machine that has nothing else to do
+ACTIVE_SECONDS = 30.0  # within which a healed one is Active again
+SECOND_PROCESS_SECONDS = 45.0  # so long a second worker may wait for a folder's lock before it gives up
+DRAIN_SECONDS = 120.0
+
+
+class Judge:
+    """Looks at a scene again and again; what is wrong goes to its problems."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._doubled: dict[str, float] = {}  # host -> since when it has had two worker processes
+        self._known: set[str] = set()  # batches in the books at the last look
+
+    def look_at_processes(self, host: Host) -> None:
+        """No folder has two workers for longer than it takes the second one to find out."""
+        if len(self._scene.driver.worker_processes(host)) < 2:
+            self._doubled.pop(host.name, None)
+        elif time.monotonic() - self._doubled.setdefault(host.name, time.monotonic()) > in_time(SECOND_PROCESS_SECONDS):
+            self._say(f"{host.name} has had two worker processes for longer than {SECOND_PROCESS_SECONDS:.0f} s")
+            self._doubled.pop(host.name)
+
+    def look_at_books(self) -> None:
+        """What was in the books stays there, once."""
+        received = self._scene.driver.received()
+        if len(set(received)) != len(received):
+            self._say(f"these batches are in the books twice: {[each for each, times in Counter(received).items() if times > 1]}")
+        if gone := self._known - set(received):
+            self._say(f"these batches were in the books, and are no longer: {sorted(gone)}")
+        self._known = set(received)
+
+    def health(self, at: float) -> Health | None:
+        """How the Coach's process is."""
+        process = self._scene.driver.process
+        if process is None or process.poll() is not None:
+            return None
+        place = Path(f"/proc/{process.pid}")
+        try:
+            status = dict(line.split(":", 1) for line in (place / "status").read_text().splitlines())
+            files = len(list((place / "fd").iterdir()))
+        except OSError:
+            return None
+        return Health(
+            at=round(at, 1),
+            memory_mb=int(status["VmRSS"].split()[0]) / 1024,
+            files=files,
+            threads=int(status["Threads"]),
+            disk_mb=shutil.disk_usage(self._scene.main_disk).used / 2**20,
+            games=self.games(),
+        )
+
+    def games(self) -> int:
+        """How many games are in the books."""
+        with read_ledger(self._scene.driver.run_dir) as ledger:
+            return sum(row.games for row in ledger.received_batches())
+
+    # The end.
+
+    def end(self) -> dict[str, int]:
+        """When all is healed: let everything come in, stop, and count."""
+        scene, driver = self._scene, self._scene.driver
+        deadline = time.monotonic() + in_time(DRAIN_SECONDS)
+        while time.monotonic() < deadline and not self._all_is_in():
+            scene.look()
+            time.sleep(0.2)
+        scene.look()
+        if late := {host.name: scene.mark(host) for host in scene.hosts if scene.mark(host) != ACTIVE}:
+            self._say(f"in the end not all are Active: {late}")
+        code = driver.interrupt()
+        if code != 128 + signal.SIGINT:
+            self._say(f"the Coach ended with exit code {code} after Ctrl-C")
+        driver.look()
+        for left in orphans(scene.hosts):
+            self._say(f"left over: {left}")
+        if "Traceback" in driver.output.read_text(errors="replace"):
+            self._say(f"there is a traceback in {driver.output}")
+        for problem in driver.audit().problems:
+            self._say(f"audit: {problem}")
+        self._check_fingerprints()
+        return self._count()
+
+    def _all_is_in(self) -> bool:
+        scene = self._scene
+        if not all(scene.mark(host) == ACTIVE for host in scene.hosts):
+            return False
+        return not self._lost()
+
+    def _lost(self) -> list[str]:
+        """Batches that were complete on some machine, and are neither in the books nor excused."""
+        with read_ledger(self._scene.driver.run_dir) as ledger:
+            rows = {row.id: row for row in ledger.batches()}
+        lost = []
+        for batch in sorted(self._scene.driver.seen - self._scene.excused.keys()):
+            row = rows.get(batch)
+            robbed = row is not None and row.state == "quarantined" and any(forged in row.reason for forged in self._scene.forged)
+            if robbed:
+                self._scene.excused[batch] = "a forged batch had its place"
+            elif row is None or row.state != "received":
+                lost.append(f"{batch} ({row.reason if row else 'not in the books'})")
+        return lost
+
+    def _check_fingerprints(self) -> None:
+        """Each sitting began with the very learner and window that its checkpoint had; a damaged batch is in no window from then on."""
+        lines = (self._scene.driver.run_dir / "coach.log").read_text(errors="replace").splitlines()
+        saved = {match[1]: match[2] for line in lines if (match := SAVED.search(line))}
+        first = self._scene.damaged_sitting
+        for number, match in enumerate(filter(None, map(RESUMED.search, lines))):
+            had, has = saved.get(match[1], match[2]), match[2]
+            if first is not None and number >= first:
+                had, has = (text.partition(" window ")[0] for text in (had, has))
+            if had != has:
+                self._say(f"{match[1]} was saved as {had}, and resumed as {has}")
+
+    def _count(self) -> dict[str, int]:
+        scene = self._scene
+        with read_ledger(scene.driver.run_dir) as ledger:
+            rows, books = ledger.batches(), ledger.all_books().values()
+        received = [row.id for row in rows if row.state == "received"]
+        lost = self._lost()
+        for batch in lost:
+            self._say(f"lost: {batch}")
+        for forged in sorted(scene.forged & set(received)):
+            self._say(f"batch {forged}, which no worker has made, was received")
+        return {
+            "batches seen": len(scene.driver.seen),
+            "received": len(received),
+            "games received": sum(row.games for row in rows if row.state == "received"),
+            "quarantined": len(rows) - len(received),
+            "excused": len(scene.excused.keys() & scene.driver.seen - set(received)),
+            "lost": len(lost),
+            "twice": len(received) - len(set(received)),
+            "missing": sum(account.missing for account in books),
+            "discarded": sum(account.discarded for account in books),
+        }
+
+    def _say(self, problem: str) -> None:
+        self._scene.problems.append(problem)

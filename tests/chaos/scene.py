@@ -1,0 +1,159 @@
+"""Where faults happen: a cluster at work, what is known of it at this moment, and what the faults owe an explanation for."""
+
+import os
+import random
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scripts.audit import audit
+from tests.cluster.driver import ACTIVE, PAUSE_SECONDS, Driver, driven
+from tests.cluster.hosts import Host, Hosts, running_hosts
+from tests.cluster.processes import command, state
+from training.ledger import read_ledger
+from training.receive import games_path
+
+DISK_MB = 1500  # of a host: a worker wants 1 GB to be free
+MAIN_DISK_MB = 1024
+CHANGES = {"evaluation": {"every": 5, "rating_games": 4}, "training": {"checkpoint_every": 2}}  # of the config: more games, less else
+BALLAST = "ballast"
+CLOCK = "clock"  # a folder whose sitecustomize.py makes Python's wall clock jump by what its file ``offset`` says
+SHIM = '''\
+"""Makes the wall clock of this process jump."""
+
+import time
+from pathlib import Path
+
+_time, _offset = time.time, Path(__file__).with_name("offset")
+
+
+def jumped() -> float:
+    try:
+        return _time() + float(_offset.read_text())
+    except (OSError, ValueError):
+        return _time()
+
+
+time.time = jumped
+'''
+Sign = Callable[[], bool]
+
+
+@dataclass
+class Scene:
+    """A cluster that faults happen to."""
+
+    driver: Driver
+    chance: random.Random
+    main_disk: Path
+    marks: dict[str, str] = field(default_factory=dict)  # as status.json has them
+    excused: dict[str, str] = field(default_factory=dict)  # batches that need not be in the books, and why
+    forged: set[str] = field(default_factory=set)  # batches that no worker has made
+    damaged_sitting: int | None = None  # the first one that began without a batch, because that was damaged
+    problems: list[str] = field(default_factory=list)
+    coach_is_down: bool = False  # on purpose
+
+    @property
+    def hosts(self) -> Hosts:
+        return self.driver.hosts
+
+    def look(self) -> None:
+        """Read how things stand."""
+        found = self.driver.status()
+        self.marks = {worker["name"]: worker["mark"] for worker in found.get("workers", [])} if not found.get("ended") else {}
+        self.driver.look()
+
+    def mark(self, host: Host) -> str:
+        return self.marks.get(host.name, "unknown")
+
+    def is_lost(self, host: Host) -> Sign:
+        """The sign of a machine that cannot be reached, or of a worker that says nothing."""
+        return lambda: self.mark(host) in ("Offline", "Error")
+
+    def is_not_active(self, host: Host) -> Sign:
+        return lambda: self.mark(host) != ACTIVE
+
+    def folder(self, host: Host) -> Path:
+        return self.driver.folder(host)
+
+    def give(self, host: Host, path: Path) -> None:
+        """Have what was put onto a host's disk belong to its user."""
+        owner = host.home.stat()
+        os.chown(path, owner.st_uid, owner.st_gid)
+
+    def processes(self, host: Host, text: str) -> list[int]:
+        """The processes of a host whose name begins so."""
+        return [pid for pid in host.pids() if command(pid).startswith(text) and state(pid) not in "ZX"]
+
+    def a_received_batch(self, *, of: Host | None = None) -> tuple[str, bytes] | None:
+        """A batch in the books and its file."""
+        with read_ledger(self.driver.run_dir) as ledger:
+            rows = [row for row in ledger.received_batches() if of is None or row.worker == of.name][-20:]
+        if not rows:
+            return None
+        chosen = self.chance.choice(rows).id
+        return chosen, games_path(self.driver.run_dir, chosen).read_bytes()
+
+    def granted(self, host: Host) -> tuple[int, int]:
+        """How many games a worker has been granted, and behind which one it has delivered all."""
+        with read_ledger(self.driver.run_dir) as ledger:
+            books = ledger.books(host.name)
+        return books.granted, books.next_game
+
+    def is_refused(self, batch: str) -> Sign:
+        """The sign of a file that was not believed."""
+
+        def refused() -> bool:
+            with read_ledger(self.driver.run_dir) as ledger:
+                row = ledger.batch(batch)
+            return row is not None and row.state == "quarantined"
+
+        return refused
+
+    def audit_names(self, text: str) -> Sign:
+        return lambda: any(text in problem for problem in audit(self.driver.run_dir, quick=True).problems)
+
+    def fill_main_disk(self) -> None:
+        free = shutil.disk_usage(self.main_disk).free
+        with (self.main_disk / BALLAST).open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, max(1, free - 2**16))
+        with (self.main_disk / f"{BALLAST}.rest").open("wb", buffering=0) as rest:
+            try:
+                while rest.write(bytes(4096)):
+                    pass
+            except OSError:
+                pass
+
+    def free_main_disk(self) -> None:
+        for path in self.main_disk.glob(f"{BALLAST}*"):
+            path.unlink()
+
+
+@contextmanager
+def running_scene(count: int, chance: random.Random, *, pause_seconds: float = 0.02) -> Iterator[Scene]:
+    """So many hosts with a worker each, a main node on a small disk of its own, and the program, not yet started."""
+    with ExitStack() as stack:
+        hosts = stack.enter_context(running_hosts(count, disk_mb=DISK_MB))
+        disk = hosts.home.parent / "main" / "disk"  # where left-overs of killed processes are looked for
+        disk.mkdir(parents=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={MAIN_DISK_MB}m,mode=755", "tmpfs", str(disk)], check=True)
+        stack.callback(subprocess.run, ["umount", "--lazy", str(disk)], check=True)
+        machines: dict[str, dict[str, Any]] = {
+            host.name: {"env": {"PYTHONPATH": f"/home/{host.user}/{CLOCK}", PAUSE_SECONDS: str(pause_seconds)}} for host in hosts
+        }
+        driver = stack.enter_context(
+            driven(disk, hosts, in_config=count, machines=machines, changes=CHANGES, environment={"PYTHONPATH": str(disk / CLOCK)})
+        )
+        for home in (disk, *(host.home for host in hosts)):
+            (home / CLOCK).mkdir()
+            (home / CLOCK / "sitecustomize.py").write_text(SHIM)
+        yield Scene(driver=driver, chance=chance, main_disk=disk)
+
+
+def orphans(hosts: Sequence[Host]) -> list[str]:
+    """Python programs that run on hosts where nothing of ours should."""
+    return [f"{host.name}: process {pid} ({command(pid)})" for host in hosts for pid in host.pids() if command(pid).startswith("python")]

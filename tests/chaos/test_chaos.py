@@ -1,0 +1,30 @@
+"""A short campaign of faults; tests/chaos/run.py makes them as long as one likes."""
+
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tests.chaos.faults import KINDS, MACHINE, MAIN, WORKER
+from tests.chaos.run import campaign
+from tests.cluster.hosts import why_not
+
+CHEAP = ("cut_link", "freeze_machine", "freeze_worker", "damage_outbox", "illegal_games", "nonsense_heartbeats", "worker_clock")
+DEAR = ("kill_worker", "delete_folder", "kill_coach", "damage_games", "fill_main_disk")
+
+
+@pytest.mark.trial
+@pytest.mark.timeout(600)
+def test_whatever_befalls_a_cluster_no_game_is_lost_and_everything_heals(tmp_path: Path) -> None:
+    if reason := why_not():
+        pytest.skip(reason)
+    report = campaign(hosts=1, seed=2, most_faults=8, seconds=60.0, tell=Console(), kinds=[*CHEAP, *DEAR], keep=tmp_path / "kept")
+    assert not report.problems
+    assert len(report.events) >= 4
+    assert report.totals["received"] > 0
+    assert (report.totals["lost"], report.totals["twice"]) == (0, 0)
+
+
+def test_every_part_of_a_cluster_has_its_faults() -> None:
+    assert {kind.of for kind in KINDS.values()} == {MACHINE, WORKER, MAIN}
+    assert {*CHEAP, *DEAR} < KINDS.keys()
