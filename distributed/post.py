@@ -34,7 +34,8 @@ from training.worker_folder import Assignment, Heartbeat
 
 log = logging.getLogger(__name__)
 
-RESEND_SECONDS = 60.0  # after which a model that a worker could not read is sent again
+RESEND_SECONDS = 60.0  # after which a model that a worker cannot play with is sent again ...
+ASKED_SECONDS = 5.0  # ... and one that it asks for once more, though it was sent whole: it was damaged there
 HAND_OVER_SECONDS = 8.0  # a worker gets so long to end by itself when the run does
 STOP_SECONDS = 6.0  # and so long when it is told by a signal
 LAST_FETCH_SECONDS = 10.0
@@ -241,8 +242,9 @@ class Post:
         if last.sha256 == supplies.model.sha256:
             if heartbeat is None or heartbeat.state != "error" or heartbeat.model_version == last.version:
                 return False
-            unusable = self.mirror.can_send_whole and asks_for_whole(heartbeat.error, last.version)
-            return unusable or self._clock() - self._model_sent >= RESEND_SECONDS
+            asked = asks_for_whole(heartbeat.error, last.version)
+            seconds = RESEND_SECONDS if not asked else 0.0 if self.mirror.can_send_whole else ASKED_SECONDS
+            return self._clock() - self._model_sent >= seconds
         if supplies.sync_interval == 0 or heartbeat is None or not self.state.talks or heartbeat.state != "playing":
             return True
         return self._finished_then is not None and heartbeat.finished - self._finished_then >= supplies.sync_interval

@@ -8,6 +8,7 @@ import pytest
 
 from distributed import mirror
 from distributed.mirror import waiting_files
+from distributed.post import ASKED_SECONDS
 from distributed.worker_state import Mark
 from tests.distributed.linked_machine import NAME, Machine, disk_full_for, full
 from tests.training.small_run import GAME, NETWORK
@@ -226,6 +227,24 @@ def test_a_worker_that_has_the_last_model_is_sent_what_has_changed_and_the_whole
     machine.beat(model_version=2, state="error", error=str(WholeModelNeeded(3, "the base is damaged")))
     machine.step(steps=3)
     assert not [file for _, what, file in machine.network.done[sent:] if what == "put" and "model" in file]
+
+
+def test_a_model_that_was_damaged_on_the_machine_is_sent_again_soon_after_the_worker_asks(machine: Machine) -> None:
+    machine.play()
+    path = machine.folder().model_path(1)
+    good = path.read_bytes()
+    path.write_bytes(b"damaged")
+    asking = {"state": "error", "error": f"model 1: {WholeModelNeeded(1, 'it is damaged')}"}
+    machine.beat(**asking)
+    machine.step(after=ASKED_SECONDS)
+    assert path.read_bytes() == good
+    path.write_bytes(b"damaged again")
+    machine.beat(**asking)
+    machine.step(after=ASKED_SECONDS / 2)
+    assert path.read_bytes() == b"damaged again"  # whatever is wrong there, the line is not kept busy
+    machine.beat(**asking)
+    machine.step(after=ASKED_SECONDS / 2)
+    assert path.read_bytes() == good
 
 
 @pytest.mark.parametrize(("fast_link", "name"), [(1.0, "model-000003.model"), (1e15, "model-000003.from-000002.delta")])
