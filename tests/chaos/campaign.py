@@ -67,6 +67,8 @@ class Campaign:
         self._faults: list[Fault] = []
         self._quiet_since = {host.name: self._began for host in scene.hosts}
         self._last_bad = dict(self._quiet_since)
+        self._bad_since = dict.fromkeys(self._quiet_since, self._began)
+        self._recovered_in: dict[str, float | None] = dict.fromkeys(self._quiet_since, 0.0)  # None: it has not yet
         self._blamed: set[str] = set()  # hosts that are late, and have been named
         self._books_at = self._health_at = self._began
 
@@ -158,8 +160,10 @@ class Campaign:
             fault.held.__exit__(None, None, None)
             fault.undone = True
             event.lasted = round(time.monotonic() - fault.began, 2)
-        if fault.undone and self._is_quiet(fault) and self._is_well(fault):
-            self._finish(fault)
+        if fault.undone and self._is_quiet(fault):
+            recovered = [self._recovered_in[name] for name in self._concerned(fault)]
+            if None not in recovered:
+                self._finish(fault, [seconds for seconds in recovered if seconds is not None])
 
     def _is_quiet(self, fault: Fault) -> bool:
         """Whether nothing goes on that could keep the worker, or for the main node all of them, from being Active."""
@@ -171,13 +175,8 @@ class Campaign:
     def _concerned(self, fault: Fault) -> list[str]:
         return [host.name for host in self.scene.hosts] if fault.kind.of == MAIN else [fault.host.name]
 
-    def _is_well(self, fault: Fault) -> bool:
-        now = time.monotonic()
-        return all(now - self._last_bad[name] >= SETTLED_SECONDS for name in self._concerned(fault))
-
-    def _finish(self, fault: Fault) -> None:
-        names = self._concerned(fault)
-        fault.event.recovered = round(max(0.0, *(self._last_bad[name] - self._quiet_since[name] for name in names)), 2)
+    def _finish(self, fault: Fault, seconds: list[float]) -> None:
+        fault.event.recovered = round(max(seconds), 2)
         self._faults.remove(fault)
         self._tell(line(fault.event, fault.kind))
 
@@ -191,23 +190,31 @@ class Campaign:
     # Watching.
 
     def _watch(self, host: Host) -> None:
-        """Whether a worker with which nothing is wrong is Active, and if not, for how long."""
+        """Whether a worker with which nothing is wrong is Active, and if not, for how long; while it is sent a model it is not."""
         now, name = time.monotonic(), host.name
-        troubled = any(not fault.undone and (fault.kind.of == MAIN or fault.host is host) for fault in self._faults)
-        if troubled:
-            self._quiet_since[name] = self._last_bad[name] = now
+        if any(not fault.undone and (fault.kind.of == MAIN or fault.host is host) for fault in self._faults):
+            self._quiet_since[name] = self._last_bad[name] = self._bad_since[name] = now
+            self._recovered_in[name] = None
         elif self.scene.mark(host) != ACTIVE:
+            if self._recovered_in[name] is not None and now - self._last_bad[name] > SETTLED_SECONDS:
+                self._bad_since[name] = now
             self._last_bad[name] = now
-        if now - self._last_bad[name] > SETTLED_SECONDS:
+            if now - self._bad_since[name] > in_time(ACTIVE_SECONDS) and name not in self._blamed:
+                self._blame(host, now - self._bad_since[name])
+        elif now - self._last_bad[name] >= SETTLED_SECONDS:
             self._blamed.discard(name)
-        elif now - self._quiet_since[name] > in_time(ACTIVE_SECONDS) and self._last_bad[name] == now and name not in self._blamed:
-            worker = self.scene.driver.workers().get(name, {})
-            if GIVEN_UP in str(worker.get("reason")):
-                self._restart(host)
-                return
-            self._blamed.add(name)
-            text = f"{name} is not Active {now - self._quiet_since[name]:.0f} s after all was well (load {os.getloadavg()[0]:.1f})"
-            self.scene.problems.append(f"{now - self._began:.0f} s: {text}: {worker.get('mark')}, {worker.get('reason')}")
+            if self._recovered_in[name] is None:
+                self._recovered_in[name] = self._last_bad[name] - self._quiet_since[name]
+
+    def _blame(self, host: Host, seconds: float) -> None:
+        """Name a worker that takes too long to be Active again; one that was given up is restarted, as its status asks for."""
+        worker = self.scene.driver.workers().get(host.name, {})
+        if GIVEN_UP in str(worker.get("reason")):
+            self._restart(host)
+            return
+        self._blamed.add(host.name)
+        text = f"{host.name} is not Active {seconds:.0f} s after all was well (load {os.getloadavg()[0]:.1f})"
+        self.scene.problems.append(f"{time.monotonic() - self._began:.0f} s: {text}: {worker.get('mark')}, {worker.get('reason')}")
 
     def _restart(self, host: Host) -> None:
         """What the status of a worker asks for whose process was killed too often."""
@@ -216,7 +223,7 @@ class Campaign:
         except (NoCoach, NotAnswered, OSError) as error:
             self.report.notes.append(f"{host.name} could not be restarted: {error}")
         self.report.notes.append(f"{host.name} had been killed too often, was given up as promised, and restarted by hand")
-        self._quiet_since[host.name] = time.monotonic()
+        self._quiet_since[host.name] = self._bad_since[host.name] = time.monotonic()
 
     def _see_to_the_coach(self) -> None:
         """The Coach stops for nobody's fault; if it has, it is named and started again."""

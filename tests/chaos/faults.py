@@ -3,9 +3,7 @@
 A fault that yields no sign need not be noticed by anybody: it must do no harm.
 """
 
-import json
 import os
-import shlex
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -13,18 +11,16 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
+from tests.chaos.forgery import damage, damaged, forged, other_heartbeats, plant
 from tests.chaos.scene import CLOCK, Scene, Sign
 from tests.cluster.driver import END_SECONDS
 from tests.cluster.hosts import Host
-from tests.training.forging import pack, put_together, take_apart, unpack
+from tests.cluster.processes import state
 
 Act = Callable[[Scene, Host], AbstractContextManager[Sign | None]]
 MACHINE, WORKER, MAIN = "machine", "worker", "main"  # what a fault takes hold of; one of each at a time, so that they combine
 CLOCK_JUMPS = (-1e9, -86_400.0, -60.0, 60.0, 86_400.0, 1e9)  # seconds
 SLOW_MBIT = 0.3
-FORGED_HEARTBEAT = "forged-heartbeat"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +137,8 @@ def kill_worker(scene: Scene, host: Host) -> Iterator[Sign | None]:
 def freeze_worker(scene: Scene, host: Host) -> Iterator[Sign | None]:
     frozen = scene.driver.worker_processes(host)
     _signal(frozen, signal.SIGSTOP)
-    yield scene.is_lost(host) if frozen else None
+    lost = scene.is_lost(host)
+    yield (lambda: lost() or all(state(pid) in "ZX" for pid in frozen)) if frozen else None  # a reboot ends it too
     _signal(frozen, signal.SIGCONT)
 
 
@@ -180,7 +177,7 @@ def damage_inbox(scene: Scene, host: Host) -> Iterator[Sign | None]:
     """Bits flip in what the worker has been sent; half of the time it has to read it again at once."""
     files = [path for path in scene.folder(host).glob("inbox/*") if path.is_file()]
     if files:
-        _damage(scene, scene.chance.choice(files))
+        damage(scene, scene.chance.choice(files))
     if scene.chance.random() < 0.5:
         host.kill("start_worker.py")
     yield None
@@ -194,40 +191,40 @@ def damage_outbox(scene: Scene, host: Host) -> Iterator[Sign | None]:
         batch = scene.chance.choice(found)
         scene.excused[batch] = f"it was damaged in {host.name}'s outbox"
         with suppress(FileNotFoundError):
-            _damage(scene, scene.folder(host) / "outbox" / f"{batch}.games")
+            damage(scene, scene.folder(host) / "outbox" / f"{batch}.games")
         yield None
         return
     sample = scene.a_received_batch(of=host)
-    yield _plant(scene, host, _damaged(scene, sample[1])) if sample else None
+    yield plant(scene, host, damaged(scene, sample[1])) if sample else None
 
 
 @fault(WORKER, lasts=False)
 def repeat_games(scene: Scene, host: Host) -> Iterator[Sign | None]:
     """The worker hands over once more, under another name, games that it has handed over before."""
-    yield _forged(scene, host, {"first_game": None})
+    yield forged(scene, host, {"first_game": None})
 
 
 @fault(WORKER, lasts=False)
 def invent_games(scene: Scene, host: Host) -> Iterator[Sign | None]:
     """The worker hands over games that nobody has granted."""
-    yield _forged(scene, host, {"first_game": 2**40})
+    yield forged(scene, host, {"first_game": 2**40})
 
 
 @fault(WORKER, lasts=False)
 def pose_as_another(scene: Scene, host: Host) -> Iterator[Sign | None]:
-    yield _forged(scene, host, {"worker": "somebody-else"})
+    yield forged(scene, host, {"worker": "somebody-else"})
 
 
 @fault(WORKER, lasts=False)
 def older_rules(scene: Scene, host: Host) -> Iterator[Sign | None]:
     """A worker of an earlier version hands over games by its own rules."""
-    yield _forged(scene, host, {"rules_version": 0, "first_game": scene.granted(host)[0] - 10})
+    yield forged(scene, host, {"rules_version": 0, "first_game": scene.granted(host)[0] - 10})
 
 
 @fault(WORKER, lasts=False)
 def illegal_games(scene: Scene, host: Host) -> Iterator[Sign | None]:
     """Well-formed games in their right place, with moves that the rules forbid."""
-    yield _forged(scene, host, {"first_game": scene.granted(host)[0] - 10}, illegal=True)
+    yield forged(scene, host, {"first_game": scene.granted(host)[0] - 10}, illegal=True)
 
 
 @fault(WORKER, lasts=True)
@@ -238,14 +235,14 @@ def nonsense_heartbeats(scene: Scene, host: Host) -> Iterator[Sign | None]:
     rates = {"speed": 1e308, "games_per_second": 1e308, "evaluations_per_second": 1e308}
     text = {"state": "playing", "error": "", "note": "\x1b]0;owned\x07\x1b[2J" + "x" * 900, "order": "../../etc"}
     chosen = {**numbers, **rates, **text}
-    with _heartbeats(scene, host, {key: chosen[key] for key in scene.chance.sample(sorted(chosen), 8)} | {"state": "playing"}):
+    with other_heartbeats(scene, host, {key: chosen[key] for key in scene.chance.sample(sorted(chosen), 8)} | {"state": "playing"}):
         yield None
 
 
 @fault(WORKER, lasts=True)
 def older_heartbeats(scene: Scene, host: Host) -> Iterator[Sign | None]:
     """A worker of another version that was left over says things that nobody understands, between the real ones."""
-    with _heartbeats(scene, host, {"protocol": 0, "mood": "good"}):
+    with other_heartbeats(scene, host, {"protocol": 0, "mood": "good"}):
         yield None
 
 
@@ -302,7 +299,7 @@ def damage_games(scene: Scene, host: Host) -> Iterator[Sign | None]:
         yield None
         return
     path = scene.driver.run_dir / "games" / f"{sample[0]}.games"
-    path.write_bytes(_damaged(scene, sample[1]))
+    path.write_bytes(damaged(scene, sample[1]))
     if scene.chance.random() < 0.5:
         log = scene.driver.run_dir / "coach.log"
         before = log.read_text(errors="replace").count(": resumed from ")
@@ -335,79 +332,3 @@ def _jump(scene: Scene, folder: Path) -> Iterator[None]:
         offset.write_text(str(scene.chance.choice(CLOCK_JUMPS)))
     yield
     offset.unlink(missing_ok=True)
-
-
-def _damaged(scene: Scene, data: bytes) -> bytes:
-    """The data with a few bits flipped, or its end missing."""
-    if len(data) < 2 or scene.chance.random() < 0.3:
-        return data[: scene.chance.randrange(max(1, len(data)))]
-    changed = bytearray(data)
-    for _ in range(scene.chance.randint(1, 8)):
-        changed[scene.chance.randrange(len(changed))] ^= 1 << scene.chance.randrange(8)
-    return bytes(changed) if bytes(changed) != data else data[:-1]
-
-
-def _damage(scene: Scene, path: Path) -> None:
-    data = _damaged(scene, path.read_bytes())
-    with path.open("r+b") as file:  # in place, as a disk does it
-        file.write(data)
-        file.truncate()
-
-
-def _plant(scene: Scene, host: Host, data: bytes, batch: str = "") -> Sign | None:
-    """Put a file of games that no worker has made into a host's outbox; returns the sign that it is refused."""
-    batch = batch or f"{2**39 + scene.chance.randrange(10**9):012d}-10-{host.name}-{scene.chance.randrange(16**16):016x}"
-    scene.excused[batch] = "no worker has made it"
-    scene.forged.add(batch)
-    outbox = scene.folder(host) / "outbox"
-    part = outbox / f"{batch}.part"
-    try:
-        part.write_bytes(data)
-        scene.give(host, part)
-        part.rename(outbox / f"{batch}.games")
-    except OSError:  # another fault has deleted the folder, or filled the disk
-        return None
-    return scene.is_refused(batch)
-
-
-def _forged(scene: Scene, host: Host, changes: dict[str, object], *, illegal: bool = False) -> Sign | None:
-    """Plant a batch that is made of a real one, with other words in its header, and a right checksum."""
-    sample = scene.a_received_batch(of=host)
-    if sample is None:
-        return None
-    header, frame = take_apart(sample[1])
-    if changes.get("first_game") is not None and int(str(changes["first_game"])) < scene.granted(host)[1]:
-        changes = {**changes, "first_game": None}  # it has delivered nearly all
-    header |= {key: value for key, value in changes.items() if value is not None}
-    batch = f"{min(int(header['first_game']), 10**12 - 1):09d}-10-{host.name}-{scene.chance.randrange(16**16):016x}"
-    header["batch_id"] = batch
-    if illegal:
-        columns = unpack(header, frame)
-        columns["actions"] = np.roll(columns["actions"], 1)
-        frame = pack(columns)
-    return _plant(scene, host, put_together(header, frame), batch)
-
-
-@contextmanager
-def _heartbeats(scene: Scene, host: Host, changes: dict[str, object]) -> Iterator[None]:
-    """Let something on the host write heartbeats beside its worker."""
-    folder = scene.folder(host)
-    try:
-        real = json.loads((folder / "worker.json").read_bytes())
-    except (OSError, ValueError):
-        yield
-        return
-    text = json.dumps({**real, "pid": 1, **changes, "beat": -1}).replace('"beat": -1', '"beat": BEAT')
-    forged = folder / FORGED_HEARTBEAT
-    with suppress(OSError):  # a full disk
-        forged.write_text(text)
-        scene.give(host, forged)
-    where = shlex.quote(f"keima/workers/{host.name}")
-    loop = f"cd {where}; n={scene.chance.randrange(10**6)}; while :; do n=$((n+1)); "
-    loop += f"sed s/BEAT/$n/ {FORGED_HEARTBEAT} >w.part && mv w.part worker.json; sleep 0.4; done"
-    host.run(["setsid", "-f", "sh", "-c", loop])
-    try:
-        yield
-    finally:
-        host.kill(FORGED_HEARTBEAT)
-        forged.unlink(missing_ok=True)

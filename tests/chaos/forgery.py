@@ -1,0 +1,91 @@
+"""Files that disks have damaged, and files and words that no worker would write: what the faults put where workers' own should be."""
+
+import json
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+
+from tests.chaos.scene import Scene, Sign
+from tests.cluster.hosts import Host
+from tests.training.forging import pack, put_together, take_apart, unpack
+
+FORGED_HEARTBEAT = "forged-heartbeat"
+
+
+def damaged(scene: Scene, data: bytes) -> bytes:
+    """The data with a few bits flipped, or its end missing."""
+    if len(data) < 2 or scene.chance.random() < 0.3:
+        return data[: scene.chance.randrange(max(1, len(data)))]
+    changed = bytearray(data)
+    for _ in range(scene.chance.randint(1, 8)):
+        changed[scene.chance.randrange(len(changed))] ^= 1 << scene.chance.randrange(8)
+    return bytes(changed) if bytes(changed) != data else data[:-1]
+
+
+def damage(scene: Scene, path: Path) -> None:
+    data = damaged(scene, path.read_bytes())
+    with path.open("r+b") as file:  # in place, as a disk does it
+        file.write(data)
+        file.truncate()
+
+
+def plant(scene: Scene, host: Host, data: bytes, batch: str = "") -> Sign | None:
+    """Put a file of games that no worker has made into a host's outbox; returns the sign that it is refused."""
+    batch = batch or f"{2**39 + scene.chance.randrange(10**9):012d}-10-{host.name}-{scene.chance.randrange(16**16):016x}"
+    scene.excused[batch] = "no worker has made it"
+    scene.forged.add(batch)
+    outbox = scene.folder(host) / "outbox"
+    part = outbox / f"{batch}.part"
+    try:
+        part.write_bytes(data)
+        scene.give(host, part)
+        part.rename(outbox / f"{batch}.games")
+    except OSError:  # another fault has deleted the folder, or filled the disk
+        return None
+    return scene.is_refused(batch)
+
+
+def forged(scene: Scene, host: Host, changes: dict[str, object], *, illegal: bool = False) -> Sign | None:
+    """Plant a batch that is made of a real one, with other words in its header, and a right checksum."""
+    sample = scene.a_received_batch(of=host)
+    if sample is None:
+        return None
+    header, frame = take_apart(sample[1])
+    if changes.get("first_game") is not None and int(str(changes["first_game"])) < scene.granted(host)[1]:
+        changes = {**changes, "first_game": None}  # it has delivered nearly all
+    header |= {key: value for key, value in changes.items() if value is not None}
+    batch = f"{min(int(header['first_game']), 10**12 - 1):09d}-10-{host.name}-{scene.chance.randrange(16**16):016x}"
+    header["batch_id"] = batch
+    if illegal:
+        columns = unpack(header, frame)
+        columns["actions"] = np.roll(columns["actions"], 1)
+        frame = pack(columns)
+    return plant(scene, host, put_together(header, frame), batch)
+
+
+@contextmanager
+def other_heartbeats(scene: Scene, host: Host, changes: dict[str, object]) -> Iterator[None]:
+    """Let something on the host write heartbeats beside its worker."""
+    folder = scene.folder(host)
+    try:
+        real = json.loads((folder / "worker.json").read_bytes())
+    except (OSError, ValueError):
+        yield
+        return
+    text = json.dumps({**real, "pid": 1, **changes, "beat": -1}).replace('"beat": -1', '"beat": BEAT')
+    path = folder / FORGED_HEARTBEAT
+    with suppress(OSError):  # a full disk
+        path.write_text(text)
+        scene.give(host, path)
+    where = shlex.quote(f"keima/workers/{host.name}")
+    loop = f"cd {where}; n={scene.chance.randrange(10**6)}; while :; do n=$((n+1)); "
+    loop += f"sed s/BEAT/$n/ {FORGED_HEARTBEAT} >w.part && mv w.part worker.json; sleep 0.4; done"
+    host.run(["setsid", "-f", "sh", "-c", loop])
+    try:
+        yield
+    finally:
+        host.kill(FORGED_HEARTBEAT)
+        path.unlink(missing_ok=True)
