@@ -1,8 +1,8 @@
 """GNU Go agrees on stones, captures, legal plays and kos in random games and in those that it plays itself, and on what these end with.
 
 Two differences are known, and every case that is found has to be one of them. Where suicide is allowed, GNU Go also allows one that
-repeats a position. And it scores what it believes would be alive, while our rules count every stone that is still on the board: a program
-that plays by them has to capture, as GNU Go does with ``--capture-all-dead``.
+repeats a position. And when it scores, it counts no empty points around which all stones are in seki, though by area they are territory.
+What it believes to be dead it would count as captured; as it plays with ``--capture-all-dead``, nothing of that kind may be left.
 """
 
 from collections.abc import Iterator, Sequence
@@ -129,8 +129,25 @@ def look_at_engine_games(options: dict[str, Any], level: int, *, positions: int)
             actions = engine_game(game, players, random)
             seen, count = seen + compare(engine, game, actions)[0], count + 1
             *_, last = states_of(game, actions)
-            assert told(score(last)) == engine.ask("final_score", seconds=120.0)[0], " ".join(map(game.action_name, actions))
+            final, dead, seki = engine.ask("final_score", "final_status_list dead", "final_status_list seki", seconds=300.0)
+            lead = score(last) - eyes_in_seki(game, actions, {game.parse_action(word) for word in seki.split()})
+            assert (told(lead), dead) == (final, ""), " ".join(map(game.action_name, actions))
     return seen, count
+
+
+def eyes_in_seki(game: Game, actions: Sequence[int], seki: set[int]) -> int:
+    """Black's empty points minus White's around which there is nothing but stones in seki."""
+    naive = NaiveGo(**game.options)
+    for action in actions:
+        naive.apply_action(action)
+    unseen, lead = set(naive.around) - set(naive.board), 0
+    while unseen:
+        region = naive.chain(naive.board, unseen.pop())
+        unseen -= region
+        stones = naive.border(region)
+        if len({naive.board[stone] for stone in stones}) == 1 and {naive.action(stone) for stone in stones} <= seki:
+            lead += len(region) * (1 if naive.board[stones.pop()] == 0 else -1)
+    return lead
 
 
 def told(lead: float) -> str:

@@ -81,7 +81,7 @@ def test_strengths_and_rules_are_in_the_command(monkeypatch: pytest.MonkeyPatch)
         go_command(suicidal, "pachi", 1)
 
 
-@pytest.mark.parametrize("name", ["gnugo:0", "gnugo:20", "gnugo:ten", "gnugo:", "fuego:1", "pachi:-5", "pachi:1e3"])
+@pytest.mark.parametrize("name", ["gnugo:0", "gnugo:20", "gnugo:ten", "gnugo:", "fuego:1", "pachi:-5", "pachi:1e3", "pachi:499"])
 def test_what_is_no_engine_is_refused_with_examples(name: str) -> None:
     with pytest.raises(ValueError, match=f"there is no '{name}' here; GNU Go is gnugo:LEVEL with a level from 1 to 19, such as gnugo:10"):
         go_rungs(GAME, [name])
@@ -92,7 +92,7 @@ def test_an_engine_that_is_missing_is_told_with_the_remedy(monkeypatch: pytest.M
     with pytest.raises(ValueError, match=r"--opponent: GNU Go is not here: install it \(Debian: apt install gnugo\)"):
         go_rungs(GAME, ["gnugo:10"])
     with pytest.raises(ValueError, match="--opponent: Pachi is not here"):
-        go_rungs(GAME, ["pachi:10"])
+        go_rungs(GAME, ["pachi:1000"])
 
 
 GREETING = ("for answer in '= False Engine' '= 1.0' '= play' '=' '='; do", "read line", r'printf "$answer\n\n"', "done")

@@ -22,6 +22,7 @@ GO_ENGINE_MISSING = {
 }
 GO_ENGINE = re.compile(r"(gnugo|pachi):([1-9]\d{0,5})")
 GNU_GO_LEVELS = range(1, 20)  # 10 is its usual strength; more is slower
+PACHI_PLAYOUTS = range(500, 1_000_000)  # fewer it refuses
 MOVE_SECONDS = 120.0  # for a move of a program that plays Go, on a busy machine
 # Its passes have to be safe under rules that count dead stones as alive, so it captures them all first; games go to their end.
 GNU_GO_RULES = ("--chinese-rules", "--positional-superko", "--capture-all-dead", "--never-resign")
@@ -84,10 +85,10 @@ def go_engine(name: str) -> tuple[str, int]:
         ValueError: there is none.
     """
     match = GO_ENGINE.fullmatch(name)
-    if not match or (match[1] == "gnugo" and int(match[2]) not in GNU_GO_LEVELS):
+    if not match or int(match[2]) not in (GNU_GO_LEVELS if match[1] == "gnugo" else PACHI_PLAYOUTS):
         raise ValueError(
             f"--opponent: there is no {name!r} here; GNU Go is gnugo:LEVEL with a level from {GNU_GO_LEVELS[0]} to {GNU_GO_LEVELS[-1]}, "
-            f"such as gnugo:10, and Pachi is pachi:PLAYOUTS, such as pachi:1000"
+            f"such as gnugo:10, and Pachi is pachi:PLAYOUTS with at least {PACHI_PLAYOUTS[0]}, such as pachi:1000"
         )
     return match[1], int(match[2])
 
