@@ -122,12 +122,18 @@ def _read_index(path: Path) -> dict[str, Any]:
         text = index["content"]
         intact = sha256_hex(text.encode()) == index["sha256"]
         content: dict[str, Any] = json.loads(text) if intact else {}
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        number = content.get("format")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise CorruptCheckpoint(f"{path} is no index of a checkpoint: {error}") from error
     if not intact:
         raise CorruptCheckpoint(f"{path} does not have its own SHA-256: it is damaged")
-    if content.get("format") != FORMAT:
-        raise CorruptCheckpoint(f"{path} has format {content.get('format')}, and this program reads format {FORMAT}")
+    if number != FORMAT:
+        raise CorruptCheckpoint(f"{path} has format {number}, and this program reads format {FORMAT}")
+    for name in ("groups", "counters", "coach"):
+        if not isinstance(content.get(name), dict):
+            raise CorruptCheckpoint(f"{path} is no index of a checkpoint: it has no {name}")
+    if odd := [name for name, digest in content["groups"].items() if not (name.isidentifier() and isinstance(digest, str))]:
+        raise CorruptCheckpoint(f"{path} is no index of a checkpoint: {odd[0]!a} is no group of tensors")
     return content
 
 
