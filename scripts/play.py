@@ -5,6 +5,7 @@
     python scripts/play.py --run runs/go9 --version 12 --simulations 800
     python scripts/play.py --run runs/twenty48 --watch              it plays 2048, and you watch
     python scripts/play.py --run runs/chess --uci                   a chess engine for programs that speak UCI, such as Cute Chess
+    python scripts/play.py --run runs/go9 --gtp                     a Go engine for programs that speak GTP, such as Sabaki
     python scripts/play.py --model model-000012.model --uci         the same with a model's file
 
 Type a move as the board names it (a column in Connect Four, a point such as D4 or "pass" in Go), or one of: hint, undo, new, quit.
@@ -15,11 +16,14 @@ import argparse
 import contextlib
 import sys
 import time
-from collections.abc import Iterator, Sequence
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
 
 if __name__ == "__main__":
     from training.ctrl_c import ends_at_once
@@ -32,19 +36,20 @@ from rich.console import Console
 from configs.schema import SearchSettings
 from games import CHANCE, Game, load_game
 from games.game import States
+from training import gtp, uci
 from training.ctrl_c import interruptible
 from training.evaluation.candidate import model_path_of_run
 from training.evaluation.contenders import read_model
 from training.evaluator import Evaluator
-from training.line_reader import LineReader, converse
+from training.line_reader import LineReader, Partner, converse
 from training.model_file import Model
 from training.search.search import Search
 from training.thinking import Thinker
-from training.uci import Engine
 
 EXAMPLES = 3  # of moves, shown to somebody who typed none
 WATCH_SECONDS = 0.3  # between two moves that are watched
 MOST_LEAVES = 32  # that the engine evaluates at once
+LONGEST = 10  # plies for each point, after which a game of the Go engine ends; people end it earlier
 
 
 class Table:
@@ -107,12 +112,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise ValueError(f"--watch: {game.name} is a game for two; the games of a run are shown by scripts/view_results.py --game")
         if arguments.uci and game.name != "chess":
             raise ValueError(f"--uci: the Universal Chess Interface is for chess, and this model plays {game.name}")
+        if arguments.gtp and game.name != "go":
+            raise ValueError(f"--gtp: the Go Text Protocol is for go, and this model plays {game.name}")
         evaluator = Evaluator(model.build(game), game, max_batch=MOST_LEAVES)
     except (ValueError, OSError) as error:
         print(f"play.py: {error}", file=sys.stderr)
         return 2
     if arguments.uci:
-        return serve_uci(game, evaluator, name=f"Keima {model.model_version}", simulations=arguments.simulations)
+        return serve(partial(uci.Engine, game, name=f"Keima {model.model_version}"), game, evaluator, arguments.simulations)
+    if arguments.gtp:
+        long = load_game("go", **(model.description.options | {"max_plies": LONGEST * game.options["size"] ** 2}))
+        keima = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        version = f"{keima['version']} model {model.model_version}"
+        return serve(partial(gtp.Engine, long, name="Keima", version=version), long, evaluator, arguments.simulations)
     settings = SearchSettings(forced_playouts=False)
     search = Search(game, evaluator, settings, num_simulations=arguments.simulations, num_trees=1)
     words = "hint, undo, new or quit" if game.num_players == 2 else "hint, go, watch, undo, new or quit"
@@ -138,7 +150,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--second", action="store_true", help="let it begin")
     parser.add_argument("--watch", action="store_true", help="watch it play a one-player game to the end")
     parser.add_argument("--seed", type=int, help="of what chance does (default: another game each time)")
-    parser.add_argument("--uci", action="store_true", help="be a chess engine: speak UCI on standard input and output")
+    engine = parser.add_mutually_exclusive_group()
+    engine.add_argument("--uci", action="store_true", help="be a chess engine: speak UCI on standard input and output")
+    engine.add_argument("--gtp", action="store_true", help="be a Go engine: speak GTP on standard input and output")
     arguments = parser.parse_args(argv)
     if arguments.version is not None and not arguments.run:
         parser.error("--version names one of a run's models: it needs --run")
@@ -165,8 +179,8 @@ def open_model(path: Path) -> Model:
         raise ValueError(f"{path} cannot be read: {error}") from error
 
 
-def serve_uci(game: Game, evaluator: Evaluator, *, name: str, simulations: int) -> int:
-    """Be a chess engine until the input ends; returns the exit code. What is no protocol goes to standard error."""
+def serve(make: Callable[..., Partner], game: Game, evaluator: Evaluator, simulations: int) -> int:
+    """Be an engine until the input ends; returns the exit code. What is no protocol goes to standard error."""
     protocol: TextIO = sys.stdout
 
     def write(line: str) -> None:
@@ -176,7 +190,7 @@ def serve_uci(game: Game, evaluator: Evaluator, *, name: str, simulations: int) 
     def think(max_simulations: int) -> Thinker:
         return Thinker(game, evaluator, max_batch=evaluator.max_batch, max_simulations=max_simulations)
 
-    engine = Engine(game, name=name, think=think, write=write, simulations=simulations)
+    engine = make(think=think, write=write, simulations=simulations)
     with contextlib.redirect_stdout(sys.stderr):
         try:
             converse(LineReader(sys.stdin.fileno()), engine)

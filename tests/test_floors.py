@@ -53,6 +53,7 @@ TRAINING = [
     "gtp_words.py",
     "gtp_clock.py",
     "gtp_board.py",
+    "gtp.py",
     "game_log.py",
     "self_play.py",
     "replay.py",

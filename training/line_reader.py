@@ -21,6 +21,9 @@ class Partner(Protocol):
     def advance(self) -> None:
         """Do a short piece of work."""
 
+    def close(self) -> None:
+        """Nobody speaks any more: say what there is left to say."""
+
 
 class LineReader:
     """Lines from a file descriptor, without ever waiting for more than the first."""
@@ -31,16 +34,19 @@ class LineReader:
         self.arrived = time.monotonic()  # when the latest lines did
 
     def lines(self, *, wait: bool) -> list[str]:
-        """The complete lines that have come; with ``wait`` it waits for something to come. An unfinished line at the end counts."""
+        """The complete lines that have come, empty ones too; with ``wait`` it waits for something to come.
+
+        An unfinished line at the end counts.
+        """
         if self.ended or not select.select([self._descriptor], [], [], None if wait else 0)[0]:
             return []
         data = os.read(self._descriptor, MOST_BYTES)
         self.arrived = time.monotonic()
         self.ended = not data
         *lines, self._rest = (self._rest + data).split(b"\n")
-        if self.ended:
+        if self.ended and self._rest:
             lines.append(self._rest)
-        return [text for line in lines if (text := line.decode(errors="replace").strip())]
+        return [line.decode(errors="replace").strip() for line in lines]
 
 
 def converse(reader: LineReader, partner: Partner) -> None:

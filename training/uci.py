@@ -73,7 +73,8 @@ class Engine:
         while words and words[0] not in self.COMMANDS:
             words = words[1:]
         if not words:
-            self._say(f"{line[:80]!r} is unknown and passed over")
+            if line:
+                self._say(f"{line[:80]!r} is unknown and passed over")
             return True
         command, rest = words[0], words[1:]
         if self._task is not None and command not in ("isready", "ponderhit", "debug", "register", "uci"):

@@ -1,0 +1,331 @@
+"""play.py as a Go engine: its answers word for word, and games against GNU Go, who judges every move of it by his own rules."""
+
+import os
+import re
+import selectors
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pytest
+import torch
+
+from games import Game, load_game
+from tests.sources import ROOT
+from training.model_file import Model, describe_model, save_safetensors
+from training.network import build_network
+
+NETWORK = {"type": "resnet", "blocks": 1, "channels": 8, "global_pooling": False}
+PATIENCE = 400.0  # seconds, for a machine that has much else to do
+SIZE, KOMI = 7, 4.5
+SECONDS = 3.0  # of main time, in games on the clock
+KEIMA = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+LONGEST = 150  # plies of a game here
+GNU_GO = shutil.which("gnugo", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/games"]))
+
+pytestmark = pytest.mark.timeout(900)
+needs_gnu_go = pytest.mark.skipif(GNU_GO is None, reason="GNU Go is not installed")
+
+
+def save_model(path: Path, game: Game) -> Path:
+    """A network that has learned nothing."""
+    torch.manual_seed(1)
+    network = build_network(game, **NETWORK)  # type: ignore[arg-type]
+    save_safetensors(path, Model(description=describe_model(game, NETWORK, 3), weights=network.eval().state_dict()))
+    return path
+
+
+@pytest.fixture(scope="module")
+def command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    path = save_model(tmp_path_factory.mktemp("model") / "tiny.safetensors", load_game("go", size=SIZE, komi=KOMI))
+    return [sys.executable, str(ROOT / "scripts" / "play.py"), "--model", str(path), "--gtp", "--simulations", "16"]
+
+
+class Program:
+    """A program that is spoken to, and gives its answers as they are."""
+
+    def __init__(self, command: list[str]) -> None:
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self._text = b""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def say(self, line: str) -> None:
+        assert self._process.stdin
+        self._process.stdin.write(f"{line}\n".encode())
+        self._process.stdin.flush()
+
+    def until(self, pattern: str, *, seconds: float = PATIENCE) -> str:
+        """What it says up to where a pattern is found."""
+        assert self._process.stdout
+        deadline = time.monotonic() + seconds
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            while not (found := re.search(pattern, self._text.decode())):
+                assert selector.select(deadline - time.monotonic()), f"no answer after {self._text!r}"
+                data = os.read(self._process.stdout.fileno(), 2**16)
+                assert data, f"it has ended after {self._text!r}"
+                self._text += data
+        text = self._text.decode()
+        self._text = text[found.end() :].encode()
+        return text[: found.end()]
+
+    def ask(self, line: str) -> str:
+        """Its answer to a command, without the sign of success; other answers are faults."""
+        self.say(line)
+        answer = self.until(r"\n\n")
+        assert answer.startswith("="), (line, answer)
+        return answer[1:].strip()
+
+
+@pytest.fixture(scope="module")
+def engine(command: list[str]) -> Iterator[Program]:
+    with Program(command) as engine:
+        engine.ask("clear_board")
+        yield engine
+
+
+def talk(command: list[str], *lines: str) -> list[str]:
+    """All answers of an engine to which everything is said at once."""
+    said = "".join(f"{line}\n" for line in lines)
+    ended = subprocess.run(command, input=said, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.endswith("\n\n") and "\n\n\n" not in ended.stdout
+    return ended.stdout.removesuffix("\n\n").split("\n\n")
+
+
+def test_answers_are_as_the_protocol_has_them(command: list[str]) -> None:
+    lines = {
+        "7 protocol_version": "=7 2",
+        "name # who?": "= Keima",
+        "version": f"= {KEIMA['version']} model 3",
+        "known_command genmove": "= true",
+        "8 known_command xyzzy": "=8 false",
+        "9 xyzzy": "?9 unknown command",
+        "xyzzy": "? unknown command",
+        "boardsize 19": "? unacceptable size",
+        "boardsize seven": "? syntax error: 'seven' is not a whole number from 0",
+        "boardsize": "? syntax error: boardsize takes 1 argument, and not 0",
+        "boardsize 7": "=",
+        "komi 0.3": "? syntax error: komi must be a multiple of 0.5, and not more than the board has points, not 0.3",
+        "komi 4.5": "=",
+        "play black d4": "=",
+        "play white D4": "? illegal move",
+        "play white Z9": None,
+        "play green D4": "? syntax error: 'green' is no color",
+        "play w pass": "=",
+        "play b PASS": "=",
+        "final_score": "= B+44.5",
+        "final_status_list dead": "=",
+        "final_status_list alive": "= D4",
+        "final_status_list asleep": "? syntax error: 'asleep' is not alive, dead or seki",
+        "fixed_handicap 2": "? board not empty",
+        "undo": "=",
+        "undo ": "=",
+        "undo  ": "=",
+        "undo   ": "? cannot undo",
+        "fixed_handicap 5": "? invalid number of stones",
+        "10 fixed_handicap 3": "=10 C3 E5 C5",
+        "place_free_handicap 3": "? board not empty",
+        "clear_board": "=",
+        "set_free_handicap C3": "? bad vertex list",
+        "set_free_handicap C3 C3": "? bad vertex list",
+        "set_free_handicap C3 pass": "? bad vertex list",
+        "set_free_handicap C3 D4": "=",
+        "time_settings 1 2": "? syntax error: time_settings takes 3 arguments, and not 2",
+        "time_settings 600 10 0": "=",
+        "time_left b 10 0": "=",
+        "loadsgf /no/such/file": None,
+        "quit": "=",
+        "name": "nothing is heard any more",
+    }
+    answers = talk(command, "", "# a comment", *lines)
+    expected = list(lines.values())[:-1]
+    assert len(answers) == len(expected)
+    for line, answer, wanted in zip(lines, answers, expected, strict=False):
+        assert answer.startswith("? ") if wanted is None else answer == wanted, line
+
+
+def test_all_commands_are_listed_and_known(engine: Program) -> None:
+    commands = engine.ask("list_commands").split("\n")
+    needed = {"genmove", "kgs-genmove_cleanup", "lz-analyze", "kata-analyze", "loadsgf", "time_left", "showboard", "reg_genmove"}
+    assert needed <= set(commands) and len(set(commands)) == len(commands)
+    assert {engine.ask(f"known_command {name}") for name in commands} == {"true"}
+
+
+def test_moves_are_made_for_either_color_whoever_s_turn_it_is(engine: Program) -> None:
+    engine.ask("clear_board")
+    vertices = [engine.ask(f"genmove {color}") for color in ("b", "b", "w", "w", "white", "BLACK")]
+    board = engine.ask("showboard")
+    plays = [vertex for vertex in vertices if vertex != "pass"]
+    assert len(re.findall("[XO]", "\n".join(board.split("\n")[1:8]))) == len(plays) == len(set(plays))
+    assert engine.ask("reg_genmove b") not in plays
+    assert engine.ask("showboard") == board
+
+
+def test_a_free_handicap_is_where_the_network_wants_it(engine: Program) -> None:
+    engine.ask("clear_board")
+    stones = engine.ask("place_free_handicap 4").split()
+    assert len(set(stones)) == 4
+    assert set(engine.ask("final_status_list alive").split()) == set(stones)
+
+
+@pytest.mark.parametrize(("name", "winrate"), [("lz-analyze", r"\d{1,5}"), ("kata-analyze", r"[01]\.\d+")])
+def test_an_analysis_goes_on_until_anything_is_said(engine: Program, name: str, winrate: str) -> None:
+    engine.ask("clear_board")
+    engine.ask("play b D4")
+    engine.say(f"31 {name} W 5")
+    assert engine.until(r"\n") == "=31\n"
+    looks = [engine.until(r"info .*\n") for _ in range(3)]
+    for look in looks:
+        for move in re.split(r"\s*\binfo\b", look.strip())[1:]:
+            assert re.fullmatch(
+                rf" move \w+ visits \d+ (utility -?[01]\.\d+ )?winrate {winrate} prior {winrate} lcb {winrate} order \d+ pv( \w+)+", move
+            ), move
+    visits = [sum(map(int, re.findall(r"visits (\d+)", look))) for look in looks]
+    assert visits == sorted(visits) and visits[-1] > visits[0]
+    engine.say("")
+    rest = engine.until(r"(?m)^\n", seconds=20)
+    assert rest == "\n" or rest.startswith("info")
+    engine.say(f"{name} interval 5")
+    engine.until(r"info .*\n")
+    engine.say("32 name")  # which is answered after the analysis has been ended
+    assert re.fullmatch(r"(info .*\n)*\n=32 Keima\n\n", engine.until(r"=32 Keima\n\n"))
+
+
+def test_a_move_is_made_and_analysed_at_once(engine: Program) -> None:
+    engine.ask("clear_board")
+    lines = engine.ask("kata-genmove_analyze b 1").split("\n")
+    assert all(line.startswith("info move ") for line in lines[:-1])
+    assert re.fullmatch(r"play (\w\d|pass)", lines[-1])
+    assert engine.ask("undo") == ""
+
+
+def test_only_moves_that_are_allowed_are_looked_at(engine: Program) -> None:
+    engine.ask("clear_board")
+    assert engine.ask("lz-genmove_analyze b allow b C3,D4 1").split()[-1] in ("C3", "D4")
+
+
+def test_dead_stones_are_captured_when_that_is_asked_for(engine: Program) -> None:
+    engine.ask("clear_board")
+    for row in range(1, 8):
+        engine.ask(f"play b C{row}")
+        engine.ask(f"play b E{row}")
+    engine.ask("play w G4")
+    for _ in range(8):
+        if engine.ask("kgs-genmove_cleanup b") == "pass" or "O" not in engine.ask("showboard"):
+            break
+        engine.ask("play w pass")
+    assert "O" not in "".join(engine.ask("showboard").split("\n")[1:8])
+
+
+@pytest.mark.parametrize("settings", ["time_settings 2 0 0", "time_settings 0 2 4", "kgs-time_settings byoyomi 1 1 3"])
+def test_a_clock_is_heeded(engine: Program, settings: str) -> None:
+    engine.ask(settings)
+    engine.ask("clear_board")
+    began = time.monotonic()
+    engine.ask("genmove b")
+    assert time.monotonic() - began < 2
+    engine.ask("time_left w 0.2 1")
+    began = time.monotonic()
+    engine.ask("genmove w")
+    assert time.monotonic() - began < 1
+    engine.ask("kgs-time_settings none")
+
+
+def test_a_file_is_loaded(engine: Program, tmp_path: Path) -> None:
+    path = tmp_path / "a game.sgf"
+    path.write_text("(;SZ[7]KM[2];B[dd];W[cc];B[ee])", encoding="utf-8")
+    engine.ask(f"loadsgf {path} 3")
+    assert set(engine.ask("final_status_list alive").split()) == {"D4", "C5"}
+    engine.ask(f"loadsgf {path}")
+    assert engine.ask("final_score") == "W+1"
+    engine.ask(f"komi {KOMI}")
+
+
+def test_the_end_of_the_input_ends_the_program_in_the_middle_of_an_analysis(command: list[str]) -> None:
+    assert talk(command, "lz-analyze b 1")[0].startswith("=")
+
+
+def test_only_networks_of_go_speak_gtp(tmp_path: Path) -> None:
+    path = save_model(tmp_path / "other.safetensors", load_game("tic_tac_toe"))
+    refused = [sys.executable, str(ROOT / "scripts" / "play.py"), "--model", str(path), "--gtp"]
+    ended = subprocess.run(refused, input="name\n", capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "--gtp: the Go Text Protocol is for go, and this model plays tic_tac_toe" in ended.stderr
+
+
+# Games against GNU Go.
+
+
+def referee(seed: int) -> Program:
+    """GNU Go with our rules, as far as it has them, who captures what is dead before it passes."""
+    rules = ["--chinese-rules", "--positional-superko", "--forbid-suicide", "--capture-all-dead", "--level", "1", "--seed", str(seed)]
+    return Program([str(GNU_GO), "--mode", "gtp", *rules])
+
+
+def play_game(engine: Program, opponent: Program, *, color: str, clock: bool) -> float:
+    """Play a game in which the engine has a color; returns what was left on its clock. Illegal moves are faults, whosever they are."""
+    for each in (engine, opponent):
+        each.ask(f"boardsize {SIZE}")
+        each.ask("clear_board")
+        each.ask(f"komi {KOMI}")
+        if clock:
+            each.ask(f"time_settings {SECONDS} 0 0")
+    left, passes, plies = SECONDS, 0, 0
+    while passes < 2 and plies < LONGEST:
+        mover = "bw"[plies % 2]
+        player, other = (engine, opponent) if mover == color else (opponent, engine)
+        if clock and player is engine:
+            engine.ask(f"time_left {mover} {left:.3f} 0")
+        began = time.monotonic()
+        vertex = player.ask(f"genmove {mover}")
+        if player is engine:
+            left -= time.monotonic() - began
+        if vertex == "resign":
+            return left
+        other.ask(f"play {mover} {vertex}")
+        passes, plies = passes + 1 if vertex.lower() == "pass" else 0, plies + 1
+    if passes == 2:
+        agree(engine, opponent)
+    return left
+
+
+def agree(engine: Program, opponent: Program) -> None:
+    """Where nothing is dead for GNU Go, both count the same."""
+    for color, mark in (("black", "X"), ("white", "O")):
+        theirs = set(opponent.ask(f"list_stones {color}").split())
+        rows = [line.replace("(", " ").replace(")", " ").split()[1:-1] for line in engine.ask("showboard").split("\n")[1 : SIZE + 1]]
+        assert theirs == {f"{'ABCDEFG'[x]}{SIZE - y}" for y, row in enumerate(rows) for x, sign in enumerate(row) if sign == mark}
+    if not opponent.ask("final_status_list dead") and not opponent.ask("final_status_list seki"):
+        assert engine.ask("final_score") == opponent.ask("final_score")
+
+
+@needs_gnu_go
+def test_games_against_gnu_go_are_played_by_the_same_rules(engine: Program) -> None:
+    with referee(1) as opponent:
+        for color in "bw":
+            play_game(engine, opponent, color=color, clock=False)
+
+
+@needs_gnu_go
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_none_of_a_hundred_games_on_the_clock_has_a_fault(command: list[str]) -> None:
+    with Program(command) as engine:
+        poorest = []
+        for number in range(100):
+            with referee(number) as opponent:
+                poorest.append(play_game(engine, opponent, color="bw"[number % 2], clock=True))
+    assert min(poorest) > 0

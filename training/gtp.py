@@ -1,0 +1,325 @@
+"""Keima as a Go engine that speaks the Go Text Protocol, version 2.
+
+A command is done before the next one is looked at, but for an analysis, which goes on until anything at all is said. The network knows
+one size of board. The rules are those of ``games.go``: the board is counted as it stands, so all stones count as alive, and superko
+forbids to repeat a position; whoever wants dead stones to be taken away asks for it by kgs-genmove_cleanup.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from games.game import Game, States
+from games.go_setup import position_with
+from training.gtp_board import Board, handicap_points
+from training.gtp_clock import PlayerClock, TimeSettings, parse_kgs_time_settings, parse_time_settings
+from training.gtp_words import Command, Refused, Wanted, action_of, info, number, parse_command, parse_wanted, player_of, whole
+from training.search.analysis import simulations_in
+from training.thinking import Thinker
+from training.time_keeping import allotted
+
+MEGABYTES = 256  # that the tree may take
+OVERHEAD = 0.05  # seconds of a move that are kept back for whoever carries it
+DEAD_OR_SEKI = ("dead", "seki")
+
+
+@dataclass(kw_only=True)
+class Look:
+    """An analysis under way, of which something is told now and then."""
+
+    wanted: Wanted
+    due: float  # the next time, of ``time.monotonic``
+
+
+class Engine:
+    """Answers line after line; see ``training.line_reader.Partner``.
+
+    Args:
+        game: Go, of the size that the network knows.
+        name: of the engine.
+        version: of the engine.
+        think: makes a thinker whose tree is full with so many simulations; it is called when the first is needed.
+        write: sends a line.
+        simulations: of a move without a clock.
+    """
+
+    def __init__(
+        self, game: Game, *, name: str, version: str, think: Callable[[int], Thinker], write: Callable[[str], None], simulations: int
+    ) -> None:
+        self._game, self._write, self._make_thinker, self._simulations = game, write, think, simulations
+        self._answers = {"protocol_version": "2", "name": name, "version": version}
+        self._board = Board(game)
+        self._thinker: Thinker | None = None
+        self._settings: TimeSettings | None = None
+        self._clocks: list[PlayerClock] = []  # none without settings
+        self._look: Look | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether it analyses, and has not come to an end of thinking."""
+        return self._look is not None and not self._ready().analysis.finished
+
+    def obey(self, line: str, arrived: float) -> bool:
+        """Do what a line says; False after ``quit``."""
+        self.close()
+        command = parse_command(line)
+        if command is None:
+            return True
+        try:
+            if command.name not in self.COMMANDS:
+                raise Refused("unknown command")
+            answer = self.COMMANDS[command.name](self, command, arrived)
+            if answer is not None:
+                self._write(f"={command.identity} {answer}".rstrip() + "\n")
+        except Refused as error:
+            self._write(f"?{command.identity} {error}\n")
+        return command.name != "quit"
+
+    def close(self) -> None:
+        """Somebody speaks, or nobody any more: end the analysis under way."""
+        if self._look is not None:
+            self._look = None
+            self._write("")
+
+    def advance(self) -> None:
+        """Analyse for a slice."""
+        if self._look is not None:
+            self._ready().slice()
+            self._tell(self._look)
+
+    # Thinking.
+
+    def _ready(self) -> Thinker:
+        """The thinker, made now if there is none: this takes seconds."""
+        if self._thinker is None:
+            self._thinker = self._make_thinker(simulations_in(MEGABYTES))
+        return self._thinker
+
+    def _turn_to(self, state: States, allowed: Sequence[int] | None = None) -> Thinker:
+        """The thinker, before this position, where it looks at no other moves than these."""
+        thinker = self._ready()
+        if not np.array_equal(thinker.analysis.state, state):
+            thinker.analysis.begin(state)
+        thinker.analysis.consider_only(allowed or None)
+        return thinker
+
+    def _best(self, thinker: Thinker, deadline: float | None, look: Look | None = None) -> int:
+        """The best action, after thinking to the deadline, or where there is none, for so many simulations."""
+        analysis = thinker.analysis
+        while not analysis.evaluated or not analysis.finished:
+            if deadline is None:
+                left = self._simulations - analysis.visits
+                if analysis.evaluated and left <= 0:
+                    break
+                thinker.slice(simulations=max(left, 1))
+            else:
+                seconds = deadline - time.monotonic()
+                if analysis.evaluated and not thinker.fits(seconds):
+                    break
+                thinker.slice(seconds=seconds)
+            if look is not None:
+                self._tell(look)
+        return analysis.lines(1)[0].action
+
+    def _tell(self, look: Look) -> None:
+        """Say what has been found, if it is time to."""
+        now, wanted, analysis = time.monotonic(), look.wanted, self._ready().analysis
+        if wanted.seconds is None or not analysis.evaluated or not (now >= look.due or analysis.finished):
+            return
+        look.due = now + wanted.seconds
+        lines = [line for place, line in enumerate(analysis.lines(wanted.most)) if line.visits or place < max(wanted.least, 1)]
+        if lines:
+            self._write(info(self._game, lines, kata=wanted.kata))
+
+    def _move(self, player: int, action: int) -> str:
+        """Make a move on the board, and go on in the same tree; the move's name."""
+        before = self._board.turned_to(player)
+        self._board.play(player, action)
+        if self._thinker is not None and np.array_equal(self._thinker.analysis.state, before):
+            self._thinker.analysis.play(action)
+        return self._game.action_name(action)
+
+    def _deadline(self, player: int, arrived: float) -> float | None:
+        return arrived + allotted(self._clocks[player].clock, OVERHEAD) if self._clocks else None
+
+    def _moved(self, player: int, arrived: float) -> None:
+        if self._clocks:
+            self._clocks[player].spent(time.monotonic() - arrived)
+
+    # The commands: each returns its answer, or None when it has answered itself.
+
+    def _answer(self, command: Command, arrived: float) -> str:
+        return self._answers[command.name]
+
+    def _known_command(self, command: Command, arrived: float) -> str:
+        return "true" if command.only() in self.COMMANDS else "false"
+
+    def _list_commands(self, command: Command, arrived: float) -> str:
+        return "\n".join(self.COMMANDS)
+
+    def _quit(self, command: Command, arrived: float) -> str:
+        return ""
+
+    def _boardsize(self, command: Command, arrived: float) -> str:
+        if whole(command.only()) != self._board.size:
+            raise Refused("unacceptable size")
+        return self._clear_board(command, arrived)
+
+    def _clear_board(self, command: Command, arrived: float) -> str:
+        self._ready()
+        self._board.begin()
+        self._clocks = [PlayerClock(self._settings), PlayerClock(self._settings)] if self._settings else []
+        return ""
+
+    def _komi(self, command: Command, arrived: float) -> str:
+        self._board.set_komi(number(command.only()))
+        return ""
+
+    def _play(self, command: Command, arrived: float) -> str:
+        player, vertex = command.exactly(2)
+        self._move(player_of(player), action_of(self._game, vertex))
+        return ""
+
+    def _undo(self, command: Command, arrived: float) -> str:
+        self._board.undo()
+        return ""
+
+    def _genmove(self, command: Command, arrived: float) -> str:
+        player = player_of(command.only())
+        allowed = self._board.liberties_of_dead(player) if command.name == "kgs-genmove_cleanup" else None
+        thinker = self._turn_to(self._board.turned_to(player), allowed)
+        answer = self._move(player, self._best(thinker, self._deadline(player, arrived)))
+        self._moved(player, arrived)
+        return answer
+
+    def _reg_genmove(self, command: Command, arrived: float) -> str:
+        thinker = self._turn_to(self._board.turned_to(player_of(command.only())))
+        return self._game.action_name(self._best(thinker, None))
+
+    def _analyze(self, command: Command, arrived: float) -> None:
+        self._look, _ = self._begin_look(command, arrived)
+
+    def _genmove_analyze(self, command: Command, arrived: float) -> None:
+        look, thinker = self._begin_look(command, arrived)
+        player = look.wanted.player
+        answer = self._move(player, self._best(thinker, self._deadline(player, arrived), look))
+        self._moved(player, arrived)
+        self._write(f"play {answer}\n")
+
+    def _begin_look(self, command: Command, arrived: float) -> tuple[Look, Thinker]:
+        kata = command.name.startswith("kata")
+        wanted = parse_wanted(self._game, command.words, player=self._board.player, kata=kata)
+        state = self._board.turned_to(wanted.player)
+        legal = self._game.legal_actions(state).tolist()
+        allowed = None if wanted.allowed is None else [action for action in legal if action in wanted.allowed]
+        thinker = self._turn_to(state, allowed)
+        self._write(f"={command.identity}")
+        return Look(wanted=wanted, due=arrived + (wanted.seconds or 0.0)), thinker
+
+    def _fixed_handicap(self, command: Command, arrived: float) -> str:
+        self._board.require_empty()
+        return self._handicap(handicap_points(self._board.size, whole(command.only())))
+
+    def _place_free_handicap(self, command: Command, arrived: float) -> str:
+        """The network's own choice, stone after stone, as if White passed in between."""
+        self._board.require_empty()
+        count, points = whole(command.only()), list[int]()
+        if not 2 <= count < self._board.size**2:
+            raise Refused("invalid number of stones")
+        while len(points) < count:
+            state = position_with(self._game, points, [], player=0)
+            plays = self._game.legal_actions(state)[:-1].tolist()
+            if not plays:
+                break
+            points.append(self._best(self._turn_to(state, plays), None))
+        return self._handicap(points)
+
+    def _set_free_handicap(self, command: Command, arrived: float) -> str:
+        self._board.require_empty()
+        points = [action_of(self._game, word) for word in command.words]
+        if not 2 <= len(points) == len(set(points)) or self._board.size**2 in points:
+            raise Refused("bad vertex list")
+        self._handicap(points)
+        return ""
+
+    def _handicap(self, points: Sequence[int]) -> str:
+        self._board.place_handicap(points)
+        return self._names(points)
+
+    def _names(self, points: Sequence[int]) -> str:
+        return " ".join(self._game.action_name(point) for point in points)
+
+    def _time_settings(self, command: Command, arrived: float) -> str:
+        self._settings = parse_time_settings(command)
+        self._clocks = [PlayerClock(self._settings), PlayerClock(self._settings)] if self._settings else []
+        return ""
+
+    def _kgs_time_settings(self, command: Command, arrived: float) -> str:
+        self._settings = parse_kgs_time_settings(command)
+        self._clocks = [PlayerClock(self._settings), PlayerClock(self._settings)] if self._settings else []
+        return ""
+
+    def _time_left(self, command: Command, arrived: float) -> str:
+        player, seconds, moves = command.exactly(3)
+        left, count = number(seconds), whole(moves)
+        if not self._clocks:
+            self._clocks = [PlayerClock(TimeSettings(main=left)), PlayerClock(TimeSettings(main=left))]
+        self._clocks[player_of(player)].told(max(left, 0.0), count)
+        return ""
+
+    def _final_score(self, command: Command, arrived: float) -> str:
+        return self._board.final_score()
+
+    def _final_status_list(self, command: Command, arrived: float) -> str:
+        status = command.only()
+        if status in DEAD_OR_SEKI:
+            return ""
+        if status != "alive":
+            raise Refused(f"syntax error: {status!r} is not alive, dead or seki")
+        return "\n".join(self._names(chain) for chain in self._board.chains())
+
+    def _loadsgf(self, command: Command, arrived: float) -> str:
+        words = command.words
+        before = whole(words[-1], least=1) if len(words) > 1 and words[-1].isdigit() else None
+        if not words:
+            raise Refused("syntax error: it needs a file")
+        self._board.load(Path(" ".join(words if before is None else words[:-1])), before)
+        return ""
+
+    def _showboard(self, command: Command, arrived: float) -> str:
+        return "\n" + self._game.render(self._board.state)
+
+    COMMANDS: ClassVar[dict[str, Callable[["Engine", Command, float], str | None]]] = {
+        "protocol_version": _answer,
+        "name": _answer,
+        "version": _answer,
+        "known_command": _known_command,
+        "list_commands": _list_commands,
+        "quit": _quit,
+        "boardsize": _boardsize,
+        "clear_board": _clear_board,
+        "komi": _komi,
+        "play": _play,
+        "genmove": _genmove,
+        "reg_genmove": _reg_genmove,
+        "undo": _undo,
+        "fixed_handicap": _fixed_handicap,
+        "place_free_handicap": _place_free_handicap,
+        "set_free_handicap": _set_free_handicap,
+        "time_settings": _time_settings,
+        "time_left": _time_left,
+        "kgs-time_settings": _kgs_time_settings,
+        "final_score": _final_score,
+        "final_status_list": _final_status_list,
+        "loadsgf": _loadsgf,
+        "showboard": _showboard,
+        "kgs-genmove_cleanup": _genmove,
+        "lz-analyze": _analyze,
+        "kata-analyze": _analyze,
+        "lz-genmove_analyze": _genmove_analyze,
+        "kata-genmove_analyze": _genmove_analyze,
+    }
