@@ -6,8 +6,9 @@
     ./launch_distributed_training.sh --gpus 8 --batch-size 2048 --mixed-precision -- --data games
     python train_distributed.py --data games --world-size 2 --rank 0 --master-addr 192.168.1.100 --master-port 12355
 
---data is a run's folder, a folder with batches of games (*.games) or PGN files (*.pgn, *.pgn.zst), or such a file. Every position is
-learned from once in an epoch, in an order that follows from --seed. Games that cannot be used are left out and told with their place.
+--data is a run's folder, a folder with batches of games (*.games), PGN files of chess (*.pgn, *.pgn.zst) or SGF files of Go (*.sgf), or
+such a file. Every position is learned from once in an epoch, in an order that follows from --seed. Games that cannot be used are left
+out and told with their place.
 
 --batch-size is the total of all ranks, and each takes its share of it. So N ranks learn what one process learns from the same games,
 up to the rounding of numbers. Batch norm takes its statistics over groups of --norm-batch positions of the total batch, whichever

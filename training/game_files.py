@@ -1,4 +1,4 @@
-"""Games from files, to learn from: batches of self-play, and chess games of people in PGN.
+"""Games from files, to learn from: batches of self-play, games of chess in PGN, games of Go in SGF.
 
 What cannot be used is left out and told with its place; reading never ends for it.
 """
@@ -10,15 +10,18 @@ from typing import Any
 
 import numpy as np
 
+from configs.schema import SEED_FILES
 from games.bad_game import BadGame
 from games.game import Game
 from training.files import read_limited
 from training.pgn_games import games_of_pgn
 from training.played_games import PlayedGame, batch_of, in_batches
 from training.records import LAYOUT, BatchLimits, CorruptBatch, GameBatch, decode
+from training.sgf_games import games_of_sgf
 from training.verify import verify
 
-KINDS = (".games", ".pgn", ".pgn.zst")
+BATCHES, SGF = ".games", ".sgf"
+KINDS = (BATCHES, *(ending for endings in SEED_FILES.values() for ending in endings))
 PROBE_BYTES = 2**20
 PACKED_LINE = 12.0  # bytes of a line of a packed PGN file, about
 
@@ -41,10 +44,10 @@ def find_files(data: Path) -> list[Path]:
     if data.is_file():
         return [data]
     folder = data / "games" if (data / "run.db").exists() else data
-    found = sorted(path for path in folder.rglob("*") if path.name.endswith(KINDS) and path.is_file())
+    found = sorted(path for path in folder.rglob("*") if path.name.lower().endswith(KINDS) and path.is_file())
     if not found:
         there = "is not there" if not data.exists() else f"has no files {', '.join(f'*{kind}' for kind in KINDS)}"
-        raise ValueError(f"--data {data} {there}: name a run's folder, or one with batches of games or PGN files")
+        raise ValueError(f"--data {data} {there}: name a run's folder, or one with batches of games, PGN or SGF files")
     return found
 
 
@@ -56,10 +59,10 @@ def file_size(path: Path) -> int:
 def read_games(path: Path, game: Game) -> Iterator[Chunk]:
     """The games in a file, a few at a time."""
     try:
-        if path.suffix == ".games":
+        if path.suffix.lower() == BATCHES:
             yield _batch(path, game)
         else:
-            yield from _pgn(path, game)
+            yield from _played_elsewhere(path, game)
     except (OSError, ValueError) as error:
         text = str(error)
         yield Chunk(games=None, bad=(text if str(path) in text else f"{path}: {text}",))
@@ -93,14 +96,14 @@ def _columns(batch: GameBatch, games: Sequence[int]) -> dict[str, Any]:
     return {name: getattr(batch, name)[masks[axes[0]]] for name, (_, axes) in LAYOUT.items()}
 
 
-def _pgn(path: Path, game: Game) -> Iterator[Chunk]:
+def _played_elsewhere(path: Path, game: Game) -> Iterator[Chunk]:
     bad: list[str] = []
     lines = _about_how_many_lines(path)
     last = 0
 
     def good() -> Iterator[PlayedGame]:
         nonlocal last
-        for found in games_of_pgn(path, game):
+        for found in (games_of_sgf if path.suffix.lower() == SGF else games_of_pgn)(path, game):
             last = found.line
             if isinstance(found, BadGame):
                 bad.append(f"{path}: line {found.line}: {found.reason}")

@@ -154,6 +154,22 @@ def test_games_of_people_are_learned_from_and_bad_ones_told_by_their_line(tmp_pa
     assert [line.split(": ")[1] for line in planned.bad] == ["line 9", "line 11"]
 
 
+SGF = """\
+(;SZ[5]KM[2.5]RE[B+R];B[cc];W[bb];B[dd])
+(;SZ[9]KM[2.5]RE[B+R];B[cc];W[bb])
+(;SZ[5]KM[2.5]RE[W+R];B[cc];W[bb])
+"""
+
+
+def test_games_of_go_come_from_sgf_files(tmp_path: Path) -> None:
+    (tmp_path / "games.SGF").write_text(SGF)
+    files = [(path, file_size(path)) for path in find_files(tmp_path)]
+    (planned,) = Epochs(game=load_game("go", size=5, komi=2.5), files=files, batch_size=16, seed=1).batches(0)
+    assert planned.total == 5 and planned.over == 1
+    assert sorted(planned.make(WHOLE).values.tolist()) == [-1] * 2 + [1] * 3
+    assert planned.bad == (f"{tmp_path / 'games.SGF'}: line 2: its board is 9 x 9, and not 5 x 5",)
+
+
 def test_folders_without_games_are_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"has no files \*.games, \*.pgn"):
         find_files(tmp_path)
