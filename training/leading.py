@@ -47,6 +47,13 @@ def leading(ranks: Ranks, settings: Settings) -> Iterator[None]:
     tell(ranks, "end")
 
 
+def share_state(learner: Learner) -> None:
+    """Have the other ranks' learners go on from where this one is."""
+    if not learner.ranks.alone:
+        state = learner.state()
+        tell(learner.ranks, "state", tree_bytes({"tensors": state.tensors, "counters": state.counters}))
+
+
 class LeadingWindow(ReplayWindow):
     """A window that the other ranks fill as this one is filled."""
 
@@ -68,12 +75,6 @@ class LeadingWindow(ReplayWindow):
 
 class LeadingLearner(Learner):
     """A learner with whom the other ranks' learners take each step."""
-
-    def share_state(self) -> None:
-        """Have the other ranks' learners go on from where this one is."""
-        if not self.ranks.alone:
-            state = self.state()
-            tell(self.ranks, "state", tree_bytes({"tensors": state.tensors, "counters": state.counters}))
 
     def train(
         self, window: Window, steps: int, seed: int, *, batch_size: int = 0, progress: float = 0.0, seconds: float = math.inf

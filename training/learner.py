@@ -357,7 +357,7 @@ def build_optimizer(network: nn.Module, *, kind: str, momentum: float, weight_de
     Raises:
         ValueError: there is no such kind.
     """
-    kinds: dict[str, tuple[type[torch.optim.Optimizer], dict[str, float]]] = {
+    kinds: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
         "adamw": (torch.optim.AdamW, {}),
         "sgd": (torch.optim.SGD, {"momentum": momentum}),
     }

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from training.coach import Coach
 from training.evaluation.away import Away
 from training.evaluation.strength import Strength, require_measurable
 from training.fingerprint import fingerprint
-from training.leading import LeadingLearner, LeadingWindow
+from training.leading import LeadingLearner, LeadingWindow, share_state
 from training.learner import Learner
 from training.ledger import Ledger, open_ledger
 from training.model_file import Model, describe_model
@@ -32,7 +32,6 @@ from training.seed_games import take_in_seed_games
 
 log = logging.getLogger(__name__)
 
-AnyLearner = TypeVar("AnyLearner", bound=Learner)
 MakeBackend = Callable[[Game, str], SelfPlayBackend]  # (game, run id)
 
 
@@ -75,7 +74,7 @@ def open_coach(
     checkpoint = checkpoints.load()
     learner = make_learner(game, settings, weights=None if checkpoint else weights, kind=LeadingLearner, ranks=ranks)
     state = restore(learner, checkpoint)
-    learner.share_state()
+    share_state(learner)
     if weights and not checkpoint:
         checkpoints.save(learner.state(), vars(state))  # who resumes the run need not have them
     window = make_window(game, settings, kind=partial(LeadingWindow, ranks=ranks))
@@ -111,9 +110,9 @@ def make_learner(
     settings: Settings,
     *,
     weights: Mapping[str, Any] | None = None,
-    kind: type[AnyLearner] = Learner,  # type: ignore[assignment]  # the default that belongs to the default
+    kind: type[Learner] = Learner,
     **sharing: Any,
-) -> AnyLearner:
+) -> Learner:
     """A learner with a new network, whose weights are these, or follow from the run's seed.
 
     Args:
