@@ -21,6 +21,7 @@ from pydantic import BaseModel, ValidationError
 from configs.schema import Settings
 
 SIZE_LIMIT = 256 * 1024  # bytes of YAML
+DEEP = re.compile(r"([\[{]\s*){50}")  # the YAML library takes the square of their number in time
 Keys = tuple[str | int, ...]  # the keys that lead to a setting
 
 FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?$|[-+]?\.inf$|\.nan$")
@@ -119,7 +120,10 @@ def _read(path: Path) -> tuple[dict[Any, Any], yaml.Node]:
     if len(data) > SIZE_LIMIT:
         raise ConfigError(path, [f"holds more than {SIZE_LIMIT:,} bytes; is it a settings file?"])
     try:
-        loader = _Loader(data.decode("utf-8"))
+        text = data.decode("utf-8")
+        if DEEP.search(text):
+            raise ValueError("too many brackets are opened in a row")
+        loader = _Loader(text)
         node = loader.get_single_node()
         document = loader.construct_document(node) if node else None
     except UnicodeDecodeError as error:
