@@ -36,7 +36,7 @@ NETWORKS = {"separate": 256, "shared": 128}  # the LSTM's size; the first is Rec
 NUM_STEPS, MINIBATCHES, EPOCHS = 128, 8, 10  # its defaults with 8 worlds: minibatches of 128 steps
 RATE = 3e-4
 WINDOW = 128  # bars in an episode
-SWEPT, THEIRS_SWEPT = (8, 32, 128, 512), (8, 32, 128)  # worlds
+SWEPT = (8, 32, 128, 512)  # worlds
 UNSEEN, UNSEEN_SEED = 512, 10**6  # worlds for the returns
 
 
@@ -193,9 +193,9 @@ def compare_speed(kind: str, ours: Ours, theirs: Theirs, rounds: int) -> None:
 def compare_best_speeds(kind: str) -> None:
     """Each with the number of worlds that suits it best, of those tried; a round of each after one to warm up."""
     best = []
-    for make, counts in ((Ours, SWEPT), (Theirs, THEIRS_SWEPT)):
+    for make in (Ours, Theirs):
         rates = []
-        for count in counts:
+        for count in SWEPT:
             one = make(kind, count, 1)
             one.learn()
             rates.append(one.steps / seconds(one.learn))

@@ -44,10 +44,10 @@ def test_a_small_run_says_what_the_guide_says_and_leaves_what_it_promises(tmp_pa
 
 def test_a_run_that_is_gone_on_with_ends_as_one_that_was_never_stopped(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
-    words = ("--smoke", "--device", "cpu", "--update-interval", 64, "--checkpoint-dir")
-    printed(PROGRAM, *words, one, seconds=SECONDS)
-    printed(PROGRAM, *words, two, "--episodes", 8, seconds=SECONDS)
-    printed(PROGRAM, "--checkpoint-dir", two, "--resume", "--device", "cpu", "--episodes", 16, seconds=SECONDS)
+    words = ["--device", "cpu", "--update-interval", "64", "--checkpoint-dir"]
+    assert train_ppo_lstm.main(["--smoke", *words, str(one)]) == 0
+    assert train_ppo_lstm.main(["--smoke", "--episodes", "8", *words, str(two)]) == 0
+    assert train_ppo_lstm.main(["--resume", "--episodes", "16", *words, str(two)]) == 0
     first, second = saved(one, 16), saved(two, 16)
     for group in ("network", "optimizer", "worlds", "acting"):
         assert not [name for name, tensor in first[group].items() if not torch.equal(tensor, second[group][name])]
