@@ -96,7 +96,11 @@ def device_text(gpu: int | None) -> str:
 
 
 def play(folder: Path, worker_class: str, *, one_core: bool) -> None:
-    """Be the folder's worker until it ends."""
+    """Be the folder's worker until it ends.
+
+    Raises:
+        RuntimeError: the folder was deleted while this process was starting, and another one has taken its place.
+    """
     signal.signal(signal.SIGINT, hand_over)
     signal.signal(signal.SIGHUP, hand_over)
     from training.evaluator import use_threads  # only now: torch looks at the environment when it is imported
@@ -104,7 +108,12 @@ def play(folder: Path, worker_class: str, *, one_core: bool) -> None:
 
     if one_core:
         use_threads(1)  # one thread a process scales better than several threads in one
-    load_worker_class(worker_class)(folder).run()
+    kind = load_worker_class(worker_class)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    other = claim(folder, sys.argv)  # once more: the imports take seconds, in which the folder may have been deleted
+    if other is not None:
+        raise RuntimeError(f"{folder} was deleted and made anew meanwhile, and has another worker: process {other}")
+    kind(folder).run()
 
 
 def rehearse(name: str) -> None:

@@ -1,6 +1,8 @@
 """The worker's program, run as a program."""
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import start_worker
-from distributed.remote_process import running
+from distributed.remote_process import boot_id, process_stat, running
 from tests import programs
 from tests.sources import ROOT
 from tests.training.test_worker import Main
@@ -66,6 +68,28 @@ def test_a_folder_has_one_worker(tmp_path: Path, begin: Open) -> None:
 
 
 @pytest.mark.trial
+def test_a_worker_whose_folder_was_made_anew_while_it_started_leaves_it_to_the_other_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "w"
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+
+    def replaced(name: str) -> object:
+        record_of = json.dumps({"pid": other.pid, "start_ticks": process_stat(other.pid)[2], "boot_id": boot_id()})  # type: ignore[index]
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        (folder / "process.json").write_text(record_of)
+        return None  # is not called
+
+    monkeypatch.setattr("training.worker_class.load_worker_class", replaced)
+    try:
+        with pytest.raises(RuntimeError, match=f"process {other.pid}"):
+            start_worker.play(folder, "x.Y", one_core=False)
+    finally:
+        other.kill()
+        other.wait()
+
+
 def test_a_worker_class_that_is_not_there_ends_the_worker_with_the_reason(tmp_path: Path, begin: Open) -> None:
     process = begin(tmp_path / "w", "--worker-class", "no_such_module.Worker")
     output, _ = process.communicate(timeout=PATIENCE)
