@@ -13,7 +13,8 @@ Train a big network on all GPUs of one machine or of several, by torchrun.
 
   --gpus N           ranks on this machine (default: its GPUs, or 1 without any)
   --nodes N          machines (default: 1)
-  --node-rank N      which of them this is, from 0 (default: 0)
+  --node-rank N      which of them this is, from 0 (default: 0): 0 is where they meet; rank 0, which prints and saves, is on
+                     the machine whose address comes first as text
   --master-addr HOST the machine with --node-rank 0, as the others reach it (default: localhost)
   --master-port N    a free port there (default: 29500)
   --batch-size N     positions of a step, of all ranks together (default: train_distributed.py's)
