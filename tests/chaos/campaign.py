@@ -84,7 +84,7 @@ class Campaign:
             self._tick(draw=False)
         for fault in self._faults:
             self.scene.problems.append(f"{fault.event.fault} of {fault.host.name} was not over in the end")
-        self.report.totals = self.judge.end()
+        self.report.totals = self.judge.end(self._watch_all)
         self.report.seconds = time.monotonic() - self._began
         self.report.problems = self.scene.problems
 
@@ -96,8 +96,7 @@ class Campaign:
         self._see_to_the_coach()
         for fault in list(self._faults):
             self._advance(fault)
-        for host in self.scene.hosts:
-            self._watch(host)
+        self._watch_all()
         if draw:
             self._draw()
         self._look_now_and_then()
@@ -188,6 +187,10 @@ class Campaign:
         return seen
 
     # Watching.
+
+    def _watch_all(self) -> None:
+        for host in self.scene.hosts:
+            self._watch(host)
 
     def _watch(self, host: Host) -> None:
         """Whether a worker with which nothing is wrong is Active, and if not, for how long; while it is sent a model it is not."""

@@ -127,10 +127,9 @@ def outdated_code(scene: Scene, host: Host) -> Iterator[Sign | None]:
 
 @fault(WORKER, lasts=False, weight=4)
 def kill_worker(scene: Scene, host: Host) -> Iterator[Sign | None]:
-    before = scene.driver.worker_processes(host)
+    replaced = scene.is_replaced(host)
     host.kill("start_worker.py")
-    lost = scene.is_not_active(host)
-    yield lambda: lost() or scene.driver.worker_processes(host) not in ([], before)
+    yield replaced
 
 
 @fault(WORKER, lasts=True, weight=3)
@@ -152,10 +151,11 @@ def fill_worker_disk(scene: Scene, host: Host) -> Iterator[Sign | None]:
 @fault(WORKER, lasts=False)
 def delete_folder(scene: Scene, host: Host) -> Iterator[Sign | None]:
     """Somebody deletes the worker's folder while it plays; what was only there is gone."""
+    replaced = scene.is_replaced(host)
     scene.driver.look()
     scene.excused |= dict.fromkeys(scene.driver.spool(host), f"{host.name}'s folder was deleted")
     shutil.rmtree(scene.folder(host), ignore_errors=True)
-    yield None
+    yield replaced
 
 
 @fault(WORKER, lasts=False)
@@ -179,8 +179,11 @@ def damage_inbox(scene: Scene, host: Host) -> Iterator[Sign | None]:
     if files:
         damage(scene, scene.chance.choice(files))
     if scene.chance.random() < 0.5:
-        host.kill("start_worker.py")
-    yield None
+        yield None
+        return
+    replaced = scene.is_replaced(host)
+    host.kill("start_worker.py")
+    yield replaced
 
 
 @fault(WORKER, lasts=False, weight=3)

@@ -4,6 +4,7 @@ import shutil
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.chaos.report import Health
@@ -71,12 +72,13 @@ class Judge:
 
     # The end.
 
-    def end(self) -> dict[str, int]:
-        """When all is healed: let everything come in, stop, and count."""
+    def end(self, tend: Callable[[], None]) -> dict[str, int]:
+        """When all is healed: let everything come in, stop, and count; ``tend`` sees to workers that were given up meanwhile."""
         scene, driver = self._scene, self._scene.driver
         deadline = time.monotonic() + in_time(DRAIN_SECONDS)
         while time.monotonic() < deadline and not self._all_is_in():
             scene.look()
+            tend()
             time.sleep(0.2)
         scene.look()
         if late := {host.name: scene.mark(host) for host in scene.hosts if scene.mark(host) != ACTIVE}:
@@ -87,7 +89,7 @@ class Judge:
         driver.look()
         for left in orphans(scene.hosts):
             self._say(f"left over: {left}")
-        if "Traceback" in driver.output.read_text(errors="replace"):
+        if "\nTraceback" in driver.output.read_text(errors="replace"):  # else it is quoted from a worker's log
             self._say(f"there is a traceback in {driver.output}")
         for problem in driver.audit().problems:
             self._say(f"audit: {problem}")

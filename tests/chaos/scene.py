@@ -77,6 +77,11 @@ class Scene:
     def is_not_active(self, host: Host) -> Sign:
         return lambda: self.mark(host) != ACTIVE
 
+    def is_replaced(self, host: Host) -> Sign:
+        """The sign of a worker whose process was noticed to be gone: it is not Active, or there is another one."""
+        before, lost = self.driver.worker_processes(host), self.is_not_active(host)
+        return lambda: lost() or self.driver.worker_processes(host) not in ([], before)
+
     def folder(self, host: Host) -> Path:
         return self.driver.folder(host)
 
