@@ -90,6 +90,11 @@ def sgf_text(
     return "(" + "\n".join(lines) + ")\n"
 
 
+def score_text(lead: float) -> str:
+    """How SGF and GTP write a result in points, such as W+3.5, and 0 for a draw: ``lead`` is Black's area less White's and komi."""
+    return f"{'B' if lead > 0 else 'W'}+{abs(lead):g}" if lead else "0"
+
+
 def point_name(size: int, action: int) -> str:
     """An action as SGF writes it, such as dd; the pass is empty."""
     return "" if action == size * size else LETTERS[action % size] + LETTERS[action // size]

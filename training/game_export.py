@@ -11,7 +11,7 @@ from games import Game
 from games.chess_notation import ending_of
 from games.go import score
 from games.pgn import pgn_text
-from games.sgf import point_name, sgf_text
+from games.sgf import point_name, score_text, sgf_text
 from training.files import PART, write_atomically
 from training.game_view import Moment, game_of, moments_of
 from training.ledger import read_ledger
@@ -135,7 +135,7 @@ def _sgf_result(game: Game, record: GameRecord) -> str:
         return "0" if won == 0 else f"{'B' if won > 0 else 'W'}+R"
     state = game.initial_state()
     played_until_the_end(game.rules, state, record.actions)
-    return f"{'B' if won > 0 else 'W'}+{abs(score(state)):g}"
+    return score_text(score(state))
 
 
 def _black_wins(moment: Moment) -> float:

@@ -10,7 +10,7 @@ from games.game import Game, States
 from games.go import score
 from games.go_playouts import ownership
 from games.go_setup import position_with, stones, with_komi, with_player
-from games.sgf import read_sgf
+from games.sgf import read_sgf, score_text
 from training.gtp_words import Refused
 
 SURE = 0.5  # a stone is dead whose point playouts give to the other side at least so surely
@@ -131,8 +131,7 @@ class Board:
 
     def final_score(self) -> str:
         """The board as it stands, all stones being alive, such as B+3.5."""
-        points = score(self.state)
-        return f"{'B' if points > 0 else 'W'}+{abs(points):g}" if points else "0"
+        return score_text(score(self.state))
 
     def chains(self) -> Iterator[list[int]]:
         """The points of each chain of stones."""

@@ -6,7 +6,7 @@ from games import Game
 from games.chess_notation import fen_of
 from games.go import score
 from games.pgn import pgn_text
-from games.sgf import sgf_text
+from games.sgf import score_text, sgf_text
 from training.evaluation.match import after, opening_moves
 from training.evaluation.match_benchmark import Match
 
@@ -44,12 +44,10 @@ def match_sgf(game: Game, match: Match, round_number: int) -> str:
         actions, state = [*opened[number // 2], *moves], game.initial_state()
         for action in actions:
             game.play(state, action)
-        lead = score(state)
-        result = f"{'B' if lead > 0 else 'W'}+{abs(lead):g}" if lead else "0"
         black, white = players(match, number)
         date = time.strftime("%Y-%m-%d")
         tags = {"EV": EVENT, "DT": date, "RO": f"{round_number}.{number + 1}", "PB": black, "PW": white}
-        texts.append(sgf_text(game, actions, tags=tags, result=result, comments=comments))
+        texts.append(sgf_text(game, actions, tags=tags, result=score_text(score(state)), comments=comments))
     return "".join(texts)
 
 
