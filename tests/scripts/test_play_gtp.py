@@ -24,7 +24,7 @@ from training.network import build_network
 NETWORK = {"type": "resnet", "blocks": 1, "channels": 8, "global_pooling": False}
 PATIENCE = 400.0  # seconds, for a machine that has much else to do
 SIZE, KOMI = 7, 4.5
-SECONDS = 3.0  # of main time, in games on the clock
+SECONDS = 10.0  # of main time, in games on the clock
 KEIMA = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 LONGEST = 150  # plies of a game here
 GNU_GO = shutil.which("gnugo", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/games"]))
@@ -281,14 +281,14 @@ def play_game(engine: Program, opponent: Program, *, color: str, clock: bool) ->
         each.ask(f"boardsize {SIZE}")
         each.ask("clear_board")
         each.ask(f"komi {KOMI}")
-        if clock:
-            each.ask(f"time_settings {SECONDS} 0 0")
+    if clock:
+        engine.ask(f"time_settings {SECONDS:.0f} 0 0")
     left, passes, plies = SECONDS, 0, 0
     while passes < 2 and plies < LONGEST:
         mover = "bw"[plies % 2]
         player, other = (engine, opponent) if mover == color else (opponent, engine)
         if clock and player is engine:
-            engine.ask(f"time_left {mover} {left:.3f} 0")
+            engine.ask(f"time_left {mover} {int(left)} 0")
         began = time.monotonic()
         vertex = player.ask(f"genmove {mover}")
         if player is engine:
