@@ -33,7 +33,7 @@ train: setup  ## Train the quickstart: Connect Four, about ten minutes on two co
 test:  ## Run every test that is not marked slow
 	@scripts/debian_packages.sh $(DEBIAN_PACKAGES)
 	@$(MAKE) --no-print-directory setup-dev
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow" --durations=25
 
 test-all: setup-dev  ## Run the slow tests too
 	$(PYTEST)

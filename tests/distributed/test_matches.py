@@ -24,7 +24,7 @@ from training.ledger import open_ledger
 from training.model_file import Model, content_sha256, decode_model, describe_model, encode_model
 from training.run import open_coach
 
-PATIENCE = 60.0
+PATIENCE = 180.0
 PAIRS = 12
 
 pytestmark = pytest.mark.trial
