@@ -103,6 +103,8 @@ def test_a_match_is_played_by_the_machines_of_a_fleet(fleet: Fleet, tmp_path: Pa
         time.sleep(0.05)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_machine_that_is_cut_off_in_the_middle_of_a_match_keeps_nobody_waiting(tmp_path: Path) -> None:
     network = Network(tmp_path / "hosts")
     machines = [worker_settings("worker1"), worker_settings("worker2")]
