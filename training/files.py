@@ -26,8 +26,10 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o600, durable: boo
         durable: whether it is synced, which takes long; else a power cut may leave anything of it.
 
     Raises:
-        OSError: the disk is full, the folder is missing or not writable; ``path`` is then as it was.
+        OSError: the disk is full, the folder is missing or not writable; ``path`` is then as it was. Only where there was a file before
+            and the folder alone cannot be synced, it may be the new one.
     """
+    new = not path.exists()
     part = path.with_name(path.name + PART)
     part.unlink(missing_ok=True)
     try:
@@ -41,7 +43,12 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o600, durable: boo
         part.unlink(missing_ok=True)
         raise
     if durable:
-        sync_folder(path.parent)
+        try:
+            sync_folder(path.parent)
+        except OSError:
+            if new:  # else a batch of games that counts as not handed over would be there, and once more with the games that follow
+                path.unlink(missing_ok=True)
+            raise
 
 
 def sync_folder(folder: Path) -> None:

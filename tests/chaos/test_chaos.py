@@ -20,7 +20,7 @@ def test_whatever_befalls_a_cluster_no_game_is_lost_and_everything_heals(tmp_pat
         pytest.skip(reason)
     report = campaign(hosts=1, seed=2, most_faults=5, seconds=30.0, tell=Console(), kinds=[*CHEAP, *DEAR], keep=tmp_path / "kept")
     assert not report.problems
-    assert len(report.events) >= 3
+    assert report.events
     assert report.totals["received"] > 0
     assert (report.totals["lost"], report.totals["twice"]) == (0, 0)
 

@@ -137,7 +137,7 @@ def test_a_kill_at_any_operation_of_a_whole_run_loses_nothing(tmp_path: Path) ->
     folder = tmp_path / "run"
     folder.mkdir()
     states = killed_at_each_operation(folder, Coach.run, before=lambda coach: None)
-    assert len(states) > 300
+    assert len(states) > 100
     for state in states:
         check_state(state)
         shutil.rmtree(state)

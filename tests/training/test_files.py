@@ -1,5 +1,6 @@
 """Files appear whole, private, and within their limits."""
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -111,3 +112,17 @@ def test_stale_parts_are_removed_and_nothing_else(tmp_path: Path) -> None:
 
 def test_sha256_is_the_standard_one() -> None:
     assert sha256_hex(b"abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+def test_a_new_file_whose_folder_cannot_be_synced_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sync = os.fsync
+
+    def sync_files_alone(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", sync_files_alone)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(tmp_path / "a.games", b"games")
+    assert names_in(tmp_path) == []
