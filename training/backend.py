@@ -17,7 +17,7 @@ from configs.schema import Settings
 from games import Game
 from training.evaluation.away import Hosts
 from training.evaluation.orders import MAX_RESULT_BYTES, RESULT_SUFFIX, Contestant, MatchOrder
-from training.files import FileTooLarge, read_limited, write_atomically
+from training.files import FileTooLarge, read_limited, remove_stale_parts, write_atomically
 from training.model_file import content_sha256
 from training.reports import ClusterReport
 from training.worker_class import load_worker_class
@@ -335,6 +335,7 @@ class InlineBackend(FolderBackend):
     def __init__(self, root: Path, *, game: Game, settings: Settings, run_id: str, cycles: int = 200) -> None:
         super().__init__(root, ["inline"], game=game, settings=settings, run_id=run_id)
         self._cycles = cycles
+        remove_stale_parts(self.folders["inline"].outbox)  # of a sitting that was killed; other workers do so themselves
         self._worker = load_worker_class(settings.distributed.worker_class)(root / "inline")
 
     def collect(self) -> list[Parcel]:
