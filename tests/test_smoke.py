@@ -11,7 +11,7 @@ from tests.programs import printed
 from tests.sources import ROOT
 
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
-LIKE_ANOTHER = "go7"  # but for its numbers
+SLOW = "go7", "twenty48"  # like go9 but for its numbers; and tests/test_train_parallel.py plays it
 SHOWN = "tic_tac_toe", "twenty48"  # a game for two and one for one
 LEFT_BY_LOCKS_AND_DATABASES = {"coach.lock", "run.db-shm", "run.db-wal"}
 
@@ -25,7 +25,7 @@ def listed_in_readme() -> set[str]:
 @pytest.mark.trial
 @pytest.mark.timeout(600)  # most of it compiling, the first time
 @pytest.mark.parametrize(
-    "config", [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem == LIKE_ANOTHER else []) for path in CONFIGS]
+    "config", [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else []) for path in CONFIGS]
 )
 def test_a_shipped_experiment_runs_in_its_small_form(config: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
