@@ -73,6 +73,7 @@ KEPT: dict[str, Any] = {  # what a run is told once, with what it is if it is to
     "target_kl": 0.03,
     "lstm_size": 128,
     "shared_lstm": False,
+    "mixed_precision": False,
     "window": 256,
     "capital": 10_000.0,
     "max_positions": 5,
@@ -152,6 +153,7 @@ def parser() -> argparse.ArgumentParser:
     kept(how, "--target-kl", float, "an update ends when the policy has moved half as far again; 0: never")
     kept(how, "--lstm-size", int, "units of the memory")
     how("--shared-lstm", action=argparse.BooleanOptionalAction, help="one memory for actor and critic (default: one for each)")
+    how("--mixed-precision", action=argparse.BooleanOptionalAction, help="learn in 16 bits, faster where the device is made for it")
     where = parser.add_argument_group("where it is learned").add_argument
     where("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: a GPU where there is one")
     where("--threads", type=int, default=1, help="of each rank on the CPU; such small networks are fastest with one (default: %(default)s)")
@@ -265,6 +267,7 @@ def build_trainer(told: dict[str, Any], worlds: TradingMarkets, arguments: argpa
         episodes=told["episodes"],
         keep=lambda state: save_checkpoint(arguments.checkpoint_dir, state, told),
         keep_every=arguments.checkpoint_interval,
+        mixed_precision=told["mixed_precision"],
         ranks=ranks,
     )
 

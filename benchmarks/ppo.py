@@ -15,6 +15,8 @@ import argparse
 import statistics
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,7 @@ NETWORKS = {"separate": 256, "shared": 128}  # the LSTM's size; the first is Rec
 NUM_STEPS, MINIBATCHES, EPOCHS = 128, 8, 10  # its defaults with 8 worlds: minibatches of 128 steps
 RATE = 3e-4
 WINDOW = 128  # bars in an episode
-SWEPT = (8, 32, 128, 512)  # worlds
+SWEPT = (32, 128, 512, 1024, 2048)  # worlds
 UNSEEN, UNSEEN_SEED = 512, 10**6  # worlds for the returns
 
 
@@ -48,7 +50,7 @@ def markets(count: int, seed: int) -> TradingMarkets:
 class Ours:
     """Our trainer, a round at a time."""
 
-    def __init__(self, kind: str, count: int, seed: int) -> None:
+    def __init__(self, kind: str, count: int, seed: int, *, mixed_precision: bool = False) -> None:
         torch.manual_seed(seed)
         worlds = markets(count, seed)
         network = ActorCritic(len(FEATURES), len(ACTIONS), lstm_size=NETWORKS[kind], shared=kind == "shared")
@@ -62,7 +64,7 @@ class Ours:
             ent_coef=0.0,
             target_kl=None,
         )
-        self.trainer = PPOTrainer(network, worlds, settings, seed=seed, episodes=10**9, observers=[self])
+        self.trainer = PPOTrainer(network, worlds, settings, seed=seed, episodes=10**9, observers=[self], mixed_precision=mixed_precision)
         self.steps = count * NUM_STEPS
 
     def round(self, report: RoundReport) -> None:
@@ -191,24 +193,29 @@ def compare_speed(kind: str, ours: Ours, theirs: Theirs, rounds: int) -> None:
 
 
 def compare_best_speeds(kind: str) -> None:
-    """Each with the number of worlds that suits it best, of those tried; a round of each after one to warm up."""
-    best = []
-    for make in (Ours, Theirs):
-        rates = []
-        for count in SWEPT:
+    """Each with the number of worlds that suits it best, of those tried; the better of two rounds after one to warm up."""
+    makers: dict[str, Callable[[str, int, int], Ours | Theirs]] = {
+        "ours": Ours,
+        "ours in 16 bits": partial(Ours, mixed_precision=True),
+        "theirs": Theirs,
+    }
+    best = dict.fromkeys(makers, 0.0)
+    for count in SWEPT:
+        for name, make in makers.items():
             one = make(kind, count, 1)
             one.learn()
-            rates.append(one.steps / seconds(one.learn))
-            print(f"{make.__name__}, {kind} LSTM of {NETWORKS[kind]}, {count} worlds: {rates[-1]:,.0f} steps/s", flush=True)
-        best.append(max(rates))
-    print(f"best of each: {best[0]:,.0f} and {best[1]:,.0f} steps/s, {best[0] / best[1]:.2f}x")
+            rate = one.steps / min(seconds(one.learn) for _ in range(2))
+            best[name] = max(best[name], rate)
+            print(f"{name}, {kind} LSTM of {NETWORKS[kind]}, {count} worlds: {rate:,.0f} steps/s", flush=True)
+    for name, rate in best.items():
+        print(f"best of {name}: {rate:,.0f} steps/s, {rate / best['theirs']:.2f}x theirs")
 
 
-def compare_returns(kind: str, count: int, steps: int, seeds: int) -> None:
+def compare_returns(kind: str, count: int, steps: int, seeds: int, *, mixed_precision: bool) -> None:
     """Train both on as many steps from the same seeds, and say what they earn on markets that neither has seen."""
     pairs = []
     for seed in range(1, seeds + 1):
-        both = [make(kind, count, seed) for make in (Ours, Theirs)]
+        both: list[Ours | Theirs] = [Ours(kind, count, seed, mixed_precision=mixed_precision), Theirs(kind, count, seed)]
         for one in both:
             for _ in range(max(1, steps // one.steps)):
                 one.learn()
@@ -227,6 +234,7 @@ def main() -> None:
     parser.add_argument("--their-envs", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--mixed-precision", action="store_true", help="ours learns in 16 bits; with --sweep both ways are shown")
     parser.add_argument("--sweep", action="store_true")
     parser.add_argument("--returns", action="store_true")
     parser.add_argument("--steps", type=int, default=20_000, help="with --returns")
@@ -237,10 +245,11 @@ def main() -> None:
         compare_best_speeds(arguments.network)
         return
     if arguments.returns:
-        compare_returns(arguments.network, arguments.num_envs, arguments.steps, arguments.seeds)
+        compare_returns(arguments.network, arguments.num_envs, arguments.steps, arguments.seeds, mixed_precision=arguments.mixed_precision)
         return
     kind = arguments.network
-    compare_speed(kind, Ours(kind, arguments.num_envs, 1), Theirs(kind, arguments.their_envs, 1), arguments.rounds)
+    ours = Ours(kind, arguments.num_envs, 1, mixed_precision=arguments.mixed_precision)
+    compare_speed(kind, ours, Theirs(kind, arguments.their_envs, 1), arguments.rounds)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from training.update_step import Losses, UpdateStep
 log = logging.getLogger(__name__)
 
 FIGURES = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
+CACHED_STEPS = 4096  # of a minibatch that a processor's caches hold with all that a pass forward leaves behind; more at once are slower
 KL_SLACK = 1.5  # the guard ends a round's learning at so many times the target
 
 
@@ -97,6 +98,7 @@ class PPOTrainer:
             come to the end of its own acts on with the others, but what more it ends is not counted.
         observers: those who watch; only rank 0 has any.
         keep: is called with the trainer's state after every ``keep_every`` episodes, and when the run ends; only on rank 0.
+        mixed_precision: whether to learn in a 16-bit type; acting, and all that is averaged, is in float32 always.
         ranks: the processes that train together.
     """
 
@@ -111,12 +113,13 @@ class PPOTrainer:
         observers: Sequence[PPOObserver] = (),
         keep: Callable[[LearnerState], object] = lambda state: None,
         keep_every: int = 500,
+        mixed_precision: bool = False,
         ranks: Ranks = ALONE,
     ) -> None:
         self.network, self.worlds, self.settings, self.seed, self.ranks = network.train(), worlds, settings, seed, ranks
         self.episodes, self.observers, self.keep, self.keep_every = episodes, observers, keep, keep_every
         self.optimizer = build_optimizer(network, settings)
-        self.update_step = UpdateStep(network, self.optimizer, clip_norm=settings.clip_norm, mixed_precision=False, ranks=ranks)
+        self.update_step = UpdateStep(network, self.optimizer, clip_norm=settings.clip_norm, mixed_precision=mixed_precision, ranks=ranks)
         self.collector = self._collector()
         self.round = self.total_steps = self.episodes_over = 0
         self.seconds = 0.0
@@ -160,7 +163,9 @@ class PPOTrainer:
         settings, totals, taken, skipped = self.settings, dict.fromkeys((*FIGURES, "grad_norm"), 0.0), 0, 0
         for epoch in range(settings.num_epochs):
             for chosen in self.minibatches(epoch):
-                report = self.update_step(self.losses, [self.sequences(rollout, chosen.rows)], shares=[chosen.share])
+                parts = chosen.parts(self.most_together(len(chosen.rows)))
+                batches = [self.sequences(rollout, part.rows) for part in parts]
+                report = self.update_step(self.losses, batches, shares=[part.share for part in parts])
                 taken, skipped = taken + 1, skipped + report.skipped
                 if report.skipped:
                     continue
@@ -186,6 +191,11 @@ class PPOTrainer:
         first = each * self.ranks.rank
         return [chosen_of(part, first, each) for part in parts]
 
+    def most_together(self, count: int) -> int:
+        """How many of so many sequences to take at once: on a GPU all."""
+        on_cpu = self.network.seen_returns.device.type == "cpu"
+        return max(1, CACHED_STEPS // self.settings.sequence_length) if on_cpu else count
+
     def sequences(self, rollout: Rollout, rows: NDArray[np.int64]) -> Sequences:
         """These of this rank's sequences, numbered world by world."""
         length = self.settings.sequence_length
@@ -202,7 +212,7 @@ class PPOTrainer:
     def losses(self, batch: Sequences) -> Losses:
         """The clipped objective with its value loss and entropy, means over all steps."""
         settings = self.settings
-        logits, values = self.network.unroll(batch.observations, batch.starts, batch.memories)
+        logits, values = (said.float() for said in self.network.unroll(batch.observations, batch.starts, batch.memories))
         log_policy = logits.log_softmax(-1)
         change = log_policy.gather(-1, batch.actions[..., None]).squeeze(-1) - batch.log_probabilities
         ratio = change.exp()
@@ -318,6 +328,11 @@ class Chosen:
 
     rows: NDArray[np.int64]  # one at least
     share: float  # of the minibatch; 0 if there are none of this rank's in it
+
+    def parts(self, most: int) -> list["Chosen"]:
+        """The same, at most so many in a part."""
+        parts = np.array_split(self.rows, -(-len(self.rows) // most))
+        return [Chosen(rows, self.share * len(rows) / len(self.rows)) for rows in parts]
 
 
 def chosen_of(numbers: NDArray[np.int64], first: int, each: int) -> Chosen:

@@ -7,11 +7,14 @@ import torch
 from games.memory_tasks import TMaze
 from games.trading import TradingMarkets, TradingSettings
 from games.worlds import Worlds
+from tests.training.networks import noted_gradients
+from training import ppo
 from training.actor_critic import ActorCritic
 from training.ppo import PPOSettings, PPOTrainer, chosen_of, share_of
 from training.ppo_reports import RoundReport
 from training.random import seed_stream
 from training.ranks import ALONE, Ranks
+from training.update_step import UpdateStep
 
 QUICK = PPOSettings(num_steps=8, sequence_length=4, num_epochs=2, num_minibatches=2, target_kl=None)
 
@@ -111,6 +114,32 @@ def test_the_sequences_of_a_minibatch_are_shared_out_by_their_owners() -> None:
     assert first.share == pytest.approx(0.6) and second.share == pytest.approx(0.4)
     nobody = chosen_of(numbers, 12, 6)
     assert nobody.share == 0 and len(nobody.rows) == 1
+
+
+def first_gradients(training: PPOTrainer) -> dict[str, torch.Tensor]:
+    """Of a round's first minibatch, as the optimizer gets them."""
+    found = noted_gradients(training.network, training.optimizer)
+    run(training, 1)
+    return found[0]
+
+
+def test_a_minibatch_in_parts_has_the_gradients_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = first_gradients(trainer())
+    monkeypatch.setattr(ppo, "CACHED_STEPS", 3 * QUICK.sequence_length)
+    parted = trainer()
+    assert parted.most_together(4) == 3
+    for name, gradient in first_gradients(parted).items():
+        torch.testing.assert_close(gradient, whole[name], rtol=1e-4, atol=1e-6)
+
+
+def test_sixteen_bits_change_the_gradients_by_their_rounding_alone() -> None:
+    short, single = trainer(), trainer()
+    short.update_step = UpdateStep(short.network, short.optimizer, clip_norm=QUICK.clip_norm, mixed_precision=True)
+    fine = first_gradients(single)
+    for name, gradient in first_gradients(short).items():
+        assert gradient.dtype == torch.float32
+        assert (gradient - fine[name]).norm() < 0.05 * fine[name].norm() + 1e-4, name
+    assert all(parameter.isfinite().all() for parameter in short.network.parameters())
 
 
 def test_learning_ends_when_the_policy_has_moved_far_enough() -> None:

@@ -15,7 +15,7 @@ from training.weights_file import load_weights
 
 @pytest.mark.trial
 @pytest.mark.timeout(1000)
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("count", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_ranks_end_with_the_weights_of_one_rank_with_all_their_worlds(tmp_path: Path, count: int) -> None:
     port, outs = free_port(), [tmp_path / f"rank{rank}.pth" for rank in range(count)]
     lines = [
