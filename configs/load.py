@@ -22,6 +22,7 @@ from configs.schema import Settings
 
 SIZE_LIMIT = 256 * 1024  # bytes of YAML
 DEEP = re.compile(r"([\[{]\s*){50}")  # the YAML library takes the square of their number in time
+SECRET: Any = {"distributed": {"workers": {"__all__": {"key_path", "env"}}}}  # what no run's folder says
 Keys = tuple[str | int, ...]  # the keys that lead to a setting
 
 FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?$|[-+]?\.inf$|\.nan$")
@@ -57,12 +58,15 @@ class ConfigError(ValueError):
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader without YAML 1.1's surprises, anchors and repeated keys."""
+    """The safe loader without YAML 1.1's surprises, anchors, tags and repeated keys."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        mark = event.start_mark
+        if isinstance(event, yaml.AliasEvent):
             raise yaml.MarkedYAMLError(None, None, "aliases are not supported; write the value out", mark)
+        if event.tag is not None:
+            raise yaml.MarkedYAMLError(None, None, "tags are not supported; write the value without !", mark)
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -277,13 +281,14 @@ def _lower(section: dict[str, Any], **limits: float) -> None:
 def save_resolved(settings: Settings, run_dir: Path, *, write: Callable[[Path, bytes], Any] = Path.write_bytes) -> None:
     """Keep with the run what it was told and what it ran on: ``config.yaml`` and ``versions.json`` in ``run_dir``.
 
-    ``config.yaml`` holds every setting, defaults and overrides included, and loads again to the same settings.
+    ``config.yaml`` holds every setting, defaults and overrides included, and loads again to the same settings. But people hand their runs
+    on: it does not say where keys lie, nor which variables workers get (``env``). Who goes on has that from the file it was begun with.
     ``write`` puts bytes at a path; pass ``training.files.write_atomically`` where a reader must never see half a file.
 
     Raises:
         OSError: the folder is missing or cannot be written.
     """
-    text = yaml.dump(settings.model_dump(mode="json"), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    text = yaml.dump(settings.model_dump(mode="json", exclude=SECRET), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
     write(run_dir / "config.yaml", text.encode("utf-8"))
     write(run_dir / "versions.json", (json.dumps(versions(), indent=2) + "\n").encode("utf-8"))
 

@@ -194,16 +194,15 @@ def _log_in(worker: str, hop: Hop, connection: Connection) -> None:
             agent.close()
     who = f"{hop.user}@{hop.host}"
     if locked:
-        what = f"the key {locked[0]} is encrypted, and the agent does not have it"
-        raise Refused(worker, what, f"`ssh-add {locked[0]}`, or put its passphrase into the environment as KEIMA_KEY_PASSPHRASE")
+        what = f"{_called(locked[0], hop)} is encrypted, and the agent does not have it"
+        raise Refused(worker, what, "`ssh-add` its file, or put its passphrase into the environment as KEIMA_KEY_PASSPHRASE")
     if not keys:
         raise Refused(
             worker, f"there is no key to log in with as {who}", f"`ssh-keygen -t ed25519`, then `ssh-copy-id -p {hop.port} {who}`"
         )
-    public = f"-i {hop.required}.pub " if hop.required else ""
-    raise Refused(
-        worker, f"{who} accepts none of our {len(keys)} keys", f"`ssh-copy-id {public}-p {hop.port} {who}`, or check `user` and `key_path`"
-    )
+    public = " with `-i` and the .pub file of `key_path`" if hop.required else ""
+    remedy = f"`ssh-copy-id -p {hop.port} {who}`{public}, or check `user` and `key_path`"
+    raise Refused(worker, f"{who} accepts none of our {len(keys)} keys", remedy)
 
 
 def _file_keys(worker: str, hop: Hop) -> tuple[list[paramiko.PKey], list[Path]]:
@@ -212,7 +211,7 @@ def _file_keys(worker: str, hop: Hop) -> tuple[list[paramiko.PKey], list[Path]]:
     for path in hop.keys:
         try:
             if path.stat().st_mode & 0o077:
-                raise Refused(worker, f"others can read the private key {path}", f"`chmod 600 {path}`")
+                raise Refused(worker, f"others can read {_called(path, hop)}", "`chmod 600` its file")
             key = _key(path)
             if key is None:
                 locked.append(path)
@@ -220,15 +219,21 @@ def _file_keys(worker: str, hop: Hop) -> tuple[list[paramiko.PKey], list[Path]]:
                 keys.append(key)
         except OSError as error:
             if path == hop.required:
-                who = f"-p {hop.port} {hop.user}@{hop.host}"
-                remedy = f"correct `key_path`, or: ssh-keygen -t ed25519 -f {path} && ssh-copy-id -i {path} {who}"
-                raise Refused(worker, f"the key {path} cannot be read: {error.strerror}", remedy) from error
+                remedy = "correct `key_path`, or make the key by `ssh-keygen -t ed25519 -f` with that file, and `ssh-copy-id -i` with it"
+                raise Refused(worker, f"the file of `key_path` cannot be read: {error.strerror}", remedy) from error
         except (paramiko.SSHException, paramiko.pkey.UnknownKeyType, ValueError) as error:
             if path == hop.required:
                 raise Refused(
-                    worker, f"{path} holds no private key that is understood: {error}", f"`ssh-keygen -p -f {path}` rewrites it"
+                    worker,
+                    f"the file of `key_path` holds no private key that is understood: {error}",
+                    "`ssh-keygen -p -f` with it rewrites it",
                 ) from error
     return keys, locked
+
+
+def _called(path: Path, hop: Hop) -> str:
+    """What messages call a key, which are shown, logged and handed on: not where it lies."""
+    return "the private key of `key_path`" if path == hop.required else f"the private key {path.name}"
 
 
 def _key(path: Path) -> paramiko.PKey | None:

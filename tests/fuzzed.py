@@ -1,7 +1,8 @@
-"""The readers of files and messages that others may have spoilt: real inputs for each, what may be changed in them, and how they refuse."""
+"""The readers of files and messages that others may have spoilt: real inputs of each, what may be changed in them, and how they refuse."""
 
 import functools
 import json
+import os
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -9,51 +10,53 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 import yaml
+import zstandard
 
 from configs.load import ConfigError, load_settings
 from distributed.errors import RemoteFailure
 from distributed.machine import Alive, Probe, Started, Stopped, Tail, find_answer, understood
 from distributed.transport import Completed, LocalTransport
 from games import load_game
-from games.pgn import read_pgn
-from tests.training.example_reports import evaluation, iteration, worker
-from tests.training.fuzz_records import ODD_VALUES, Random, damage
-from tests.training.small_run import GAME, NETWORK, model_bytes, small_settings
-from training.checkpoint import INDEX, CorruptCheckpoint, read_checkpoint, write_checkpoint
+from tests.real_inputs import (
+    BETWEEN,
+    GROUPS,
+    PARTS,
+    PGN,
+    SGF,
+    answers,
+    assignment,
+    checkpoint,
+    configs,
+    dumped,
+    heartbeat,
+    result,
+    safetensors,
+    stats,
+    weights,
+)
+from tests.training.small_run import GAME, NETWORK, model_bytes
+from tests.training.spoilt_batches import ODD_VALUES, Random, damage, read_batch, real_batches, spoil_batch
+from training.checkpoint import CorruptCheckpoint, read_checkpoint
 from training.evaluation.away import decode_result
-from training.evaluation.orders import MatchOrder, PlayedOrder
 from training.files import sha256_hex
-from training.learner import LearnerState
 from training.model_delta import encode_delta, expand_delta
-from training.model_file import PREFIX, open_model, seal, sha256_of
+from training.model_file import PREFIX, load_safetensors, open_model, seal, sha256_of
 from training.model_weights import CorruptModel
 from training.observers.files import UnreadableStats, read_stats
 from training.pgn_games import games_of_pgn
+from training.records import CorruptBatch
 from training.sgf_games import games_of_sgf
-from training.weights_file import CorruptWeights, load_weights, save_weights
-from training.worker_folder import Assignment, BrokenMessage, Heartbeat, WorkerFolder
+from training.weights_file import CorruptWeights, load_weights
+from training.worker_folder import BrokenMessage, WorkerFolder
 
-FOLDER = tempfile.TemporaryDirectory(prefix="keima-fuzz-")
+MEMORY = Path("/dev/shm")  # Linux's folder that is on no disk
+FOLDER = tempfile.TemporaryDirectory(prefix="keima-fuzz-", dir=MEMORY if MEMORY.is_dir() else None)
 PLACE = Path(FOLDER.name)
 ODD = (*ODD_VALUES, 1e308, -1e308, "NaN", "1e999", "\x1b[2J", "$(id)", "a\nb", " ", "٣", "../" * 40 + "etc/passwd", [[]], [None] * 5)
+MOST_ELEMENTS = 1000  # of a list that is repeated: larger files take longer, and that is no fault
 NONCE = "0123456789abcdef"
-PGN = """[Event "x"]
-[White "A \\"quoted\\" one"]
-[Result "1-0"]
-
-1. e4 {a comment} e5 2. Bc4 (2. Nf3 Nc6 (2... d6)) Nc6 $1 3. Qh5 Nf6?? 4. Qxf7# 1-0
-
-[Event "y"]
-[FEN "4k3/8/8/8/8/8/8/R3K3 w Q - 0 1"]
-[SetUp "1"]
-
-1. O-O-O+ Kf7 1/2-1/2
-"""
-
-
-SGF = "(;FF[4]GM[1]SZ[5]KM[7.5]PB[a\\]b]RE[W+R];B[cc];W[bb](;B[dd]C[x:y];W[])(;B[aa]))(;GM[1]SZ[5]KM[7];B[cc];W[];B[]RE[B+17.5])"
+CHESS, GO = load_game("chess", max_plies=60), load_game("go", size=5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +79,7 @@ class Decoder:
 def forge(random: Random, value: Any) -> Any:
     """The same JSON with something odd somewhere in it."""
     if isinstance(value, dict) and value and random.random() < 0.85:
-        key, way = str(random.choice(list(value))), random.random()
+        key, way = [*value][random.integers(len(value))], random.random()
         if way < 0.1:
             return {name: each for name, each in value.items() if name != key}
         if way < 0.2:
@@ -87,7 +90,7 @@ def forge(random: Random, value: Any) -> Any:
         if way < 0.2:
             return value[:place] + value[place + 1 :]
         if way < 0.3:
-            return value * int(random.integers(2, 50))
+            return (value * int(random.integers(2, 50)))[:MOST_ELEMENTS]
         return [*value[:place], forge(random, value[place]), *value[place + 1 :]]
     if isinstance(value, int | float) and random.random() < 0.3:
         return value + int(random.integers(-3, 4))
@@ -105,14 +108,13 @@ def spoil_json(random: Random, data: bytes) -> bytes:
         return b"[" * int(random.integers(1, 60_000))
     if way < 0.4:
         return b'{"a":' * int(random.integers(1, 10_000)) + b"1"
-    value = json.loads(data)
+    value = loaded(data)
     for _ in range(random.integers(1, 4)):
         value = forge(random, value)
     return dumped(value)
 
 
-def dumped(value: Any) -> bytes:
-    return json.dumps(value).encode()
+loaded, loaded_yaml = functools.lru_cache(json.loads), functools.lru_cache(yaml.safe_load)  # what they give is not to be changed
 
 
 def or_damage(change: Callable[[Random, bytes], bytes]) -> Callable[[Random, bytes], bytes]:
@@ -158,98 +160,50 @@ def read_delta(data: bytes) -> object:
 def in_file(name: str, read: Callable[[Path], object]) -> Callable[[bytes], object]:
     """Reads from a file what it is given."""
 
+    path = PLACE / name
+
     def reader(data: bytes) -> object:
-        path = PLACE / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+        put(path, data)
         return read(path)
 
     return reader
 
 
-def heartbeat() -> bytes:
-    return Heartbeat(run_id="run", worker="w", beat=3, pid=7, state="playing", note="n", order="o", speed=3.0).model_dump_json().encode()
-
-
-def order() -> MatchOrder:
-    numbers = {"seed": 1, "opening_plies": 2, "match_pairs": 4, "first_pair": 0, "pairs": 2, "num_simulations": 8}
-    return MatchOrder.model_validate({"id": "a-1", "first": {"version": 1, "sha256": "a" * 64}, "second": None, **numbers})
-
-
-def assignment() -> bytes:
-    return (
-        Assignment(
-            run_id="run",
-            worker="w",
-            lease="1",
-            lease_seconds=60.0,
-            granted=10,
-            delivered=0,
-            model_version=1,
-            model_sha256="0" * 64,
-            game="tic_tac_toe",
-            options={},
-            search=small_settings(PLACE).search,
-            seed=1,
-            parallel_games=4,
-            cache_positions=0,
-            batch_games=10,
-            flush_seconds=None,
-            matches=(order(),),
-        )
-        .model_dump_json()
-        .encode()
-    )
-
-
-def result() -> bytes:
-    moves = ((0, 1, 2, 3, 4, 5, 6),) * 4
-    return PlayedOrder(worker="w", order=order(), openings="0" * 64, moves=moves, scores=(1.0, 0.0, 0.5, 1.0)).model_dump_json().encode()
-
-
-def checkpoint() -> bytes:
-    """A checkpoint's files in one JSON."""
-    folder = PLACE / "whole"
-    folder.mkdir(exist_ok=True)
-    tensors = {"network": {"a": torch.zeros(2, 3)}, "optimizer": {"b": torch.ones(4)}}
-    write_checkpoint(folder, LearnerState(tensors, {"steps": 3}), {"iteration": 1, "total_games": 5})
-    return dumped({path.name: path.read_bytes().hex() for path in folder.iterdir()})
+def put(path: Path, data: bytes) -> None:
+    """Write a file, with less ado than Path does."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.write(descriptor, data)
+    os.close(descriptor)
 
 
 def spoil_checkpoint(random: Random, data: bytes) -> bytes:
     """One file of it: an accident, or an index that says something else, or tensors that are, with right checksums."""
-    files = {name: bytes.fromhex(text) for name, text in json.loads(data).items()}
-    name = str(random.choice(list(files)))
+    index, *tensors = data.split(BETWEEN)
+    which = int(random.integers(len(PARTS)))
     if random.random() < 0.3:
-        files[name] = damage(random, files[name])
+        parts = [index, *tensors]
+        parts[which] = damage(random, parts[which])
+        return BETWEEN.join(parts)
+    content = json.loads(json.loads(index)["content"])
+    if which == 0:
+        text = spoil_json(random, dumped(content)).decode("utf-8", "replace")
     else:
-        content = json.loads(json.loads(files[INDEX])["content"])
-        if name == INDEX:
-            text = spoil_json(random, dumped(content)).decode("utf-8", "replace")
-        else:
-            files[name] = damage(random, files[name])
-            content["groups"][name.partition(".")[0]] = sha256_hex(files[name])
-            text = json.dumps(content)
-        files[INDEX] = dumped({"sha256": sha256_hex(text.encode()), "content": text})
-    return dumped({name: each.hex() for name, each in files.items()})
+        tensors[which - 1] = damage(random, tensors[which - 1])
+        content["groups"][[*GROUPS][which - 1]] = sha256_hex(tensors[which - 1])
+        text = json.dumps(content)
+    return BETWEEN.join([dumped({"sha256": sha256_hex(text.encode()), "content": text}), *tensors])
 
 
 def read_checkpoint_files(data: bytes) -> object:
-    folder = PLACE / "spoilt"
-    folder.mkdir(exist_ok=True)
-    for name, text in json.loads(data).items():
-        (folder / name).write_bytes(bytes.fromhex(text))
-    return read_checkpoint(folder)
-
-
-def config() -> bytes:
-    return yaml.safe_dump(small_settings(Path("runs")).model_dump(mode="json"), sort_keys=False).encode()
+    for name, part in zip(PARTS, data.split(BETWEEN), strict=False):
+        put(PLACE / "spoilt" / name, part)
+    return read_checkpoint(PLACE / "spoilt")
 
 
 def spoil_config(random: Random, data: bytes) -> bytes:
     """Other settings, or tricks that YAML knows."""
     if random.random() < 0.8:
-        return spoil_json(random, dumped(yaml.safe_load(data)))
+        return spoil_json(random, dumped(loaded_yaml(data)))
     tricks = [
         b"a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n",
         b"!!python/object/apply:os.system [id]\n",
@@ -262,16 +216,6 @@ def spoil_config(random: Random, data: bytes) -> bytes:
         b"run:\n  name: |\n" + b"   x\n" * 1000,
     ]
     return tricks[random.integers(len(tricks))]
-
-
-def weights() -> bytes:
-    path = PLACE / "weights.pth"
-    save_weights(path, {"a": torch.zeros(2, 3), "b": torch.ones(4)})
-    return path.read_bytes()
-
-
-def stats() -> bytes:
-    return dumped([iteration(number, measured=evaluation(number), workers=(worker(),)).as_dict() for number in (1, 2)])
 
 
 def spoil_text(random: Random, data: bytes) -> bytes:
@@ -302,39 +246,15 @@ def spoil_text(random: Random, data: bytes) -> bytes:
     return data
 
 
-def read_games(path: Path) -> object:
-    chess = load_game("chess", max_plies=60)
-    return [*read_pgn(path.read_text("utf-8", "replace").splitlines()), *games_of_pgn(path, chess)]
+def read_chess(path: Path) -> object:
+    return [*games_of_pgn(path, CHESS)]
 
 
 def read_go(path: Path) -> object:
-    return [*games_of_sgf(path, load_game("go", size=5))]
+    return [*games_of_sgf(path, GO)]
 
 
 # Answers of machines.
-
-
-def answers() -> list[bytes]:
-    probe = {
-        "root": "/home/u/keima",
-        "writable": True,
-        "disk_free": 10**10,
-        "python": {"path": "/usr/bin/python3", "version": [3, 11, 2], "packages": {"torch": "2.0", "numpy": None}},
-        "platform": "Linux",
-        "machine": "x86_64",
-        "cpus": 2,
-        "memory": 2**34,
-        "gpus": [{"index": 0, "name": "G", "memory": 2**34}],
-        "gpu_trouble": "",
-        "kills_processes": False,
-        "clock": 1e9,
-        "boot_id": "b",
-        "code": {".": "abc"},
-        "whole": ["."],
-    }
-    found = [probe, {"pid": 1, "start_ticks": 2, "boot_id": "b", "already": True}, {"found": True, "killed": False}]
-    found += [{"running": True, "pid": 3, "code": None}, {"text": "log", "end": 3}]
-    return [dumped({"ok": each}) for each in found]
 
 
 def read_answer(data: bytes) -> object:
@@ -352,25 +272,30 @@ def read_answer(data: bytes) -> object:
 
 def _decoders() -> Iterable[tuple[str, Decoder]]:
     folder = WorkerFolder(PLACE / "folder").make()
+    (PLACE / "spoilt").mkdir()
     delta = encode_delta(open_model(model_bytes(2)), base_model())
     assert delta and NETWORK
-    yield "model", Decoder(bases=[model_bytes(1)], change=or_damage(spoil_model), read=read_model, errors=(CorruptModel,))
-    yield "delta", Decoder(bases=[delta], change=damage, read=read_delta, errors=(CorruptModel,))
-    read = in_file("folder/worker.json", lambda path: folder.read_heartbeat())
-    yield "worker.json", Decoder(bases=[heartbeat()], change=spoil_json, read=read, errors=(BrokenMessage,))
-    read = in_file("folder/inbox/assignment.json", lambda path: folder.read_assignment())
-    yield "assignment", Decoder(bases=[assignment()], change=spoil_json, read=read, errors=(BrokenMessage,))
-    yield "match", Decoder(bases=[result()], change=spoil_json, read=decode_result, errors=(ValueError,))
-    yield (
-        "checkpoint",
-        Decoder(bases=[checkpoint()], change=spoil_checkpoint, read=read_checkpoint_files, errors=(CorruptCheckpoint,)),
-    )
-    yield "config", Decoder(bases=[config()], change=or_damage(spoil_config), read=in_file("c.yaml", load_settings), errors=(ConfigError,))
-    yield "weights", Decoder(bases=[weights()], change=damage, read=in_file("w.pth", load_weights), errors=(CorruptWeights,))
-    yield "stats", Decoder(bases=[stats()], change=spoil_json, read=in_file("s.json", read_stats), errors=(UnreadableStats,))
-    yield "pgn", Decoder(bases=[PGN.encode()], change=spoil_text, read=in_file("g.pgn", read_games), errors=())
-    yield "sgf", Decoder(bases=[SGF.encode()], change=spoil_text, read=in_file("g.sgf", read_go), errors=())
-    yield "machine", Decoder(bases=answers(), change=spoil_json, read=read_answer, errors=(RemoteFailure,))
+    heartbeats = in_file("folder/worker.json", lambda path: folder.read_heartbeat())
+    assignments = in_file("folder/inbox/assignment.json", lambda path: folder.read_assignment())
+    packed = zstandard.compress(PGN.encode())
+    for name, bases, change, read, *errors in (
+        ("batch", real_batches(), spoil_batch, read_batch, CorruptBatch),
+        ("model", [model_bytes(1)], or_damage(spoil_model), read_model, CorruptModel),
+        ("delta", [delta], damage, read_delta, CorruptModel),
+        ("safetensors", [safetensors(PLACE)], damage, in_file("m.safetensors", load_safetensors), CorruptModel),
+        ("weights", [weights(PLACE)], damage, in_file("w.pth", load_weights), CorruptWeights),
+        ("checkpoint", [checkpoint(PLACE)], spoil_checkpoint, read_checkpoint_files, CorruptCheckpoint),
+        ("worker.json", [heartbeat()], spoil_json, heartbeats, BrokenMessage),
+        ("assignment", [assignment()], spoil_json, assignments, BrokenMessage),
+        ("match", [result()], spoil_json, decode_result, ValueError),
+        ("machine", answers(), spoil_json, read_answer, RemoteFailure),
+        ("config", configs(), or_damage(spoil_config), in_file("c.yaml", load_settings), ConfigError),
+        ("stats", [stats()], spoil_json, in_file("s.json", read_stats), UnreadableStats),
+        ("pgn", [PGN.encode()], spoil_text, in_file("g.pgn", read_chess)),
+        ("pgn.zst", [packed], damage, in_file("g.pgn.zst", read_chess), ValueError),
+        ("sgf", [SGF.encode()], spoil_text, in_file("g.sgf", read_go)),
+    ):
+        yield name, Decoder(bases=bases, change=change, read=read, errors=tuple(errors))
 
 
 DECODERS = dict(_decoders())

@@ -1,7 +1,11 @@
 """Whatever a machine, a disk or a user sends, its reader refuses it in the documented way; tests/fuzz.py tries as often as one likes."""
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,8 +13,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz import MEMORY_BOUND, Tally, judge
+from tests import fuzz
+from tests.fuzz import Tally, judge
 from tests.fuzzed import DECODERS
+from tests.programs import printed
 
 
 @pytest.mark.parametrize("name", DECODERS)
@@ -23,10 +29,9 @@ def test_what_was_not_spoilt_is_let_in(name: str) -> None:
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=60)
 def test_what_is_spoilt_is_refused_in_the_documented_way(name: str, seed: int) -> None:
-    tally = Tally()
-    judge(DECODERS[name], np.random.default_rng(seed), tally)
-    assert not tally.crashes
-    assert tally.grown < MEMORY_BOUND
+    decoder, random, tally = DECODERS[name], np.random.default_rng(seed), Tally()
+    judge(name, decoder.change(random, decoder.bases[random.integers(len(decoder.bases))]), tally)
+    assert [reason for reason in tally.reasons if "processor time" not in reason] == []  # the first may compile
 
 
 JSON = st.recursive(
@@ -46,3 +51,35 @@ def test_any_json_in_any_place_of_a_message_is_read_or_refused(name: str, value:
     inside[data.draw(st.sampled_from(sorted(inside)))] = value
     with suppress(*decoder.errors):
         decoder.read(json.dumps(message).encode("utf-8", "surrogatepass"))
+
+
+def fails(data: bytes) -> object:
+    raise KeyError("nobody expects this")
+
+
+def goes_on(data: bytes) -> object:
+    while True:
+        pass
+
+
+@pytest.mark.parametrize(("read", "reason"), [(fails, "KeyError"), (goes_on, "Hangs")])
+def test_a_broken_promise_is_found_and_its_input_is_kept(
+    read: Callable[[bytes], object], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(DECODERS, "sgf", replace(DECODERS["sgf"], read=read))
+    monkeypatch.setattr(fuzz, "KEPT", tmp_path)
+    monkeypatch.setattr(fuzz, "HANGS", 0.05)
+    tally = Tally()
+    judge("sgf", b"(;)", tally)
+    (kept,) = tmp_path.iterdir()
+    assert tally.broken == 1 and reason in tally.reasons[0] and str(kept) in tally.reasons[0]
+    assert kept.read_bytes() == b"(;)"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(find_spec("atheris") is None, reason="atheris is not installed: it has packages for Linux and Python 3.11 to 3.13")
+def test_a_guided_search_leads_further_and_breaks_no_promise() -> None:
+    tallies = json.loads(printed("tests/fuzz.py", "--guided", "--inputs", 1000, "--json", "--only", "sgf", "batch", seconds=880))
+    assert [tally["inputs"] for tally in tallies.values()] == [1000, 1000]
+    assert all(tally["led_on"] > 10 for tally in tallies.values())

@@ -138,7 +138,10 @@ def test_an_override_inside_of_what_is_no_section_is_refused(tmp_path: Path) -> 
         ("run:\n  name: a\n  seed: 1\n  name: b\n", "line 4: the key 'name' is there twice"),
         ("run: &a {name: b}\ngame: *a\n", "line 2: aliases are not supported"),
         ("? [a]\n: 1\n", "line 1: a key must be text"),
-        ("run: !!python/object/apply:os.getcwd []\n", "line 1: could not determine a constructor"),
+        ("run: !!python/object/apply:os.getcwd []\n", "line 1: tags are not supported"),
+        ("run:\n  seed: !!timestamp 2001\n", "line 2: tags are not supported"),
+        ("run: {seed: !!bool perhaps}\n", "line 1: tags are not supported"),
+        ("run: !!map {name: a}\n", "line 1: tags are not supported"),
         ("run: {name: a}\n---\ngame: {name: b}\n", "line 2: "),
         ("run: \x07\n", "is not YAML: "),
         ("[" * 50_000, "is not YAML: "),
@@ -192,11 +195,18 @@ tricky = st.sampled_from(["1e-3", "no", "010", "null", "~", "1_0", ".5", "12:30"
 @given(st.dictionaries(text | tricky, st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | text | tricky))
 def test_resolved_settings_load_again_as_they_were(tmp_path_factory: pytest.TempPathFactory, options: dict[str, Any]) -> None:
     folder = tmp_path_factory.getbasetemp()
-    worker = {"host": "a.b", "user": "u", "key_path": "~/.ssh/k", "gpu_ids": [0, 1]}
+    worker = {"host": "a.b", "user": "u", "gpu_ids": [0, 1]}
     values = {"run": {"name": "1e3"}, "game": {"name": "go", "options": options}, "distributed": {"workers": [worker]}}
     settings = Settings.model_validate(values)
     save_resolved(settings, folder)
     assert load_settings(folder / "config.yaml") == settings
+
+
+def test_a_run_s_folder_does_not_say_where_keys_lie_or_what_is_in_variables(tmp_path: Path) -> None:
+    worker = {"host": "a.b", "user": "u", "key_path": "~/hidden/k", "env": {"TOKEN": "hidden"}}
+    save_resolved(Settings.model_validate({"run": {"name": "r"}, "game": {"name": "go"}, "distributed": {"workers": [worker]}}), tmp_path)
+    assert "hidden" not in "".join(path.read_text() for path in tmp_path.iterdir())
+    assert [worker.host for worker in load_settings(tmp_path / "config.yaml").distributed.workers] == ["a.b"]
 
 
 def test_a_run_keeps_what_it_was_told_and_what_it_ran_on(tmp_path: Path) -> None:

@@ -205,6 +205,8 @@ def test_weights_that_are_not_finite_are_not_taken() -> None:
     ("change", "reason"),
     [
         ({"network": SMALL | {"blocks": 3}}, "not those of a network"),
+        ({"network": SMALL | {"blocks": 4096}}, "fewer tensors than blocks"),  # to build them all would take long
+        ({"network": SMALL | {"blocks": "all"}}, "not those of a network"),
         ({"network": SMALL | {"channels": 16}}, "not those of a network"),
         ({"network": SMALL | {"heads": 2}}, "not those of a network"),
         ({"network": SMALL | {"type": "other"}}, "not those of a network"),

@@ -1,6 +1,5 @@
 """No finished game is lost and none counts twice, wherever receiving is cut off and whatever a worker sends."""
 
-import errno
 import os
 import shutil
 import sys
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 
 from games import Game, load_game
+from tests.training.crash_points import FullOnce, Snapshots
 from tests.training.synthetic import synthetic_batch
 from training import files, ledger, receive
 from training.files import read_limited, sha256_hex
@@ -239,31 +239,15 @@ def before_each_line(call: Callable[[], None], action: Callable[[], object]) -> 
 
 def states_on_the_way(folder: Path, action: Callable[[], object]) -> list[Path]:
     """What a kill at each line of ``action`` would leave of ``folder``: copies, without repetition."""
-    states: dict[str, Path] = {}
-
-    def look() -> None:
-        found = sorted(path for path in folder.rglob("*") if path.name != "run.db-shm")  # SQLite's scratch space: dead without its process
-        content = sha256_hex(b"".join(str(path).encode() + (path.read_bytes() if path.is_file() else b"/") for path in found))
-        if content not in states:
-            states[content] = folder.with_name(f"state-{len(states)}")
-            shutil.copytree(folder, states[content])
-
-    before_each_line(look, action)
-    return list(states.values())
+    snapshots = Snapshots(folder)
+    before_each_line(snapshots.look, action)
+    return snapshots.states
 
 
 def fails_at(line: int, action: Callable[[], object]) -> bool:
     """Carry out ``action`` on a disk that is full at the ``line``-th line; whether it got there."""
-    left = line
-
-    def call() -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            raise OSError(errno.ENOSPC, "no space left on device")
-
     try:
-        before_each_line(call, action)
+        before_each_line(FullOnce(line), action)
     except OSError:
         return True
     return False
