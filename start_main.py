@@ -39,6 +39,7 @@ from training.backend import SelfPlayBackend
 from training.ctrl_c import INTERRUPTED, interruptible
 from training.files import write_atomically
 from training.following import follow
+from training.logs import log_also_to, log_to
 from training.observers import make_observers
 from training.observers.plain import score_line
 from training.ranks import Place, Ranks, joined
@@ -51,7 +52,6 @@ CLUSTER = Path("configs/config.yaml")
 FOLLOWED = "followed_config"  # in a run's folder: the path of the file that it was begun with, or whose workers it followed last
 LOG = Path(__file__).resolve().parent / "logs" / "distributed_training.log"
 LOG_BYTES = 10 * 2**20
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 @interruptible
@@ -91,7 +91,7 @@ def lead(arguments: argparse.Namespace, path: Path, settings: Settings, ranks: R
     run_dir = arguments.run_dir or Path(settings.run.directory) / settings.run.name
     begun_anew = ranks.restarts > 0 and (run_dir / "run.db").exists()
     make_run_folder(run_dir, resume=arguments.resume or begun_anew)
-    logging.basicConfig(filename=run_dir / "coach.log", level=logging.INFO, format=LOG_FORMAT)
+    log_to(logging.FileHandler(run_dir / "coach.log", encoding="utf-8"))
     with RunLock(run_dir), learner_ranks(settings, run_dir, present=ranks) as ranks:
         return train(run_dir, settings, path, ranks)
 
@@ -156,8 +156,7 @@ def log_for_all() -> None:
     """Have the log of the run be written where users of a cluster look for it too."""
     LOG.parent.mkdir(exist_ok=True)
     handler = RotatingFileHandler(LOG, maxBytes=LOG_BYTES, backupCount=3, encoding="utf-8")
-    handler.setFormatter(logging.Formatter(LOG_FORMAT))
-    logging.getLogger().addHandler(handler)
+    log_also_to(logging.getLogger(), handler)
 
 
 def say_goodbye(run_dir: Path, report: IterationReport | None, *, stopped: bool, distributed: bool) -> None:

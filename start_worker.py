@@ -29,10 +29,10 @@ from types import FrameType
 
 from distributed.release import WORKER_CLASS
 from distributed.remote_process import Failed, claim
+from training.logs import log_to
 
 log = logging.getLogger("start_worker")
 
-LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 LOG_BYTES = 4 * 2**20  # and once more in a file beside it
 ALREADY_RUNNING = 3
 
@@ -143,13 +143,10 @@ def hand_over(number: int, frame: FrameType | None) -> None:
 def start_log(path: Path | None) -> None:
     """Write log lines, and whatever else is printed, to ``path`` and never more than twice ``LOG_BYTES``; or to the terminal."""
     if path is None:
-        logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+        log_to(logging.StreamHandler())
         return
-    logging.raiseExceptions = False  # a full disk must not end the worker
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    logging.basicConfig(
-        level=logging.INFO, format=LOG_FORMAT, handlers=[LogFile(path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")]
-    )
+    log_to(LogFile(path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8"))
     logging.captureWarnings(True)
     sys.stdout, sys.stderr = Printed(logging.INFO), Printed(logging.WARNING)
 

@@ -11,9 +11,10 @@ from functools import partial
 from pathlib import Path
 
 from configs.schema import Settings
-from distributed.local import LOG_FORMAT, Process, end_with_parent, last_line, start_process
+from distributed.local import Process, end_with_parent, last_line, start_process
 from training.evaluator import count_gpus
 from training.following import follow
+from training.logs import log_to
 from training.ranks import ALONE, Place, RankLost, Ranks, joined, store_in
 
 log = logging.getLogger(__name__)
@@ -93,7 +94,7 @@ def be_rank(where: Place, device: str, folder: Path, log_file: Path, parent: int
     """What the process of a rank does: follow rank 0, for as long as that lives."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the Coach decides what it means
     end_with_parent(parent, by=signal.SIGKILL)
-    logging.basicConfig(filename=log_file, level=logging.INFO, format=LOG_FORMAT)
+    log_to(logging.FileHandler(log_file, encoding="utf-8"))
     assert where.rank is not None and where.world_size is not None
     try:
         store = store_in(folder, where.world_size)

@@ -20,6 +20,7 @@ from distributed.devices import CUDA_VISIBLE_DEVICES, Spread, spread_here
 from games import Game
 from training.backend import FolderBackend, Parcel
 from training.evaluator import use_threads
+from training.logs import log_to
 from training.tuning import search_is_compiled
 from training.worker_class import load_worker_class
 from training.worker_folder import Heartbeat
@@ -34,7 +35,6 @@ FIRST_TIME = "The search is compiled for this machine: once, in about a minute; 
 RESTARTS, RESTART_WINDOW = 5, 600.0  # more restarts than this in so many seconds are a crash loop
 TAIL_BYTES = 4096  # of a log, in which its last line is looked for
 READY = ("playing", "waiting")
-LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 
 class LocalProcesses(FolderBackend):
@@ -258,7 +258,7 @@ def play_in_folder(root: Path, parent: int, *, worker_class: str) -> None:
     """What a worker process does: play in the worker folder ``root`` on one core, for as long as process ``parent`` lives."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the Coach decides what it means
     end_with_parent(parent)
-    logging.basicConfig(filename=root / "logs" / f"worker_{root.name}.log", level=logging.INFO, format=LOG_FORMAT)
+    log_to(logging.FileHandler(root / "logs" / f"worker_{root.name}.log", encoding="utf-8"))
     use_threads(1)  # one thread a process scales better than several threads in one
     try:
         load_worker_class(worker_class)(root).run()

@@ -168,11 +168,14 @@ class Post:
     def _exchange(
         self, transport: Transport, wanted: Callable[[], Supplies | None], beside: Callable[[str], str | None], is_turn: Callable[[], bool]
     ) -> None:
-        """Everything in the order that loses nothing: fetch, then read what the Coach wants, then send it, then forget."""
+        """Everything in the order that loses nothing: fetch, then read what the Coach wants, then send it, then forget.
+
+        A heartbeat that cannot be understood stops nothing of this: if its process has died, only another one writes a better one.
+        """
         if not self.settled:
             self.mirror.settle(transport, lambda: self._crew.stop(transport, self.name))
             self.settled = True
-        self._listen(self.mirror.look(transport))
+        trouble = self._listen(transport)
         self._fetch(transport)
         supplies = None if self.retired else wanted()
         if supplies:
@@ -180,10 +183,21 @@ class Post:
             self._supply(supplies, transport, beside)
         self.mirror.forget(transport, counted=supplies is not None or (self.retired and self.state.running is False))
         self._act(transport, may_start=lambda: supplies is not None and is_turn())
+        if trouble:
+            raise trouble
 
-    def _listen(self, heartbeat: Heartbeat | None) -> None:
-        if heartbeat is None:
-            return
+    def _listen(self, transport: Transport) -> RemoteFailure | None:
+        """Take note of the heartbeat; returns why that cannot be done."""
+        try:
+            if heartbeat := self.mirror.look(transport):
+                self._note(heartbeat)
+        except Refused:
+            raise
+        except RemoteFailure as error:
+            return error
+        return None
+
+    def _note(self, heartbeat: Heartbeat) -> None:
         before = self.state.model_version
         self._heartbeat = heartbeat
         self.feed(

@@ -13,11 +13,11 @@ from configs.load import load_settings
 from configs.schema import Settings
 from distributed.devices import Spread
 from games import Game
+from training.logs import log_also_to
 from training.reports import IterationReport, ProgressReport
 from training.weights_file import save_weights
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 EVERY = 10  # iterations between two measurements of strength, and between two files of weights
 FEWEST_ON_CPU, FEWEST_ON_GPU = 16, 64  # games side by side: with fewer the network would wait, however few are asked for
 MOST_PARALLEL = 256
@@ -117,11 +117,10 @@ def validated(document: dict[str, Any]) -> Settings:
 def logged(path: Path) -> Iterator[None]:
     """Within the block, what training and its workers have to say is written to the file at ``path`` too."""
     handler = logging.FileHandler(path, encoding="utf-8")
-    handler.setFormatter(logging.Formatter(LOG_FORMAT))
     loggers = [logging.getLogger(room) for room in ("training", "distributed")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
-        logger.addHandler(handler)
+        log_also_to(logger, handler)
         logger.setLevel(logging.INFO)
     try:
         yield

@@ -160,8 +160,7 @@ class Coach:
 
     def gather(self) -> SelfPlayReport:
         """Wait until the iteration's games are here, or the time is up."""
-        self._phase, self._complete = "waiting for games", None
-        self._shown = -PROGRESS_SECONDS  # the first look shows what is granted
+        self._phase, self._complete, self._shown = "waiting for games", None, -PROGRESS_SECONDS  # the first look shows what is granted
         wanted = self.settings.training.games_per_iteration
         if not self.settings.training.asynchronous:
             self._tally.since = self.clock()  # nobody has played since the last iteration's games were complete
@@ -211,7 +210,7 @@ class Coach:
             self.tell(f"model {version} was not stronger than model {self.state.model_version} and is not used")
             return
         self.model, self.state.model_version = model, version
-        self.backend.publish(version, data)
+        self.hand_out(data)
 
     def publish_again(self) -> None:
         """Give all workers the model that an earlier sitting published last, or if its file is damaged, a new one."""
@@ -222,7 +221,11 @@ class Coach:
             self.tell(f"model {self.state.model_version} cannot be read, the learner's weights take its place: {error}")
             self.publish()
             return
-        self.backend.publish(self.state.model_version, data)
+        self.hand_out(data)
+
+    def hand_out(self, file: bytes) -> None:
+        """Have all workers play with the current model."""
+        self.keep("the workers' model", lambda: self.backend.publish(self.state.model_version, file))
 
     def catch_up(self) -> None:
         """Count again the games of the unfinished iteration, and take in what was received after the last checkpoint."""

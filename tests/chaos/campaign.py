@@ -11,11 +11,12 @@ from tests.chaos.faults import KINDS, MACHINE, MAIN, WORKER, Kind
 from tests.chaos.judge import ACTIVE_SECONDS, SHOWN_SECONDS, Judge
 from tests.chaos.report import Event, Report, line
 from tests.chaos.scene import Scene, Sign
-from tests.cluster.driver import ACTIVE, in_time
+from tests.cluster.driver import ACTIVE, SYNCING, in_time
 from tests.cluster.hosts import Host
 
 TICK = 0.1
 SETTLED_SECONDS = 2.5  # a worker must be Active for so long before it counts as recovered: the status is up to a second old
+SYNC_SECONDS = 5.0  # a worker that is sent models again and again is well as long as it is Active so often
 SHORT, LONG_MORE = (0.5, 4.0), 2.0  # seconds: a fault that need not be noticed; how long one goes on that was
 LONG_SHARE = 0.5  # of the lasting faults that must be noticed
 BUSY_SHARE = {MACHINE: 0.6, WORKER: 0.8, MAIN: 0.12}  # of the moments at which a fault could begin
@@ -67,6 +68,7 @@ class Campaign:
         self._faults: list[Fault] = []
         self._quiet_since = {host.name: self._began for host in scene.hosts}
         self._last_bad = dict(self._quiet_since)
+        self._active_at = dict.fromkeys(self._quiet_since, -SYNC_SECONDS)  # when it was last seen so, and nothing was wrong since
         self._bad_since = dict.fromkeys(self._quiet_since, self._began)
         self._recovered_in: dict[str, float | None] = dict.fromkeys(self._quiet_since, 0.0)  # None: it has not yet
         self._blamed: set[str] = set()  # hosts that are late, and have been named
@@ -160,9 +162,10 @@ class Campaign:
             fault.undone = True
             event.lasted = round(time.monotonic() - fault.began, 2)
         if fault.undone and self._is_quiet(fault):
-            recovered = [self._recovered_in[name] for name in self._concerned(fault)]
-            if None not in recovered:
-                self._finish(fault, [seconds for seconds in recovered if seconds is not None])
+            seconds = {name: self._recovered_in[name] for name in self._concerned(fault)}
+            late = {name for name, taken in seconds.items() if taken is None}
+            if late <= self._blamed:  # whoever takes too long has been named, and the campaign goes on
+                self._finish(fault, None if late else max(taken for taken in seconds.values() if taken is not None))
 
     def _is_quiet(self, fault: Fault) -> bool:
         """Whether nothing goes on that could keep the worker, or for the main node all of them, from being Active."""
@@ -174,8 +177,8 @@ class Campaign:
     def _concerned(self, fault: Fault) -> list[str]:
         return [host.name for host in self.scene.hosts] if fault.kind.of == MAIN else [fault.host.name]
 
-    def _finish(self, fault: Fault, seconds: list[float]) -> None:
-        fault.event.recovered = round(max(seconds), 2)
+    def _finish(self, fault: Fault, seconds: float | None) -> None:
+        fault.event.recovered = seconds if seconds is None else round(seconds, 2)
         self._faults.remove(fault)
         self._tell(line(fault.event, fault.kind))
 
@@ -197,8 +200,12 @@ class Campaign:
         now, name = time.monotonic(), host.name
         if any(not fault.undone and (fault.kind.of == MAIN or fault.host is host) for fault in self._faults):
             self._quiet_since[name] = self._last_bad[name] = self._bad_since[name] = now
-            self._recovered_in[name] = None
-        elif self.scene.mark(host) != ACTIVE:
+            self._recovered_in[name], self._active_at[name] = None, -SYNC_SECONDS
+            return
+        mark = self.scene.mark(host)
+        if mark == ACTIVE:
+            self._active_at[name] = now
+        if mark != ACTIVE and not (mark == SYNCING and now - self._active_at[name] < SYNC_SECONDS):
             if self._recovered_in[name] is not None and now - self._last_bad[name] > SETTLED_SECONDS:
                 self._bad_since[name] = now
             self._last_bad[name] = now
@@ -217,7 +224,9 @@ class Campaign:
             return
         self._blamed.add(host.name)
         text = f"{host.name} is not Active {seconds:.0f} s after all was well (load {os.getloadavg()[0]:.1f})"
-        self.scene.problems.append(f"{time.monotonic() - self._began:.0f} s: {text}: {worker.get('mark')}, {worker.get('reason')}")
+        problem = f"{time.monotonic() - self._began:.0f} s: {text}: {worker.get('mark')}, {worker.get('reason')}"
+        self.scene.problems.append(problem)
+        self._tell(problem)
 
     def _restart(self, host: Host) -> None:
         """What the status of a worker asks for whose process was killed too often."""

@@ -56,7 +56,7 @@ class CustomWorker(Worker):
 PATIENCE = 120.0  # seconds; for a machine that is busy with other things too
 END_SECONDS = 90.0
 MARGIN = 5.0
-ACTIVE = "Active"
+ACTIVE, SYNCING = "Active", "Syncing"
 
 
 class Driver:

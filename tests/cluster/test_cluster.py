@@ -22,6 +22,7 @@ DISK_MB = 1500  # a worker wants 1 GB to be free
 OFFLINE = {"Offline"}
 ALREADY_RUNNING = 3
 NEW = "worker4"  # is not in the config at first
+KEY = b"id_ed25519"  # the file of the key that all are reached with
 
 
 @pytest.fixture(scope="module")
@@ -262,6 +263,13 @@ def test_after_ctrl_c_nothing_is_left_on_any_machine_and_the_books_balance(clust
         assert not [line for line in map(command_line, host.pids()) if "python" in line]
     assert cluster.status()["ended"]
     assert "Traceback" not in cluster.log.read_text() + cluster.output.read_text()
+    written = [
+        *cluster.run_dir.rglob("*"),
+        *cluster.log.parent.iterdir(),
+        *(cluster.checkout / "distributed").glob("status.*"),
+        cluster.output,
+    ]
+    assert not [path for path in written if path.is_file() and KEY in path.read_bytes()]
     found = cluster.audit()
     assert not found.problems
     assert found.games > 0

@@ -30,7 +30,9 @@ def nothing_is_left() -> Iterator[None]:
     """No thread and no open file outlives a test, whatever went wrong in it."""
     threads, files = set(threading.enumerate()), open_files()
     yield
-    assert not {thread.name for thread in threading.enumerate() if thread.is_alive()} - {thread.name for thread in threads}
+    for thread in set(threading.enumerate()) - threads:
+        thread.join(5.0)  # it has been told to end
+    assert not set(threading.enumerate()) - threads
     assert open_files() <= files
 
 

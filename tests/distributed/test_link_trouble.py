@@ -147,6 +147,28 @@ def test_a_heartbeat_that_nobody_understands_is_an_error_until_there_is_a_better
     assert machine.mark() is Mark.ACTIVE
 
 
+def test_a_worker_that_died_and_left_a_heartbeat_that_nobody_understands_is_started_again(machine: Machine) -> None:
+    machine.play()
+    machine.assign(granted=200)
+    file = machine.finish(0)
+    (machine.folder().root / "worker.json").write_bytes(b"{")
+    machine.running.clear()
+    machine.step(after=3.0)
+    assert machine.mark() is Mark.ERROR and "heartbeat" in machine.reason
+    assert machine.started == [NAME] * 2
+    assert machine.in_mirror() == [file] and machine.assignment().granted == 200
+    machine.beat(model_version=1)
+    machine.step()
+    assert machine.mark() is Mark.ACTIVE
+
+
+def test_a_worker_that_goes_on_telling_nonsense_is_ended_and_started_again(machine: Machine) -> None:
+    machine.play()
+    (machine.folder().root / "worker.json").write_bytes(b"{")
+    machine.step(after=1.0, steps=62)
+    assert machine.stopped == [NAME] and machine.started == [NAME] * 2
+
+
 def test_a_machine_that_was_wiped_gets_everything_anew(machine: Machine) -> None:
     machine.play()
     machine.network.cut.add(NAME)

@@ -92,6 +92,7 @@ def test_a_match_is_played_by_worker_processes(backend: LocalProcesses, tmp_path
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_a_match_is_played_by_the_machines_of_a_fleet(fleet: Fleet, tmp_path: Path) -> None:
     away = Away(GAME, fleet)
     play(away, settings_of(tmp_path), fleet.collect)

@@ -109,9 +109,10 @@ class Crash:
             self.times -= 1
 
 
+@pytest.mark.slow
 @pytest.mark.trial
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [1, 2])
 def test_a_crash_in_mid_iteration_costs_no_finished_game(tmp_path: Path, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, games = tmp_path / "run", 600
     folder.mkdir()

@@ -80,25 +80,30 @@ def before_each_operation(call: Callable[[], None]) -> Iterator[None]:
         yield
 
 
+class FullOnce:
+    """A disk that is full at the ``number``-th thing that is done with it, and at no other."""
+
+    def __init__(self, number: int) -> None:
+        self.left = number
+
+    def __call__(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise OSError(errno.ENOSPC, "no space left on device")
+
+
 def refused_at(number: int, action: Callable[[], object]) -> BaseException | None:
     """Carry out ``action`` on a disk that is full at the ``number``-th operation, and once only; returns what it raises.
 
     Raises:
         IndexError: it has fewer operations.
     """
-    left = number
-
-    def call() -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            raise OSError(errno.ENOSPC, "no space left on device")
-
-    with before_each_operation(call):
+    disk = FullOnce(number)
+    with before_each_operation(disk):
         try:
             action()
         except OSError as error:
             return error
-    if left > 0:
+    if disk.left > 0:
         raise IndexError(number)
     return None
