@@ -105,6 +105,12 @@ def reached_by_color(board: Board) -> NDArray[np.int64]:
     return reached
 
 
+@inlined
+def owner(reached: NDArray[np.int64], row: int, column: int) -> int:
+    """1 where a point is Black's, -1 where it is White's, else 0."""
+    return (reached[0, row] >> column & 1) - (reached[1, row] >> column & 1)
+
+
 @compiled
 def area(state: States) -> int:
     """Black's area minus White's: stones, and empty points from which empty points lead to stones of that color only."""
@@ -113,7 +119,7 @@ def area(state: States) -> int:
     difference = 0
     for row in range(1, board.size + 1):
         for column in range(board.size):
-            difference += (reached[0, row] >> column & 1) - (reached[1, row] >> column & 1)
+            difference += owner(reached, row, column)
     return difference
 
 
@@ -124,7 +130,7 @@ def settle(state: States, owners: Actions) -> int:
     difference, point = 0, 0
     for row in range(1, board.size + 1):
         for column in range(board.size):
-            owners[point] = (reached[0, row] >> column & 1) - (reached[1, row] >> column & 1)
+            owners[point] = owner(reached, row, column)
             difference += owners[point]
             point += 1
     return 2 * difference - state[HALF_KOMI]

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from games.compiled import compiled
 from games.game import Game, Rules, States
 from games.go_board import BLACK, WHITE, board_of
+from games.random import Streams, below
 
 
 @compiled
-def play_out(rules: Rules, state: States, legal: NDArray[np.int32], random: np.uint64, most: int) -> np.uint64:
-    """Play at random in place, not into one's own eyes, until nobody can, or for ``most`` plies; returns the new random state."""
+def play_out(rules: Rules, state: States, legal: NDArray[np.int32], streams: Streams, most: int) -> None:
+    """Play at random in place, not into one's own eyes, until nobody can, or for ``most`` plies."""
     legal_actions, step, current_player = rules.legal_actions, rules.step, rules.current_player
     passes = 0
     for _ in range(most):
@@ -38,20 +39,17 @@ def play_out(rules: Rules, state: States, legal: NDArray[np.int32], random: np.u
             passes += 1
             continue
         passes = 0
-        random ^= random << np.uint64(13)
-        random ^= random >> np.uint64(7)
-        random ^= random << np.uint64(17)
-        step(state, np.int64(legal[np.int64(random >> np.uint64(33)) % kept]))
-    return random
+        step(state, np.int64(legal[below(streams, 0, kept)]))
 
 
 @compiled
-def play_outs(rules: Rules, start: States, legal: NDArray[np.int32], count: int, seed: int, most: int, owned: NDArray[np.int64]) -> None:
+def play_outs(
+    rules: Rules, start: States, legal: NDArray[np.int32], count: int, streams: Streams, most: int, owned: NDArray[np.int64]
+) -> None:
     """Add up in ``owned`` ``[size, size]`` how much more often a point is Black's than White's after ``count`` games."""
-    random = np.uint64(seed * 2 + 1) * np.uint64(0x9E3779B97F4A7C15)
     for _ in range(count):
         state = start.copy()
-        random = play_out(rules, state, legal, random, most)
+        play_out(rules, state, legal, streams, most)
         board = board_of(state)
         for row in range(board.size):
             for column in range(board.size):
@@ -67,5 +65,5 @@ def ownership(game: Game, state: States, *, playouts: int = 200, seed: int = 1) 
     """How surely each point is Black's at last, from 1 to -1 (White's), ``[size, size]``. The game must be going on."""
     size = game.options["size"]
     owned = np.zeros((size, size), np.int64)
-    play_outs(game.rules, state, np.empty(game.num_actions, np.int32), playouts, seed, 3 * size * size, owned)
+    play_outs(game.rules, state, np.empty(game.num_actions, np.int32), playouts, np.array([seed], np.uint64), 3 * size * size, owned)
     return owned / playouts

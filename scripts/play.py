@@ -37,6 +37,7 @@ from configs.schema import SearchSettings
 from games import CHANCE, Game, load_game
 from games.game import States
 from training import gtp, uci
+from training.auxiliary_heads import foresight_of
 from training.ctrl_c import interruptible
 from training.evaluation.candidate import model_path_of_run
 from training.evaluation.contenders import read_model
@@ -114,7 +115,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise ValueError(f"--uci: the Universal Chess Interface is for chess, and this model plays {game.name}")
         if arguments.gtp and game.name != "go":
             raise ValueError(f"--gtp: the Go Text Protocol is for go, and this model plays {game.name}")
-        evaluator = Evaluator(model.build(game), game, max_batch=MOST_LEAVES)
+        network = model.build(game)
+        evaluator = Evaluator(network, game, max_batch=MOST_LEAVES)
     except (ValueError, OSError) as error:
         print(f"play.py: {error}", file=sys.stderr)
         return 2
@@ -124,7 +126,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         long = load_game("go", **(model.description.options | {"max_plies": LONGEST * game.options["size"] ** 2}))
         keima = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         version = f"{keima['version']} model {model.model_version}"
-        return serve(partial(gtp.Engine, long, name="Keima", version=version), long, evaluator, arguments.simulations)
+        make = partial(gtp.Engine, long, name="Keima", version=version, foresee=foresight_of(network))
+        return serve(make, long, evaluator, arguments.simulations)
     settings = SearchSettings(forced_playouts=False)
     search = Search(game, evaluator, settings, num_simulations=arguments.simulations, num_trees=1)
     words = "hint, undo, new or quit" if game.num_players == 2 else "hint, go, watch, undo, new or quit"

@@ -7,6 +7,7 @@
     python scripts/view_results.py runs/connect_four --png curves.png      the curves as a picture
     python scripts/view_results.py runs/chess --pgn games.pgn      every game of self-play of a run of chess, for any chess program
     python scripts/view_results.py runs/go9 --sgf games.sgf        the same for a run of Go, with what search thought; also into a folder
+    python scripts/view_results.py runs/go9 --export models/go9.safetensors    the newest model to hand on, and models/go9.md, its card
     python scripts/view_results.py checkpoints_ppo --html report.html      curves, and the last episode's worth and trades drawn on prices
 
 "Search err" is the share of positions in which the move found by search throws away what perfect play would get, "Policy err"
@@ -32,13 +33,19 @@ if __name__ == "__main__":
 from rich.console import Console
 from rich.text import Text
 
+from training.auxiliary_heads import foresight_of
+from training.calibration import Bin, calibration_of
 from training.ctrl_c import interruptible
+from training.evaluation.candidate import candidate_of_run
 from training.files import write_atomically
+from training.foresight import Foresee
 from training.game_export import games_as_pgn, games_as_sgf, write_games
-from training.game_view import recorded_game, sample_games
+from training.game_view import game_of, recorded_game, sample_games
+from training.ledger import read_ledger
 from training.observers import ppo_results
 from training.observers.charts import FAINT, TITLE, count, duration, percent, points, rate, rating, table
 from training.observers.files import StatsRow, UnreadableStats, read_stats, stats_path
+from training.observers.model_card import export_model
 from training.observers.page import charts, page
 from training.observers.png import picture
 from training.observers.ppo_files import Round, read_rounds
@@ -118,7 +125,13 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--png", type=Path, metavar="FILE", help="draw the curves into a picture")
     parser.add_argument("--pgn", type=Path, metavar="FILE", help="write all games of self-play to a file of PGN; only for chess")
     parser.add_argument("--sgf", type=Path, metavar="FILE|DIR", help="the same as SGF, in a file or each game in its own; only for Go")
+    parser.add_argument("--export", type=Path, metavar="FILE", help="write the newest model to NAME.safetensors, and NAME.md about it")
+    parser.add_argument(
+        "--benchmark", type=Path, nargs="+", default=[], metavar="FILE", help="with --export: what benchmark.py --save has found of it"
+    )
     args = parser.parse_args(argv)
+    if args.benchmark and not args.export:
+        parser.error("--benchmark needs --export")
     if args.last < 1:
         parser.error(f"--last {args.last}: show at least 1 iteration")
     args.path = stats_path(args.training or args.run)
@@ -142,14 +155,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (OSError, UnreadableStats) as error:
         print(f"view_results: {error}", file=sys.stderr)
         return 2
-    if rounds:
-        return show_rounds(args, rounds)
-    if not rows:
+    if not rounds and not rows:
         print(f"view_results: {args.path} holds no iterations yet", file=sys.stderr)
         return 2
+    if args.export:
+        return export(args.path.parent, args.export, rows, args.benchmark)
+    if rounds:
+        return show_rounds(args, rounds)
     files = ((args.html, write_page), (args.png, write_picture))
     if args.html or args.png:
-        return max(make(path, rows, args.path.parent) for path, make in files if path)
+        bins = calibration(args.path.parent)
+        return max(make(path, rows, args.path.parent, bins) for path, make in files if path)
     show_lines(lambda width: report(rows, args.path.parent, last=args.last, width=width))
     return 0
 
@@ -199,14 +215,50 @@ def show_game(run_dir: Path, number: int) -> int:
     return 0
 
 
-def write_page(path: Path, rows: Sequence[StatsRow], run_dir: Path) -> int:
+def write_page(path: Path, rows: Sequence[StatsRow], run_dir: Path, bins: Sequence[Bin]) -> int:
     """Write the run as a page; without games where they cannot be read. 2 when it cannot be written."""
     try:
-        games = sample_games(run_dir)
+        games = sample_games(run_dir, foresight(run_dir))
     except (ValueError, OSError) as error:
         print(f"view_results: the page has no games: {error}", file=sys.stderr)
         games = []
-    return write(path, lambda: page(run_dir.resolve().name, summary(rows, run_dir), rows, games).encode(), PAGE)
+    return write(path, lambda: page(run_dir.resolve().name, summary(rows, run_dir), rows, games, bins).encode(), PAGE)
+
+
+def foresight(run_dir: Path) -> Foresee | None:
+    """What the newest network of a run says of the end of its games, if it has learned to.
+
+    Raises:
+        ValueError: there is no such run, or this program does not play it.
+    """
+    with read_ledger(run_dir) as ledger:
+        if game_of(ledger).settle is None:
+            return None
+    try:
+        candidate = candidate_of_run(run_dir)
+        return foresight_of(candidate.model.build(candidate.game))
+    except (ValueError, OSError) as error:
+        print(f"view_results: what the network foresees is not drawn: {error}", file=sys.stderr)
+        return None
+
+
+def calibration(run_dir: Path) -> list[Bin]:
+    """How sure search was in the newest games, and how right; nothing where they cannot be read."""
+    try:
+        return calibration_of(run_dir, tell=lambda text: print(f"view_results: {text}", file=sys.stderr))
+    except ValueError:
+        return []
+
+
+def export(run_dir: Path, path: Path, rows: Sequence[StatsRow], benchmarks: Sequence[Path]) -> int:
+    """Write the run's newest model and its card; 2 when there is none, or when they cannot be written."""
+    try:
+        card = export_model(run_dir, path, rows, benchmarks)
+    except (ValueError, OSError) as error:
+        print(f"view_results: {error}", file=sys.stderr)
+        return 2
+    print(f"{path}: model for scripts/play.py --model, {path.stat().st_size:,} bytes\n{card}: what it is; add what you know of it")
+    return 0
 
 
 def export_games(run_dir: Path, *, pgn: Path | None, sgf: Path | None) -> int:
@@ -221,9 +273,9 @@ def export_games(run_dir: Path, *, pgn: Path | None, sgf: Path | None) -> int:
     return 0
 
 
-def write_picture(path: Path, rows: Sequence[StatsRow], run_dir: Path) -> int:
+def write_picture(path: Path, rows: Sequence[StatsRow], run_dir: Path, bins: Sequence[Bin]) -> int:
     """Write the run's curves as a PNG file; 2 when there are none, or when it cannot be written."""
-    return write(path, lambda: picture(run_dir.resolve().name, charts(rows)), PICTURE)
+    return write(path, lambda: picture(run_dir.resolve().name, charts(rows, bins)), PICTURE)
 
 
 if __name__ == "__main__":

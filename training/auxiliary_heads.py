@@ -1,4 +1,4 @@
-"""Heads that a network has only to learn by: what they say is never asked for in play, but what they ask of the tower helps the others.
+"""Heads that a network has only to learn by: no search asks what they say, but what they ask of the tower helps the others.
 
 Sources: KataGo (arXiv 1902.10565, sections 4.1 and 4.2): the opponent's reply with a weight of 0.15, each point's owner at the end
 of the game with 1.5, and the final score, here as one number with a robust loss.
@@ -6,10 +6,14 @@ of the game with 1.5, and the final score, here as one number with a robust loss
 
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from games.game import Planes
+from training.foresight import Foresee, Foresight
 from training.resnet import HEAD_CHANNELS, PolicyHead
 from training.value_heads import start_near_zero
 
@@ -64,6 +68,31 @@ def outputs_to_learn(network: Any, observations: Tensor) -> tuple[Tensor, Tensor
         return *network(observations), {}
     x, pooled = network.features(observations)
     return network.policy(x, pooled), network.value(pooled), heads(x, pooled)
+
+
+def foresight_of(network: nn.Module) -> Foresee | None:
+    """What a network, which is put into evaluation mode, says of the end of games; None of one that has learned nothing of it.
+
+    For a few positions that people look at: it runs the whole network through plain torch, where its weights are.
+    """
+    heads = network.eval().auxiliary if hasattr(network, "auxiliary") else None
+    if not isinstance(heads, AuxiliaryHeads) or not (heads.ownership or heads.score):
+        return None
+
+    def foresee(observations: Planes) -> Foresight:
+        with torch.inference_mode():
+            said = heads(*network.features(torch.from_numpy(observations)))  # type: ignore[operator]
+        ownership, score = said.get("ownership"), said.get("score")
+        return Foresight(
+            ownership=None if ownership is None else _numbers(torch.tanh(ownership / 2)),
+            leads=None if score is None else _numbers(SCORE_SCALE * score),
+        )
+
+    return foresee
+
+
+def _numbers(tensor: Tensor) -> NDArray[np.float32]:
+    return tensor.float().numpy()
 
 
 def auxiliary_losses(said: dict[str, Tensor], *, replies: Tensor, ownership: Tensor, leads: Tensor) -> dict[str, Tensor]:

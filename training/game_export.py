@@ -15,7 +15,7 @@ from games.sgf import point_name, score_text, sgf_text
 from training.files import PART, write_atomically
 from training.game_view import Moment, game_of, moments_of
 from training.ledger import read_ledger
-from training.played_games import played_until_the_end
+from training.played_games import last_state
 from training.receive import games_path, load_received
 from training.records import AGREED, GameRecord
 
@@ -96,9 +96,7 @@ def games_as_pgn(run: Path) -> Iterator[str]:
 def _termination(game: Game, record: GameRecord) -> str:
     if record.resigned:
         return "agreed draw" if record.resigned == AGREED else "resignation"
-    state = game.initial_state()
-    played_until_the_end(game.rules, state, record.actions)
-    return ending_of(state)
+    return ending_of(last_state(game, record.actions))
 
 
 def games_as_sgf(run: Path) -> Iterator[str]:
@@ -133,9 +131,7 @@ def _sgf_result(game: Game, record: GameRecord) -> str:
     won = float(record.returns[0])
     if record.resigned or won == 0:
         return "0" if won == 0 else f"{'B' if won > 0 else 'W'}+R"
-    state = game.initial_state()
-    played_until_the_end(game.rules, state, record.actions)
-    return score_text(score(state))
+    return score_text(score(last_state(game, record.actions)))
 
 
 def _black_wins(moment: Moment) -> float:

@@ -1,7 +1,7 @@
 """Recorded games as people look at them: move by move, with what search made of each position."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +10,17 @@ from numpy.typing import NDArray
 
 from games import CHANCE, Game, load_game
 from games.game import States
+from games.go_setup import stones
 from games.twenty48 import tiles
+from training.foresight import Foresee
 from training.ledger import Ledger, LedgerMismatch, read_ledger
+from training.played_games import last_state
 from training.receive import load_received
 from training.records import AGREED, RANDOM_MOVE, GameBatch, GameRecord
 
 SAMPLES = 3  # games that stand for a run
-DRAWN: dict[str, Callable[[States], NDArray[np.int64]]] = {"twenty48": tiles}  # games whose boards are numbers in cells
+DRAWN: dict[str, Callable[[States], NDArray[Any]]] = {"twenty48": tiles, "go": stones}  # games whose boards are numbers in cells
+AT_ONCE = 64  # positions that a network is asked about
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +39,8 @@ class Moment:
         tuple[str, float], ...
     ] = ()  # what is learned from it: moves with their shares, greatest first; empty after a cheap search
     score: float | None = None  # of a one-player game
+    owners: tuple[int, ...] = ()  # point by point, of a board that is shared out: from 100, surely player 0's, to -100
+    lead: float | None = None  # points by which player 0 wins
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +76,12 @@ def recorded_game(run: Path, number: int) -> GameView:
         raise AssertionError("the number was within the total")
 
 
-def sample_games(run: Path) -> list[GameView]:
+def sample_games(run: Path, foresee: Foresee | None = None) -> list[GameView]:
     """A few games of the newest batch: of a one-player game those of the best, the middle and the least score, else the last ones.
+
+    Args:
+        run: its folder.
+        foresee: says of boards that are shared out how they will be.
 
     Raises:
         ValueError, OSError: as ``recorded_game``.
@@ -85,7 +95,7 @@ def sample_games(run: Path) -> list[GameView]:
     if game.num_players == 1:
         order = np.argsort(-batch.returns[:, 0], kind="stable").tolist()
         chosen = list(dict.fromkeys((order[0], order[len(order) // 2], order[-1])))
-    return [view_game(game, batch, index, number=before + index + 1) for index in chosen]
+    return [view_game(game, batch, index, number=before + index + 1, foresee=foresee) for index in chosen]
 
 
 def game_of(ledger: Ledger) -> Game:
@@ -104,17 +114,51 @@ def game_of(ledger: Ledger) -> Game:
     return game
 
 
-def view_game(game: Game, batch: GameBatch, index: int, *, number: int) -> GameView:
-    """Game ``index`` of a verified batch."""
+def view_game(game: Game, batch: GameBatch, index: int, *, number: int, foresee: Foresee | None = None) -> GameView:
+    """Game ``index`` of a verified batch; ``foresee`` says of boards that are shared out how they will be."""
     record = batch.game_record(index)
+    moments = moments_of(game, record)
+    if game.settle is not None:
+        moments = moments if foresee is None else _foreseen(game, record, moments, foresee)
+        moments[-1] = _settled(game, record, moments[-1])
     return GameView(
         game=game.name,
         number=number,
         worker=batch.worker,
         models=(int(record.first_model), int(record.last_model)),
         result=result_of(game, record),
-        moments=tuple(moments_of(game, record)),
+        moments=tuple(moments),
     )
+
+
+def _foreseen(game: Game, record: GameRecord, moments: Sequence[Moment], foresee: Foresee) -> list[Moment]:
+    """With how the board will be shared out, in a game without chance: there is a moment to each position."""
+    states = [game.initial_state()]
+    for action in record.actions.tolist():
+        states.append(states[-1].copy())
+        game.play(states[-1], action)
+    found = []
+    for first in range(0, len(states), AT_ONCE):
+        some = states[first : first + AT_ONCE]
+        foresight = foresee(np.stack([game.observe(state) for state in some]))
+        for row, (state, moment) in enumerate(zip(some, moments[first : first + AT_ONCE], strict=True)):
+            sign = 1 - 2 * game.current_player(state)
+            owners = () if foresight.ownership is None else _hundredths(sign * foresight.ownership[row])
+            found.append(replace(moment, owners=owners, lead=None if foresight.leads is None else sign * float(foresight.leads[row])))
+    return found
+
+
+def _settled(game: Game, record: GameRecord, moment: Moment) -> Moment:
+    """The end of a game as the rules count it, if it was played out."""
+    if record.resigned:
+        return moment
+    owners = np.empty(game.point_symmetries.shape[1], np.int32)
+    lead = game.settle(last_state(game, record.actions), owners) / 2
+    return replace(moment, owners=_hundredths(owners), lead=lead)
+
+
+def _hundredths(shares: NDArray[Any]) -> tuple[int, ...]:
+    return tuple(np.rint(100.0 * shares).astype(int).tolist())
 
 
 def moments_of(game: Game, record: GameRecord) -> list[Moment]:

@@ -15,8 +15,10 @@ import numpy as np
 
 from games.game import Game, States
 from games.go_setup import position_with
+from training.foresight import Foresee
 from training.gtp_board import Board, handicap_points
 from training.gtp_clock import PlayerClock, TimeSettings, parse_kgs_time_settings, parse_time_settings
+from training.gtp_outlook import Outlook
 from training.gtp_words import Command, Refused, Wanted, action_of, info, number, parse_command, parse_wanted, player_of, whole
 from training.search.analysis import simulations_in
 from training.thinking import Thinker
@@ -45,14 +47,24 @@ class Engine:
         think: makes a thinker whose tree is full with so many simulations; it is called when the first is needed.
         write: sends a line.
         simulations: of a move without a clock.
+        foresee: what the network says of the end of the game, if it does.
     """
 
     def __init__(
-        self, game: Game, *, name: str, version: str, think: Callable[[int], Thinker], write: Callable[[str], None], simulations: int
+        self,
+        game: Game,
+        *,
+        name: str,
+        version: str,
+        think: Callable[[int], Thinker],
+        write: Callable[[str], None],
+        simulations: int,
+        foresee: Foresee | None = None,
     ) -> None:
         self._game, self._write, self._make_thinker, self._simulations = game, write, think, simulations
         self._answers = {"protocol_version": "2", "name": name, "version": version}
         self._board = Board(game)
+        self._outlook = Outlook(game, foresee) if foresee else None
         self._thinker: Thinker | None = None
         self._settings: TimeSettings | None = None
         self._clocks: list[PlayerClock] = []  # none without settings
@@ -132,8 +144,14 @@ class Engine:
             return
         look.due = now + wanted.seconds
         lines = [line for place, line in enumerate(analysis.lines(wanted.most)) if line.visits or place < max(wanted.least, 1)]
-        if lines:
-            self._write(info(self._game, lines, kata=wanted.kata))
+        if not lines:
+            return
+        if self._outlook is None or not wanted.kata:
+            self._write(info(self._game, lines, kata=wanted.kata, leads={}))
+            return
+        self._outlook.look(analysis.state, [line.action for line in lines])
+        ownership = self._outlook.ownership if wanted.ownership else None
+        self._write(info(self._game, lines, kata=True, leads=self._outlook.leads, ownership=ownership))
 
     def _move(self, player: int, action: int) -> str:
         """Make a move on the board, and go on in the same tree; the move's name."""
@@ -143,12 +161,16 @@ class Engine:
             self._thinker.analysis.play(action)
         return self._game.action_name(action)
 
-    def _deadline(self, player: int, arrived: float) -> float | None:
-        return arrived + allotted(self._clocks[player].clock, OVERHEAD) if self._clocks else None
+    def _move_on_the_clock(self, player: int, thinker: Thinker, arrived: float, look: Look | None = None) -> str:
+        """Think as long as the player's time allows, and make the best move; its name."""
+        clock = self._clocks[player] if self._clocks else None
+        answer = self._move(player, self._best(thinker, arrived + allotted(clock.clock, OVERHEAD) if clock else None, look))
+        if clock:
+            clock.spent(time.monotonic() - arrived)
+        return answer
 
-    def _moved(self, player: int, arrived: float) -> None:
-        if self._clocks:
-            self._clocks[player].spent(time.monotonic() - arrived)
+    def _begin_clocks(self, settings: TimeSettings | None) -> None:
+        self._clocks = [PlayerClock(settings), PlayerClock(settings)] if settings else []
 
     # The commands: each returns its answer, or None when it has answered itself.
 
@@ -172,7 +194,7 @@ class Engine:
     def _clear_board(self, command: Command, arrived: float) -> str:
         self._ready()
         self._board.begin()
-        self._clocks = [PlayerClock(self._settings), PlayerClock(self._settings)] if self._settings else []
+        self._begin_clocks(self._settings)
         return ""
 
     def _komi(self, command: Command, arrived: float) -> str:
@@ -192,9 +214,7 @@ class Engine:
         player = player_of(command.only())
         allowed = self._board.liberties_of_dead(player) if command.name == "kgs-genmove_cleanup" else None
         thinker = self._turn_to(self._board.turned_to(player), allowed)
-        answer = self._move(player, self._best(thinker, self._deadline(player, arrived)))
-        self._moved(player, arrived)
-        return answer
+        return self._move_on_the_clock(player, thinker, arrived)
 
     def _reg_genmove(self, command: Command, arrived: float) -> str:
         thinker = self._turn_to(self._board.turned_to(player_of(command.only())))
@@ -205,10 +225,7 @@ class Engine:
 
     def _genmove_analyze(self, command: Command, arrived: float) -> None:
         look, thinker = self._begin_look(command, arrived)
-        player = look.wanted.player
-        answer = self._move(player, self._best(thinker, self._deadline(player, arrived), look))
-        self._moved(player, arrived)
-        self._write(f"play {answer}\n")
+        self._write(f"play {self._move_on_the_clock(look.wanted.player, thinker, arrived, look)}\n")
 
     def _begin_look(self, command: Command, arrived: float) -> tuple[Look, Thinker]:
         kata = command.name.startswith("kata")
@@ -254,20 +271,16 @@ class Engine:
         return " ".join(self._game.action_name(point) for point in points)
 
     def _time_settings(self, command: Command, arrived: float) -> str:
-        self._settings = parse_time_settings(command)
-        self._clocks = [PlayerClock(self._settings), PlayerClock(self._settings)] if self._settings else []
-        return ""
-
-    def _kgs_time_settings(self, command: Command, arrived: float) -> str:
-        self._settings = parse_kgs_time_settings(command)
-        self._clocks = [PlayerClock(self._settings), PlayerClock(self._settings)] if self._settings else []
+        parse = parse_kgs_time_settings if command.name.startswith("kgs") else parse_time_settings
+        self._settings = parse(command)
+        self._begin_clocks(self._settings)
         return ""
 
     def _time_left(self, command: Command, arrived: float) -> str:
         player, seconds, moves = command.exactly(3)
         left, count = number(seconds), whole(moves)
         if not self._clocks:
-            self._clocks = [PlayerClock(TimeSettings(main=left)), PlayerClock(TimeSettings(main=left))]
+            self._begin_clocks(TimeSettings(main=left))
         self._clocks[player_of(player)].told(max(left, 0.0), count)
         return ""
 
@@ -312,7 +325,7 @@ class Engine:
         "set_free_handicap": _set_free_handicap,
         "time_settings": _time_settings,
         "time_left": _time_left,
-        "kgs-time_settings": _kgs_time_settings,
+        "kgs-time_settings": _time_settings,
         "final_score": _final_score,
         "final_status_list": _final_status_list,
         "loadsgf": _loadsgf,

@@ -4,8 +4,11 @@ lz-analyze came with Leela Zero, kata-analyze with KataGo; what programs for peo
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from games.game import Game
 from training.search.analysis import Line
@@ -14,7 +17,7 @@ CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 IDENTITY = re.compile(r"[0-9]{1,10}")
 PLAYERS = {"b": 0, "black": 0, "w": 1, "white": 1}
 SECONDS = 0.01  # the unit of an interval
-KATAGO_ONLY = ("ownership", "ownershipStdev", "movesOwnership", "movesOwnershipStdev", "pvVisits", "pvEdgeVisits", "rootInfo")
+KATAGO_ONLY = ("ownershipStdev", "movesOwnership", "movesOwnershipStdev", "pvVisits", "pvEdgeVisits", "rootInfo")
 
 
 class Refused(ValueError):
@@ -103,6 +106,17 @@ def number(word: str) -> float:
     return float(word)
 
 
+def truth(word: str) -> bool:
+    """Whether something is wanted.
+
+    Raises:
+        Refused: it is neither true nor false.
+    """
+    if word.lower() not in ("true", "false"):
+        raise Refused(f"syntax error: {word!r} is not true or false")
+    return word.lower() == "true"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
     """What an analysis is to tell."""
@@ -112,6 +126,7 @@ class Wanted:
     least: int = 0  # moves that are told even if nobody visited them
     most: int = 1000  # moves
     kata: bool = False
+    ownership: bool = False  # also whose each point of the board will be
     allowed: frozenset[int] | None = None  # the only moves that are looked at
 
 
@@ -143,6 +158,8 @@ def parse_wanted(game: Game, words: Sequence[str], *, player: int, kata: bool) -
             wanted = replace(wanted, most=whole(left.pop(0), least=1))
         elif key == "minmoves":
             wanted = replace(wanted, least=whole(left.pop(0)))
+        elif key == "ownership":
+            wanted = replace(wanted, ownership=truth(left.pop(0)) and kata)
         elif key in KATAGO_ONLY:
             left.pop(0)
         else:
@@ -159,20 +176,27 @@ def _restricted(game: Game, wanted: Wanted, key: str, player: int, text: str) ->
     return replace(wanted, allowed=(before & named) if key == "allow" else (before - named))
 
 
-def info(game: Game, lines: Sequence[Line], *, kata: bool) -> str:
-    """The moves of an analysis in a line, the best one first. Values are for the player to move.
+def info(game: Game, lines: Sequence[Line], *, kata: bool, leads: Mapping[int, float], ownership: NDArray[np.float32] | None = None) -> str:
+    """The moves of an analysis in a line, the best one first. All is for the player to move.
 
     As Leela Zero writes it, chances are in hundredths of a percent; as KataGo does, from 0 to 1.
+
+    Args:
+        leads: by how many points he will win after some actions.
+        ownership: whose each point will be, ``[H * W]`` from the upper left corner, from 1, his, to -1.
     """
-    return " ".join(_info(game, order, line, kata) for order, line in enumerate(lines))
+    said = [_info(game, order, line, kata, leads.get(line.action)) for order, line in enumerate(lines)]
+    return " ".join([*said, *(["ownership", *(f"{share:.4f}" for share in ownership.tolist())] if ownership is not None else [])])
 
 
-def _info(game: Game, order: int, line: Line, kata: bool) -> str:
+def _info(game: Game, order: int, line: Line, kata: bool, lead: float | None) -> str:
     chance = (1 + line.value) / 2
     chances = (f"{chance:.6f}", f"{line.prior:.6f}") if kata else (str(round(10_000 * chance)), str(round(10_000 * line.prior)))
     best = " ".join(game.action_name(action) for action in line.actions)
     move = game.action_name(line.action)
     utility = f"utility {line.value:.6f} " if kata else ""
+    points = "" if lead is None else f"scoreMean {lead:.4f} scoreLead {lead:.4f} "  # the same: programs read one or the other
     return (
-        f"info move {move} visits {line.visits} {utility}winrate {chances[0]} prior {chances[1]} lcb {chances[0]} order {order} pv {best}"
+        f"info move {move} visits {line.visits} {utility}winrate {chances[0]} {points}prior {chances[1]} lcb {chances[0]} "
+        f"order {order} pv {best}"
     )

@@ -21,3 +21,10 @@ def wilson(hits: float, trials: int) -> tuple[float, float]:
 def mean_margin(values: NDArray[np.float64]) -> float | None:
     """Half the width of the 95 % interval of the mean of ``values`` ``[N]``, by the normal approximation; None of fewer than two."""
     return float(Z * values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else None
+
+
+def mean_margin_of_groups(values: NDArray[np.float64], groups: NDArray[np.int64]) -> float:
+    """The same where ``values`` of one group ``[N]`` of two or more go together: they count as one observation (cluster-robust)."""
+    sums = np.bincount(groups, values - values.mean())
+    count = len(np.unique(groups))
+    return float(Z * math.sqrt((sums**2).sum() * count / (count - 1)) / len(values))

@@ -110,6 +110,9 @@ class Model:
                 f"it plays {wanted.game} {wanted.options} by rules version {wanted.rules_version}, not {game.name} {game.options} "
                 f"by version {game.rules_version}: if only the version differs, update the older program"
             )
+        blocks = wanted.network.get("blocks")
+        if isinstance(blocks, int) and blocks > len(self.weights):  # it would take long to build them
+            raise CorruptModel(f"it has fewer tensors than blocks: {len(self.weights)}, and the network has {blocks}")
         try:
             with torch.device("meta"):  # nothing is allocated before names and shapes are known to fit
                 network = build_network(game, **wanted.network)  # type: ignore[arg-type]
@@ -280,14 +283,24 @@ def check_canary(model: Model, game: Game, evaluate: Evaluate, *, tolerance: flo
     require(off <= 1, f"the network here says {off:.1f} times the allowed difference from what the sender's says of known positions")
 
 
-def save_safetensors(path: Path, model: Model) -> None:
-    """Write the model, in full precision, to a safetensors file with its description as metadata."""
+def save_safetensors(path: Path, model: Model, *, compact: bool = False) -> None:
+    """Write the model, in full precision, to a safetensors file with its description as metadata.
+
+    ``compact``: in 16 bits what these hold exactly, such as all that has travelled in them; it takes half the room.
+    """
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.weights.items()}
+    if compact:
+        weights = {name: _shortened(tensor) for name, tensor in weights.items()}
     write_atomically(path, save(weights, {METADATA: model.description.model_dump_json()}))
 
 
+def _shortened(tensor: Tensor) -> Tensor:
+    short = tensor.to(torch.bfloat16)
+    return short if tensor.is_floating_point() and torch.equal(short.to(tensor.dtype), tensor) else tensor
+
+
 def load_safetensors(path: Path) -> Model:
-    """Read what ``save_safetensors`` wrote.
+    """Read what ``save_safetensors`` wrote, with its weights in float32.
 
     Raises:
         CorruptModel: the file is damaged or is no model of ours; the message names it.
@@ -300,4 +313,8 @@ def load_safetensors(path: Path) -> Model:
         description = Description.model_validate_json(metadata.get(METADATA, ""))
     except (safetensors.SafetensorError, ValidationError) as error:
         raise CorruptModel(f"{path} is not a model file: {error}") from error
-    return Model(description=description, weights=weights)
+    return Model(description=description, weights={name: _full(tensor) for name, tensor in weights.items()})
+
+
+def _full(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.is_floating_point() else tensor

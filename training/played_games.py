@@ -40,6 +40,13 @@ def played_until_the_end(rules: Rules, state: States, actions: Actions) -> int:
     return actions.size
 
 
+def last_state(game: Game, actions: Sequence[int] | Actions) -> States:
+    """The position after legal actions from the start."""
+    state = game.initial_state()
+    played_until_the_end(game.rules, state, np.asarray(actions, np.int32))
+    return state
+
+
 def batch_of(games: Sequence[PlayedGame], game: Game, *, first_game: int = 0, batch_id: str = "files", run_id: str = "files") -> GameBatch:
     """The games as a batch: the move that was played is the whole policy target, and the result is every position's value.
 

@@ -15,10 +15,11 @@ from games import Game, load_game
 from games.game import States
 from games.go import score
 from tests.games.naive_go import NaiveGo
+from tests.programs import needs_gnu_go
 from training.evaluation.gtp_client import COLORS, GtpEngine, GtpPlayer
-from training.evaluation.ladder import find_program, go_command
+from training.evaluation.ladder import go_command
 
-pytestmark = pytest.mark.skipif(find_program("gnugo") is None, reason="GNU Go is not installed (Debian: apt-get install gnugo)")
+pytestmark = needs_gnu_go
 
 PARCEL = 50  # positions of which GNU Go is asked at once
 QUESTIONS = (*(f"list_stones {color}" for color in COLORS), *(f"captures {color}" for color in COLORS))

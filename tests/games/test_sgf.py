@@ -1,8 +1,6 @@
 """SGF: what is written, sgfmill and GNU Go read; what others write, is read; and no file, however broken or large, does harm."""
 
 import io
-import os
-import shutil
 import subprocess
 import tracemalloc
 from itertools import repeat
@@ -16,8 +14,8 @@ from games import Game, load_game
 from games.bad_game import BadGame
 from games.game import IllegalAction
 from games.sgf import MOST_BYTES, MOST_MARKS, PIECE, SgfGame, game_trees, point_name, read_sgf, sgf_text
+from tests.programs import GNU_GO, needs_gnu_go
 
-GNU_GO = shutil.which("gnugo", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/games"]))
 GAME = "(;GM[1]FF[4]SZ[9]KM[7]PB[Anna]RE[B+R];B[ee];W[cc];B[])"
 
 
@@ -71,7 +69,7 @@ def test_what_is_written_is_read_again_here_and_by_sgfmill(tmp_path: Path, size:
         assert points == actions
 
 
-@pytest.mark.skipif(GNU_GO is None, reason="GNU Go is not installed")
+@needs_gnu_go
 def test_gnu_go_sets_up_the_same_position_and_its_own_file_is_read(game: Game, tmp_path: Path) -> None:
     path, theirs = tmp_path / "a.sgf", tmp_path / "b.sgf"
     actions = random_actions(game, plies=40, seed=5)

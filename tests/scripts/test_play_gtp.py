@@ -3,7 +3,6 @@
 import os
 import re
 import selectors
-import shutil
 import subprocess
 import sys
 import time
@@ -14,36 +13,26 @@ from types import TracebackType
 from typing import Self
 
 import pytest
-import torch
 
-from games import Game, load_game
+from games import load_game
+from tests.programs import GNU_GO, needs_gnu_go
 from tests.sources import ROOT
-from training.model_file import Model, describe_model, save_safetensors
-from training.network import build_network
+from tests.training.small_run import saved_model
 
-NETWORK = {"type": "resnet", "blocks": 1, "channels": 8, "global_pooling": False}
 PATIENCE = 400.0  # seconds, for a machine that has much else to do
 SIZE, KOMI = 7, 4.5
 SECONDS = 10.0  # of main time, in games on the clock
 KEIMA = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+POINTS = r"(scoreMean -?\d+\.\d+ scoreLead -?\d+\.\d+ )?"  # of networks that have learned to say so, to who asks as KataGo is asked
 LONGEST = 150  # plies of a game here
-GNU_GO = shutil.which("gnugo", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/games"]))
 
 pytestmark = pytest.mark.timeout(900)
-needs_gnu_go = pytest.mark.skipif(GNU_GO is None, reason="GNU Go is not installed")
-
-
-def save_model(path: Path, game: Game) -> Path:
-    """A network that has learned nothing."""
-    torch.manual_seed(1)
-    network = build_network(game, **NETWORK)  # type: ignore[arg-type]
-    save_safetensors(path, Model(description=describe_model(game, NETWORK, 3), weights=network.eval().state_dict()))
-    return path
 
 
 @pytest.fixture(scope="module")
 def command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    path = save_model(tmp_path_factory.mktemp("model") / "tiny.safetensors", load_game("go", size=SIZE, komi=KOMI))
+    game, folder = load_game("go", size=SIZE, komi=KOMI), tmp_path_factory.mktemp("model")
+    path = saved_model(folder / "tiny.safetensors", game, version=3, predict_ownership=True, predict_score=True)
     return [sys.executable, str(ROOT / "scripts" / "play.py"), "--model", str(path), "--gtp", "--simulations", "16"]
 
 
@@ -191,7 +180,8 @@ def test_an_analysis_goes_on_until_anything_is_said(engine: Program, name: str, 
     for look in looks:
         for move in re.split(r"\s*\binfo\b", look.strip())[1:]:
             assert re.fullmatch(
-                rf" move \w+ visits \d+ (utility -?[01]\.\d+ )?winrate {winrate} prior {winrate} lcb {winrate} order \d+ pv( \w+)+", move
+                rf" move \w+ visits \d+ (utility -?[01]\.\d+ )?winrate {winrate} {POINTS}prior {winrate} lcb {winrate} order \d+ pv( \w+)+",
+                move,
             ), move
     visits = [sum(map(int, re.findall(r"visits (\d+)", look))) for look in looks]
     assert visits == sorted(visits) and visits[-1] > visits[0]
@@ -202,6 +192,16 @@ def test_an_analysis_goes_on_until_anything_is_said(engine: Program, name: str, 
     engine.until(r"info .*\n")
     engine.say("32 name")  # which is answered after the analysis has been ended
     assert re.fullmatch(r"(info .*\n)*\n=32 Keima\n\n", engine.until(r"=32 Keima\n\n"))
+
+
+def test_an_analysis_tells_whose_each_point_will_be(engine: Program) -> None:
+    engine.ask("clear_board")
+    engine.say("kata-analyze 5 ownership true")
+    engine.until(r"=\n")
+    line = engine.until(r"info .*\n")
+    assert "scoreLead" in line and len(line.partition(" ownership ")[2].split()) == SIZE**2
+    engine.say("")
+    engine.until(r"(?m)^\n", seconds=20)
 
 
 def test_a_move_is_made_and_analysed_at_once(engine: Program) -> None:
@@ -259,7 +259,7 @@ def test_the_end_of_the_input_ends_the_program_in_the_middle_of_an_analysis(comm
 
 
 def test_only_networks_of_go_speak_gtp(tmp_path: Path) -> None:
-    path = save_model(tmp_path / "other.safetensors", load_game("tic_tac_toe"))
+    path = saved_model(tmp_path / "other.safetensors", load_game("tic_tac_toe"))
     refused = [sys.executable, str(ROOT / "scripts" / "play.py"), "--model", str(path), "--gtp"]
     ended = subprocess.run(refused, input="name\n", capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (ended.returncode, ended.stdout) == (2, "")

@@ -9,14 +9,11 @@ from pathlib import Path
 import chess
 import chess.engine
 import pytest
-import torch
 
-from games import Game, load_game
+from games import load_game
 from tests.sources import ROOT
-from training.model_file import Model, describe_model, save_safetensors
-from training.network import build_network
+from tests.training.small_run import saved_model
 
-NETWORK = {"type": "resnet", "blocks": 1, "channels": 8, "global_pooling": False}
 PATIENCE = 400.0  # seconds, for a machine that has much else to do
 
 SECONDS, INCREMENT = 0.5, 0.01
@@ -28,17 +25,9 @@ ROOK_MATE = "6k1/5ppp/8/8/8/8/8/R3K3 w - - 0 1"
 pytestmark = pytest.mark.timeout(900)
 
 
-def save_model(path: Path, game: Game) -> Path:
-    """A network that has learned nothing."""
-    torch.manual_seed(1)
-    network = build_network(game, **NETWORK)  # type: ignore[arg-type]
-    save_safetensors(path, Model(description=describe_model(game, NETWORK, 1), weights=network.eval().state_dict()))
-    return path
-
-
 @pytest.fixture(scope="module")
 def command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    path = save_model(tmp_path_factory.mktemp("model") / "tiny.safetensors", load_game("chess"))
+    path = saved_model(tmp_path_factory.mktemp("model") / "tiny.safetensors", load_game("chess"))
     return [sys.executable, str(ROOT / "scripts" / "play.py"), "--model", str(path), "--uci"]
 
 
@@ -201,7 +190,7 @@ def test_the_end_of_the_input_ends_the_program_in_the_middle_of_a_search(command
 
 
 def test_only_networks_of_chess_speak_uci(tmp_path: Path) -> None:
-    path = save_model(tmp_path / "other.safetensors", load_game("tic_tac_toe"))
+    path = saved_model(tmp_path / "other.safetensors", load_game("tic_tac_toe"))
     refused = talk([sys.executable, str(ROOT / "scripts" / "play.py"), "--model", str(path), "--uci"], "uci")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "--uci: the Universal Chess Interface is for chess, and this model plays tic_tac_toe" in refused.stderr

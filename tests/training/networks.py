@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from games import Game, load_game
 from games.game import action_table, board_symmetries
@@ -37,6 +37,17 @@ def positions(game: Game, count: int) -> NDArray[np.float32]:
     if game.name in ("connect_four", "tic_tac_toe"):
         return canary_positions(game, count)
     return np.random.default_rng(1).integers(0, 2, (count, *game.observation_shape)).astype(np.float32)
+
+
+def noted_gradients(network: nn.Module, optimizer: torch.optim.Optimizer) -> list[dict[str, Tensor]]:
+    """The gradients of each step from now on, as the optimizer gets them."""
+    found: list[dict[str, Tensor]] = []
+
+    def keep(*_: object) -> None:
+        found.append({name: parameter.grad.clone() for name, parameter in network.named_parameters() if parameter.grad is not None})
+
+    optimizer.register_step_pre_hook(keep)
+    return found
 
 
 def trained_network(game: Game, *, blocks: int = 2, channels: int = 32, global_pooling: bool = True, spread: float = 0.3) -> ResNet:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tests.training.networks import CONNECT_FOUR, FixedWindow
+from tests.training.networks import CONNECT_FOUR, FixedWindow, noted_gradients
 from training.learner import Learner, to_tensors
 from training.network import build_network, seed_weights
 from training.optimizer_state import own_part
@@ -79,16 +79,11 @@ def what_is_remembered(learner: Learner, window: FixedWindow) -> dict[str, Tenso
 
 def first_gradients(learner: Learner, window: FixedWindow) -> dict[str, Tensor]:
     """The gradients of the first step, as the optimizer gets them."""
-    found: dict[str, Tensor] = {}
-
-    def keep(*_: Any) -> None:
-        found.update({name: parameter.grad.clone() for name, parameter in learner.network.named_parameters() if parameter.grad is not None})
-
-    learner.optimizer.register_step_pre_hook(keep)
+    found = noted_gradients(learner.network, learner.optimizer)
     learner.update_step.clip_norm = 1e9
     batch = window.sample(learner.batch_size, 5, rows=learner.ranks.rows)
     learner.descend(to_tensors(batch, learner.device), total=learner.batch_size)
-    return found
+    return found[0]
 
 
 def main() -> None:

@@ -1,12 +1,13 @@
 """A run that is as small as a run can be, for tests of those who carry it."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from configs.schema import Settings
-from games import load_game
-from training.model_file import Model, describe_model, encode_model
+from games import Game, load_game
+from training.model_file import Model, describe_model, encode_model, save_safetensors
 from training.network import build_network
 
 GAME = load_game("tic_tac_toe")
@@ -37,8 +38,19 @@ def small_settings(directory: Path, **changes: object) -> Settings:
     return Settings.model_validate(sections)
 
 
-def model_bytes(version: int) -> bytes:
-    """A new network as the bytes that travel; another version has other weights."""
+def new_model(game: Game, version: int, **heads: bool) -> Model:
+    """A network that has learned nothing, with these auxiliary ``heads``; another version has other weights."""
     torch.manual_seed(version)
-    network = build_network(GAME, **NETWORK)  # type: ignore[arg-type]
-    return encode_model(Model(description=describe_model(GAME, NETWORK, version), weights=network.eval().state_dict()), GAME)
+    shape: dict[str, Any] = NETWORK | heads
+    return Model(description=describe_model(game, shape, version), weights=build_network(game, **shape).eval().state_dict())
+
+
+def model_bytes(version: int) -> bytes:
+    """A new network as the bytes that travel."""
+    return encode_model(new_model(GAME, version), GAME)
+
+
+def saved_model(path: Path, game: Game, *, version: int = 1, **heads: bool) -> Path:
+    """A new network as the file that people keep."""
+    save_safetensors(path, new_model(game, version, **heads))
+    return path

@@ -12,6 +12,7 @@ from games.go import score
 from tests.games.naive_go import NaiveGo
 from tests.training.networks import CONNECT_FOUR, look_trained
 from tests.training.synthetic import synthetic_batch
+from training.auxiliary_heads import foresight_of
 from training.evaluator import Evaluator
 from training.learner import Learner, to_tensors
 from training.model_file import Model, decode_model, describe_model, encode_model
@@ -106,33 +107,55 @@ def test_a_window_without_auxiliary_heads_has_nothing_for_them() -> None:
     assert batch.replies.shape == batch.ownership.shape == (2, 0)
 
 
-def learned(batch: Batch, **heads: Any) -> tuple[dict[str, float], dict[str, float]]:
-    """The losses on a batch before and after it was learned by heart."""
+def learn(batch: Batch, **heads: Any) -> tuple[torch.nn.Module, dict[str, float], dict[str, float]]:
+    """A network that has learned a batch by heart, and the losses on it before and after."""
     torch.manual_seed(0)
     learner = Learner(build_network(GO, blocks=1, channels=16, **heads), device="cpu", learning_rate=0.01, warmup_steps=10)
     tensors = to_tensors(batch, torch.device("cpu"))
     reports = [learner.descend(tensors) for _ in range(120)]
     first, last = ({name: float(figure) for name, figure in reports[index].figures.items()} for index in (0, -1))
-    return first, last
+    return learner.network, first, last
 
 
 def test_each_head_learns_a_batch_by_heart() -> None:
     record = synthetic_batch(GO, games=8, resign_share=0.2, num_simulations=1)
     batch = samples(GO, record, range(0, record.num_positions, max(1, record.num_positions // 24)), 0, replies=True, areas=True)
-    first, last = learned(batch, **HEADS)
+    _, first, last = learn(batch, **HEADS)
     assert {"reply_loss", "ownership_loss", "score_loss"} <= first.keys()
     for name in ("policy_loss", "value_loss", "reply_loss", "ownership_loss", "score_loss"):
         assert 0 <= last[name] < 0.6 * first[name], name
-    assert "reply_loss" not in learned(batch, predict_score=True)[0]
+    assert "reply_loss" not in learn(batch, predict_score=True)[1]
 
 
 def test_what_is_not_known_teaches_nothing() -> None:
     """Neither the end of games that were given up, nor a reply that nobody gave."""
     record = games_of(("A1 B1 C1", 1))
     batch = samples(GO, record, [2], 0, replies=True, areas=True)
-    first, last = learned(batch, **HEADS)
+    _, first, last = learn(batch, **HEADS)
     assert first["reply_loss"] == first["ownership_loss"] == first["score_loss"] == last["score_loss"] == 0
     assert last["policy_loss"] < first["policy_loss"]
+
+
+def test_a_network_foresees_the_ends_that_it_has_learned_as_the_player_to_move_sees_them() -> None:
+    plies = len(WALLS.split())
+    batch = samples(GO, games_of((WALLS, 0), ("C3 pass pass", 0)), [*range(1, plies), plies + 1, plies + 2], 0, areas=True)
+    network, _, _ = learn(batch, predict_ownership=True, predict_score=True)
+    foresee = foresight_of(network)
+    assert foresee is not None
+    foresight = foresee(batch.observations)
+    assert foresight.ownership is not None and foresight.leads is not None
+    assert foresight.leads == pytest.approx(batch.leads, abs=2.0) and batch.leads[-2:].tolist() == [-24.5, 24.5]
+    assert np.abs(foresight.ownership - batch.ownership).max() < 0.5
+
+
+def test_a_network_says_only_what_it_has_learned_to() -> None:
+    observations = np.stack([GO.observe(state) for state in positions(3)])
+    foresee = foresight_of(build_network(GO, blocks=1, channels=8, predict_score=True))
+    assert foresee is not None
+    foresight = foresee(observations)
+    assert foresight.ownership is None and foresight.leads is not None and foresight.leads.shape == (3,)
+    assert foresight_of(build_network(GO, blocks=1, channels=8, predict_reply=True)) is None
+    assert foresight_of(build_network(CONNECT_FOUR, type="spiking", blocks=1, channels=8)) is None
 
 
 def positions(count: int) -> States:

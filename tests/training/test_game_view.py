@@ -5,18 +5,24 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from rich.console import Console
 
 from games import CHANCE, Game, load_game
 from games.game import States
+from games.go import score
+from games.go_setup import stones
 from scripts.view_results import main as view_results
 from tests.training.example_reports import evaluation
 from tests.training.example_reports import iteration as iteration_for_two
-from tests.training.one_player import SMALL, iteration, random_batch
+from tests.training.one_player import SMALL, ends, iteration, random_batch
 from tests.training.synthetic import synthetic_batch
+from training.auxiliary_heads import foresight_of
 from training.game_view import recorded_game, sample_games, view_game
 from training.ledger import Ledger, open_ledger
+from training.network import build_network
 from training.observers.files import STATS_NAME, StatsFile
 from training.observers.page import page
 from training.observers.steps import print_game, step_through
@@ -24,7 +30,7 @@ from training.observers.svg import MOST_POINTS, Series, laid_out, svg, ticks
 from training.receive import Received, receive
 from training.records import GameBatch, encode
 
-CONNECT_FOUR = load_game("connect_four")
+CONNECT_FOUR, GO = load_game("connect_four"), load_game("go", size=5)
 
 
 def take(ledger: Ledger, game: Game, batch: GameBatch) -> None:
@@ -79,6 +85,35 @@ def test_a_game_for_two_is_shown_with_its_players_and_its_end() -> None:
         won = batch.returns[index, 0]
         assert view.result == ("the first player won" if won > 0 else "the second player won" if won < 0 else "a draw")
         assert all(sum(share for _, share in moment.policy) == pytest.approx(1) for moment in view.moments[:-1])
+
+
+def test_at_the_end_of_a_game_of_go_its_points_are_shared_out_by_the_rules() -> None:
+    batch = synthetic_batch(GO, games=6, resign_share=0.5)
+    assert 0 < np.count_nonzero(batch.resigned) < 6
+    for index, state in enumerate(ends(batch, GO)):
+        view = view_game(GO, batch, index, number=1)
+        assert np.array_equal(view.moments[-1].cells, stones(state))
+        assert not any(moment.owners or moment.lead for moment in view.moments[:-1])
+        if batch.resigned[index]:
+            assert not view.moments[-1].owners and view.moments[-1].lead is None
+        else:
+            assert view.moments[-1].lead == score(state)
+            assert sum(view.moments[-1].owners) / 100 - GO.options["komi"] == score(state)
+
+
+def test_what_a_network_foresees_is_told_as_black_sees_it() -> None:
+    torch.manual_seed(1)
+    foresee = foresight_of(build_network(GO, blocks=1, channels=8, predict_ownership=True, predict_score=True))
+    assert foresee is not None
+    batch = synthetic_batch(GO, games=1, resign_share=1.0)
+    view, state = view_game(GO, batch, 0, number=1, foresee=foresee), GO.initial_state()
+    for moment, action in zip(view.moments, [*batch.actions.tolist(), None], strict=True):
+        foresight, sign = foresee(GO.observe(state)[None]), (1, -1)[GO.current_player(state)]
+        assert foresight.ownership is not None and foresight.leads is not None
+        assert np.abs(np.array(moment.owners) - 100 * sign * foresight.ownership[0]).max() < 0.6
+        assert moment.lead == pytest.approx(sign * foresight.leads[0], abs=1e-3)
+        if action is not None:
+            GO.play(state, action)
 
 
 def test_the_games_of_a_run_are_numbered_in_order_of_receipt(run: Path) -> None:

@@ -1,7 +1,5 @@
 """The board, the clocks and the words of the Go engine, without the engine."""
 
-import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,13 +11,12 @@ from games.go_playouts import ownership
 from games.go_setup import position_with, stones, with_komi, with_player
 from games.sgf import sgf_text
 from tests.games.naive_go import NaiveGo
+from tests.programs import GNU_GO, needs_gnu_go
 from training.gtp_board import Board, handicap_points
 from training.gtp_clock import PlayerClock, TimeSettings, parse_kgs_time_settings, parse_time_settings
 from training.gtp_words import Command, Refused, action_of, info, parse_command, parse_wanted, player_of
 from training.search.analysis import Line
 from training.time_keeping import Clock, allotted
-
-GNU_GO = shutil.which("gnugo", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/games"]))
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +109,7 @@ def test_the_komi_counts_at_once_and_stays(board: Board, game: Game) -> None:
 
 
 @pytest.mark.parametrize("size", [7, 8, 9, 11, 12, 13, 19])
-@pytest.mark.skipif(GNU_GO is None, reason="GNU Go is not installed")
+@needs_gnu_go
 def test_handicap_stones_stand_where_gnu_go_has_them(size: int) -> None:
     game, counts = load_game("go", size=size), range(1, 11)
     said = "".join(f"boardsize {size}\nclear_board\nfixed_handicap {count}\n" for count in counts)
@@ -187,13 +184,22 @@ def line(game: Game, move: str, visits: int, value: float) -> Line:
 
 def test_an_analysis_reads_as_leela_zero_and_katago_write_it(game: Game) -> None:
     lines = [line(game, "D4", 7, 0.5), line(game, "C3", 1, -1.0)]
-    assert info(game, lines, kata=False) == (
+    assert info(game, lines, kata=False, leads={}) == (
         "info move D4 visits 7 winrate 7500 prior 2500 lcb 7500 order 0 pv D4 pass "
         "info move C3 visits 1 winrate 0 prior 2500 lcb 0 order 1 pv C3 pass"
     )
-    assert info(game, lines[:1], kata=True) == (
+    assert info(game, lines[:1], kata=True, leads={}) == (
         "info move D4 visits 7 utility 0.500000 winrate 0.750000 prior 0.250000 lcb 0.750000 order 0 pv D4 pass"
     )
+
+
+def test_points_and_ownership_read_as_katago_writes_them(game: Game) -> None:
+    lines = [line(game, "D4", 7, 0.5), line(game, "C3", 1, -1.0)]
+    told = info(game, lines, kata=True, leads={lines[0].action: -2.25}, ownership=np.linspace(1, -1, 49, dtype=np.float32))
+    first, second = told.removeprefix("info ").split(" info ")
+    assert "winrate 0.750000 scoreMean -2.2500 scoreLead -2.2500 prior" in first and "score" not in second
+    found = [float(word) for word in second.partition(" ownership ")[2].split()]
+    assert found == pytest.approx(np.linspace(1, -1, 49), abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -212,10 +218,15 @@ def test_an_analysis_is_asked_for_in_many_ways(game: Game, text: str, player: in
     assert (wanted.player, wanted.seconds, wanted.most, wanted.allowed) == (player, seconds and pytest.approx(seconds), most, None)
 
 
+def test_ownership_is_for_who_speaks_as_katago_does(game: Game) -> None:
+    asked = [(text, kata) for text in ("ownership true", "ownership FALSE", "") for kata in (True, False)]
+    assert [parse_wanted(game, words(text), player=0, kata=kata).ownership for text, kata in asked] == [True] + 5 * [False]
+
+
 def test_moves_are_allowed_and_avoided(game: Game) -> None:
     wanted = parse_wanted(game, words("B 10 allow B D4,E5 1 avoid B E5 9 avoid W D4 9"), player=1, kata=True)
     assert wanted.allowed == frozenset([game.parse_action("D4")])
-    for text in ("xyzzy 3", "interval", "interval x", "allow B D4", "allow B Z9 1", "maxmoves 0"):
+    for text in ("xyzzy 3", "interval", "interval x", "allow B D4", "allow B Z9 1", "maxmoves 0", "ownership maybe"):
         with pytest.raises(Refused, match="syntax error"):
             parse_wanted(game, words(text), player=0, kata=False)
 

@@ -9,17 +9,16 @@ import pytest
 from games import load_game
 from games.game import States
 from games.go import score
+from tests.programs import needs_gnu_go
 from tests.training.bad_engines import program
 from training.evaluation import ladder
 from training.evaluation.contenders import GtpContender
 from training.evaluation.engine_process import EngineFailed
 from training.evaluation.gtp_client import GtpEngine, GtpPlayer
-from training.evaluation.ladder import find_program, go_command, go_rungs
+from training.evaluation.ladder import go_command, go_rungs
 
 GAME = load_game("go", size=5, komi=0.5)
 KO = "B3 E3 C4 D4 C2 D2 pass C3 D3"  # White must not retake on C3
-NO_GNU_GO = find_program("gnugo") is None
-needs_gnu_go = pytest.mark.skipif(NO_GNU_GO, reason="GNU Go is not installed (Debian: apt-get install gnugo)")
 
 
 def actions(moves: str) -> list[int]:

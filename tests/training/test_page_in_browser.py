@@ -5,7 +5,9 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from games import load_game
 from tests.training.browser import Browser, running_browser
@@ -13,7 +15,9 @@ from tests.training.example_reports import evaluation, iteration
 from tests.training.one_player import SMALL, random_batch
 from tests.training.ppo_run import leave_a_run
 from tests.training.synthetic import synthetic_batch
+from training.auxiliary_heads import foresight_of
 from training.game_view import GameView, view_game
+from training.network import build_network
 from training.observers import ppo_results
 from training.observers.files import STATS_NAME
 from training.observers.page import page
@@ -23,7 +27,7 @@ pytestmark = pytest.mark.skipif(
     not (shutil.which("chromedriver") and shutil.which("chromium")), reason="needs the Debian packages chromium and chromium-driver"
 )
 
-CONNECT_FOUR = load_game("connect_four")
+CONNECT_FOUR, GO = load_game("connect_four"), load_game("go", size=5)
 SECONDS = 30.0  # for a game to play itself
 MARKS = """
 return [...document.querySelectorAll('svg')[1].querySelectorAll('polygon.mark')].map((mark) => {
@@ -32,6 +36,16 @@ return [...document.querySelectorAll('svg')[1].querySelectorAll('polygon.mark')]
   const box = mark.getBoundingClientRect();
   return {name: name.textContent, x: (box.left + box.right) / 2, y: (box.top + box.bottom) / 2, seen: getComputedStyle(mark).stroke};
 })"""  # of the second picture: what they are called, where they are, and their colour
+BOARD = """
+const middle = (part) => { const box = part.getBoundingClientRect(); return [(box.left + box.right) / 2, (box.top + box.bottom) / 2]; };
+const all = (selector) => [...document.querySelectorAll('.goban ' + selector)];
+const names = all('text:not(.share)').map((part) => [part.textContent, ...middle(part)]);
+const nearest = (place, axis, kind) =>
+  names.filter(([name]) => kind.test(name)).sort((a, b) => Math.abs(a[axis] - place) - Math.abs(b[axis] - place))[0][0];
+const point = (part) => nearest(middle(part)[0], 1, /[A-Z]/) + nearest(middle(part)[1], 2, /[0-9]/);
+return {black: all('circle.black').map(point), white: all('circle.white').map(point), last: all('.last').map(point),
+  visits: all('.visits').map(point), texts: all('.share').map((part) => part.textContent),
+  owners: all('rect:not(.wood)').map((part) => [point(part), part.textContent])};"""  # on which points, by the names at the edge
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +122,47 @@ def test_it_steps_through_a_game_of_2048(browser: Browser, tmp_path: Path) -> No
     assert position(browser) == 1
     assert browser.found("return document.getElementById('game').selectedOptions[0].textContent") == f"game 2: {views[1].result}"
     assert after_keys(browser, "ArrowRight") == [2]
+
+
+def game_of_go(*, foreseen: bool) -> GameView:
+    torch.manual_seed(1)
+    network = build_network(GO, blocks=1, channels=8, predict_ownership=foreseen)
+    return view_game(GO, synthetic_batch(GO, games=1), 0, number=1, foresee=foresight_of(network))
+
+
+def test_it_draws_stones_policy_and_ownership_on_a_board_of_go(browser: Browser, tmp_path: Path) -> None:
+    view = game_of_go(foreseen=True)
+    show(browser, tmp_path, [view])
+    browser.press("ArrowRight")
+    browser.press("ArrowRight")
+    now, last = view.moments[2], view.moments[1].move
+    drawn = browser.found(BOARD)
+    assert [len(drawn[kind]) for kind in ("black", "white")] == [np.count_nonzero(np.array(now.cells) == color) for color in (1, 2)]
+    shares = {name: share for name, share in now.policy if name != "pass"}
+    assert sorted(drawn["visits"]) == sorted(shares) and drawn["last"] == [last]
+    assert sorted(map(int, drawn["texts"])) == sorted(int(100 * share + 0.5) for share in shares.values() if share >= 0.01)
+    strong = [(GO.action_name(point), share) for point, share in enumerate(now.owners) if abs(share) > 5]
+    assert strong and {(name, f"{'Black' if share > 0 else 'White'} {abs(share)} %") for name, share in strong} <= set(
+        map(tuple, drawn["owners"])
+    )
+    assert "newest network foresees" in text_of(browser, "legend") and "Black plays" in text_of(browser, "said")
+    for layer, kind in (("owners", "owners"), ("visits", "visits")):
+        browser.click(f"#{layer}")
+        assert not browser.found(BOARD)[kind]
+    assert after_keys(browser, "ArrowRight", "End") == [4, len(view.moments)], "a box that was clicked leaves the arrows alone"
+    browser.press(" ")
+    assert browser.found(BOARD)["owners"] == [] and text_of(browser, "run") == "play"
+    browser.click("#owners")
+    assert len(browser.found(BOARD)["owners"]) == np.count_nonzero(view.moments[-1].owners)
+    assert browser.complaints() == [] and browser.requests() == [(tmp_path / "page.html").as_uri()]
+
+
+def test_it_says_where_no_network_foresees_whose_points_will_be(browser: Browser, tmp_path: Path) -> None:
+    show(browser, tmp_path, [game_of_go(foreseen=False)])
+    assert browser.found(BOARD)["owners"] == []
+    assert "takes a network that has learned to (network.predict_ownership)" in text_of(browser, "legend")
+    browser.press("End")
+    assert browser.found(BOARD)["owners"], "the rules know it at the end"
 
 
 def test_its_slider_leads_through_a_game(browser: Browser, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from games.pgn import pgn_text
 from games.sgf import score_text, sgf_text
 from training.evaluation.match import after, opening_moves
 from training.evaluation.match_benchmark import Match
+from training.played_games import last_state
 
 FILES = {"chess": "games.pgn", "go": "games.sgf"}  # by game
 EVENT = "Benchmark of a network"
@@ -41,13 +42,11 @@ def match_sgf(game: Game, match: Match, round_number: int) -> str:
     comments = [*[""] * match.opening_plies, OPENED] if match.opening_plies else []
     texts = []
     for number, moves in enumerate(match.games):
-        actions, state = [*opened[number // 2], *moves], game.initial_state()
-        for action in actions:
-            game.play(state, action)
+        actions = [*opened[number // 2], *moves]
         black, white = players(match, number)
         date = time.strftime("%Y-%m-%d")
         tags = {"EV": EVENT, "DT": date, "RO": f"{round_number}.{number + 1}", "PB": black, "PW": white}
-        texts.append(sgf_text(game, actions, tags=tags, result=score_text(score(state)), comments=comments))
+        texts.append(sgf_text(game, actions, tags=tags, result=score_text(score(last_state(game, actions))), comments=comments))
     return "".join(texts)
 
 

@@ -8,21 +8,24 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from training.calibration import Bin
 from training.game_view import GameView
 from training.observers.charts import Column, Row, count, percent, points, rate, rating
 from training.observers.svg import Layout, Series, laid_out, svg
 from training.observers.views import history
+from training.observers.worker_charts import worker_charts
 from training.reports import IterationReport, ScoreReport
 
 TEMPLATE = Path(__file__).with_name("page.html")
 MARK = re.compile("@(TITLE|SUMMARY|CHARTS|TABLE|GAMES)@")
 ROWS_SHOWN = 200  # of the table
+WORKERS = "Workers, as each stood at the ends of iterations"
 
 Rows = Sequence[IterationReport]
 Figure = Callable[[IterationReport], float | None]
 
 
-def page(title: str, summary: Sequence[tuple[str, str]], rows: Rows, games: Sequence[GameView]) -> str:
+def page(title: str, summary: Sequence[tuple[str, str]], rows: Rows, games: Sequence[GameView], calibration: Sequence[Bin] = ()) -> str:
     """The page.
 
     Args:
@@ -30,8 +33,9 @@ def page(title: str, summary: Sequence[tuple[str, str]], rows: Rows, games: Sequ
         summary: what the run has reached, as titles and texts.
         rows: its iterations.
         games: to step through.
+        calibration: of what search expected in the newest games.
     """
-    sections = [("Curves", charts(rows))] if rows else []
+    sections = [("Curves", curves(rows, calibration)), (WORKERS, worker_charts(rows, *time_unit(rows)))] if rows else []
     return filled(title, summary, sections, as_html("Iterations", history(rows), rows) if rows else "", games)
 
 
@@ -82,9 +86,19 @@ def as_html(heading: str, columns: Sequence[Column[Row]], rows: Sequence[Row]) -
     return f'<h2>{html.escape(heading)}</h2>{left_out}<div class="scroll"><table>{head}<tbody>{"".join(lines)}</tbody></table></div>'
 
 
-def charts(rows: Rows) -> list[Layout]:
+def charts(rows: Rows, calibration: Sequence[Bin] = ()) -> list[Layout]:
+    """Everything that can be drawn of a run."""
+    return [*curves(rows, calibration), *worker_charts(rows, *time_unit(rows))]
+
+
+def time_unit(rows: Rows) -> tuple[float, str]:
+    """In which a run is told: its seconds and its name."""
+    return (3600.0, "hours") if rows[-1].seconds >= 7200 else (60.0, "minutes")
+
+
+def curves(rows: Rows, calibration: Sequence[Bin]) -> list[Layout]:
     """All curves of which there are two points."""
-    size, unit = (3600, "hours") if rows[-1].seconds >= 7200 else (60, "minutes")
+    size, unit = time_unit(rows)
 
     def series(name: str, figure: Figure, margin: Figure | None = None) -> Series:
         known = [row for row in rows if figure(row) is not None]
@@ -116,8 +130,18 @@ def charts(rows: Rows) -> list[Layout]:
         draw("Games per second", rate, series("", lambda row: row.self_play.games_per_second)),
         draw("Plies a game", count, series("", lambda row: row.self_play.mean_plies)),
         draw("Positions in the window", count, series("", lambda row: row.window_positions)),
+        calibrated(calibration),
     ]
     return [curve for curve in drawn if curve]
+
+
+def calibrated(bins: Sequence[Bin]) -> Layout | None:
+    """The wins that there were over those that search expected: the nearer to the diagonal, the better it knows what it knows."""
+    points = [(each.expected, each.won) for each in bins]
+    found = Series(name="won", points=points, margins=[each.margin for each in bins])
+    even = Series(name="as expected", points=[(0.0, 0.0), (1.0, 1.0)])
+    share = "{:.0%}".format
+    return laid_out("Wins by what was expected", [found, even], x_name="expected", show=share, show_x=share) if len(points) > 1 else None
 
 
 LOSSES = (("all", "loss"), ("policy", "policy_loss"), ("value", "value_loss"))

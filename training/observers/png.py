@@ -76,6 +76,10 @@ def draw(surface: Surface, layout: Layout) -> None:
     for x, text in layout.steps:
         surface.text(x, HEIGHT - BOTTOM + 15, text, colour=FAINT, anchor="ms")
     surface.text(WIDTH - RIGHT, HEIGHT - 4, layout.x_name, colour=FAINT, anchor="rs")
+    for number, filled in enumerate(layout.areas):
+        for outline in filled.outlines:
+            surface.shape(places(outline, layout), colour=COLOURS[filled.colour], hollow=False)
+        surface.text(name_end(number), 14, filled.name, colour=COLOURS[filled.colour], anchor="rs")
     for number, curve in enumerate(layout.curves):
         colour = COLOURS[number % len(COLOURS)]
         if edge := band(curve, layout):

@@ -33,6 +33,15 @@ class Marks:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Areas:
+    """Filled outlines of one colour."""
+
+    name: str
+    outlines: Sequence[Sequence[tuple[float, float]]]
+    colour: int  # the number of the curve whose colour they have
+
+
+@dataclass(frozen=True, kw_only=True)
 class Axis:
     """From values to places."""
 
@@ -81,6 +90,7 @@ class Layout:
     steps: Sequence[tuple[float, str]]  # likewise from the left, and below
     x_name: str
     marks: Sequence[Marks] = ()
+    areas: Sequence[Areas] = ()
 
 
 def laid_out(
@@ -132,6 +142,9 @@ def svg(layout: Layout) -> str:
     for x, text in layout.steps:
         parts.append(f'<text class="tick middle" x="{x:.1f}" y="{HEIGHT - BOTTOM + 15}">{html.escape(text)}</text>')
     parts.append(f'<text class="tick end" x="{WIDTH - RIGHT}" y="{HEIGHT - 4}">{html.escape(layout.x_name)}</text>')
+    for number, area in enumerate(layout.areas):
+        parts += [f'<polygon class="area c{area.colour}" points="{_listed(places(outline, layout))}"/>' for outline in area.outlines]
+        parts += _name(area.name, number, area.colour)
     for number, curve in enumerate(layout.curves):
         parts += _drawn(curve, number, layout)
     for number, each in enumerate(layout.marks):
@@ -172,8 +185,7 @@ def _drawn(curve: Series, number: int, layout: Layout) -> list[str]:
     edge = band(curve, layout)
     parts = [f'<polygon class="band c{number}" points="{_listed(edge)}"/>'] if edge else []
     parts.append(f'<polyline class="curve c{number}" points="{_listed(places(curve.points, layout))}"/>')
-    name = f'<text class="name c{number}" x="{name_end(number)}" y="14">{html.escape(curve.name)}</text>' if curve.name else ""
-    return [*parts, name]
+    return [*parts, *_name(curve.name, number, number)]
 
 
 def _marked(marks: Marks, number: int, layout: Layout) -> list[str]:
@@ -181,7 +193,12 @@ def _marked(marks: Marks, number: int, layout: Layout) -> list[str]:
     kind = f"mark c{marks.colour}{' hollow' if marks.hollow else ''}"
     shown = [*places(marks.points, layout), legend_mark(number)]
     drawn = [f'<polygon class="{kind}" points="{_listed(triangle(place, up=marks.up))}"/>' for place in shown]
-    return [*drawn, f'<text class="name c{marks.colour}" x="{name_end(number)}" y="14">{html.escape(marks.name)}</text>']
+    return [*drawn, *_name(marks.name, number, marks.colour)]
+
+
+def _name(name: str, number: int, colour: int) -> list[str]:
+    """What stands in the legend; nothing without a name."""
+    return [f'<text class="name c{colour}" x="{name_end(number)}" y="14">{html.escape(name)}</text>'] if name else []
 
 
 def legend_mark(number: int) -> tuple[float, float]:
