@@ -201,7 +201,9 @@ def find_gaps(books: Books) -> tuple[list[str], list[str]]:
         refused = [row.id for row in books.batches if row.worker == worker.name and row.first_game is None]
         end = 0
         for row in places(books, worker.name):
-            text = f"games {end} to {first_game(row) - 1} of worker {worker.name} are missing"
+            text = f"games {end} to {first_game(row) - 1} of worker {worker.name} are missing before batch {row.id}"
+            if row.state == QUARANTINED:
+                text += ", which was refused"
             if first_game(row) > end and refused:
                 explained.append(f"{text}: see the refused batches {', '.join(refused[:5])}")
             elif first_game(row) > end:

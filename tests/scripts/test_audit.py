@@ -129,8 +129,8 @@ FALSE_BOOKS = [
     ("account of worker one has 20 for next_game, and its batches add up to 10", "DELETE FROM batches WHERE id = 'c'"),
     ("worker one has handed over 5 games more than it was granted", "UPDATE workers SET granted = 20 WHERE name = 'one'"),
     ("games from 5 of worker one count twice: in batch a and in c", "UPDATE batches SET first_game = 5 WHERE id = 'c'"),
-    ("games 10 to 11 of worker one are missing", "UPDATE batches SET first_game = 12 WHERE id = 'c'"),
-    ("games 0 to 9 of worker one are missing", "DELETE FROM batches WHERE id = 'a'"),
+    ("games 10 to 11 of worker one are missing before batch c", "UPDATE batches SET first_game = 12 WHERE id = 'c'"),
+    ("games 0 to 9 of worker one are missing before batch c", "DELETE FROM batches WHERE id = 'a'"),
     ("checkpoint-000002: its last batch has number 2, which is not in the books", "DELETE FROM batches WHERE id = 'b'"),
     ("checkpoint-000002: it has counted 20 games up to batch number 2, and the books have 10", "DELETE FROM batches WHERE id = 'b'"),
     ("batches a and c have the same content", "UPDATE batches SET sha256 = (SELECT sha256 FROM batches WHERE id = 'a') WHERE id = 'c'"),
@@ -188,8 +188,13 @@ def test_a_gap_that_an_unreadable_batch_explains_is_a_note(run: Path, game: Game
         take(ledger, game, "d", "one", 30)
     found = audit.audit(run)
     assert found.problems == []
-    assert found.notes == ["games 20 to 29 of worker one are missing: see the refused batches unreadable"]
+    assert found.notes == ["games 20 to 29 of worker one are missing before batch d: see the refused batches unreadable"]
     assert found.workers[1]["missing"] == 10
+
+
+def test_a_gap_before_a_refused_batch_says_so(run: Path) -> None:
+    change(run, "UPDATE batches SET first_game = 12, state = 'quarantined' WHERE id = 'c'")
+    assert_found("games 10 to 11 of worker one are missing before batch c, which was refused", problems(run))
 
 
 def test_half_files_are_a_note(run: Path) -> None:
