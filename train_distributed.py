@@ -46,6 +46,7 @@ from training.evaluator import use_threads
 from training.feed import EpochFeed
 from training.game_files import find_files
 from training.learner import Learner, TrainingDiverged
+from training.observers.charts import duration
 from training.ranks import ALONE, Place, Ranks, joined
 from training.run import make_learner, window_options
 from training.total_batch import group_bounds
@@ -343,17 +344,9 @@ def lines_of(what: Step | Epoch, world_size: int) -> list[str]:
         return [f"{where} is over: mean loss {what.loss:.4f} over {what.positions:,} positions of all ranks{left_out}"]
     report, rate = what.report, what.samples_per_second
     losses = f"loss {report.loss:.4f} (policy {report.policy_loss:.4f}, value {report.value_loss:.4f})"
-    rates = f"{rate:,.1f} samples/s ({rate / world_size:,.1f} a rank)"
-    step = f"{where} {what.over:4.0%}  step {what.step:,}  {losses}  lr {report.learning_rate:.2e}  {rates}  {left(what.seconds_left)} left"
+    rates = f"{rate:,.1f} samples/s ({rate / world_size:,.1f} a rank)  {duration(what.seconds_left)} left"
+    step = f"{where} {what.over:4.0%}  step {what.step:,}  {losses}  lr {report.learning_rate:.2e}  {rates}"
     return [*(f"left out: {text}" for text in what.bad), step]
-
-
-def left(seconds: float) -> str:
-    """A time for people."""
-    if not math.isfinite(seconds):
-        return "?"
-    minutes = round(seconds / 60)
-    return f"{round(seconds)} s" if seconds < 90 else f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
 def run(training: BigLearner) -> int:

@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.sources import ROOT
+from training.evaluation.ladder import find_program
+
+GNU_GO = find_program("gnugo")
+needs_gnu_go = pytest.mark.skipif(GNU_GO is None, reason="GNU Go is not installed (Debian: apt-get install gnugo)")
 
 
 @contextmanager

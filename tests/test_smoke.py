@@ -11,7 +11,7 @@ from tests.programs import printed
 from tests.sources import ROOT
 
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
-SLOW = "go7", "twenty48"  # like go9 but for its numbers; and tests/test_train_parallel.py plays it
+SLOW = "config", "go7", "twenty48"  # like quickstart and go9 but for their numbers; and tests/test_train_parallel.py plays the last
 SHOWN = "tic_tac_toe", "twenty48"  # a game for two and one for one
 LEFT_BY_LOCKS_AND_DATABASES = {"coach.lock", "run.db-shm", "run.db-wal"}
 
@@ -36,6 +36,7 @@ def test_a_shipped_experiment_runs_in_its_small_form(config: Path, tmp_path: Pat
         assert printed("scripts/view_results.py", folder) and printed("scripts/watch_training.py", "--once", folder)
 
 
+@pytest.mark.slow
 @pytest.mark.trial
 @pytest.mark.timeout(600)
 def test_an_experiment_runs_with_a_spiking_network_and_says_how_much_it_fires(tmp_path: Path) -> None:

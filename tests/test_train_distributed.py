@@ -80,17 +80,6 @@ def test_the_learning_rate_is_scaled_by_the_total_batch(data: Path, scale: str, 
     assert train_distributed.settings_of(arguments, told).training.learning_rate == pytest.approx(rate)
 
 
-def test_times_are_told_for_people() -> None:
-    times = (3, 100, 4000, 20_000, float("inf"))
-    assert [train_distributed.left(seconds) for seconds in times] == [
-        "3 s",
-        "2 min",
-        "67 min",
-        "5 h 33 min",
-        "?",
-    ]
-
-
 def test_the_launcher_teaches_and_refuses() -> None:
     shown = subprocess.run([LAUNCHER, "--help"], capture_output=True, text=True, timeout=60, check=True).stdout
     guide = ("--gpus", "--nodes", "--node-rank", "--master-addr", "--master-port", "--batch-size", "--mixed-precision")

@@ -11,16 +11,15 @@ import yaml
 from games import load_game
 from games.sgf import SgfGame, read_sgf
 from scripts import benchmark
-from tests.training.small_run import GAME, NETWORK, model_bytes, small_settings
+from tests.programs import needs_gnu_go
+from tests.training.small_run import GAME, NETWORK, model_bytes, saved_model, small_settings
 from training.evaluation import ladder
 from training.evaluation.candidate import others
-from training.evaluation.ladder import find_program
 from training.evaluation.match_benchmark import Match, play_pairs
 from training.files import sha256_hex
 from training.ledger import open_ledger
 from training.ledger_rows import ModelRow
-from training.model_file import Model, decode_model, describe_model, save_safetensors
-from training.network import build_network
+from training.model_file import decode_model
 from training.weights_file import save_weights
 
 FEW = ("--games", "4", "--simulations", "2", "--processes", "1")
@@ -82,6 +81,7 @@ def test_ctrl_c_shows_the_matches_that_have_ended(run: Path, monkeypatch: pytest
     assert not found["whole"] and len(found["matches"]) == 1
 
 
+@pytest.mark.slow
 def test_other_runs_and_models_in_files_play_too(run: Path, tmp_path: Path) -> None:
     file = run / "models" / "1.model"
     assert benchmark.main(["--run", str(run), "--against", str(file), "--save", str(tmp_path / "results"), *FEW]) == 0
@@ -94,15 +94,11 @@ def test_other_runs_and_models_in_files_play_too(run: Path, tmp_path: Path) -> N
 @pytest.fixture
 def go_model(tmp_path: Path) -> Path:
     """A new network for Go on the smallest board."""
-    game = load_game("go", size=5, komi=0.5)
-    path, network = tmp_path / "go.safetensors", build_network(game, **NETWORK)  # type: ignore[arg-type]
-    save_safetensors(path, Model(description=describe_model(game, NETWORK, 1), weights=network.eval().state_dict()))
-    return path
+    return saved_model(tmp_path / "go.safetensors", load_game("go", size=5, komi=0.5))
 
 
+@needs_gnu_go
 def test_gnu_go_is_an_opponent_and_all_games_are_kept(go_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    if find_program("gnugo") is None:
-        pytest.skip("GNU Go is not installed (Debian: apt-get install gnugo)")
     folder, opponents = tmp_path / "results", ("--opponent", "gnugo:1", "--opponent", "random")
     assert benchmark.main(["--model", str(go_model), *opponents, "--save", str(folder), *FEW]) == 0
     assert "Elo: random is 0." in capsys.readouterr().out
