@@ -2,21 +2,26 @@
 
     pip install gymnasium; pip install --no-deps stable-baselines3 sb3-contrib cloudpickle      (a folder by --target will do)
     PYTHONPATH=FOLDER python benchmarks/ppo.py [--network shared|separate] [--num-envs 8] [--their-envs 8] [--rounds 3]
-    PYTHONPATH=FOLDER python benchmarks/ppo.py --sweep             each with the number of worlds that it is fastest with
+    PYTHONPATH=FOLDER python benchmarks/ppo.py --sweep [--cores 2]    each with the number of worlds that it is fastest with
     PYTHONPATH=FOLDER python benchmarks/ppo.py --returns           what both earn after as many steps
 
 Both step the same compiled market, in the other's case through one vectorized environment without a Python loop over worlds, so that
-the difference is not that of the market. Times are of the processor, so that other programs on the machine matter less, and both take
-turns. With --returns both train for as many steps from several seeds, and then trade, drawing their actions, on the same markets that
+the difference is not that of the market. Both take turns. On one core, times are of the processor, so that other programs on the machine
+matter less. On several, ours is as many ranks and theirs as many threads, and times are of the clock: nothing else should run then. With
+--returns both train for as many steps from several seeds, and then trade, drawing their actions, on the same markets that
 neither has seen; the mean rewards of an episode there are compared with 95 % intervals over the seeds.
 """
 
 import argparse
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +37,7 @@ from training.intervals import mean_margin
 from training.ppo import PPOSettings, PPOTrainer
 from training.ppo_reports import RoundReport
 from training.random import seed_stream
+from training.ranks import ALONE, Place, Ranks, joined, store_in
 from training.rollout import Collector
 
 NETWORKS = {"separate": 256, "shared": 128}  # the LSTM's size; the first is RecurrentPPO's default
@@ -42,17 +48,18 @@ SWEPT = (32, 128, 512, 1024, 2048)  # worlds
 UNSEEN, UNSEEN_SEED = 512, 10**6  # worlds for the returns
 
 
-def markets(count: int, seed: int) -> TradingMarkets:
-    """The worlds of both."""
-    return TradingMarkets(np.array([seed_stream(seed, "market", b) for b in range(count)], np.uint64), TradingSettings(window=WINDOW))
+def markets(count: int, seed: int, *, first: int = 0) -> TradingMarkets:
+    """The worlds of both, from number ``first`` on."""
+    seeds = [seed_stream(seed, "market", b) for b in range(first, first + count)]
+    return TradingMarkets(np.array(seeds, np.uint64), TradingSettings(window=WINDOW))
 
 
 class Ours:
-    """Our trainer, a round at a time."""
+    """Our trainer, a round at a time; one of several ``ranks`` has ``count`` worlds of its own."""
 
-    def __init__(self, kind: str, count: int, seed: int, *, mixed_precision: bool = False) -> None:
+    def __init__(self, kind: str, count: int, seed: int, *, mixed_precision: bool = False, ranks: Ranks = ALONE) -> None:
         torch.manual_seed(seed)
-        worlds = markets(count, seed)
+        worlds = markets(count, seed, first=ranks.rank * count)
         network = ActorCritic(len(FEATURES), len(ACTIONS), lstm_size=NETWORKS[kind], shared=kind == "shared")
         settings = PPOSettings(
             learning_rate_actor=RATE,
@@ -64,7 +71,9 @@ class Ours:
             ent_coef=0.0,
             target_kl=None,
         )
-        self.trainer = PPOTrainer(network, worlds, settings, seed=seed, episodes=10**9, observers=[self], mixed_precision=mixed_precision)
+        self.trainer = PPOTrainer(
+            network, worlds, settings, seed=seed, episodes=10**9, observers=[self], mixed_precision=mixed_precision, ranks=ranks
+        )
         self.steps = count * NUM_STEPS
 
     def round(self, report: RoundReport) -> None:
@@ -84,6 +93,46 @@ class Ours:
         worlds, streams = markets(UNSEEN, UNSEEN_SEED), np.array([seed_stream("actions", b) for b in range(UNSEEN)], np.uint64)
         acting = Collector(self.trainer.network, worlds, streams, num_steps=WINDOW, sequence_length=WINDOW, gamma=0.99, gae_lambda=0.95)
         return statistics.mean(episode.reward for episode in acting.collect().episodes)
+
+
+class OursOnRanks:
+    """Our trainer on several ranks of this machine, a process with one thread each, that share the worlds out evenly."""
+
+    def __init__(self, kind: str, count: int, seed: int, *, ranks: int, mixed_precision: bool = False) -> None:
+        context = get_context("spawn")
+        self._ends, self.steps = ExitStack(), count * NUM_STEPS
+        folder = self._ends.enter_context(tempfile.TemporaryDirectory())
+        pipes = [context.Pipe() for _ in range(ranks)]
+        self._ranks = [ours for ours, _ in pipes]
+        for rank, (_, theirs) in enumerate(pipes):
+            told = (folder, rank, ranks, theirs, kind, count // ranks, seed, mixed_precision)
+            process = context.Process(target=be_a_rank, args=told, daemon=True)
+            process.start()
+            self._ends.callback(process.join)
+
+    def learn(self) -> None:
+        """One round."""
+        for rank in self._ranks:
+            rank.send(True)
+        for rank in self._ranks:
+            rank.recv()
+
+    def close(self) -> None:
+        """End the processes."""
+        for rank in self._ranks:
+            rank.send(False)
+        self._ends.close()
+
+
+def be_a_rank(folder: str, rank: int, ranks: int, orders: Connection, kind: str, count: int, seed: int, mixed_precision: bool) -> None:
+    """One process of ``OursOnRanks``: a round for each order."""
+    torch.set_num_threads(1)
+    place = Place(rank=rank, world_size=ranks, local_rank=rank)
+    with joined(place, device="cpu", store=store_in(Path(folder), ranks)) as group:
+        ours = Ours(kind, count, seed, mixed_precision=mixed_precision, ranks=group)
+        while orders.recv():
+            ours.learn()
+            orders.send(True)
 
 
 class Theirs:
@@ -108,6 +157,9 @@ class Theirs:
         )
         self.steps = count * NUM_STEPS
         self._scaled = environments
+
+    def close(self) -> None:
+        """Nothing is open."""
 
     def learn(self) -> None:
         """One round."""
@@ -175,11 +227,11 @@ def vectorized(worlds: TradingMarkets) -> Any:
     return Market()
 
 
-def seconds(learn: Any) -> float:
-    """What a round takes of the processor."""
-    started = time.process_time()
+def seconds(learn: Any, *, clock: Callable[[], float] = time.process_time) -> float:
+    """What a round takes, of the processor if not of another clock."""
+    started = clock()
     learn()
-    return time.process_time() - started
+    return clock() - started
 
 
 def compare_speed(kind: str, ours: Ours, theirs: Theirs, rounds: int) -> None:
@@ -192,11 +244,13 @@ def compare_speed(kind: str, ours: Ours, theirs: Theirs, rounds: int) -> None:
     print(f"{kind} LSTM of {NETWORKS[kind]}, {sizes}: {our_rate:,.0f} and {their_rate:,.0f} steps/s, {our_rate / their_rate:.2f}x")
 
 
-def compare_best_speeds(kind: str) -> None:
+def compare_best_speeds(kind: str, cores: int) -> None:
     """Each with the number of worlds that suits it best, of those tried; the better of two rounds after one to warm up."""
-    makers: dict[str, Callable[[str, int, int], Ours | Theirs]] = {
-        "ours": Ours,
-        "ours in 16 bits": partial(Ours, mixed_precision=True),
+    ours: Any = partial(OursOnRanks, ranks=cores) if cores > 1 else Ours
+    clock = time.perf_counter if cores > 1 else time.process_time
+    makers: dict[str, Callable[[str, int, int], Ours | OursOnRanks | Theirs]] = {
+        "ours": ours,
+        "ours in 16 bits": partial(ours, mixed_precision=True),
         "theirs": Theirs,
     }
     best = dict.fromkeys(makers, 0.0)
@@ -204,9 +258,10 @@ def compare_best_speeds(kind: str) -> None:
         for name, make in makers.items():
             one = make(kind, count, 1)
             one.learn()
-            rate = one.steps / min(seconds(one.learn) for _ in range(2))
+            rate = one.steps / min(seconds(one.learn, clock=clock) for _ in range(2))
+            one.close()
             best[name] = max(best[name], rate)
-            print(f"{name}, {kind} LSTM of {NETWORKS[kind]}, {count} worlds: {rate:,.0f} steps/s", flush=True)
+            print(f"{name}, {kind} LSTM of {NETWORKS[kind]}, {count} worlds, {cores} core(s): {rate:,.0f} steps/s", flush=True)
     for name, rate in best.items():
         print(f"best of {name}: {rate:,.0f} steps/s, {rate / best['theirs']:.2f}x theirs")
 
@@ -233,16 +288,16 @@ def main() -> None:
     parser.add_argument("--num-envs", type=int, default=8)
     parser.add_argument("--their-envs", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--cores", type=int, default=1, help="with --sweep: that each uses, we with ranks and they with threads")
     parser.add_argument("--mixed-precision", action="store_true", help="ours learns in 16 bits; with --sweep both ways are shown")
     parser.add_argument("--sweep", action="store_true")
     parser.add_argument("--returns", action="store_true")
     parser.add_argument("--steps", type=int, default=20_000, help="with --returns")
     parser.add_argument("--seeds", type=int, default=5, help="with --returns")
     arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
+    torch.set_num_threads(arguments.cores)
     if arguments.sweep:
-        compare_best_speeds(arguments.network)
+        compare_best_speeds(arguments.network, arguments.cores)
         return
     if arguments.returns:
         compare_returns(arguments.network, arguments.num_envs, arguments.steps, arguments.seeds, mixed_precision=arguments.mixed_precision)

@@ -2,6 +2,14 @@
 
 Bit ``7 * column + row`` is a cell, row 0 at the bottom; each column has one spare bit on top, so that shifted boards never wrap
 around (J. Tromp's layout). An action is a column, 0 to 6.
+
+A player's *threat* is an empty cell that would complete a line of four of theirs. Rows count from one, at the bottom: who is to fill a
+threatened cell in the end depends on whether its row is odd or even (V. Allis, "A Knowledge-based Approach of Connect-Four", 1988).
+The player to move sees 5 planes, ``[5, 6, 7]``, the bottom row last, in which 1 marks a cell:
+
+- 0, 1: its own stones; its opponent's.
+- 2, 3: its own threats; its opponent's.
+- 4: the odd rows.
 """
 
 import numpy as np
@@ -22,10 +30,13 @@ from games.game import (
     step_kernel,
 )
 
-ROWS, COLUMNS = 6, 7
+ROWS, COLUMNS, PLANES = 6, 7, 5
 MOVER, STONES, PLY, OVER = range(4)  # words: the mover's stones, all stones, plies played, and how the game ended:
 RUNNING, LINE, FULL = range(3)  # ... not yet, by a line of the player who moved last, or by a full board
 WORDS = 4
+BOTTOM = sum(1 << 7 * column for column in range(COLUMNS))
+BOARD = BOTTOM * 0b111111
+ODD_ROWS = BOTTOM * 0b010101
 
 
 @inlined
@@ -36,6 +47,17 @@ def has_line(stones: int) -> bool:
     rising = stones & (stones >> 8)
     falling = stones & (stones >> 6)
     return (vertical & (vertical >> 2) | level & (level >> 14) | rising & (rising >> 16) | falling & (falling >> 12)) != 0
+
+
+@inlined
+def completing(stones: int) -> int:
+    """All cells, on the board or not, that stand in a line with three of these stones."""
+    cells = (stones << 1) & (stones << 2) & (stones << 3)
+    for step in (6, 7, 8):
+        above = (stones << step) & (stones << 2 * step)
+        below = (stones >> step) & (stones >> 2 * step)
+        cells |= above & ((stones << 3 * step) | (stones >> step)) | below & ((stones >> 3 * step) | (stones << step))
+    return cells
 
 
 @legal_actions_kernel
@@ -85,12 +107,16 @@ def returns(state: States, out: Returns) -> None:
 
 @observe_kernel
 def observe(state: States, planes: Planes) -> None:
-    mine, theirs = state[MOVER], state[STONES] ^ state[MOVER]
+    mine, theirs, empty = state[MOVER], state[STONES] ^ state[MOVER], BOARD & ~state[STONES]
+    my_threats, their_threats = completing(mine) & empty, completing(theirs) & empty
     for row in range(ROWS):
         for column in range(COLUMNS):
             bit = 7 * column + (ROWS - 1 - row)
             planes[0, row, column] = (mine >> bit) & 1
             planes[1, row, column] = (theirs >> bit) & 1
+            planes[2, row, column] = (my_threats >> bit) & 1
+            planes[3, row, column] = (their_threats >> bit) & 1
+            planes[4, row, column] = (ODD_ROWS >> bit) & 1
 
 
 @query_kernel
@@ -140,7 +166,7 @@ def connect_four() -> Game:
         start=np.zeros(WORDS, np.int64),
         num_players=2,
         num_actions=COLUMNS,
-        observation_shape=(2, ROWS, COLUMNS),
+        observation_shape=(PLANES, ROWS, COLUMNS),
         policy_planes=0,
         max_plies=ROWS * COLUMNS,
         point_symmetries=np.stack([cells.ravel(), cells[:, ::-1].ravel()]),

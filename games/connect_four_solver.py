@@ -8,8 +8,8 @@ transposition table answers one of them. Its methods are published ones:
   once, try first what makes most threats, and the centre before the edge.
 - V. Allis, "A Knowledge-based Approach of Connect-Four" (1988): follow-up (claimeven) and baseinverse, here as bounds.
 
-A player's *threat* is an empty cell that would complete a line of four of theirs. Rows count from one, as in Allis: a second player
-who always answers in the same column gets the even rows.
+Threats and the numbers of rows are as in ``games.connect_four``: a second player who always answers in the same column gets the even
+rows.
 """
 
 import functools
@@ -18,15 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from games.compiled import compiled, inlined
-from games.connect_four import COLUMNS, LINE, MOVER, OVER, STONES, has_line
+from games.connect_four import BOARD, BOTTOM, COLUMNS, LINE, MOVER, ODD_ROWS, OVER, STONES, completing, has_line
 from games.exact import ILLEGAL, ActionValues
 from games.game import States
 
 Table = NDArray[np.int64]  # [slots], each 0 or key << 4 | (what the player to move cannot exceed + 1) << 2 | (what they are sure of + 1)
 
-BOTTOM = sum(1 << 7 * column for column in range(COLUMNS))
-BOARD = BOTTOM * 0b111111
-ODD_ROWS = BOTTOM * 0b010101
 EVEN_ROWS = BOTTOM * 0b101010
 COLUMN = 0b1111111
 ORDER_BITS = 8  # of one move in an order: the number of threats it leaves, and 3 bits for its column, counted from one
@@ -67,17 +64,6 @@ def _count(cells: int) -> int:
     pairs = cells - ((cells >> 1) & 0x5555555555555555)
     fours = (pairs & 0x3333333333333333) + ((pairs >> 2) & 0x3333333333333333)
     return (((fours + (fours >> 4)) & 0x0F0F0F0F0F0F0F0F) * 0x0101010101010101) >> 56
-
-
-@inlined
-def _completing(stones: int) -> int:
-    """All cells, on the board or not, that stand in a line with three of these stones."""
-    cells = (stones << 1) & (stones << 2) & (stones << 3)
-    for step in (6, 7, 8):
-        above = (stones << step) & (stones << 2 * step)
-        below = (stones >> step) & (stones >> 2 * step)
-        cells |= above & ((stones << 3 * step) | (stones >> step)) | below & ((stones >> 3 * step) | (stones << step))
-    return cells
 
 
 @inlined
@@ -123,7 +109,7 @@ def _order(mover: int, moves: int, possible: int, empty: int) -> int:
         move = moves & (COLUMN << 7 * column)
         if not move:
             continue
-        threats = _completing(mover | move) & (empty ^ move)
+        threats = completing(mover | move) & (empty ^ move)
         wins = threats & ((possible ^ move) | (move << 1))
         if wins & (wins - 1) or (wins << 1) & threats:
             return -1
@@ -141,7 +127,7 @@ def _order(mover: int, moves: int, possible: int, empty: int) -> int:
 def _reaches(mover: int, stones: int, goal: int, table: Table) -> bool:
     """Whether the player to move, who cannot win at once, gets at least ``goal``: 1 a win, 0 a draw."""
     opponent, empty, possible = stones ^ mover, BOARD & ~stones, (stones + BOTTOM) & BOARD
-    threats = _completing(opponent) & empty
+    threats = completing(opponent) & empty
     forced = possible & threats
     moves = (forced if forced else possible) & ~(threats >> 1)  # never below a threat
     if forced & (forced - 1) or not moves:
@@ -173,7 +159,7 @@ def _reaches(mover: int, stones: int, goal: int, table: Table) -> bool:
 @compiled
 def _value(mover: int, stones: int, table: Table) -> int:
     """The value for the player to move, where the other has no line yet."""
-    if _completing(mover) & (stones + BOTTOM) & BOARD:
+    if completing(mover) & (stones + BOTTOM) & BOARD:
         return 1
     # Ask first whether the first player wins: the likelier answer, yes, settles the value alone. (As plain numbers the goals would be
     # compiled in, and such copies of a recursive function crash when they come from numba's cache.)

@@ -103,12 +103,31 @@ def test_a_full_column_and_a_finished_game_refuse_moves(game: Game) -> None:
 
 
 def test_the_observation_shows_the_movers_stones_first_and_the_top_row_first(game: Game) -> None:
-    mine, theirs = game.observe(after(game, "447"))  # the second player is to move
+    mine, theirs = game.observe(after(game, "447"))[:2]  # the second player is to move
     assert np.argwhere(mine).tolist() == [[4, 3]]
     assert np.argwhere(theirs).tolist() == [[5, 3], [5, 6]]
-    mine, theirs = game.observe(after(game, "44"))
+    mine, theirs = game.observe(after(game, "44"))[:2]
     assert np.argwhere(mine).tolist() == [[5, 3]]
     assert np.argwhere(theirs).tolist() == [[4, 3]]
+
+
+def test_the_observation_shows_what_would_complete_a_line_of_either_player(game: Game) -> None:
+    random = np.random.default_rng(5)
+    found = 0
+    for _ in range(200):
+        state = game.initial_state()
+        while not game.terminal(state):
+            planes = game.observe(state).astype(bool)[:, ::-1]  # the bottom row first
+            empty = ~planes[:2].any(axis=0)
+            for player in range(2):
+                threats = {
+                    cell for line in LINES for cell in line if empty[cell] and sum(bool(planes[(player, *other)]) for other in line) == 3
+                }
+                assert {tuple(cell) for cell in np.argwhere(planes[2 + player]).tolist()} == threats
+                found += len(threats)
+            game.play(state, int(random.choice(game.legal_actions(state))))
+    assert found > 1_000
+    assert game.observe(game.initial_state())[4].tolist() == [[0] * 7, [1] * 7] * 3
 
 
 def test_the_board_is_written_for_people(game: Game) -> None:
