@@ -28,7 +28,7 @@ def connect_four() -> SolvedPositions:
 
 def made_up(*rows: list[int]) -> SolvedPositions:
     """Positions of which only the values matter."""
-    return SolvedPositions(np.zeros((len(rows), 4), np.int64), np.zeros((len(rows), 2, 6, 7), np.float32), np.array(rows, np.int8))
+    return SolvedPositions(np.zeros((len(rows), 4), np.int64), np.zeros((len(rows), 5, 6, 7), np.float32), np.array(rows, np.int8))
 
 
 @pytest.mark.parametrize("name", ["connect_four", "tic_tac_toe"])
@@ -127,10 +127,10 @@ def test_the_policy_chooses_the_greatest_legal_logit_of_its_own_position(connect
     def prefers_full_columns(observations: Planes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """The more stones in a column, the better; to the left of equals."""
         sizes.append(len(observations))
-        return observations.sum((1, 2)), np.zeros(len(observations), np.float32)
+        return observations[:, :2].sum((1, 2)), np.zeros(len(observations), np.float32)
 
     actions = policy_actions(connect_four, prefers_full_columns, batch_size=48)
-    heights = connect_four.observations.sum((1, 2))
+    heights = connect_four.observations[:, :2].sum((1, 2))
     expected = [max((h, -a) for a, h in enumerate(row) if h < 6)[1] for row in heights.tolist()]
     assert actions.tolist() == [-action for action in expected]
     assert max(sizes) == 48

@@ -1,0 +1,237 @@
+"""What each technique of learning is worth: how long runs take to become as strong as a given player, with all techniques and without one.
+
+    python benchmarks/ablation.py                                            7x7 Go, all techniques, three seeds: 5 hours on two cores
+    python benchmarks/ablation.py --only ownership,symmetries --seeds 1 2 --minutes 5
+    python benchmarks/ablation.py --show                                     the table of what there is, without another run
+
+Every run has one core to itself and --minutes; as many run side by side as there are cores. Then every few models of each run play
+--games against the mark, with colours swapped: the model that the first run with everything had after half of its time. A line through
+the scores (their log odds over the logarithm of the time) says when a run was as strong as the mark. The table has, for each technique,
+the mean ratio of that time without it to that time with everything, seed by seed, with its 95 % interval by the normal distribution.
+
+Runs lie in --folder; what has ended there is not played again, and what was cut off goes on, so Ctrl-C loses little.
+"""
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from queue import Queue
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from configs.load import load_settings
+from games import load_game
+from training.evaluation.candidate import model_path_of_run
+from training.evaluation.contenders import read_model
+from training.evaluation.guest import search_for_strength
+from training.evaluation.match import SearchPlayer, play_match
+from training.files import write_atomically
+from training.intervals import mean_margin
+from training.ledger import read_ledger
+from training.random import seed_stream
+
+EVERYTHING = "everything"
+BASE: dict[str, Any] = {  # what all runs have, beside configs/go7.yaml
+    "network.blocks": 3,
+    "network.channels": 32,
+    "search.num_simulations": 64,
+    "search.cheap_simulations": 16,
+    "training.batch_size": 128,
+    "training.learning_rate_schedule": "constant",  # the time to some strength must not hang on when the run is to end
+    "training.games_per_iteration": 100,
+    "training.steps_per_model": None,
+    "training.window.min_positions": 2_000,
+    "training.checkpoint_every": 5,
+    "evaluation.every": 0,
+}
+WITHOUT: dict[str, dict[str, Any]] = {  # how each technique is left out
+    "ownership": {"network.predict_ownership": False, "network.predict_score": False},
+    "reply": {"network.predict_reply": False},
+    "pooling": {"network.global_pooling": False},
+    "cheap-moves": {"search.full_search_probability": 1.0, "search.num_simulations": 28},  # as many simulations in all
+    "forced-playouts": {"search.forced_playouts": False},
+    "surprise": {"training.policy_surprise_weight": 0.0},
+    "symmetries": {"training.symmetries": False},
+    "averaging": {"training.ema_decay": 0.0},
+    "forgetting": {"training.window.growth_exponent": 1.0},
+    "resignation": {"search.resignation.enabled": False},
+}
+OPENING_PLIES = 4
+SIMULATIONS = 64  # of both players of a match
+SLOWEST = 1e6  # seconds: a line that does not rise reaches nothing
+
+
+@dataclass(frozen=True)
+class Run:
+    """One experiment with one seed."""
+
+    name: str
+    seed: int
+    folder: Path
+
+    @property
+    def path(self) -> Path:
+        """Its folder."""
+        return self.folder / f"{self.name}-{self.seed}"
+
+    def over(self, minutes: float) -> bool:
+        """Whether it has had its time."""
+        return bool(times := self.times()) and times[-1][0] >= 60 * minutes * 0.95
+
+    def times(self) -> list[tuple[float, int]]:
+        """When each iteration ended, in seconds since the run began, and its model."""
+        if not (self.path / "run.db").exists():
+            return []
+        with read_ledger(self.path) as ledger:
+            return [(report["seconds"], report["model_version"]) for report in ledger.iterations()]
+
+
+def runs_of(names: Sequence[str], seeds: Sequence[int], folder: Path) -> list[Run]:
+    """All runs, one seed after the other, so that there is something to compare early."""
+    return [Run(name, seed, folder) for seed in seeds for name in names]
+
+
+def play(run: Run, minutes: float, cores: "Queue[int]") -> None:
+    """Bring a run to its end on a core of its own."""
+    if run.over(minutes):
+        return
+    config = run.folder / f"{run.name}-{run.seed}.yaml"
+    overrides = {**BASE, **WITHOUT.get(run.name, {}), "run.seed": run.seed, "run.minutes": minutes}
+    settings = load_settings(ROOT / "configs" / "go7.yaml", overrides=overrides)
+    write_atomically(config, yaml.safe_dump(settings.model_dump(mode="json")).encode())
+    begun = ["--resume"] if (run.path / "run.db").exists() else []
+    line = [sys.executable, str(ROOT / "start_main.py"), "--config", str(config), "--run-dir", str(run.path), *begun]
+    core = cores.get()
+    try:
+        with (run.folder / f"{run.name}-{run.seed}.log").open("a") as log:
+            subprocess.run(line, stdout=log, stderr=log, check=True, preexec_fn=partial(os.sched_setaffinity, 0, {core}))
+    finally:
+        cores.put(core)
+    games = json.loads((run.path / "training_stats.json").read_text())[-1]["total_games"]
+    print(f"{run.name}, seed {run.seed}: {run.times()[-1][0] / 60:.1f} minutes, {games:,} games", flush=True)
+
+
+def measure(run: Run, mark: Path, games: int, points: int) -> None:
+    """Have models of a run play the mark, and keep the scores beside the run."""
+    scores = read_scores(run, mark)
+    found = run.times()
+    chosen = [found[i] for i in sorted({round(i) for i in np.linspace(len(found) * 0.1, len(found) - 1, points)})]
+    search = load_settings(run.path / "config.yaml").search
+    for seconds, version in chosen:
+        if str(version) in scores:
+            continue
+        first, second = (read_model(path) for path in (model_path_of_run(run.path, version), mark))
+        game = load_game(first.description.game, **first.description.options)
+        players = [SearchPlayer(search_for_strength(game, model, search, num_simulations=SIMULATIONS)) for model in (first, second)]
+        seed = seed_stream("ablation", run.seed, version)
+        result = play_match(game, *players, pairs=games // 2, opening_plies=OPENING_PLIES, seed=seed)
+        scores[str(version)] = {"seconds": seconds, "points": float(result.scores.sum()), "games": int(result.scores.size)}
+        write_atomically(scores_path(run, mark), json.dumps(scores, indent=1).encode())
+    line = ", ".join(f"{row['seconds']:.0f} s {row['points'] / row['games']:.0%}" for row in scores.values())
+    print(f"{run.name}, seed {run.seed}, against the mark: {line}", flush=True)
+
+
+def scores_path(run: Run, mark: Path) -> Path:
+    """Where the scores of a run against a mark are kept."""
+    return run.folder / f"{run.name}-{run.seed}-against-{mark.parent.parent.name}-{mark.stem}.json"
+
+
+def read_scores(run: Run, mark: Path) -> dict[str, dict[str, Any]]:
+    """What has been played, by version."""
+    path = scores_path(run, mark)
+    return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
+def seconds_to_mark(scores: Mapping[str, Mapping[str, Any]]) -> float:
+    """When a run was as strong as the mark, by a weighted line through the log odds of its scores over the logarithm of time."""
+    rows = sorted(scores.values(), key=lambda row: row["seconds"])
+    games = np.array([row["games"] for row in rows], float)
+    shares = (np.array([row["points"] for row in rows]) + 0.5) / (games + 1)
+    slope, level = np.polyfit(
+        np.log([row["seconds"] for row in rows]), np.log(shares / (1 - shares)), 1, w=np.sqrt(games * shares * (1 - shares))
+    )
+    return min(SLOWEST, math.exp(-level / slope)) if slope > 0 else SLOWEST
+
+
+def show(runs: Sequence[Run], mark: Path) -> None:
+    """Print the table."""
+    times = {(run.name, run.seed): seconds_to_mark(scores) for run in runs if (scores := read_scores(run, mark))}
+    print("| without | seconds to the mark, by seed | times as long as with everything |\n|---|---|---|")
+    for name in dict.fromkeys(run.name for run in runs):
+        mine = {seed: seconds for (other, seed), seconds in times.items() if other == name}
+        ratios = np.array([math.log(seconds / times[EVERYTHING, seed]) for seed, seconds in mine.items() if (EVERYTHING, seed) in times])
+        if len(ratios):
+            margin = mean_margin(ratios)
+            low, high = (math.exp(ratios.mean() + sign * (margin or math.inf)) for sign in (-1, 1))
+            said = "1" if name == EVERYTHING else f"{math.exp(ratios.mean()):.2f} ({low:.2f} to {high:.2f})"
+            print(f"| {'nothing' if name == EVERYTHING else name} | {', '.join(f'{seconds:,.0f}' for seconds in mine.values())} | {said} |")
+
+
+def in_a_process(run: Run, mark: Path, arguments: argparse.Namespace, cores: "Queue[int]") -> None:
+    """Measure a run on a core of its own."""
+    core = cores.get()
+    line = [sys.executable, __file__, "--measure", f"{run.name}-{run.seed}", "--mark", str(mark), "--folder", str(run.folder)]
+    line += ["--games", str(arguments.games), "--points", str(arguments.points)]
+    try:
+        subprocess.run(line, check=True, preexec_fn=partial(os.sched_setaffinity, 0, {core}))
+    finally:
+        cores.put(core)
+
+
+def main() -> None:
+    """Play, measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(WITHOUT), help="techniques to leave out, each in runs of its own (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--minutes", type=float, default=15.0, help="of each run (default: %(default)g)")
+    parser.add_argument("--games", type=int, default=60, help="of each measured model against the mark (default: %(default)s)")
+    parser.add_argument("--points", type=int, default=8, help="models of each run that are measured (default: %(default)s)")
+    parser.add_argument("--folder", type=Path, default=Path("runs/ablation"), help="default: %(default)s")
+    parser.add_argument("--mark", type=Path, help="a model's file, in place of the first run's")
+    parser.add_argument("--show", action="store_true", help="print the table of what there is")
+    parser.add_argument("--measure", help=argparse.SUPPRESS)  # one run, in this process
+    arguments = parser.parse_args()
+    folder = arguments.folder.resolve()
+    if arguments.measure:
+        torch.set_num_threads(1)
+        name, _, seed = arguments.measure.rpartition("-")
+        return measure(Run(name, int(seed), folder), arguments.mark, arguments.games, arguments.points)
+    names = [EVERYTHING, *(name for name in arguments.only.split(",") if name)]
+    if strangers := set(names) - {EVERYTHING, *WITHOUT}:
+        parser.error(f"--only: there is no {', '.join(sorted(strangers))}, only {', '.join(WITHOUT)}")
+    folder.mkdir(parents=True, exist_ok=True)
+    runs = runs_of(names, arguments.seeds, folder)
+    cores: Queue[int] = Queue()
+    for core in sorted(os.sched_getaffinity(0)):
+        cores.put(core)
+    with ThreadPoolExecutor(cores.qsize()) as pool:
+        if not arguments.show:
+            list(pool.map(lambda run: play(run, arguments.minutes, cores), runs))
+        mark = arguments.mark or halfway_model(runs[0], arguments.minutes)
+        if not arguments.show:
+            list(pool.map(lambda run: in_a_process(run, mark, arguments, cores), runs))
+    return show(runs, mark)
+
+
+def halfway_model(run: Run, minutes: float) -> Path:
+    """The file of the model that a run had after half of its time."""
+    version = next(version for seconds, version in run.times() if seconds >= 30 * minutes)
+    return model_path_of_run(run.path, version)
+
+
+if __name__ == "__main__":
+    main()
