@@ -19,9 +19,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -218,12 +218,12 @@ def main() -> None:
     cores: Queue[int] = Queue()
     for core in sorted(os.sched_getaffinity(0)):
         cores.put(core)
-    with ThreadPoolExecutor(cores.qsize()) as pool:
+    with ThreadPool(cores.qsize()) as pool:
         if not arguments.show:
-            list(pool.map(lambda run: play(run, arguments.minutes, cores), runs))
+            pool.map(lambda run: play(run, arguments.minutes, cores), runs, chunksize=1)
         mark = arguments.mark or halfway_model(runs[0], arguments.minutes)
         if not arguments.show:
-            list(pool.map(lambda run: in_a_process(run, mark, arguments, cores), runs))
+            pool.map(lambda run: in_a_process(run, mark, arguments, cores), runs, chunksize=1)
     return show(runs, mark)
 
 
