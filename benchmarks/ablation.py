@@ -84,9 +84,14 @@ class Run:
     folder: Path
 
     @property
+    def label(self) -> str:
+        """What its folder is called, and its other files begin with."""
+        return f"{self.name}-{self.seed}"
+
+    @property
     def path(self) -> Path:
         """Its folder."""
-        return self.folder / f"{self.name}-{self.seed}"
+        return self.folder / self.label
 
     def over(self, minutes: float) -> bool:
         """Whether it has had its time."""
@@ -109,20 +114,25 @@ def play(run: Run, minutes: float, cores: "Queue[int]") -> None:
     """Bring a run to its end on a core of its own."""
     if run.over(minutes):
         return
-    config = run.folder / f"{run.name}-{run.seed}.yaml"
+    config = run.folder / f"{run.label}.yaml"
     overrides = {**BASE, **WITHOUT.get(run.name, {}), "run.seed": run.seed, "run.minutes": minutes}
     settings = load_settings(ROOT / "configs" / "go7.yaml", overrides=overrides)
     write_atomically(config, yaml.safe_dump(settings.model_dump(mode="json")).encode())
     begun = ["--resume"] if (run.path / "run.db").exists() else []
     line = [sys.executable, str(ROOT / "start_main.py"), "--config", str(config), "--run-dir", str(run.path), *begun]
-    core = cores.get()
-    try:
-        with (run.folder / f"{run.name}-{run.seed}.log").open("a") as log:
-            subprocess.run(line, stdout=log, stderr=log, check=True, preexec_fn=partial(os.sched_setaffinity, 0, {core}))
-    finally:
-        cores.put(core)
+    with (run.folder / f"{run.label}.log").open("a") as log:
+        on_a_core(line, cores, stdout=log, stderr=log)
     games = json.loads((run.path / "training_stats.json").read_text())[-1]["total_games"]
     print(f"{run.name}, seed {run.seed}: {run.times()[-1][0] / 60:.1f} minutes, {games:,} games", flush=True)
+
+
+def on_a_core(line: Sequence[str], cores: "Queue[int]", **streams: Any) -> None:
+    """Run a program on the next core that is free, alone."""
+    core = cores.get()
+    try:
+        subprocess.run(line, check=True, preexec_fn=partial(os.sched_setaffinity, 0, {core}), **streams)
+    finally:
+        cores.put(core)
 
 
 def measure(run: Run, mark: Path, games: int, points: int) -> None:
@@ -147,7 +157,7 @@ def measure(run: Run, mark: Path, games: int, points: int) -> None:
 
 def scores_path(run: Run, mark: Path) -> Path:
     """Where the scores of a run against a mark are kept."""
-    return run.folder / f"{run.name}-{run.seed}-against-{mark.parent.parent.name}-{mark.stem}.json"
+    return run.folder / f"{run.label}-against-{mark.parent.parent.name}-{mark.stem}.json"
 
 
 def read_scores(run: Run, mark: Path) -> dict[str, dict[str, Any]]:
@@ -183,13 +193,9 @@ def show(runs: Sequence[Run], mark: Path) -> None:
 
 def in_a_process(run: Run, mark: Path, arguments: argparse.Namespace, cores: "Queue[int]") -> None:
     """Measure a run on a core of its own."""
-    core = cores.get()
-    line = [sys.executable, __file__, "--measure", f"{run.name}-{run.seed}", "--mark", str(mark), "--folder", str(run.folder)]
+    line = [sys.executable, __file__, "--measure", run.label, "--mark", str(mark), "--folder", str(run.folder)]
     line += ["--games", str(arguments.games), "--points", str(arguments.points)]
-    try:
-        subprocess.run(line, check=True, preexec_fn=partial(os.sched_setaffinity, 0, {core}))
-    finally:
-        cores.put(core)
+    on_a_core(line, cores)
 
 
 def main() -> None:
