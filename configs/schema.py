@@ -137,6 +137,7 @@ class SearchSettings(Section):
     temperature_final: NotNegative = 0.2
     temperature_halflife: Auto | Positive = "auto"  # plies; auto: the board's longer side
     opening_random_moves: NotNegative = 0.0  # mean number of plies drawn from the bare policy at the start of a game
+    opening_even_share: Share = 0.0  # of these plies, drawn evenly from the legal moves instead
     gumbel: GumbelSettings = GumbelSettings()
     resignation: ResignationSettings = ResignationSettings()
 

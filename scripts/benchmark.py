@@ -24,6 +24,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -60,6 +61,7 @@ from training.random import seed_stream
 
 FILE, PICTURE = "benchmark.json", "ratings.png"
 FILE_WIDTH = 200  # columns where the output is no terminal
+LINE_SECONDS = 30.0  # between two lines of progress there
 DEFAULT_GAMES, DEFAULT_SIMULATIONS = {1: 200, 2: 100}, {1: 50, 2: 100}  # by the game's players
 OPENING_PLIES = 4
 NODES = 20_000  # that Stockfish looks at before a move: its lower levels take the strength from what they choose, not from the time
@@ -346,13 +348,18 @@ class Follow(Protocol):
 
 @contextmanager
 def progress(name: str, games: int, console: Console) -> Iterator[Follow]:
-    """While somebody plays, show how far they are; where the output is no terminal, only at the end."""
+    """While somebody plays, show how far they are; where the output is no terminal, by a line now and then."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[moves]}"), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        task = bar.add_task(name, total=games, moves="")
+        task, last_line = bar.add_task(name, total=games, moves=""), time.monotonic()
 
         def follow(ended: int, moves: int, result: str = "") -> None:
-            bar.update(task, completed=ended, moves=f"{result}{moves:,} moves")
+            nonlocal last_line
+            said = f"{result}{moves:,} moves"
+            bar.update(task, completed=ended, moves=said)
+            if not console.is_terminal and time.monotonic() - last_line >= LINE_SECONDS:
+                last_line = time.monotonic()
+                console.print(f"{name}: {ended} of {games} games, {said}", soft_wrap=True)
 
         yield follow
 

@@ -148,7 +148,7 @@ class ReplayWindow:
             (self._lengths, batch.lengths),
             (self._sampled, sampled),
             (self._actions, batch.actions),
-            (self._values, self._value_targets(batch)),
+            (self._values, self.values_to_learn(batch)),
             (self._weights, weights),
             (self._policy_sizes, batch.policy_sizes),
             (self._policy_actions, batch.policy_actions),
@@ -157,7 +157,8 @@ class ReplayWindow:
             tail.append(rows)
         return int(sampled.sum())
 
-    def _value_targets(self, batch: GameBatch) -> NDArray[np.float32]:
+    def values_to_learn(self, batch: GameBatch) -> NDArray[np.float32]:
+        """The value target of every position of a batch, ``[M]``, for the player to move."""
         game, targets = self._game, np.empty(batch.num_positions, np.float32)
         starts = np.cumsum(batch.lengths, dtype=np.int64) - batch.lengths
         longest = int(batch.lengths.max())

@@ -24,6 +24,7 @@ from training.search.simulate import UNSOUND, Leaves, are_numbers, ask, checked,
 from training.search.tree import AWAITED, NONE, OVER, Floats, Trees, find_child, keep_subtree, plant
 
 MOST_WEIGHT = np.float32(65_535.0)  # that a record holds
+EVEN = 1e9  # the temperature at which every move is as likely as any other
 
 
 class MoveParams(NamedTuple):
@@ -37,6 +38,7 @@ class MoveParams(NamedTuple):
     temperature_final: float
     temperature_halflife: float
     opening_random_moves: float
+    opening_even_share: float
     resignation: bool
     resign_below: float
     resign_after: int
@@ -56,6 +58,7 @@ def move_params(settings: SearchSettings, game: Game) -> MoveParams:
         temperature_final=settings.temperature_final,
         temperature_halflife=float(halflife),
         opening_random_moves=settings.opening_random_moves,
+        opening_even_share=settings.opening_even_share,
         resignation=settings.resignation.enabled and game.num_players == 2,
         resign_below=-settings.resignation.threshold,
         resign_after=settings.resignation.consecutive,
@@ -283,7 +286,7 @@ def make_move(
         slot.status = FINISHED
         return
     record_policy(trees, log, weights, b)
-    action = choose_action(params, trees, b, weights, temperature(moves, log, b), streams)
+    action = choose_action(params, trees, b, weights, temperature(moves, streams, log, b), streams)
     log.actions[b, slot.ply] = action
     log.root_values[b, slot.ply] = value if params.rewards else min(max(value, -1.0), 1.0)
     if slot.ply < slot.random_plies:
@@ -318,11 +321,11 @@ def play_chance(rules: Rules, states: States, streams: Streams, log: Log, leaves
 
 
 @lean
-def temperature(moves: MoveParams, log: Log, b: int) -> float:
-    """How freely game ``b``'s next move is chosen: as the network has it in a random opening, then ever closer to the best."""
-    slot = log.slots[b]
+def temperature(moves: MoveParams, streams: Streams, log: Log, b: int) -> float:
+    """How freely game ``b``'s next move is chosen: as the network has it or evenly in a random opening, later ever closer to the best."""
+    slot, share = log.slots[b], moves.opening_even_share
     if slot.ply < slot.random_plies:
-        return 1.0
+        return EVEN if share > 0 and uniform(streams, b) < share else 1.0
     return moves.temperature_final + (moves.temperature - moves.temperature_final) * 0.5 ** (slot.ply / moves.temperature_halflife)
 
 

@@ -1,6 +1,7 @@
 """The benchmark as a program, with a tiny network for games of two."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,18 @@ def run(tmp_path: Path) -> Path:
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert benchmark.main(arguments) == 2
     return capsys.readouterr().err
+
+
+def test_where_the_output_is_no_terminal_a_line_now_and_then_says_how_far_they_are(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(benchmark, "LINE_SECONDS", 0.0)
+    assert benchmark.main(["--run", str(run), "--opponents", "random", *FEW]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("network – random: ")]
+    assert lines and all(re.fullmatch(r".*: \d of 4 games, \d won, \d drawn, \d lost, [\d,]+ moves", line) for line in lines)
+    monkeypatch.setattr(benchmark, "LINE_SECONDS", 3600.0)
+    assert benchmark.main(["--run", str(run), "--opponents", "random", *FEW]) == 0
+    assert "games, " not in capsys.readouterr().out
 
 
 def test_a_network_is_rated_beside_a_random_player_and_earlier_models(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

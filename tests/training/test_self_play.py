@@ -234,6 +234,16 @@ def test_a_random_opening_is_drawn_from_the_bare_policy_and_marked() -> None:
         assert all((record.policy_sizes[flags] == 0).all() for record, flags in zip(records, random, strict=True))
 
 
+def test_of_a_random_opening_a_share_of_the_moves_is_drawn_evenly() -> None:
+    settings = SearchSettings(num_simulations=4, cheap_simulations=4, opening_random_moves=3.0, opening_even_share=0.5)
+    for algorithm in ("puct", "gumbel"):
+        records = play(CONNECT_FOUR, settings.model_copy(update={"algorithm": algorithm}), 900, evaluate=one_hot)
+        first = np.array([record.actions[0] for record in records if record.flags[0] & RANDOM_MOVE])
+        shares = np.bincount(first, minlength=7) / first.size
+        expected = (np.array([0.2, 0, 0, 0.8, 0, 0, 0]) + 1 / 7) / 2
+        assert (np.abs(shares - expected) < 4 * np.sqrt(expected * (1 - expected) / first.size)).all()
+
+
 def test_without_a_random_opening_no_move_is_marked() -> None:
     assert all((record.flags & RANDOM_MOVE == 0).all() for record in play(CONNECT_FOUR, SearchSettings(num_simulations=16), 20))
 
@@ -244,11 +254,12 @@ def test_without_a_random_opening_no_move_is_marked() -> None:
 def test_the_temperature_halves_its_distance_to_the_last_one() -> None:
     settings = SearchSettings(temperature=1.2, temperature_final=0.2, temperature_halflife=10.0)
     moves, log = move_params(settings, CONNECT_FOUR), make_log(CONNECT_FOUR, 1)
+    streams = np.zeros(1, np.uint64)
     for ply, expected in ((0, 1.2), (10, 0.7), (20, 0.45), (30, 0.325)):
         log.slots[0].ply = ply
-        assert temperature(moves, log, 0) == pytest.approx(expected)
+        assert temperature(moves, streams, log, 0) == pytest.approx(expected)
     log.slots[0].ply, log.slots[0].random_plies = 3, 4
-    assert temperature(moves, log, 0) == 1.0
+    assert temperature(moves, streams, log, 0) == 1.0
 
 
 def test_the_automatic_halflife_is_the_longer_side_of_the_board() -> None:
