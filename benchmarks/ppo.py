@@ -44,7 +44,7 @@ NETWORKS = {"separate": 256, "shared": 128}  # the LSTM's size; the first is Rec
 NUM_STEPS, MINIBATCHES, EPOCHS = 128, 8, 10  # its defaults with 8 worlds: minibatches of 128 steps
 RATE = 3e-4
 WINDOW = 128  # bars in an episode
-SWEPT = (32, 128, 512, 1024, 2048)  # worlds
+SWEPT = (32, 128, 512, 1024, 2048, 4096)  # worlds
 UNSEEN, UNSEEN_SEED = 512, 10**6  # worlds for the returns
 
 

@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 IMPOSSIBLE = -1e9  # the logit of an illegal action: its probability is 0, and nothing becomes infinite or undefined
 COSINE_END = 0.01  # what a cosine schedule leaves of the learning rate
 FIGURES = ("loss", "policy_loss", "value_loss", "policy_entropy", "grad_norm")
+WANT_OF_MEMORY = ("can't allocate memory", "could not create a primitive")  # the words of torch and of oneDNN on processors
 
 
 class TrainingDiverged(ArithmeticError):
@@ -347,8 +348,12 @@ class Learner:
 
 
 def is_want_of_memory(error: RuntimeError) -> bool:
-    """Whether this is how torch says that there is no memory left, for which it has a type of its own on GPUs only."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    """Whether this is how torch says that there is no memory left, for which it has a type of its own on GPUs only.
+
+    oneDNN does not say why it could not create a primitive. If it was for something else, fewer positions at once will not help either,
+    and the error is raised in the end.
+    """
+    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in WANT_OF_MEMORY)
 
 
 def build_optimizer(network: nn.Module, *, kind: str, momentum: float, weight_decay: float, sharded: bool = False) -> torch.optim.Optimizer:

@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 FIGURES = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 CACHED_STEPS = 4096  # of a minibatch that a processor's caches hold with all that a pass forward leaves behind; more at once are slower
+EVEN_ROWS = 8  # sequences in a part are a multiple of it: others can take oneDNN's LSTM three times as long in 16 bits (257 and 256, say)
 KL_SLACK = 1.5  # the guard ends a round's learning at so many times the target
 
 
@@ -182,11 +183,18 @@ class PPOTrainer:
         return {**means, "optimizer_steps": float(taken), "skipped_steps": float(skipped)}
 
     def minibatches(self, epoch: int) -> list["Chosen"]:
-        """Which of the sequences of all ranks make each minibatch, and which of them are this rank's."""
-        each = self.settings.num_steps // self.settings.sequence_length * self.worlds.num_envs
+        """Which of the sequences of all ranks make each minibatch, and which of them are this rank's.
+
+        All worlds give one sequence before any gives its next, so that minibatches, and with them what the ranks have to do, are even.
+        """
+        count = self.settings.num_steps // self.settings.sequence_length
+        each = count * self.worlds.num_envs
+        everywhere = self.worlds.num_envs * self.ranks.world_size
         random = np.random.default_rng([seed_stream(self.seed, "minibatches", self.round, epoch)])
+        turns = random.permuted(np.tile(np.arange(everywhere), (count, 1)), axis=1)  # [count, worlds]: who comes when, of all ranks' worlds
+        sequences = random.permuted(np.tile(np.arange(count)[:, None], everywhere), axis=0)  # [count, worlds]: what it gives then
         # A sequence's number is (world, of all ranks; then sequence), so that it is the same however worlds are spread over ranks.
-        order = random.permutation(each * self.ranks.world_size)
+        order = (turns * count + np.take_along_axis(sequences, turns, 1)).ravel()
         parts = np.array_split(order, min(self.settings.num_minibatches, len(order)))
         first = each * self.ranks.rank
         return [chosen_of(part, first, each) for part in parts]
@@ -330,8 +338,10 @@ class Chosen:
     share: float  # of the minibatch; 0 if there are none of this rank's in it
 
     def parts(self, most: int) -> list["Chosen"]:
-        """The same, at most so many in a part."""
-        parts = np.array_split(self.rows, -(-len(self.rows) // most))
+        """The same, about ``most`` in a part."""
+        size = -(-len(self.rows) // max(1, round(len(self.rows) / most)))
+        size = -(-size // EVEN_ROWS) * EVEN_ROWS
+        parts = [self.rows[i : i + size] for i in range(0, len(self.rows), size)]
         return [Chosen(rows, self.share * len(rows) / len(self.rows)) for rows in parts]
 
 

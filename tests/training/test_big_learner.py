@@ -160,13 +160,20 @@ def test_files_that_change_amid_an_epoch_are_named(data: Path, tmp_path: Path) -
         again.train()
 
 
-def with_memory_for(learner: Learner, positions: int) -> Learner:
-    """The learner on a device on which more positions at once are too many."""
+NO_MEMORY = (
+    torch.OutOfMemoryError("CUDA out of memory"),
+    RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4194304 bytes"),
+    RuntimeError("could not create a primitive"),  # what oneDNN makes of it when its own allocation fails
+)
+
+
+def with_memory_for(learner: Learner, positions: int, error: RuntimeError = NO_MEMORY[0]) -> Learner:
+    """The learner on a device on which more positions at once are too many, with the error that it says so by."""
     losses = learner.losses
 
     def limited(batch: TensorBatch) -> Losses:
         if len(batch.values) > positions:
-            raise torch.OutOfMemoryError("CUDA out of memory")
+            raise error
         return losses(batch)
 
     learner.losses = limited  # type: ignore[method-assign]
@@ -178,9 +185,12 @@ def small_learner(**options: Any) -> Learner:
     return Learner(build_network(CONNECT_FOUR, **NETWORK), device="cpu", batch_size=64, mixed_precision=False, norm_batch=16, **options)
 
 
-def test_a_batch_too_large_for_the_memory_is_taken_in_parts_with_the_same_result(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", NO_MEMORY, ids=["cuda", "torch", "onednn"])
+def test_a_batch_too_large_for_the_memory_is_taken_in_parts_with_the_same_result(
+    error: RuntimeError, caplog: pytest.LogCaptureFixture
+) -> None:
     gentle = {"optimizer": "sgd", "learning_rate": 1e-3}
-    rich, poor = small_learner(**gentle), with_memory_for(small_learner(**gentle), 20)
+    rich, poor = small_learner(**gentle), with_memory_for(small_learner(**gentle), 20, error)
     window = FixedWindow(CONNECT_FOUR, 200)
     with caplog.at_level(logging.WARNING):
         reports = [learner.train(window, 5, 3) for learner in (rich, poor)]

@@ -10,7 +10,7 @@ from games.worlds import Worlds
 from tests.training.networks import noted_gradients
 from training import ppo
 from training.actor_critic import ActorCritic
-from training.ppo import PPOSettings, PPOTrainer, chosen_of, share_of
+from training.ppo import Chosen, PPOSettings, PPOTrainer, chosen_of, share_of
 from training.ppo_reports import RoundReport
 from training.random import seed_stream
 from training.ranks import ALONE, Ranks
@@ -107,6 +107,23 @@ def test_every_sequence_is_in_one_minibatch_of_an_epoch() -> None:
     assert sorted(rows.tolist()) == list(range(8))
 
 
+def test_all_worlds_give_a_sequence_to_a_minibatch_before_any_gives_two() -> None:
+    training = trainer()
+    first, second = training.minibatches(0), training.minibatches(1)
+    assert len(first) == QUICK.num_minibatches == QUICK.num_steps // QUICK.sequence_length
+    for chosen in first:
+        assert sorted(chosen.rows // QUICK.num_minibatches) == list(range(training.worlds.num_envs))
+    assert any(list(one.rows) != list(other.rows) for one, other in zip(first, second, strict=True))
+
+
+def test_parts_are_of_a_multiple_of_eight_sequences_but_for_the_last() -> None:
+    parts = Chosen(np.arange(1045), 0.5).parts(256)
+    assert [len(part.rows) for part in parts] == [264, 264, 264, 253]
+    assert np.array_equal(np.concatenate([part.rows for part in parts]), np.arange(1045))
+    assert sum(part.share for part in parts) == pytest.approx(0.5)
+    assert [len(part.rows) for part in Chosen(np.arange(3), 1.0).parts(256)] == [3]
+
+
 def test_the_sequences_of_a_minibatch_are_shared_out_by_their_owners() -> None:
     numbers = np.array([0, 5, 7, 9, 2])
     first, second = chosen_of(numbers, 0, 6), chosen_of(numbers, 6, 6)
@@ -125,9 +142,11 @@ def first_gradients(training: PPOTrainer) -> dict[str, torch.Tensor]:
 
 def test_a_minibatch_in_parts_has_the_gradients_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = first_gradients(trainer())
-    monkeypatch.setattr(ppo, "CACHED_STEPS", 3 * QUICK.sequence_length)
+    monkeypatch.setattr(ppo, "CACHED_STEPS", 2 * QUICK.sequence_length)
+    monkeypatch.setattr(ppo, "EVEN_ROWS", 1)
     parted = trainer()
-    assert parted.most_together(4) == 3
+    (chosen, *_) = parted.minibatches(0)
+    assert [len(part.rows) for part in chosen.parts(parted.most_together(4))] == [2, 2]
     for name, gradient in first_gradients(parted).items():
         torch.testing.assert_close(gradient, whole[name], rtol=1e-4, atol=1e-6)
 
