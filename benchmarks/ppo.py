@@ -1,7 +1,7 @@
 """PPO with an LSTM beside sb3-contrib's RecurrentPPO: the same market, network and hyper-parameters, in one run, as ratios.
 
     pip install gymnasium; pip install --no-deps stable-baselines3 sb3-contrib cloudpickle      (a folder by --target will do)
-    PYTHONPATH=FOLDER python benchmarks/ppo.py [--network shared|separate] [--num-envs 8] [--their-envs 8] [--rounds 3]
+    PYTHONPATH=FOLDER python benchmarks/ppo.py [--network shared|separate] [--num-envs 8] [--cores 2]
     PYTHONPATH=FOLDER python benchmarks/ppo.py --sweep [--cores 2]    each with the number of worlds that it is fastest with
     PYTHONPATH=FOLDER python benchmarks/ppo.py --returns           what both earn after as many steps
 
@@ -234,21 +234,28 @@ def seconds(learn: Any, *, clock: Callable[[], float] = time.process_time) -> fl
     return clock() - started
 
 
-def compare_speed(kind: str, ours: Ours, theirs: Theirs, rounds: int) -> None:
+def ours_on(cores: int) -> tuple[Callable[..., Ours | OursOnRanks], Callable[[], float]]:
+    """What makes our trainer for so many cores, and the clock that times it."""
+    return (partial(OursOnRanks, ranks=cores), time.perf_counter) if cores > 1 else (Ours, time.process_time)
+
+
+def compare_speed(kind: str, count: int, their_count: int, rounds: int, *, cores: int, mixed_precision: bool) -> None:
     """Take turns, and say how fast both are."""
+    make, clock = ours_on(cores)
+    ours, theirs = make(kind, count, 1, mixed_precision=mixed_precision), Theirs(kind, their_count, 1)
     ours.learn()  # compile, allocate
     theirs.learn()
-    pairs = [(seconds(ours.learn), seconds(theirs.learn)) for _ in range(rounds)]
+    pairs = [(seconds(ours.learn, clock=clock), seconds(theirs.learn, clock=clock)) for _ in range(rounds)]
+    ours.close()
     our_rate, their_rate = (statistics.median(steps / pair[i] for pair in pairs) for i, steps in enumerate((ours.steps, theirs.steps)))
-    sizes = f"{ours.steps // NUM_STEPS} and {theirs.steps // NUM_STEPS} worlds"
-    print(f"{kind} LSTM of {NETWORKS[kind]}, {sizes}: {our_rate:,.0f} and {their_rate:,.0f} steps/s, {our_rate / their_rate:.2f}x")
+    said = f"{kind} LSTM of {NETWORKS[kind]}, {count} and {their_count} worlds, {cores} core(s)"
+    print(f"{said}: {our_rate:,.0f} and {their_rate:,.0f} steps/s, {our_rate / their_rate:.2f}x")
 
 
 def compare_best_speeds(kind: str, cores: int) -> None:
     """Each with the number of worlds that suits it best, of those tried; the better of two rounds after one to warm up."""
-    ours: Any = partial(OursOnRanks, ranks=cores) if cores > 1 else Ours
-    clock = time.perf_counter if cores > 1 else time.process_time
-    makers: dict[str, Callable[[str, int, int], Ours | OursOnRanks | Theirs]] = {
+    ours, clock = ours_on(cores)
+    makers: dict[str, Callable[..., Ours | OursOnRanks | Theirs]] = {
         "ours": ours,
         "ours in 16 bits": partial(ours, mixed_precision=True),
         "theirs": Theirs,
@@ -288,7 +295,7 @@ def main() -> None:
     parser.add_argument("--num-envs", type=int, default=8)
     parser.add_argument("--their-envs", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--cores", type=int, default=1, help="with --sweep: that each uses, we with ranks and they with threads")
+    parser.add_argument("--cores", type=int, default=1, help="that each uses, we with ranks and they with threads")
     parser.add_argument("--mixed-precision", action="store_true", help="ours learns in 16 bits; with --sweep both ways are shown")
     parser.add_argument("--sweep", action="store_true")
     parser.add_argument("--returns", action="store_true")
@@ -302,9 +309,8 @@ def main() -> None:
     if arguments.returns:
         compare_returns(arguments.network, arguments.num_envs, arguments.steps, arguments.seeds, mixed_precision=arguments.mixed_precision)
         return
-    kind = arguments.network
-    ours = Ours(kind, arguments.num_envs, 1, mixed_precision=arguments.mixed_precision)
-    compare_speed(kind, ours, Theirs(kind, arguments.their_envs, 1), arguments.rounds)
+    options = {"cores": arguments.cores, "mixed_precision": arguments.mixed_precision}
+    compare_speed(arguments.network, arguments.num_envs, arguments.their_envs, arguments.rounds, **options)
 
 
 if __name__ == "__main__":

@@ -116,14 +116,14 @@ def unrolled(lstm: nn.LSTM, inputs: Tensor, starts: Tensor, memory: Memory) -> T
     weight, *others = _weights(lstm)
     length, count, size = inputs.shape
     if not within.any():
-        return _run(pad(inputs, (0, _odd(size))), state, [pad(weight, (0, _odd(size))), *others])
+        return _run(_even(inputs), state, [_even(weight), *others])
     places = torch.arange(length, device=inputs.device)[:, None] + within.cumsum(0)  # [L, N]: where each step is now
     columns = torch.arange(count, device=inputs.device).expand(length, count)
-    longer = inputs.new_zeros(int(places[-1].max()) + 1, count, size + 1 + _odd(size + 1))
+    longer = inputs.new_zeros(int(places[-1].max()) + 1, count, size + 1 + (size + 1) % 2)
     longer[places, columns, :size] = inputs
     longer[places[within] - 1, columns[within], size] = 1.0
     gate = weight.new_tensor([SHUT, SHUT, 0.0, SHUT]).repeat_interleave(lstm.hidden_size)[:, None]  # input, forget, cell, output
-    return _run(longer, state, [pad(torch.cat([weight, gate], 1), (0, _odd(size + 1))), *others])[places, columns]
+    return _run(longer, state, [_even(torch.cat([weight, gate], 1)), *others])[places, columns]
 
 
 def _run(inputs: Tensor, state: tuple[Tensor, Tensor], weights: Sequence[Tensor]) -> Tensor:
@@ -132,9 +132,9 @@ def _run(inputs: Tensor, state: tuple[Tensor, Tensor], weights: Sequence[Tensor]
     return lived
 
 
-def _odd(width: int) -> int:
-    """How many inputs of 0 make it even: with an odd number oneDNN's LSTM takes three times as long in 16 bits."""
-    return width % 2
+def _even(tensor: Tensor) -> Tensor:
+    """One more input of 0 where their number is odd, with which oneDNN's LSTM takes three times as long in 16 bits."""
+    return pad(tensor, (0, 1)) if tensor.shape[-1] % 2 else tensor
 
 
 class FullTanh(nn.Tanh):
