@@ -42,7 +42,7 @@ check: setup-dev  ## Run the linters, the type checker and the fast tests
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy $(PACKAGES)
-	$(PYTEST) -q -m "not slow and not trial"
+	$(PYTEST) -q -m "not slow and not trial and not medium"
 
 format: setup-dev  ## Let the linter put right what it can
 	.venv/bin/ruff check --fix

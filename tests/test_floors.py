@@ -148,6 +148,7 @@ def rooms_below(path: Path) -> list[str]:
     return HOUSE[: HOUSE.index(room) + 1] if room in HOUSE else [*HOUSE, room, *(["tests"] if room == "benchmarks" else [])]
 
 
+@pytest.mark.medium
 def test_a_file_imports_only_from_its_room_and_those_below() -> None:
     imports = [(path, file) for path in EVERYTHING for file in imported_files(path)]
     assert not [names([path, file]) for path, file in imports if file.relative_to(ROOT).parts[0] not in rooms_below(path)]
@@ -168,6 +169,7 @@ def test_a_file_of_training_imports_only_what_the_table_has_before_it() -> None:
     assert not [names([path, file]) for path, file in across if place(file) >= place(path)]
 
 
+@pytest.mark.medium
 def test_there_are_no_import_cycles() -> None:
     graph = {path: imported_files(path) for path in EVERYTHING}
     try:
@@ -185,11 +187,13 @@ def test_torch_stays_where_tensors_are() -> None:
     assert using == {ROOT / "training" / name for name in TORCH}
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("package", ["threading", "multiprocessing", "paramiko"])
 def test_what_is_hard_to_get_right_stays_in_one_file(package: str) -> None:
     assert len(names([path for path in set(EVERYTHING) - set(python_files("benchmarks")) if imports(path, package)])) <= 1
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("package", ["concurrent", "asyncio", "pickle", "dill", "marshal", "shelve"])
 def test_what_the_house_does_without_is_imported_nowhere(package: str) -> None:
     assert not names([path for path in EVERYTHING if imports(path, package)])

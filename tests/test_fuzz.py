@@ -25,6 +25,7 @@ def test_what_was_not_spoilt_is_let_in(name: str) -> None:
         DECODERS[name].read(base)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", DECODERS)
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=60)
@@ -41,6 +42,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", ["worker.json", "assignment", "match", "machine", "config", "stats"])
 @given(value=JSON, data=st.data())
 @settings(max_examples=40)

@@ -11,6 +11,7 @@ NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(test_\w+))?`")
 PROMISES = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("file", "test"), sorted(set(NAMED.findall(PROMISES))))
 def test_a_test_that_proves_a_promise_exists(file: str, test: str) -> None:
     assert (ROOT / file).is_file()

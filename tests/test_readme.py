@@ -39,6 +39,7 @@ def test_make_alone_shows_what_there_is() -> None:
     assert {"setup", "train", "test", "check", "clean"} <= set(re.findall(r"make ([a-z-]+)", shown))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_program_knows_the_flags_that_the_readme_gives_it(program: str) -> None:
     shown = run(program, "--help")
@@ -49,6 +50,7 @@ def test_a_program_knows_the_flags_that_the_readme_gives_it(program: str) -> Non
     assert flags <= set(re.findall(r"--[a-z-]+", shown.stdout))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_program_refuses_flags_that_it_does_not_know(program: str) -> None:
     refused = run(program, "--no-such-flag")

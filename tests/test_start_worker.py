@@ -90,6 +90,7 @@ def test_a_worker_whose_folder_was_made_anew_while_it_started_leaves_it_to_the_o
         other.wait()
 
 
+@pytest.mark.medium
 def test_a_worker_class_that_is_not_there_ends_the_worker_with_the_reason(tmp_path: Path, begin: Open) -> None:
     process = begin(tmp_path / "w", "--worker-class", "no_such_module.Worker")
     output, _ = process.communicate(timeout=PATIENCE)

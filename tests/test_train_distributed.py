@@ -48,6 +48,7 @@ def model(save_dir: Path) -> dict[str, Tensor]:
     return weights
 
 
+@pytest.mark.medium
 def test_it_says_of_each_batch_and_each_epoch_how_it_goes_and_is_gone_on_with(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -88,6 +89,7 @@ def test_the_launcher_teaches_and_refuses() -> None:
     assert refused.returncode == 2 and "--node-rank 2 is none of --nodes 2" in refused.stderr
 
 
+@pytest.mark.medium
 def test_the_launcher_refuses_once_what_the_ranks_would_refuse(tmp_path: Path) -> None:
     words = [LAUNCHER, "--gpus", "2", *SMALL, "--", "--save-dir", str(tmp_path / "saved"), "--data", str(tmp_path / "nowhere")]
     environment = {**os.environ, "KEIMA_PYTHON": sys.executable}

@@ -44,6 +44,7 @@ def traces_of(process: int) -> set[str]:
     return {trace for trace in traces() if trace.partition("-")[0] in its_bridges or f"{FOLDER}{process}-" in trace}
 
 
+@pytest.mark.medium
 def test_every_host_is_a_machine_of_its_own(hosts: Hosts) -> None:
     line = "hostname; whoami; pwd; cat /proc/sys/kernel/random/boot_id; ip -o -4 addr show eth0 | awk '{print $4}'; cat /proc/1/comm"
     said = [says(hosts, host.name, line).split() for host in hosts]
@@ -53,6 +54,7 @@ def test_every_host_is_a_machine_of_its_own(hosts: Hosts) -> None:
     assert len(set(hosts.known_hosts.read_text().split("\n"))) == 5  # and nothing behind the last line
 
 
+@pytest.mark.medium
 def test_a_host_has_this_machine_s_python_and_the_repository_but_not_its_files(hosts: Hosts, tmp_path: Path) -> None:
     program = f"import numpy, sys; sys.path.insert(0, {str(ROOT)!r}); import configs; print(configs.__file__)"
     host = hosts[0]
@@ -69,18 +71,21 @@ def test_a_host_has_this_machine_s_python_and_the_repository_but_not_its_files(h
     assert (seen("/home"), seen("/tmp")) == ({host.user}, set())
 
 
+@pytest.mark.medium
 def test_hosts_share_no_homes(hosts: Hosts) -> None:
     says(hosts, "worker1", "echo mine >note; echo ours >/tmp/note")
     assert (hosts[0].home / "note").read_text() == "mine\n"
     assert hosts.ssh("worker2", "cat note").returncode == hosts.ssh("worker2", "cat /tmp/note").returncode == 1
 
 
+@pytest.mark.medium
 def test_a_host_can_be_reached_through_another(hosts: Hosts) -> None:
     assert says(hosts, "worker3", "true") == ""
     done = hosts.ssh("-o", f"ProxyCommand=ssh -F {hosts.config} -W %h:%p worker1", "worker2", "echo $SSH_CONNECTION")
     assert done.stdout.split()[0] == hosts[0].address
 
 
+@pytest.mark.medium
 def test_a_cut_host_is_out_of_reach_until_it_is_healed(hosts: Hosts) -> None:
     hosts[0].cut()
     assert not answers(hosts, "worker1") and answers(hosts, "worker2")
@@ -88,6 +93,7 @@ def test_a_cut_host_is_out_of_reach_until_it_is_healed(hosts: Hosts) -> None:
     assert answers(hosts, "worker1")
 
 
+@pytest.mark.medium
 def test_packets_to_a_blackhole_get_no_answer_at_all(hosts: Hosts) -> None:
     assert answers(hosts, "worker1")  # so that its hardware address is known
     hosts[0].blackhole()
@@ -100,6 +106,7 @@ def test_packets_to_a_blackhole_get_no_answer_at_all(hosts: Hosts) -> None:
     assert answers(hosts, "worker1")
 
 
+@pytest.mark.medium
 def test_a_killed_sshd_leaves_what_it_started(hosts: Hosts) -> None:
     says(hosts, "worker1", " ".join([*SLEEPER, "</dev/null", ">log", "2>&1"]))
     hosts[0].kill_sshd()
@@ -108,6 +115,7 @@ def test_a_killed_sshd_leaves_what_it_started(hosts: Hosts) -> None:
     assert sleeping(hosts, "worker1")
 
 
+@pytest.mark.medium
 def test_a_frozen_host_takes_connections_and_says_nothing(hosts: Hosts) -> None:
     hosts[0].freeze()
     with socket.create_connection((hosts[0].address, 22), timeout=5) as mute:
@@ -118,6 +126,7 @@ def test_a_frozen_host_takes_connections_and_says_nothing(hosts: Hosts) -> None:
     assert answers(hosts, "worker1")
 
 
+@pytest.mark.medium
 def test_after_a_power_cut_the_home_is_there_and_the_processes_are_not(hosts: Hosts) -> None:
     says(hosts, "worker1", f"echo kept >note; {' '.join(SLEEPER)} </dev/null >log 2>&1")
     boot = says(hosts, "worker1", "cat /proc/sys/kernel/random/boot_id")
@@ -129,6 +138,7 @@ def test_after_a_power_cut_the_home_is_there_and_the_processes_are_not(hosts: Ho
     assert says(hosts, "worker1", "cat /proc/sys/kernel/random/boot_id") != boot
 
 
+@pytest.mark.medium
 def test_a_connection_to_a_host_without_power_is_not_closed(hosts: Hosts) -> None:
     with socket.create_connection((hosts[0].address, 22), timeout=5) as kept:
         assert kept.recv(100).startswith(b"SSH-2.0")
@@ -138,6 +148,7 @@ def test_a_connection_to_a_host_without_power_is_not_closed(hosts: Hosts) -> Non
             kept.recv(100)
 
 
+@pytest.mark.medium
 def test_a_process_of_a_host_can_be_killed_by_what_it_runs(hosts: Hosts) -> None:
     hosts[0].run(SLEEPER)
     hosts[1].run(SLEEPER)
@@ -145,6 +156,7 @@ def test_a_process_of_a_host_can_be_killed_by_what_it_runs(hosts: Hosts) -> None
     assert sleeping(hosts, "worker2") and not sleeping(hosts, "worker1")
 
 
+@pytest.mark.medium
 def test_a_full_disk_takes_nothing_until_it_is_freed(small_hosts: Hosts) -> None:
     says(small_hosts, "worker1", "echo before >note")
     small_hosts[0].fill_disk()
@@ -156,6 +168,7 @@ def test_a_full_disk_takes_nothing_until_it_is_freed(small_hosts: Hosts) -> None
     assert says(small_hosts, "worker1", "head -c 100000 /dev/zero >data; stat -c %s data; cat note").split() == ["100000", "before"]
 
 
+@pytest.mark.medium
 def test_a_shaped_link_is_as_fast_as_it_says(hosts: Hosts) -> None:
     def seconds() -> float:
         started = time.monotonic()
@@ -174,6 +187,7 @@ def test_a_shaped_link_is_as_fast_as_it_says(hosts: Hosts) -> None:
     assert once_below(1.9)
 
 
+@pytest.mark.medium
 def test_two_clusters_do_not_meet(hosts: Hosts) -> None:
     with running_hosts(1) as others:
         assert others.network != hosts.network
@@ -222,6 +236,7 @@ def test_ctrl_c_leaves_nothing(real_hosts: None) -> None:
     assert not running(mark) and not its & traces()
 
 
+@pytest.mark.medium
 def test_hosts_end_with_a_process_that_is_killed_and_the_next_one_tidies_up(real_hosts: None) -> None:
     started, mark = start_elsewhere()
     its = traces_of(started.pid)

@@ -163,6 +163,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         load_settings(tmp_path / "latin.yaml")
 
 
+@pytest.mark.medium
 @given(st.binary(max_size=200))
 def test_no_bytes_at_all_do_anything_but_load_or_be_refused(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "fuzzed.yaml"
@@ -192,6 +193,7 @@ text = st.text(st.characters(min_codepoint=32, exclude_categories=["C", "Zl", "Z
 tricky = st.sampled_from(["1e-3", "no", "010", "null", "~", "1_0", ".5", "12:30", "2020-01-01", "<<", "=", "- a", "a: b", "#", "true"])
 
 
+@pytest.mark.medium
 @given(st.dictionaries(text | tricky, st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | text | tricky))
 def test_resolved_settings_load_again_as_they_were(tmp_path_factory: pytest.TempPathFactory, options: dict[str, Any]) -> None:
     folder = tmp_path_factory.getbasetemp()

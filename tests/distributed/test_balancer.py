@@ -14,6 +14,7 @@ NAMES = st.text("abcdef", min_size=1, max_size=4)
 CLAIMS = st.dictionaries(NAMES, st.floats(1e-3, 1e3), min_size=1, max_size=12)
 
 
+@pytest.mark.medium
 @given(st.integers(0, 10_000), CLAIMS)
 def test_whole_shares_add_up_and_are_less_than_one_game_from_the_exact_ones(total: int, claims: dict[str, float]) -> None:
     shares = split(total, claims)
@@ -40,6 +41,7 @@ STANDINGS = st.builds(
 FLEETS = st.dictionaries(NAMES, STANDINGS, max_size=6)
 
 
+@pytest.mark.medium
 @given(st.lists(FLEETS, min_size=1, max_size=5), st.integers(0, 500), st.integers(1, 200), st.booleans())
 def test_whatever_the_workers_say_decisions_are_sound(looks: list[dict[str, Standing]], ahead: int, batch: int, balanced: bool) -> None:
     state = Balance()

@@ -57,6 +57,7 @@ def runs(root: Path) -> int:
     return path.read_text().count("ran") if path.exists() else 0
 
 
+@pytest.mark.medium
 def test_a_bare_machine_becomes_one_that_can_play(root: Path, project: Path) -> None:
     told = run(root, project)
     assert told[-1] == "ready: worker1"
@@ -66,6 +67,7 @@ def test_a_bare_machine_becomes_one_that_can_play(root: Path, project: Path) -> 
     assert [finding for finding in looked_at if finding.fatal] == []
 
 
+@pytest.mark.medium
 def test_a_machine_that_is_ready_is_only_looked_at(root: Path, project: Path) -> None:
     run(root, project)
     told = run(root, project)
@@ -73,6 +75,7 @@ def test_a_machine_that_is_ready_is_only_looked_at(root: Path, project: Path) ->
     assert runs(root) == 1
 
 
+@pytest.mark.medium
 def test_new_code_is_sent_and_the_environment_stays(root: Path, project: Path) -> None:
     run(root, project)
     (project / "games/__init__.py").write_text("x = 1\n")
@@ -83,6 +86,7 @@ def test_new_code_is_sent_and_the_environment_stays(root: Path, project: Path) -
     assert runs(root) == 1
 
 
+@pytest.mark.medium
 def test_a_bootstrap_that_was_cut_off_is_gone_on_with(root: Path, project: Path) -> None:
     setup_is(project, f'while [ ! -e "$KEIMA_VENV.go" ]; do sleep 0.02; done\n{INSTALL}')
     steps = bootstrap_steps(LocalTransport(root, worker="worker1"), MACHINE, root=project)
@@ -98,6 +102,7 @@ def test_a_bootstrap_that_was_cut_off_is_gone_on_with(root: Path, project: Path)
     assert runs(root) == 1
 
 
+@pytest.mark.medium
 def test_one_whose_long_step_ended_meanwhile_finds_it_done(root: Path, project: Path) -> None:
     steps = bootstrap_steps(LocalTransport(root, worker="worker1"), MACHINE, root=project)
     while not (root / JOB / "process.json").exists():
@@ -108,6 +113,7 @@ def test_one_whose_long_step_ended_meanwhile_finds_it_done(root: Path, project: 
     assert (told[1], told[-1]) == ("the environment is complete", "ready: worker1")
 
 
+@pytest.mark.medium
 def test_variables_for_pip_reach_it(root: Path, project: Path) -> None:
     setup_is(project, f'echo "index $PIP_INDEX_URL"\n{INSTALL}')
     machine = MACHINE.model_copy(update={"env": {"PIP_INDEX_URL": "https://mirror.example"}})
@@ -116,6 +122,7 @@ def test_variables_for_pip_reach_it(root: Path, project: Path) -> None:
     assert "mirror" not in " ".join(record["argv"])
 
 
+@pytest.mark.medium
 def test_an_installation_that_fails_is_told_with_its_last_words(root: Path, project: Path) -> None:
     setup_is(project, 'echo "No space left on device" >&2; exit 1')
     with pytest.raises(RemoteFailure, match=r"worker1: making the environment failed: .*No space left.*--bootstrap worker1"):
@@ -124,12 +131,14 @@ def test_an_installation_that_fails_is_told_with_its_last_words(root: Path, proj
     assert run(root, project)[-1] == "ready: worker1"
 
 
+@pytest.mark.medium
 def test_one_that_is_killed_is_told_to_be_begun_again(root: Path, project: Path) -> None:
     setup_is(project, "kill -9 $PPID")
     with pytest.raises(RemoteFailure, match="cut off"):
         run(root, project)
 
 
+@pytest.mark.medium
 def test_an_environment_of_the_users_own_is_never_changed(root: Path, project: Path, tmp_path: Path) -> None:
     machine = MACHINE.model_copy(update={"python": str(tmp_path / "tools/python3")})
     with pytest.raises(Refused, match=r"missing: .*torch.*-m pip install .*torch=="):
@@ -144,6 +153,7 @@ def test_what_cannot_be_installed_from_here_is_refused_at_once(root: Path, proje
     assert not (root / "releases").exists()
 
 
+@pytest.mark.medium
 def test_a_machine_that_fails_the_rehearsal_is_not_ready(root: Path, project: Path) -> None:
     machine = MACHINE.model_copy(update={"env": {"NO_GPU": "1"}})
     with pytest.raises(RemoteFailure, match="the rehearsal failed: rehearsed connect_four"):

@@ -214,11 +214,13 @@ def test_a_coach_in_another_process_answers_until_it_is_killed(folder: Path) -> 
     assert coach_facts(folder) is None
 
 
+@pytest.mark.medium
 def test_a_second_coach_is_told_of_the_first(desk: Desk, folder: Path, config: Path) -> None:
     with pytest.raises(RunLocked, match=f"process {os.getpid()}, for "):
         Desk(folder, run=Path("other"), config=config)
 
 
+@pytest.mark.medium
 def test_a_look_at_the_lock_keeps_no_coach_from_starting(folder: Path, config: Path) -> None:
     Desk(folder, run=folder, config=config).close()
     looking = "import sys; from pathlib import Path; from distributed.control import coach_runs\nwhile True: coach_runs(Path(sys.argv[1]))"

@@ -20,6 +20,8 @@ from tests.training.small_run import model_bytes
 from training.records import decode
 from training.worker_folder import Heartbeat, WorkerFolder
 
+pytestmark = pytest.mark.medium
+
 PATIENCE = 120.0
 
 Open = Callable[..., Fleet]

@@ -73,6 +73,7 @@ def test_every_mark_is_in_the_guide() -> None:
     assert not {mark for mark, symbol in SYMBOLS.items() if f"{symbol} {mark.value}" not in GUIDE}
 
 
+@pytest.mark.medium
 def test_every_test_that_a_promise_names_is_there() -> None:
     tests = {
         relative(path): {node.name for node in ast.walk(tree(path)) if isinstance(node, ast.FunctionDef)} for path in python_files("tests")

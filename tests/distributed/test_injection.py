@@ -66,6 +66,7 @@ def test_a_folder_s_name_is_a_name_and_nothing_else(server: Sshd, there: Transpo
     assert not owned(server)
 
 
+@pytest.mark.medium
 def test_what_is_started_gets_its_words_and_variables_as_they_are(server: Sshd, there: Transport, nasty: str) -> None:
     request = {"place": place("w"), "argv": [sys.executable, "-c", PROGRAM, nasty], "env": {"NASTY": nasty}, "log": log_name("w")}
     call(there, "start", request, python=sys.executable, private=True)
@@ -82,6 +83,7 @@ def test_an_interpreter_s_name_is_a_name(server: Sshd, there: Transport, nasty: 
     assert not owned(server)
 
 
+@pytest.mark.medium
 def test_what_is_put_onto_a_machine_is_its_user_s_alone(server: Sshd) -> None:
     transport = connect(server.worker(), host_key_policy="strict")
     try:

@@ -23,6 +23,8 @@ from training.ledger import read_ledger
 from training.ranks import RankLost
 from training.sitting import sitting
 
+pytestmark = pytest.mark.medium
+
 GENTLE = {
     "optimizer": "sgd",
     "learning_rate": 0.001,

@@ -35,6 +35,7 @@ def wait_until(done: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.medium
 def test_a_worker_that_dies_again_and_again_is_given_up_with_its_log(open_processes: Open) -> None:
     told: list[str] = []
     backend = open_processes(count=1, target=die, compiled=True, tell=told.append)
@@ -51,6 +52,7 @@ def test_a_worker_that_dies_again_and_again_is_given_up_with_its_log(open_proces
     assert "worker_local-1.log" in heartbeat.error
 
 
+@pytest.mark.medium
 def test_where_nothing_is_compiled_the_others_wait_for_the_first_worker(open_processes: Open, tmp_path: Path) -> None:
     told: list[str] = []
     backend = open_processes(count=3, target=idle, compiled=False, tell=told.append)
@@ -83,6 +85,7 @@ def is_ready(folder: Path) -> None:
     WorkerFolder(folder).write_heartbeat(Heartbeat.model_validate(heartbeat))
 
 
+@pytest.mark.medium
 def test_the_games_of_a_dead_worker_are_withdrawn_before_it_is_replaced(open_processes: Open, tmp_path: Path) -> None:
     deaths: list[tuple[str, str]] = []
     backend = open_processes(
@@ -116,6 +119,7 @@ def test_the_games_of_a_dead_worker_are_withdrawn_before_it_is_replaced(open_pro
     assert what.startswith("ended with exit code 3 and is started again; its log ends: OutOfMemoryError: none left; see ")
 
 
+@pytest.mark.medium
 def test_a_worker_that_may_not_be_started_again_leaves_the_others_to_play(open_processes: Open, tmp_path: Path) -> None:
     told: list[str] = []
     backend = open_processes(count=2, target=die_once, compiled=True, restarts=0, tell=told.append)
@@ -135,6 +139,7 @@ def test_a_worker_that_may_not_be_started_again_leaves_the_others_to_play(open_p
     assert told[0].startswith("worker local-1 ended 1 times in 10 minutes, last with exit code 3")
 
 
+@pytest.mark.medium
 def test_a_worker_that_plays_alone_may_be_granted_games_while_it_is_started_again(open_processes: Open, tmp_path: Path) -> None:
     backend = open_processes(count=1, target=die_once, compiled=True)
     backend.grant("local-1", granted=50, delivered=0)

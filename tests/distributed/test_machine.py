@@ -65,10 +65,12 @@ def test_a_probe_says_what_there_is(there: LocalTransport, root: Path) -> None:
     assert found.folder_of("other") is None
 
 
+@pytest.mark.medium
 def test_a_chosen_interpreter_that_is_not_there_is_found_missing(there: LocalTransport, root: Path) -> None:
     assert look(there, root, python="/no/such/python").python is None
 
 
+@pytest.mark.medium
 def test_one_that_does_not_work_is_refused(there: LocalTransport, root: Path) -> None:
     broken = root / "python"
     broken.write_text("#!/bin/sh\nexit 1\n")
@@ -77,6 +79,7 @@ def test_one_that_does_not_work_is_refused(there: LocalTransport, root: Path) ->
         look(there, root, python=str(broken))
 
 
+@pytest.mark.medium
 def test_a_worker_is_started_seen_and_stopped(there: LocalTransport, root: Path) -> None:
     assert not alive(there, "worker1").running
     seen = begin(there, root)
@@ -97,12 +100,14 @@ def test_a_seat_without_a_gpu_has_one_thread_and_sees_none(there: LocalTransport
     assert (env["OMP_NUM_THREADS"], env["CUDA_VISIBLE_DEVICES"]) == ("1", "")
 
 
+@pytest.mark.medium
 def test_a_seat_with_a_gpu_sees_that_one_alone(there: LocalTransport, root: Path) -> None:
     seen = begin(there, root, seat=Seat("worker1-2", 3))
     assert seen["env"]["CUDA_VISIBLE_DEVICES"] == "3"
     assert seen["argv"][-2:] == ["--gpu", "3"]
 
 
+@pytest.mark.medium
 def test_variables_of_the_config_reach_the_worker_but_no_list_of_processes(
     there: LocalTransport, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +126,7 @@ def test_variables_of_the_config_reach_the_worker_but_no_list_of_processes(
     assert not list((root / ".remote/requests").iterdir())
 
 
+@pytest.mark.medium
 def test_the_users_own_worker_class_is_named_to_the_worker(there: LocalTransport, root: Path) -> None:
     own = ours_in(root, "custom_worker.CustomWorker")
     start(there, SEAT, machine=settings(), probe=probe(there, settings(), own), ours=own)
@@ -145,6 +151,7 @@ def test_a_program_that_cannot_be_started_says_why(there: LocalTransport, root: 
     assert running(root / place("worker1")) is None
 
 
+@pytest.mark.medium
 def test_the_log_of_a_worker_cannot_play_tricks_on_a_terminal(there: LocalTransport, root: Path) -> None:
     (root / "logs").mkdir()
     (root / log_name("worker1")).write_text("one\n\x1b[2Jtwo\n")

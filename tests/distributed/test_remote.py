@@ -83,6 +83,7 @@ def test_a_process_outlives_the_one_that_started_it_in_a_session_of_its_own(prog
     assert answer(ask(program, root, "alive", {"place": PLACE}))["ok"] == {"running": True, "pid": pid, "code": None}
 
 
+@pytest.mark.medium
 def test_six_starts_at_once_leave_exactly_one_process(program: Path, root: Path) -> None:
     request = worker(root)
     answers = [answer(process)["ok"] for process in [ask(program, root, "start", request) for _ in range(6)]]
@@ -93,6 +94,7 @@ def test_six_starts_at_once_leave_exactly_one_process(program: Path, root: Path)
     assert (root / PLACE / "begun").read_text().split() == [str(answers[0]["pid"])]
 
 
+@pytest.mark.medium
 def test_a_start_that_was_killed_leaves_no_second_worker(program: Path, root: Path) -> None:
     request = worker(root)
     for delay in (0.02, 0.05, 0.08, 0.11):
@@ -120,6 +122,7 @@ def test_a_process_that_is_stopped_hands_over_first(program: Path, root: Path) -
     assert stat is None or stat[0] == "Z"
 
 
+@pytest.mark.medium
 def test_one_that_does_not_end_is_killed(program: Path, root: Path) -> None:
     answer(ask(program, root, "start", {**worker(root), "env": {"STUBBORN": "1"}}))
     wait_until(lambda: (root / PLACE / "begun").exists())

@@ -35,6 +35,7 @@ def test_a_host_without_an_address_cannot_be_reached(server: Sshd) -> None:
         reach(server.worker(host="no-such-host.invalid"))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("says", [b"", b"SSH-2.0-silent\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n"], ids=["nothing", "name", "http"])
 def test_what_does_not_speak_ssh_is_not_waited_for(server: Sshd, says: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
@@ -66,6 +67,7 @@ CALLS: dict[str, Callable[[SshTransport], object]] = {
 }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_machine_that_is_lost_is_noticed_by_every_call(server: Sshd, how: signal.Signals, call: str) -> None:
@@ -83,6 +85,7 @@ def test_a_machine_that_is_lost_is_noticed_by_every_call(server: Sshd, how: sign
         transport.close()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("call", ["put much", "run"])
 def test_a_connection_that_is_cut_in_the_middle_is_noticed(server: Sshd, call: str) -> None:
     transport = connect(server.worker(), host_key_policy="strict", seconds=1.0)
@@ -107,6 +110,7 @@ def test_a_noisy_account_is_diagnosed(tmp_path: Path, user: Path) -> None:
         assert "bashrc" in refusal(server.worker()).remedy
 
 
+@pytest.mark.medium
 def test_a_noisy_account_with_internal_sftp_works_without_scp(server: Sshd) -> None:
     (server.home / ".bashrc").write_text("echo Welcome!\n")
     transport = connect(server.worker(), host_key_policy="strict")
@@ -173,6 +177,7 @@ def test_a_full_disk_is_said_to_be_full_and_nothing_is_lost(server: Sshd, small_
 # Files that were cut off
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("share", [0.01, 0.5, 1.0])
 def test_what_got_across_is_not_sent_again(server: Sshd, share: float) -> None:
     transport = connect(server.worker(), host_key_policy="strict")
@@ -186,6 +191,7 @@ def test_what_got_across_is_not_sent_again(server: Sshd, share: float) -> None:
     transport.close()
 
 
+@pytest.mark.medium
 def test_a_put_that_is_cut_off_is_gone_on_with(server: Sshd) -> None:
     data = os.urandom(48 * 2**20)
     part = server.folder / "keima/model.part"
@@ -210,6 +216,7 @@ def test_a_put_that_is_cut_off_is_gone_on_with(server: Sshd) -> None:
     again.close()
 
 
+@pytest.mark.medium
 def test_a_home_folder_is_found(server: Sshd) -> None:
     for directory in ("~", "~/"):
         transport = connect(server.worker(directory=directory), host_key_policy="strict")

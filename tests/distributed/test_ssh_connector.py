@@ -327,6 +327,7 @@ def run(*argv: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.
     return subprocess.run([sys.executable, *argv], cwd=cwd, env={**clean, **(env or {})}, capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("env", [{}, {"PYTHONSAFEPATH": "1"}])
 @pytest.mark.parametrize("start", ["by its path", "from the checkout", "from its own folder", "as a module"])
 def test_the_program_starts_however_it_is_called(desktop: Desktop, start: str, env: dict[str, str]) -> None:
@@ -343,6 +344,7 @@ def test_the_program_starts_however_it_is_called(desktop: Desktop, start: str, e
     assert done.stdout == f"{desktop.config} lists no workers: --add HOST USER adds one\n"
 
 
+@pytest.mark.medium
 def test_a_script_in_the_checkout_may_import_it(desktop: Desktop) -> None:
     script = f"""
 from pathlib import Path
@@ -354,11 +356,13 @@ connector.add_worker("new_worker.com", "username")
     assert desktop.names() == ["new_worker"]
 
 
+@pytest.mark.medium
 def test_importing_it_leaves_the_import_path_as_it_is() -> None:
     script = "import sys; before = list(sys.path); import distributed.ssh_connector; assert sys.path == before"
     assert run("-c", script, cwd=ROOT).returncode == 0
 
 
+@pytest.mark.medium
 def test_its_help_names_every_command() -> None:
     said = run(str(PROGRAM), "--help", cwd=ROOT).stdout
     for command in ("--check", "--status", "--restart", "--stop", "--add", "--remove", "--bootstrap", "--logs", "--config"):

@@ -62,6 +62,7 @@ def test_accepting_new_machines_writes_them_down(server: Sshd, user: Path) -> No
     assert len(known_hosts(user).read_text().splitlines()) == 2
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("kind", ["rsa", "ecdsa", "ed25519"])
 def test_every_kind_of_host_key_is_understood_and_hashed_names_are(server: Sshd, user: Path, kind: str) -> None:
     server.stop()
@@ -92,6 +93,7 @@ def test_known_hosts_patterns_mean_what_they_mean_to_ssh(server: Sshd, user: Pat
 # The user's keys
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("kind", ["rsa", "ecdsa", "ed25519"])
 def test_every_kind_of_key_logs_in(server: Sshd, user: Path, kind: str) -> None:
     key = user / "key"
@@ -117,6 +119,7 @@ def test_a_file_that_holds_no_key_is_refused(server: Sshd, text: str) -> None:
     assert "`key_path` holds no private key" in str(refusal(server.worker(key_path=str(server.key))))
 
 
+@pytest.mark.medium
 def test_no_message_says_where_a_key_lies_or_what_its_passphrase_is(server: Sshd, user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They go into logs and into the status, which people hand on."""
     monkeypatch.setenv("KEIMA_KEY_PASSPHRASE", "open sesame")
@@ -141,6 +144,7 @@ def test_who_has_no_key_is_told_how_to_make_one(server: Sshd) -> None:
     assert "ssh-keygen -t ed25519" in refusal(server.worker()).remedy
 
 
+@pytest.mark.medium
 def test_an_encrypted_key_needs_its_passphrase(server: Sshd, user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     key = user / "key"
     keygen(key, passphrase="open sesame")
@@ -168,6 +172,7 @@ def agent(tmp_path: Path, user: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     process.wait()
 
 
+@pytest.mark.medium
 def test_the_agent_has_the_key_that_is_encrypted_on_the_disk(server: Sshd, user: Path, agent: Callable[[Path], None]) -> None:
     key = user / "key"
     keygen(key)
@@ -179,6 +184,7 @@ def test_the_agent_has_the_key_that_is_encrypted_on_the_disk(server: Sshd, user:
     reach(server.worker(key_path=str(key)))
 
 
+@pytest.mark.medium
 def test_a_server_that_hangs_up_after_many_keys_is_said_to(server: Sshd, user: Path, agent: Callable[[Path], None]) -> None:
     server.key.unlink()
     for number in range(8):
@@ -233,6 +239,7 @@ def hosts(servers: list[Sshd]) -> str:
     return "".join(f"Host {name}\n  HostName 127.0.0.1\n  Port {server.port}\n" for name, server in named)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("way", ["in one line", "one by one", "in the settings"])
 def test_a_machine_behind_two_others_is_reached(three: list[Sshd], user: Path, way: str) -> None:
     one = "Host two\n  ProxyJump one\n" if way == "one by one" else ""
@@ -253,6 +260,7 @@ def test_a_machine_behind_two_others_is_reached(three: list[Sshd], user: Path, w
         transport.close()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_every_machine_on_the_way_must_be_known(three: list[Sshd], user: Path, which: int) -> None:
     (user / ".ssh/config").write_text(hosts(three) + "Host three\n  ProxyJump one,two\n")

@@ -202,6 +202,7 @@ print(reads)
 """
 
 
+@pytest.mark.medium
 def test_a_reader_never_sees_half_of_it(tmp_path: Path) -> None:
     """Every status says in its first and its last line which one it is."""
 

@@ -50,6 +50,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     transport.close()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("size", SIZES)
 def test_what_is_put_is_got(place: Place, size: int) -> None:
     data = os.urandom(size)
@@ -59,6 +60,7 @@ def test_what_is_put_is_got(place: Place, size: int) -> None:
     assert (place.transport.sent, place.transport.received) == (size, size)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("size", SIZES)
 def test_a_file_is_replaced_whole(place: Place, size: int) -> None:
     for each in (size, 100, size):
@@ -80,6 +82,7 @@ def test_a_file_that_need_not_be_durable_comes_whole_too(place: Place) -> None:
     assert [path.name for path in (place.root / "a").iterdir()] == ["b"]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("rest", [b"another beginning", os.urandom(2 * 2**20)], ids=["short", "long"])
 @pytest.mark.parametrize("size", SIZES)
 def test_the_rest_of_something_else_does_no_harm(place: Place, rest: bytes, size: int) -> None:
@@ -191,6 +194,7 @@ def test_a_program_that_starts_another_and_ends_is_not_waited_for_longer(place: 
     os.kill(int(done.stdout), signal.SIGKILL)
 
 
+@pytest.mark.medium
 def test_a_program_that_takes_too_long_is_not_waited_for(place: Place) -> None:
     started = time.monotonic()
     with pytest.raises(Unreachable, match=r"sleep has not ended after 0.3 s"):

@@ -98,6 +98,7 @@ def test_a_worker_that_is_killed_while_it_plays_is_replaced_and_its_games_are_ot
     assert successor and successor.pid != victim.pid
 
 
+@pytest.mark.medium
 def test_each_worker_sees_the_device_that_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
     devices = ["2", "GPU-8932f937-d72c", ""]

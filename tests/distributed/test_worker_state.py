@@ -199,6 +199,7 @@ def states_of(history: Sequence[tuple[Event, float]]) -> list[tuple[float, Event
     return found
 
 
+@pytest.mark.medium
 @given(HISTORIES)
 def test_active_means_connected_running_heard_of_late_and_up_to_date(history: Sequence[tuple[Event, float]]) -> None:
     for now, _, _, state, _ in states_of(history):

@@ -69,6 +69,7 @@ def some_positions(*, count: int, pieces: int, seed: int) -> list[str]:
     return fens
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("depth", "pieces", "count"), [(1, 14, 12), (2, 9, 8), (3, 5, 4)])
 def test_it_finds_what_a_plain_search_finds(depth: int, pieces: int, count: int) -> None:
     for fen in some_positions(count=count, pieces=pieces, seed=depth):

@@ -96,11 +96,13 @@ def compare(positions: int, *, claim_draws: bool, seed: int) -> Counter[str]:
     return ends
 
 
+@pytest.mark.medium
 def test_random_games_are_judged_alike_to_the_end() -> None:
     ends = compare(8_000, claim_draws=True, seed=1)
     assert {"checkmate", "threefold repetition", "fifty moves", "insufficient material"} <= set(ends)
 
 
+@pytest.mark.medium
 def test_random_games_without_claims_are_judged_alike_to_the_end() -> None:
     ends = compare(2_000, claim_draws=False, seed=2)
     assert {"fivefold repetition"} <= set(ends)
@@ -166,6 +168,7 @@ def planes_of(board: chess.Board, repeated: list[int], *, plies: int, max_plies:
     return planes
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("options", [{"max_plies": 400}, {"max_plies": 300, "claim_draws": False}])
 def test_the_network_sees_what_the_module_says(options: dict[str, int]) -> None:
     game, repeated = load_game("chess", **options), list[int]()

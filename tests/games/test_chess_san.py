@@ -45,6 +45,7 @@ def positions(game: Game, *, count: int, seed: int) -> Iterator[tuple[States, ch
             board.push(move)
 
 
+@pytest.mark.medium
 def test_every_move_of_random_positions_is_written_and_read_as_by_python_chess(game: Game) -> None:
     names = set()
     for state, board in positions(game, count=1_000, seed=1):
@@ -79,6 +80,7 @@ def spellings(board: chess.Board, move: chess.Move) -> Iterator[str]:
         yield from (f"{san}e.p.", f"{san} e.p.", f"{san}ep")
 
 
+@pytest.mark.medium
 def test_moves_that_are_written_freely_are_read_as_they_are_meant(game: Game) -> None:
     seen = set()
     for state, board in positions(game, count=400, seed=2):
@@ -89,6 +91,7 @@ def test_moves_that_are_written_freely_are_read_as_they_are_meant(game: Game) ->
     assert {"e.p."} <= seen
 
 
+@pytest.mark.medium
 def test_what_may_not_be_read_is_read_by_neither_program(game: Game) -> None:
     """Names of one position's moves, tried in others."""
     names, refused = [name for _, board in positions(game, count=60, seed=3) for name in map(board.san, board.legal_moves)], 0

@@ -70,12 +70,14 @@ def run(project: Path, program: str, **environment: str) -> list[str]:
     return subprocess.run(command, cwd=project, env=environment, check=True, capture_output=True, text=True).stdout.split()
 
 
+@pytest.mark.medium
 def test_a_second_process_finds_the_machine_code_on_disk(project: Path) -> None:
     *first, folder = run(project, USE)
     assert first == ["22", "33", "0", "0", "0"]
     assert run(project, USE) == ["22", "33", "1", "1", "1", folder]
 
 
+@pytest.mark.medium
 def test_a_copy_of_the_project_elsewhere_finds_it_too(project: Path) -> None:
     """Each release of the code on a worker is such a copy."""
     *_, folder = run(project, USE)
@@ -83,6 +85,7 @@ def test_a_copy_of_the_project_elsewhere_finds_it_too(project: Path) -> None:
     assert run(Path(copy), USE) == ["22", "33", "1", "1", "1", folder]
 
 
+@pytest.mark.medium
 def test_an_edit_in_an_imported_file_is_seen(project: Path) -> None:
     *_, before = run(project, USE)
     (project / "games" / "helper.py").write_text(HELPER.replace("number + 1", "number + 2"))
@@ -91,6 +94,7 @@ def test_an_edit_in_an_imported_file_is_seen(project: Path) -> None:
     assert after != before
 
 
+@pytest.mark.medium
 def test_an_edit_in_another_file_keeps_the_machine_code(project: Path) -> None:
     (project / "games" / "bystander.py").write_text("number = 1\n")
     *_, before = run(project, USE)
@@ -118,6 +122,7 @@ def digest_of_games(name: str) -> str:
     return digest.hexdigest()
 
 
+@pytest.mark.medium
 def test_plain_python_says_the_same_as_machine_code() -> None:
     names = ["tic_tac_toe", "connect_four"]
     program = f"from tests.games.test_compiled import digest_of_games\nfor name in {names}: print(digest_of_games(name))"

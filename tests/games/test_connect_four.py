@@ -52,6 +52,7 @@ def test_each_line_wins_whichever_stone_completes_it(game: Game) -> None:
             assert game.returns(state).tolist() == [1, -1], line
 
 
+@pytest.mark.medium
 def test_stones_are_a_line_exactly_if_they_hold_one_of_the_69() -> None:
     masks = [bits(line) for line in LINES]
     random = np.random.default_rng(3)
@@ -111,6 +112,7 @@ def test_the_observation_shows_the_movers_stones_first_and_the_top_row_first(gam
     assert np.argwhere(theirs).tolist() == [[4, 3]]
 
 
+@pytest.mark.medium
 def test_the_observation_shows_what_would_complete_a_line_of_either_player(game: Game) -> None:
     random = np.random.default_rng(5)
     found = 0
@@ -175,10 +177,12 @@ class Naive:
         return "\n".join("".join(self.at(row, column) for column in range(7)) for row in reversed(range(6)))
 
 
+@pytest.mark.medium
 def test_it_agrees_with_the_plainest_implementation(game: Game) -> None:
     play_beside(game, Naive, positions=10_000, seed=1)
 
 
+@pytest.mark.medium
 def test_it_agrees_with_open_spiel(game: Game) -> None:
     pyspiel = pytest.importorskip("pyspiel", reason="open_spiel is not installed")
     play_beside(game, pyspiel.load_game("connect_four").new_initial_state, positions=10_000, seed=2)

@@ -64,6 +64,7 @@ def test_published_scores_are_found(game: Game) -> None:
     assert [solve(after(game, columns)) for columns, _ in PUBLISHED] == [value for _, value in PUBLISHED]
 
 
+@pytest.mark.medium
 def test_every_position_of_an_endgame_has_the_values_of_exhaustive_search(game: Game) -> None:
     compared = 0
     for columns in random_columns(game, 32, count=12, seed=1):
@@ -74,6 +75,7 @@ def test_every_position_of_an_endgame_has_the_values_of_exhaustive_search(game: 
     assert compared > 1000
 
 
+@pytest.mark.medium
 def test_a_position_is_worth_its_best_move_and_a_move_what_it_leaves_the_opponent(game: Game) -> None:
     for columns in random_columns(game, 16, count=25, seed=2):
         state = after(game, columns)
@@ -97,6 +99,7 @@ def test_a_table_that_forgets_almost_everything_changes_no_answer(game: Game) ->
         assert action_values(state, table=new_table(slots=3)).tolist() == action_values(state).tolist()
 
 
+@pytest.mark.medium
 def test_a_full_column_is_marked_illegal(game: Game) -> None:
     state = after(game, "11111122222")
     assert action_values(state)[0] == ILLEGAL

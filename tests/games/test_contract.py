@@ -32,6 +32,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
 GAMES_PLAYED = {"twenty48": 2, "chess": 4}  # instead of the default: their games are long
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("name", "options"), [(name, options) for name in GAMES for options in [{}, *OPTIONS.get(name, [])]])
 def test_every_game_keeps_the_contract(name: str, options: dict[str, Any]) -> None:
     check_game(load_game(name, **options), games=GAMES_PLAYED.get(name, 24))
@@ -361,6 +362,7 @@ BROKEN = [
 ]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("build", "complaint"), BROKEN, ids=[complaint for _, complaint in BROKEN])
 def test_a_broken_game_is_caught(build: Any, complaint: str) -> None:
     with pytest.raises(ContractBroken, match=complaint):

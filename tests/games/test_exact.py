@@ -12,10 +12,12 @@ def solved() -> dict[bytes, list[int]]:
     return {state.tobytes(): values.tolist() for state, values in solve_all(load_game("tic_tac_toe"))}
 
 
+@pytest.mark.medium
 def test_tic_tac_toe_is_drawn_whatever_the_first_move(solved: dict[bytes, list[int]]) -> None:
     assert solved[load_game("tic_tac_toe").initial_state().tobytes()] == [0] * 9
 
 
+@pytest.mark.medium
 def test_tic_tac_toe_has_4520_positions_with_a_move(solved: dict[bytes, list[int]]) -> None:
     assert len(solved) == 4520
 

@@ -237,6 +237,7 @@ def test_the_order_of_plays_that_the_network_does_not_see_does_not_change_the_ha
     assert game.hash(after(game, f"A9 B9 C9 D9 {recent}")) != game.hash(after(game, "A9 B9 C9 D9 C1 B1 A1 D1 E1"))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("options", [{"suicide": True, "komi": 3.5}, {"size": 6, "max_plies": 300}])
 def test_other_options_keep_the_contract_too(options: dict[str, Any]) -> None:
     check_game(go(**{"komi": 7, **options}), games=8)

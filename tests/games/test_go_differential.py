@@ -13,6 +13,8 @@ from games.go import score
 from games.go_board import BOARD, CELLS, COLOR, EMPTY, FOLLOWING, HASH, HEAD, LIBERTIES, STONES, TABLE, WALL, ZOBRIST
 from tests.games.naive_go import NaiveGo, Point
 
+pytestmark = pytest.mark.medium
+
 
 def choose(random: np.random.Generator, naive: NaiveGo, legal: list[int]) -> int:
     """A random action, rarely the pass, and often one that captures: such games have many kos and go on for long."""

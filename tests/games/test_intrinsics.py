@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from games import Game, load_game
@@ -88,6 +89,7 @@ def digest_of_a_game(game: Game) -> str:
     return digest.hexdigest()
 
 
+@pytest.mark.medium
 def test_games_are_the_same_without_compilation() -> None:
     environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONWARNINGS": "ignore"}  # numpy warns of products beyond 64 bits
     plain = subprocess.run([sys.executable, "-c", PLAY], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)

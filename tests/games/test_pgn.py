@@ -149,6 +149,7 @@ def annotated(board: chess.Board, random: np.random.Generator) -> chess.pgn.Game
     return game
 
 
+@pytest.mark.medium
 def test_what_python_chess_writes_is_read(game: Game) -> None:
     random, boards, texts, results = np.random.default_rng(3), [], [], []
     for number in range(24):
@@ -261,6 +262,7 @@ def test_a_damaged_packed_file_is_refused(tmp_path: Path) -> None:
         list(pgn_lines(path))
 
 
+@pytest.mark.medium
 def test_a_line_without_end_is_not_kept(tmp_path: Path) -> None:
     path = tmp_path / "long.pgn"
     with path.open("wb") as file:
@@ -274,6 +276,7 @@ def test_a_line_without_end_is_not_kept(tmp_path: Path) -> None:
     assert isinstance(bad, BadGame) and isinstance(good, PgnGame)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "lines",
     [

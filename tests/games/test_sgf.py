@@ -207,6 +207,7 @@ class Endless(io.RawIOBase):
         return next(self.left, b"")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("piece", "pieces"),
     [
@@ -227,6 +228,7 @@ def test_hostile_files_are_read_in_bounded_memory(piece: bytes, pieces: int) -> 
     assert most < 3 * MOST_BYTES
 
 
+@pytest.mark.medium
 def test_the_deepest_and_the_largest_game_that_is_read_does_no_harm(tmp_path: Path) -> None:
     many = MOST_MARKS // 5 - 2
     deep = "(;B[aa]" * many

@@ -90,6 +90,7 @@ def test_there_are_exactly_255168_games(game: Game) -> None:
     assert sum(endings(game)) == 255168
 
 
+@pytest.mark.medium
 def test_there_are_exactly_5478_positions(game: Game) -> None:
     found, waiting = {game.start.tobytes()}, [game.start]
     while waiting:
@@ -135,10 +136,12 @@ class Naive:
         return "\n".join(self.cells[row : row + 3] for row in (0, 3, 6))
 
 
+@pytest.mark.medium
 def test_it_agrees_with_the_plainest_implementation(game: Game) -> None:
     play_beside(game, Naive, positions=10_000, seed=1)
 
 
+@pytest.mark.medium
 def test_it_agrees_with_open_spiel(game: Game) -> None:
     pyspiel = pytest.importorskip("pyspiel", reason="open_spiel is not installed")
     play_beside(game, pyspiel.load_game("tic_tac_toe").new_initial_state, positions=10_000, seed=2)

@@ -131,6 +131,7 @@ def game() -> Game:
     return load_game("twenty48")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "moves", [100_000, pytest.param(1_000_000, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])], ids=["fast", "million"]
 )
@@ -146,6 +147,7 @@ def test_boards_of_all_sizes_move_as_regular_expressions_say(height: int, width:
         compare(game, played)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("height", "width"), [(4, 4), (5, 5), (3, 4), (5, 2)])
 def test_crowded_boards_with_the_largest_tiles_move_as_regular_expressions_say(height: int, width: int) -> None:
     game, random = load_game("twenty48", height=height, width=width), np.random.default_rng(1)
@@ -245,6 +247,7 @@ def test_a_full_board_without_pairs_ends_the_game(game: Game) -> None:
     assert game.legal_actions(state).tolist() == [UP, RIGHT, DOWN, LEFT]
 
 
+@pytest.mark.medium
 def test_openspiel_agrees() -> None:
     """But that OpenSpiel calls some slides illegal that merge (8 8 4 2 upwards, in one such game), and ends games that go on."""
     pyspiel = pytest.importorskip("pyspiel")

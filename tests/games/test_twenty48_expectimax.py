@@ -71,6 +71,7 @@ def test_it_plays_what_a_plain_search_over_the_rules_finds_best(game: Game) -> N
         assert values[expectimax_move(state, depth=1)] == pytest.approx(max(values.values()), rel=1e-6)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("depth", [0, 1, 2])
 def test_its_values_are_those_of_a_plain_search(game: Game, depth: int) -> None:
     crowded = sorted(some_positions(game, count=300, seed=2), key=lambda state: len(game.chance_outcomes(after_any(game, state))[0]))
@@ -82,6 +83,7 @@ def test_its_values_are_those_of_a_plain_search(game: Game, depth: int) -> None:
             assert mine == pytest.approx(plain_value(game, after, depth), rel=1e-6)
 
 
+@pytest.mark.medium
 def test_it_plays_only_legal_actions_and_the_same_again(game: Game) -> None:
     for state in some_positions(game, count=200, seed=3):
         before = state.copy()
@@ -99,6 +101,7 @@ def test_tiles_beyond_its_digits_are_played_legally(game: Game) -> None:
     assert expectimax_move(state, depth=2) in game.legal_actions(state)
 
 
+@pytest.mark.medium
 def test_games_are_repeatable_and_far_better_than_random_ones() -> None:
     first, again = (play_games(games=10, depth=1, seed=4) for _ in range(2))
     assert first.scores.tolist() == again.scores.tolist()

@@ -229,6 +229,7 @@ def test_rules_that_have_changed_since_are_told_apart(run: Path, capsys: pytest.
     assert audit.main([str(run), "--quick"]) == 0
 
 
+@pytest.mark.medium
 def test_a_file_on_its_way_into_the_books_is_not_a_stray(run: Path, game: Game, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "SETTLE_SECONDS", 30.0)
     with open_ledger(run, game) as ledger:
@@ -252,6 +253,7 @@ def test_nothing_is_changed(run: Path) -> None:
     assert content() == before
 
 
+@pytest.mark.medium
 def test_it_runs_as_a_program_and_teaches() -> None:
     shown = printed("scripts/audit.py", "--help", cwd=Path("/"))
     assert "granted = received + quarantined + missing + discarded + outstanding" in shown and "Exit code" in shown

@@ -46,6 +46,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().err
 
 
+@pytest.mark.medium
 def test_where_the_output_is_no_terminal_a_line_now_and_then_says_how_far_they_are(
     run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,6 +59,7 @@ def test_where_the_output_is_no_terminal_a_line_now_and_then_says_how_far_they_a
     assert "games, " not in capsys.readouterr().out
 
 
+@pytest.mark.medium
 def test_a_network_is_rated_beside_a_random_player_and_earlier_models(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = run / "results"
     assert benchmark.main(["--run", str(run), "--against-version", "1", "--save", str(folder), *FEW]) == 0
@@ -76,6 +78,7 @@ def test_a_network_is_rated_beside_a_random_player_and_earlier_models(run: Path,
     assert not (folder / "games.pgn").exists()
 
 
+@pytest.mark.medium
 def test_ctrl_c_shows_the_matches_that_have_ended(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     played: list[Any] = []
 
@@ -110,6 +113,7 @@ def go_model(tmp_path: Path) -> Path:
     return saved_model(tmp_path / "go.safetensors", load_game("go", size=5, komi=0.5))
 
 
+@pytest.mark.medium
 @needs_gnu_go
 def test_gnu_go_is_an_opponent_and_all_games_are_kept(go_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, opponents = tmp_path / "results", ("--opponent", "gnugo:1", "--opponent", "random")
@@ -126,6 +130,7 @@ def test_gnu_go_is_an_opponent_and_all_games_are_kept(go_model: Path, tmp_path: 
     assert len(games) == 12 and all(isinstance(game, SgfGame) and game.size == 5 for game in games)
 
 
+@pytest.mark.medium
 def test_go_without_gnu_go_is_played_by_the_others(
     go_model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -150,6 +155,7 @@ def settings_with(tmp_path: Path, **network: object) -> dict[str, Any]:
     return json.loads(small_settings(tmp_path, network={**NETWORK, **network}).model_dump_json())
 
 
+@pytest.mark.medium
 def test_a_checkpoint_is_of_the_network_that_the_settings_beside_it_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = checkpoint(tmp_path / "a", settings_with(tmp_path))
     assert benchmark.main(["--checkpoint", str(path), *FEW]) == 0

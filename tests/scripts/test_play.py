@@ -162,6 +162,7 @@ def run_of_2048(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.medium
 def test_a_one_player_game_can_be_watched_to_its_end(run_of_2048: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     said = played(capsys, run_of_2048, "--watch", "--seed", "1")
     assert said.count("It plays") > 10
@@ -170,6 +171,7 @@ def test_a_one_player_game_can_be_watched_to_its_end(run_of_2048: Path, type_lin
     assert played(capsys, run_of_2048, "--watch", "--seed", "1") == said, "a seed gives the same game again"
 
 
+@pytest.mark.medium
 def test_a_person_plays_a_one_player_game_with_hints(run_of_2048: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     type_lines += ["hint", "up", "right", "down", "left", "go", "undo", "watch"]
     said = played(capsys, run_of_2048)

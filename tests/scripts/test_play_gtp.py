@@ -26,7 +26,7 @@ KEIMA = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["pr
 POINTS = r"(scoreMean -?\d+\.\d+ scoreLead -?\d+\.\d+ )?"  # of networks that have learned to say so, to who asks as KataGo is asked
 LONGEST = 150  # plies of a game here
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.medium, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ GRACE = 0.2  # seconds that the few games of the quick test forgive, for the mac
 ROOK_MATE = "6k1/5ppp/8/8/8/8/8/R3K3 w - - 0 1"
 
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.medium, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

@@ -103,6 +103,7 @@ def test_fewer_than_one_iteration_cannot_be_shown(tmp_path: Path, capsys: pytest
     assert "--last 0" in capsys.readouterr().err
 
 
+@pytest.mark.medium
 def test_the_curves_can_be_had_as_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, [evaluation(number) for number in range(1, 6)])
     path = tmp_path / "curves.png"
@@ -127,6 +128,7 @@ def test_a_picture_that_cannot_be_is_refused(tmp_path: Path, capsys: pytest.Capt
     assert not (tmp_path / name).exists()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("script", ["view_results", "watch_training"])
 def test_a_script_teaches_itself_from_any_folder(tmp_path: Path, script: str) -> None:
     assert f"python scripts/{script}.py runs/connect_four" in printed(f"scripts/{script}.py", "--help", cwd=tmp_path)
@@ -141,6 +143,7 @@ def test_a_run_of_ppo_is_shown_as_rounds_with_what_it_has_reached(tmp_path: Path
     assert "who had bought and held: " in value(shown, "Last whole episode")
 
 
+@pytest.mark.medium
 def test_a_run_of_ppo_becomes_a_page_and_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     leave_a_run(tmp_path)
     page, picture = tmp_path / "report.html", tmp_path / "curves.png"

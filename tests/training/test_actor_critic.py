@@ -2,12 +2,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from training import actor_critic
 from training.actor_critic import ActorCritic, Memory
 
 
-def network(*, shared: bool = False, memory: bool = True) -> ActorCritic:
+def network(*, shared: bool = False, memory: bool = True, shown: int = 3) -> ActorCritic:
     torch.manual_seed(1)
-    built = ActorCritic(3, 4, lstm_size=8, hidden=(5,), shared=shared, memory=memory)
+    built = ActorCritic(shown, 4, lstm_size=8, hidden=(5,), shared=shared, memory=memory)
     with torch.no_grad():
         for parameter in built.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
@@ -29,15 +30,31 @@ def stepped(net: ActorCritic, observations: Tensor, starts: Tensor, memories: li
 
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("likely", [0.0, 0.1, 0.5, 1.0])
-def test_whole_sequences_are_what_their_steps_are_wherever_episodes_start(shared: bool, likely: float) -> None:
-    net = network(shared=shared)
-    observations, starts = torch.randn(12, 6, 3), torch.rand(12, 6) < likely
+@pytest.mark.parametrize("shown", [3, 4])
+def test_whole_sequences_are_what_their_steps_are_wherever_episodes_start(shared: bool, likely: float, shown: int) -> None:
+    net = network(shared=shared, shown=shown)
+    observations, starts = torch.randn(12, 6, shown), torch.rand(12, 6) < likely
     memories = [Memory(*torch.randn(2, 6, 8)) for _ in net.lstms]
     whole = net.unroll(observations, starts, memories)
     by_steps = stepped(net, observations, starts, memories)
     torch.testing.assert_close(whole, by_steps, atol=1e-5, rtol=1e-4)
     gradients = [torch.autograd.grad(logits.square().sum() + values.sum(), net.parameters()) for logits, values in (whole, by_steps)]
     torch.testing.assert_close(*gradients, atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize("shown", [3, 4])
+@pytest.mark.parametrize("likely", [0.0, 0.5])
+def test_the_library_s_lstm_gets_an_even_number_of_inputs(shown: int, likely: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, widths = actor_critic._run, list[int]()
+
+    def noted(inputs: Tensor, state: tuple[Tensor, Tensor], weights: list[Tensor]) -> Tensor:
+        widths.extend([inputs.shape[-1], weights[0].shape[-1]])
+        return run(inputs, state, weights)
+
+    monkeypatch.setattr(actor_critic, "_run", noted)
+    net = network(shared=True, shown=shown)
+    net.unroll(torch.randn(12, 6, shown), torch.rand(12, 6) < likely, net.blank(6))
+    assert len(widths) == 2 and len(set(widths)) == 1 and widths[0] % 2 == 0
 
 
 def test_nothing_of_an_episode_reaches_the_next_one() -> None:

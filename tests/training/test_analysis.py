@@ -79,6 +79,7 @@ def test_a_whole_game_is_played_in_one_small_tree() -> None:
     assert analysis.lines() == []
 
 
+@pytest.mark.medium
 def test_only_some_moves_can_be_considered() -> None:
     analysis = think(analysis_of(CHESS, leaves=4), 50, at_once=4)
     wanted = [action_of_uci(analysis.state, move) for move in ("a2a3", "h2h4")]
@@ -90,6 +91,7 @@ def test_only_some_moves_can_be_considered() -> None:
     assert {line.action for line in think(analysis, 100).lines(30)} > set(wanted)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("fen", "value", "plies", "most"),
     [
@@ -109,6 +111,7 @@ def test_a_mate_is_found_proven_and_counted(fen: str, value: int, plies: int, mo
     assert CHESS.terminal(analysis.state) and CHESS.returns(analysis.state).any()
 
 
+@pytest.mark.medium
 def test_a_proven_win_is_played_out_to_mate() -> None:
     analysis = analysis_of(CHESS, leaves=4, most=20_000)
     analysis.begin(position_from_fen(CHESS, "k7/8/2K5/8/8/8/8/7R w - - 0 1"))

@@ -117,6 +117,7 @@ def learn(batch: Batch, **heads: Any) -> tuple[torch.nn.Module, dict[str, float]
     return learner.network, first, last
 
 
+@pytest.mark.medium
 def test_each_head_learns_a_batch_by_heart() -> None:
     record = synthetic_batch(GO, games=8, resign_share=0.2, num_simulations=1)
     batch = samples(GO, record, range(0, record.num_positions, max(1, record.num_positions // 24)), 0, replies=True, areas=True)
@@ -127,6 +128,7 @@ def test_each_head_learns_a_batch_by_heart() -> None:
     assert "reply_loss" not in learn(batch, predict_score=True)[1]
 
 
+@pytest.mark.medium
 def test_what_is_not_known_teaches_nothing() -> None:
     """Neither the end of games that were given up, nor a reply that nobody gave."""
     record = games_of(("A1 B1 C1", 1))
@@ -136,6 +138,7 @@ def test_what_is_not_known_teaches_nothing() -> None:
     assert last["policy_loss"] < first["policy_loss"]
 
 
+@pytest.mark.medium
 def test_a_network_foresees_the_ends_that_it_has_learned_as_the_player_to_move_sees_them() -> None:
     plies = len(WALLS.split())
     batch = samples(GO, games_of((WALLS, 0), ("C3 pass pass", 0)), [*range(1, plies), plies + 1, plies + 2], 0, areas=True)

@@ -64,6 +64,7 @@ def take_all(backend: SelfPlayBackend, wanted: dict[str, int]) -> dict[str, list
     return batches
 
 
+@pytest.mark.medium
 def test_workers_deliver_exactly_the_games_that_they_were_granted(open_backend: Open) -> None:
     backend = open_backend()
     backend.publish(1, model_bytes(1))
@@ -81,6 +82,7 @@ def test_workers_deliver_exactly_the_games_that_they_were_granted(open_backend: 
     assert backend.collect() == []
 
 
+@pytest.mark.medium
 def test_what_a_worker_has_not_begun_is_taken_back_and_may_be_granted_again(open_backend: Open) -> None:
     backend = open_backend()
     assert isinstance(backend, FolderBackend)
@@ -114,6 +116,7 @@ def test_everybody_is_granted_what_he_lacks_of_the_games_ahead(open_backend: Ope
     assert not any(backend.share_out(dict.fromkeys(backend.workers, 15), 0).values())
 
 
+@pytest.mark.medium
 def test_a_batch_stays_where_it_is_until_it_is_released(open_backend: Open) -> None:
     backend = open_backend()
     backend.publish(1, model_bytes(1))
@@ -128,6 +131,7 @@ def test_a_batch_stays_where_it_is_until_it_is_released(open_backend: Open) -> N
     assert backend.collect() == []
 
 
+@pytest.mark.medium
 def test_a_new_model_is_taken_up_by_all_workers(open_backend: Open) -> None:
     backend = open_backend()
     backend.publish(1, model_bytes(1))
@@ -162,6 +166,7 @@ def wait_for_parcels(backend: SelfPlayBackend, *, games: int) -> dict[str, list[
         time.sleep(0.02)
 
 
+@pytest.mark.medium
 def test_a_model_that_does_not_fit_is_an_error_in_the_heartbeat_and_loses_nothing(open_backend: Open) -> None:
     backend = open_backend()
     backend.publish(1, model_bytes(1)[:-40])
@@ -177,6 +182,7 @@ def test_a_model_that_does_not_fit_is_an_error_in_the_heartbeat_and_loses_nothin
     take_all(backend, dict.fromkeys(backend.workers, 10))
 
 
+@pytest.mark.medium
 def test_what_was_finished_is_handed_over_at_the_end(open_backend: Open) -> None:
     backend = open_backend(self_play={"flush_seconds": 1e6}, distributed={"batch_size": 10_000})
     backend.publish(1, model_bytes(1))

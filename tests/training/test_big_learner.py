@@ -64,6 +64,7 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
     return all(torch.equal(a[name], b[name]) for name in a)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("stop_after", [2, 15])
 def test_a_training_that_was_stopped_ends_as_if_it_had_not_been(data: Path, tmp_path: Path, stop_after: int) -> None:
     seen: list[Any] = []
@@ -82,6 +83,7 @@ def test_a_training_that_was_stopped_ends_as_if_it_had_not_been(data: Path, tmp_
     assert [type(each) for each in seen].count(Epoch) == (2 if stop_after == 2 else 1)
 
 
+@pytest.mark.medium
 def test_what_is_told_of_an_epoch_is_the_mean_over_all_its_positions(data: Path, tmp_path: Path) -> None:
     told: list[Any] = []
     training(data, tmp_path, watched=told).train()
@@ -93,6 +95,7 @@ def test_what_is_told_of_an_epoch_is_the_mean_over_all_its_positions(data: Path,
     assert all(step.samples_per_second > 0 for step in steps) and told[-2].seconds_left == pytest.approx(0, abs=1e-6)
 
 
+@pytest.mark.medium
 def test_the_checkpoint_has_all_that_is_needed_and_nothing_but_tensors_and_plain_values(data: Path, tmp_path: Path) -> None:
     trained = training(data, tmp_path)
     trained.train()
@@ -104,6 +107,7 @@ def test_the_checkpoint_has_all_that_is_needed_and_nothing_but_tensors_and_plain
     assert not list(tmp_path.glob("*.part"))
 
 
+@pytest.mark.medium
 def test_each_rank_gets_its_own_random_state_back(data: Path, tmp_path: Path) -> None:
     trained = training(data, tmp_path)
     trained.train()
@@ -118,6 +122,7 @@ def test_each_rank_gets_its_own_random_state_back(data: Path, tmp_path: Path) ->
         assert torch.equal(torch.get_rng_state(), states[rank])
 
 
+@pytest.mark.medium
 def test_the_averaged_weights_lie_beside_it_for_play(data: Path, tmp_path: Path) -> None:
     trained = training(data, tmp_path)
     trained.train()
@@ -126,6 +131,7 @@ def test_the_averaged_weights_lie_beside_it_for_play(data: Path, tmp_path: Path)
     assert same(model.build(CONNECT_FOUR).state_dict(), trained.learner.weights())
 
 
+@pytest.mark.medium
 def test_the_scale_of_float16_is_kept(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("training.update_step.fast_dtype", lambda device: torch.float16)
     trained = training(data, tmp_path, stop_after=3, mixed_precision=True)
@@ -200,6 +206,7 @@ def test_a_batch_too_large_for_the_memory_is_taken_in_parts_with_the_same_result
     assert [record.args for record in caplog.records] == [(64, 32), (32, 16)]
 
 
+@pytest.mark.medium
 def test_a_process_that_really_lacks_memory_takes_parts_with_the_same_result() -> None:
     line = [sys.executable, "-m", "tests.training.memory_program", "200"]
     ended = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)

@@ -73,6 +73,7 @@ def test_games_of_chance_do_not_depend_on_the_games_beside_them(variant: str) ->
     assert len({record.actions.tobytes() for record in alone}) == 6
 
 
+@pytest.mark.medium
 def test_outcomes_are_drawn_as_often_as_they_are_probable() -> None:
     state = SMALL.initial_state()
     SMALL.play(state, 8)  # a 2 in the middle
@@ -173,6 +174,7 @@ def test_only_positions_where_somebody_chose_are_learned_from(batch: GameBatch) 
     assert window.sample(200, 1).policy_mask.all()
 
 
+@pytest.mark.medium
 def test_a_network_learns_points_by_heart() -> None:
     torch.manual_seed(0)
     taught = Learner(build_network(SMALL, blocks=1, channels=16), device="cpu", learning_rate=0.01, warmup_steps=10, ema_decay=0.9)
@@ -194,6 +196,7 @@ def test_a_new_network_expects_few_points() -> None:
     assert (values >= 0).all() and (values < 50).all()
 
 
+@pytest.mark.medium
 def test_the_loss_of_points_is_least_for_the_mean_of_the_targets() -> None:
     head = PointsHead(4, most=3_932_164)
     targets = torch.tensor([100.0, 100.0, 400.0, 90_000.0])

@@ -47,6 +47,7 @@ def test_a_checkpoint_holds_the_learner_and_what_the_coach_remembers(tmp_path: P
         assert all(torch.equal(loaded.learner.tensors[group][name], tensor) for name, tensor in tensors.items()), group
 
 
+@pytest.mark.medium
 def test_ten_steps_are_five_a_checkpoint_and_five_more(tmp_path: Path) -> None:
     whole, first, second = learner(), learner(), learner()
     whole.train(WINDOW, 10, 7)
@@ -148,6 +149,7 @@ def test_what_json_cannot_hold_is_refused_and_the_older_checkpoints_stay(tmp_pat
     assert len(kept.paths()) == 1 and kept.load() is not None
 
 
+@pytest.mark.medium
 def test_a_killed_writer_leaves_the_older_checkpoints_and_no_half_one(tmp_path: Path) -> None:
     kept = checkpoints(tmp_path)
     program = f"""

@@ -14,6 +14,7 @@ from training.ledger import read_ledger
 from training.model_file import content_sha256
 
 
+@pytest.mark.medium
 def test_a_run_makes_its_iterations_and_its_books_balance(tmp_path: Path) -> None:
     listener = Listener()
     with coaching(tmp_path, small_settings(tmp_path), listeners=[listener]) as coach:
@@ -27,6 +28,7 @@ def test_a_run_makes_its_iterations_and_its_books_balance(tmp_path: Path) -> Non
         assert sum(row.games for row in ledger.received_batches()) >= last.total_games
 
 
+@pytest.mark.medium
 def test_no_more_samples_are_drawn_than_the_new_positions_allow(tmp_path: Path) -> None:
     listener = Listener()
     with coaching(tmp_path, small_settings(tmp_path, run={"iterations": 4}), listeners=[listener]) as coach:
@@ -37,6 +39,7 @@ def test_no_more_samples_are_drawn_than_the_new_positions_allow(tmp_path: Path) 
         assert drawn + coach.state.owed_samples == allowed
 
 
+@pytest.mark.medium
 def test_models_are_published_within_an_iteration_too_if_wanted(tmp_path: Path) -> None:
     settings = small_settings(tmp_path, training={"steps_per_model": 2}, run={"iterations": 2})
     listener = Listener()
@@ -48,6 +51,7 @@ def test_models_are_published_within_an_iteration_too_if_wanted(tmp_path: Path) 
     assert steps / 2 - 2 <= len(published) - 1 <= steps / 2 + 2
 
 
+@pytest.mark.medium
 def test_nothing_is_learned_before_the_window_is_large_enough(tmp_path: Path) -> None:
     listener = Listener()
     settings = small_settings(tmp_path, training={"window": {"min_positions": 100_000, "max_positions": 100_000}})
@@ -59,6 +63,7 @@ def test_nothing_is_learned_before_the_window_is_large_enough(tmp_path: Path) ->
         assert [model.version for model in ledger.models()] == [1]
 
 
+@pytest.mark.medium
 def test_the_window_grows_with_what_is_played_and_forgets_the_oldest(tmp_path: Path) -> None:
     window = {"min_positions": 50, "max_positions": 10_000, "growth_exponent": 0.5}
     with coaching(tmp_path, small_settings(tmp_path, training={"window": window})) as coach:
@@ -67,6 +72,7 @@ def test_the_window_grows_with_what_is_played_and_forgets_the_oldest(tmp_path: P
         assert grown - 9 <= coach.window.num_positions <= grown
 
 
+@pytest.mark.medium
 def test_games_go_on_coming_in_while_the_coach_trains_and_evaluates(tmp_path: Path) -> None:
     counts = []
     settings = small_settings(tmp_path, run={"iterations": 1}, evaluation={"every": 1})
@@ -76,6 +82,7 @@ def test_games_go_on_coming_in_while_the_coach_trains_and_evaluates(tmp_path: Pa
         assert coach.state.total_games > counts[0] >= 20
 
 
+@pytest.mark.medium
 def test_in_synchronous_mode_an_iteration_has_exactly_its_games_and_one_model(tmp_path: Path) -> None:
     listener = Listener()
     settings = small_settings(tmp_path, run={"iterations": 3}, training={"asynchronous": False})
@@ -87,6 +94,7 @@ def test_in_synchronous_mode_an_iteration_has_exactly_its_games_and_one_model(tm
     assert models == [{1}, {1}, {2}, {2}, {3}, {3}]
 
 
+@pytest.mark.medium
 def test_a_refused_candidate_leaves_the_old_model_at_play(tmp_path: Path) -> None:
     listener, evaluation = Listener(), FakeEvaluation(refused={2})
     settings = small_settings(tmp_path, training={"asynchronous": False}, evaluation={"every": 1})
@@ -102,6 +110,7 @@ def test_a_refused_candidate_leaves_the_old_model_at_play(tmp_path: Path) -> Non
         assert {row.last_model for row in ledger.received_batches()} == {1}
 
 
+@pytest.mark.medium
 def test_a_stop_in_the_middle_of_a_measurement_ends_it_and_the_iteration_counts(tmp_path: Path) -> None:
     evaluation = FakeEvaluation()
     with coaching(tmp_path, small_settings(tmp_path, evaluation={"every": 1}), evaluation=evaluation) as coach:
@@ -110,6 +119,7 @@ def test_a_stop_in_the_middle_of_a_measurement_ends_it_and_the_iteration_counts(
         assert (coach.state.iteration, evaluation.measured) == (1, [])
 
 
+@pytest.mark.medium
 def test_a_run_ends_when_its_minutes_are_over(tmp_path: Path) -> None:
     now = [100.0]
 
@@ -138,6 +148,7 @@ def stop_after(coach: Coach, looks: int) -> None:
     coach.backend.collect = collect_and_count  # type: ignore[method-assign]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("asynchronous", [True, False])
 @pytest.mark.parametrize("looks", [2, 6])
 def test_a_stopped_run_goes_on_exactly_where_it_was(tmp_path: Path, looks: int, asynchronous: bool) -> None:
@@ -156,6 +167,7 @@ def test_a_stopped_run_goes_on_exactly_where_it_was(tmp_path: Path, looks: int, 
     assert not audit(tmp_path).problems
 
 
+@pytest.mark.medium
 def test_what_came_after_the_last_checkpoint_is_taken_in_by_the_next_sitting(tmp_path: Path) -> None:
     settings = small_settings(tmp_path, run={"iterations": 9})
     with coaching(tmp_path, settings) as coach:
@@ -172,6 +184,7 @@ def test_what_came_after_the_last_checkpoint_is_taken_in_by_the_next_sitting(tmp
         assert coach.gather().games >= received - counted
 
 
+@pytest.mark.medium
 def test_a_damaged_model_file_does_not_keep_a_run_from_going_on(tmp_path: Path) -> None:
     settings, listener = small_settings(tmp_path), Listener()
     with coaching(tmp_path, settings) as coach:
@@ -198,6 +211,7 @@ def test_models_are_kept_and_sent_as_they_are_where_compression_is_off(tmp_path:
     assert content_sha256(files[0]) == content_sha256(files[1]) and len(files[0]) < len(files[1])
 
 
+@pytest.mark.medium
 def test_a_run_that_is_over_starts_no_worker(tmp_path: Path) -> None:
     settings = small_settings(tmp_path)
     with coaching(tmp_path, settings) as coach:
@@ -209,6 +223,7 @@ def test_a_run_that_is_over_starts_no_worker(tmp_path: Path) -> None:
         assert coach.run() is None
 
 
+@pytest.mark.medium
 def test_strength_is_measured_every_so_many_iterations_and_after_the_last(tmp_path: Path) -> None:
     listener = Listener()
     settings = small_settings(tmp_path, run={"iterations": 5}, evaluation={"every": 3})

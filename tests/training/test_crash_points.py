@@ -20,6 +20,8 @@ from training.coach import Coach
 from training.ledger import read_ledger
 from training.receive import recover
 
+pytestmark = pytest.mark.medium
+
 TRIFLES = frozenset({"worker.json", "worker.lock"})  # what a worker says of itself
 ITERATIONS = 2
 

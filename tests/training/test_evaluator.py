@@ -71,6 +71,7 @@ def test_no_row_depends_on_another(dtype: str, fused: bool) -> None:
         np.testing.assert_allclose(alone_values[0], values[n], rtol=0, atol=tolerance)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("fused", [True, False])
 def test_every_batch_up_to_the_largest_is_evaluated(fused: bool) -> None:
     evaluate = evaluator(TIC_TAC_TOE, "float32", fused, max_batch=70)
@@ -143,6 +144,7 @@ def test_training_a_network_does_not_change_what_plays() -> None:
     assert all(np.array_equal(ours, old) for ours, old in zip(evaluate(observations), before, strict=True))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("game", GAMES, ids=lambda game: game.name)
 def test_in_bfloat16_a_trained_network_chooses_the_same_moves(game: Game) -> None:
     network = trained_network(game)

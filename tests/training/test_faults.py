@@ -15,6 +15,8 @@ from training.ledger import LedgerMismatch, read_ledger
 from training.receive import MAX_BYTES, quarantine_path
 from training.worker_folder import WorkerFolder
 
+pytestmark = pytest.mark.medium
+
 
 def place(coach: Coach, name: str, data: bytes, worker: str = "inline") -> Path:
     path = WorkerFolder(coach.run_dir / "workers" / worker).make().outbox / f"{name}.games"

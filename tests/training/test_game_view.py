@@ -87,6 +87,7 @@ def test_a_game_for_two_is_shown_with_its_players_and_its_end() -> None:
         assert all(sum(share for _, share in moment.policy) == pytest.approx(1) for moment in view.moments[:-1])
 
 
+@pytest.mark.medium
 def test_at_the_end_of_a_game_of_go_its_points_are_shared_out_by_the_rules() -> None:
     batch = synthetic_batch(GO, games=6, resign_share=0.5)
     assert 0 < np.count_nonzero(batch.resigned) < 6

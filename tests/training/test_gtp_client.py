@@ -39,6 +39,7 @@ def follow(player: GtpPlayer, *games: str) -> list[str]:
     return [GAME.action_name(int(action)) for action in player.follow(np.stack([after(moves) for moves in played]), starts, played)]
 
 
+@pytest.mark.medium
 @needs_gnu_go
 def test_gnu_go_answers_many_games_each_with_its_own_past_and_seed() -> None:
     games = ["C3", "C3 C4 D4", "B2 D4 D2 B4", "C3 pass", KO]
@@ -98,6 +99,7 @@ GREETING = ("for answer in '= False Engine' '= 1.0' '= play' '=' '='; do", "read
 MOVE = ("read line", "echo =", "echo", "read line", "echo =", "echo", "read line")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("lines", "complaint"),
     [
@@ -116,6 +118,7 @@ def test_nonsense_and_death_are_named_with_engine_game_and_move(tmp_path: Path, 
             follow(player, "C3")
 
 
+@pytest.mark.medium
 def test_a_program_that_is_no_engine_is_not_waited_for(tmp_path: Path) -> None:
     began = time.monotonic()
     with pytest.raises(EngineFailed, match="was told 'name' and has not answered '=' in time: does it speak GTP"):

@@ -101,6 +101,7 @@ def _thinker(evaluate: Evaluator, max_simulations: int) -> Thinker:
     return Thinker(GO, evaluate, max_batch=4, max_simulations=min(max_simulations, 1000))
 
 
+@pytest.mark.medium
 def test_an_analysis_has_points_and_ownership_where_the_network_has_learned_them() -> None:
     line = told("kata-analyze 1 ownership true", ownership=True, score=True)
     moves, _, owners = line.partition(" ownership ")
@@ -109,6 +110,7 @@ def test_an_analysis_has_points_and_ownership_where_the_network_has_learned_them
     assert "ownership" not in told("kata-analyze 1", ownership=True, score=True)
 
 
+@pytest.mark.medium
 def test_other_networks_and_leela_s_analysis_say_nothing_of_it() -> None:
     lines = [
         told(f"{name} 1 ownership true", ownership=heads, score=heads) for name, heads in (("kata-analyze", False), ("lz-analyze", True))

@@ -34,6 +34,7 @@ def rows(batch: Batch, count: int) -> Batch:
     return Batch(**{name: array[:count] for name, array in vars(batch).items()})
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("game", [TIC_TAC_TOE, CONNECT_FOUR], ids=lambda game: game.name)
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 def test_one_batch_is_learned_by_heart(game: Game, optimizer: Any) -> None:
@@ -46,6 +47,7 @@ def test_one_batch_is_learned_by_heart(game: Game, optimizer: Any) -> None:
     assert report.figures["policy_loss"] < 0.1 and report.figures["value_loss"] < 0.1
 
 
+@pytest.mark.medium
 def test_what_plays_has_learned_who_won() -> None:
     batch = random_batch(TIC_TAC_TOE, 16)
     batch.observations[:8], batch.observations[8:] = 0, 1
@@ -190,6 +192,7 @@ def everything(taught: Learner) -> list[torch.Tensor]:
     return [tensor for group in ("network", "average", "optimizer") for tensor in state.tensors[group].values()]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 def test_ten_steps_are_five_steps_and_five_more_by_a_restored_learner(optimizer: Any) -> None:
     window = FixedWindow(TIC_TAC_TOE, 64)

@@ -221,6 +221,7 @@ OPERATIONS = st.one_of(
 )
 
 
+@pytest.mark.medium
 @settings(max_examples=40)
 @given(st.lists(OPERATIONS, min_size=3, max_size=12))
 def test_the_books_balance_whatever_happens(tmp_path_factory: pytest.TempPathFactory, operations: list[tuple[Any, ...]]) -> None:

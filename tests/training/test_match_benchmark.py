@@ -22,6 +22,7 @@ GREEDY = Entrant(name="greedy", contender=GreedyContender())
 DEPTH_2 = Entrant(name="depth-2", contender=AlphaBetaContender(depth=2))
 
 
+@pytest.mark.medium
 def test_the_same_seed_and_processes_give_the_same_games() -> None:
     told: list[Tally] = []
     first, again, other = (
@@ -34,6 +35,7 @@ def test_the_same_seed_and_processes_give_the_same_games() -> None:
     assert told[-1].ended == 10 and told[-1].moves == sum(map(len, other.games))
 
 
+@pytest.mark.medium
 def test_the_better_player_wins_and_the_books_agree_with_the_games() -> None:
     match = play_pairs(CHESS, DEPTH_2, RANDOM, games=8, opening_plies=4, seed=1, processes=1)
     assert match.score > 0.5 and match.interval[0] < match.score <= match.interval[1]
@@ -48,6 +50,7 @@ def test_the_better_player_wins_and_the_books_agree_with_the_games() -> None:
     assert match.as_dict()["wins"] == match.result.wins
 
 
+@pytest.mark.medium
 def test_games_of_chess_are_written_as_others_read_them() -> None:
     match = play_pairs(CHESS, GREEDY, RANDOM, games=4, opening_plies=3, seed=2, processes=1)
     games = list(read_pgn(match_text(CHESS, match, 7).splitlines(keepends=True)))
@@ -60,6 +63,7 @@ def test_games_of_chess_are_written_as_others_read_them() -> None:
         assert game.result == {1.0: "1-0", 0.5: "1/2-1/2", 0.0: "0-1"}[white]
 
 
+@pytest.mark.medium
 def test_games_of_go_are_written_with_their_openings_as_others_read_them(tmp_path: Path) -> None:
     go = load_game("go", size=5, komi=3)
     match = play_pairs(go, RANDOM, Entrant(name="other", contender=RandomContender()), games=4, opening_plies=3, seed=2, processes=1)
@@ -79,6 +83,7 @@ def test_games_of_go_are_written_with_their_openings_as_others_read_them(tmp_pat
         assert game.result[0] == {1.0: "B", 0.5: "0", 0.0: "W"}[won]
 
 
+@pytest.mark.medium
 def test_an_engine_plays_a_whole_match() -> None:
     path = find_program("stockfish")
     if path is None:
@@ -88,6 +93,7 @@ def test_an_engine_plays_a_whole_match() -> None:
     assert match.result.wins >= 1 and match.result.losses == 0
 
 
+@pytest.mark.medium
 def test_gnu_go_plays_a_whole_match_which_our_rules_decide_and_which_can_be_played_again() -> None:
     game = load_game("go", size=5, komi=0.5)
     if find_program("gnugo") is None:
@@ -103,6 +109,7 @@ def test_gnu_go_plays_a_whole_match_which_our_rules_decide_and_which_can_be_play
         assert (game.returns(state)[number % 2] > 0) == (match.scores[number] == 1)
 
 
+@pytest.mark.medium
 def test_what_ends_a_process_is_told(tmp_path: Path) -> None:
     broken = Entrant(name="network", contender=NetworkContender(model=tmp_path / "no.model", search=SearchSettings(), num_simulations=2))
     with pytest.raises(SliceFailed, match="No such file"):

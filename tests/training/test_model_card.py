@@ -58,6 +58,7 @@ def benchmark(folder: Path, **changes: object) -> Path:
     return path
 
 
+@pytest.mark.medium
 def test_the_newest_accepted_model_is_handed_on_and_plays_as_it_did(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = run.parent / "models" / "go5.safetensors"
     assert view_results([str(run), "--export", str(path)]) == 0

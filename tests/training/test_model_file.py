@@ -106,6 +106,7 @@ def test_a_model_is_encoded_to_the_same_bytes_again() -> None:
     assert encode_model(decode_model(DATA), CONNECT_FOUR) == DATA
 
 
+@pytest.mark.medium
 @given(at=st.integers(0, len(DATA) - 1), bit=st.integers(0, 7))
 def test_one_wrong_bit_anywhere_is_noticed_or_changes_nothing(at: int, bit: int) -> None:
     data = bytearray(DATA)

@@ -253,6 +253,7 @@ def test_newer_models_in_the_inbox_are_not_forgotten(folder: WorkerFolder) -> No
     assert in_inbox(folder) == ["model-000008.model", "model-000009.from-000008.delta"]
 
 
+@pytest.mark.medium
 def test_a_worker_changes_over_by_a_delta(tmp_path: Path) -> None:
     main = Main(tmp_path, granted=2)
     put(main.folder, pushed(SEVEN, None))

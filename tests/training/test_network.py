@@ -59,6 +59,7 @@ def test_pooling_gives_mean_scaled_mean_and_largest_element() -> None:
     torch.testing.assert_close(GlobalPooling()(x), torch.cat([flat.mean(2), -0.5 * flat.mean(2), flat.amax(2)], 1))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("global_pooling", [True, False])
 def test_a_far_corner_is_seen_only_through_global_pooling(global_pooling: bool) -> None:
     game = board_with_pass(planes=2)

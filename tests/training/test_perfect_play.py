@@ -31,6 +31,7 @@ def made_up(*rows: list[int]) -> SolvedPositions:
     return SolvedPositions(np.zeros((len(rows), 4), np.int64), np.zeros((len(rows), 5, 6, 7), np.float32), np.array(rows, np.int8))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", ["connect_four", "tic_tac_toe"])
 def test_a_move_has_a_value_exactly_if_it_is_legal(name: str) -> None:
     game = load_game(name)
@@ -41,6 +42,7 @@ def test_a_move_has_a_value_exactly_if_it_is_legal(name: str) -> None:
         assert set(values.tolist()) <= {ILLEGAL, -1, 0, 1}
 
 
+@pytest.mark.medium
 def test_the_shipped_values_are_what_the_solver_finds(connect_four: SolvedPositions) -> None:
     plies = connect_four.states[:, 2]
     sample = np.flatnonzero(plies >= 13)[::4]
@@ -54,6 +56,7 @@ def test_all_shipped_values_are_what_the_solver_finds(connect_four: SolvedPositi
     assert all((action_values(state) == values).all() for state, values in zip(connect_four.states, connect_four.values, strict=True))
 
 
+@pytest.mark.medium
 def test_no_shipped_position_comes_twice_or_with_its_mirror_image(connect_four: SolvedPositions) -> None:
     seen = connect_four.observations
     assert len({min(board.tobytes(), board[..., ::-1].tobytes()) for board in seen}) == len(seen)
@@ -66,6 +69,7 @@ def test_the_shipped_file_is_small_and_says_what_it_holds(connect_four: SolvedPo
         assert file["share_with_something_to_lose"] == connect_four.something_to_lose.mean()
 
 
+@pytest.mark.medium
 def test_tic_tac_toe_has_its_627_positions() -> None:
     assert len(loaded("tic_tac_toe").states) == 627
 
@@ -74,6 +78,7 @@ def test_other_games_have_no_solved_positions() -> None:
     assert load_positions(load_game("go", size=9)) is None
 
 
+@pytest.mark.medium
 def test_fewer_positions_are_the_same_part_every_time(connect_four: SolvedPositions) -> None:
     part = loaded("connect_four", count=50)
     assert len(part.states) == len(part.values) == len(part.observations) == 50

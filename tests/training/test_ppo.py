@@ -53,6 +53,7 @@ def run(training: PPOTrainer, rounds: int) -> list[RoundReport]:
     return watching.seen
 
 
+@pytest.mark.medium
 def test_a_seed_gives_the_same_network_to_the_bit() -> None:
     one, two = trainer(), trainer()
     run(one, 3)
@@ -60,6 +61,7 @@ def test_a_seed_gives_the_same_network_to_the_bit() -> None:
     assert all(torch.equal(a, b) for a, b in zip(one.network.state_dict().values(), two.network.state_dict().values(), strict=True))
 
 
+@pytest.mark.medium
 def test_a_resumed_run_goes_on_bit_for_bit() -> None:
     unbroken, first, second = trainer(), trainer(), trainer(seed=9)
     run(unbroken, 5)
@@ -79,6 +81,7 @@ def test_a_state_of_another_network_is_refused() -> None:
         trainer(lstm_size=9).restore(trainer().state())
 
 
+@pytest.mark.medium
 def test_the_run_ends_with_its_episodes() -> None:
     training = trainer()
     training.episodes = 10
@@ -140,6 +143,7 @@ def first_gradients(training: PPOTrainer) -> dict[str, torch.Tensor]:
     return found[0]
 
 
+@pytest.mark.medium
 def test_a_minibatch_in_parts_has_the_gradients_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = first_gradients(trainer())
     monkeypatch.setattr(ppo, "CACHED_STEPS", 2 * QUICK.sequence_length)
@@ -151,6 +155,7 @@ def test_a_minibatch_in_parts_has_the_gradients_of_the_whole(monkeypatch: pytest
         torch.testing.assert_close(gradient, whole[name], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.medium
 def test_sixteen_bits_change_the_gradients_by_their_rounding_alone() -> None:
     short, single = trainer(), trainer()
     short.update_step = UpdateStep(short.network, short.optimizer, clip_norm=QUICK.clip_norm, mixed_precision=True)
@@ -161,12 +166,14 @@ def test_sixteen_bits_change_the_gradients_by_their_rounding_alone() -> None:
     assert all(parameter.isfinite().all() for parameter in short.network.parameters())
 
 
+@pytest.mark.medium
 def test_learning_ends_when_the_policy_has_moved_far_enough() -> None:
     timid = PPOSettings(**{**vars(QUICK), "target_kl": 1e-12, "num_epochs": 50})
     (report,) = run(trainer(settings=timid), 1)
     assert 1 <= report.learning["optimizer_steps"] < 10
 
 
+@pytest.mark.medium
 def test_actor_and_critic_learn_at_their_own_rates() -> None:
     tiny = PPOSettings(**{**vars(QUICK), "learning_rate_actor": 1e-30})
     training = trainer(settings=tiny)
@@ -177,6 +184,7 @@ def test_actor_and_critic_learn_at_their_own_rates() -> None:
     assert moved == {"critic", "critic_lstm"}
 
 
+@pytest.mark.medium
 def test_values_can_be_kept_near_what_they_were() -> None:
     free, clipped = (PPOSettings(**{**vars(QUICK), "clip_values": clip}) for clip in (False, True))
     one, two = trainer(settings=free), trainer(settings=clipped)

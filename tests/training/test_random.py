@@ -143,6 +143,7 @@ def test_gamma_numbers_of_a_small_shape_are_spread_over_their_magnitudes() -> No
         assert abs((sample < x).mean() - expected) < 5 * math.sqrt(expected / DRAWS) + x
 
 
+@pytest.mark.medium
 def test_a_seed_is_the_same_in_every_process() -> None:
     command = "from training.random import seed_stream; print(seed_stream(5, 'worker1', 7))"
     runs = [subprocess.run([sys.executable, "-c", command], cwd=PROJECT, capture_output=True, text=True, check=True) for _ in range(2)]

@@ -40,6 +40,7 @@ def largest_difference(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
     return max(float((a[name].double() - b[name].double()).abs().max()) for name in a)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("job", "count"), [("whole", 2), *(pytest.param(job, 4, marks=pytest.mark.slow) for job in ("whole", "groups"))])
 def test_ranks_end_with_the_weights_of_one_process(tmp_path: Path, job: str, count: int) -> None:
     several = run_ranks(tmp_path, job, count)
@@ -47,11 +48,13 @@ def test_ranks_end_with_the_weights_of_one_process(tmp_path: Path, job: str, cou
     assert largest_difference(several[0], train(job, ALONE)) < 1e-5
 
 
+@pytest.mark.medium
 def test_but_for_rounding_ranks_do_exactly_what_one_process_does(tmp_path: Path) -> None:
     several = run_ranks(tmp_path, "float64", 3)
     assert largest_difference(several[0], train("float64", ALONE)) < 1e-9
 
 
+@pytest.mark.medium
 def test_gradients_of_ranks_are_those_of_one_process(tmp_path: Path) -> None:
     alone = train("gradients", ALONE)
     together = run_ranks(tmp_path, "gradients", 3)
@@ -60,6 +63,7 @@ def test_gradients_of_ranks_are_those_of_one_process(tmp_path: Path) -> None:
             torch.testing.assert_close(gradient, alone[name], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.medium
 def test_an_optimizer_that_ranks_share_out_does_what_each_rank_s_own_does_and_remembers_a_part(tmp_path: Path) -> None:
     shared, own = run_ranks(tmp_path, "sharded", 2), run_ranks(tmp_path, "not sharded", 2)
     held = [int(rank.pop("held")) for rank in (*shared, *own)]
@@ -103,6 +107,7 @@ def test_nccl_needs_gpus() -> None:
         pass
 
 
+@pytest.mark.medium
 def test_ranks_that_are_started_again_do_not_take_the_dead_for_the_living() -> None:
     torchruns = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     torchruns.set(STORE_PORT, str(free_port()))  # where a rank 0 was that has died

@@ -295,6 +295,7 @@ def test_a_batch_that_was_in_place_survives_even_if_its_worker_is_gone(books: Le
     assert outcomes == {False, True}
 
 
+@pytest.mark.medium
 def test_a_kill_during_recovery_loses_nothing(books: Ledger, game: Game) -> None:
     good, bad = encode(batch_of(books, game)), encode(batch_of(books, game, "batch-b", 10))[:-1]
     games_path(books.folder, "").parent.mkdir()
@@ -321,6 +322,7 @@ def test_a_kill_while_the_books_are_begun_leaves_a_run_that_can_begin(tmp_path: 
             assert books.grant("w1", 5) == 5
 
 
+@pytest.mark.medium
 @CHANGES
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # where the error strikes between opening and holding a file
 def test_after_an_error_at_any_line_the_same_coach_receives_the_batch(

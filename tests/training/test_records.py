@@ -265,6 +265,7 @@ def test_a_frame_that_holds_less_or_more_than_it_declares_is_refused(data: bytes
             decode(put_together(header, bytes(lying)))
 
 
+@pytest.mark.medium
 def test_the_largest_batch_allowed_stays_within_the_documented_memory() -> None:
     limits = BatchLimits()
     games, positions, entries = limits.max_games, limits.max_positions, limits.max_entries
@@ -360,6 +361,7 @@ def test_a_batch_that_would_be_refused_is_not_encoded(batch: GameBatch, fault: s
         encode(replace(batch, **changed))
 
 
+@pytest.mark.medium
 def test_nothing_but_corrupt_batch_comes_out_for_damaged_and_forged_files() -> None:
     tally = fuzz(["batch"], inputs=1500, seconds=250, seed=7)["batch"]
     assert tally.refused and tally.let_in and not tally.reasons

@@ -155,6 +155,7 @@ def test_half_of_the_weight_is_even_and_half_goes_with_the_surprise_within_each_
     assert weights.tolist() == [0, 0.75, 1, 2.25, 1, 1, 0]
 
 
+@pytest.mark.medium
 def test_positions_are_drawn_as_often_as_they_weigh(connect_four: Game) -> None:
     batch = numbered(synthetic_batch(connect_four, games=20, full_share=0.5))
     weights = sampling_weights(batch, policy_surprise_weight=0.5, train_on_cheap=False)
@@ -263,6 +264,7 @@ def test_a_window_that_grows_with_what_is_added_can_be_rebuilt_from_its_newest_b
     assert keys(rebuilt.sample(256, 9)) == keys(lived.sample(256, 9))
 
 
+@pytest.mark.medium
 def test_memory_stays_flat_over_many_additions(connect_four: Game) -> None:
     batches = [synthetic_batch(connect_four, games=100, seed=seed) for seed in range(4)]
     window_of(connect_four, batches[0]).sample(16, 1)

@@ -54,6 +54,7 @@ def test_actions_are_drawn_as_often_as_the_policy_says() -> None:
     np.testing.assert_allclose(log_probabilities, logits[0][actions], atol=1e-5)
 
 
+@pytest.mark.medium
 def test_stored_memories_lead_to_what_was_thought_then() -> None:
     """The learner's first look at any sequence, over ends of episodes, is the actor's own look at it."""
     acting = collector(markets(window=10))

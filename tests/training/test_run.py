@@ -17,6 +17,7 @@ def opened(folder: Path, settings: Settings) -> Coach:
     return open_coach(folder, settings, make_backend=lambda game, run_id: inline(folder, settings, run_id), observers=[])
 
 
+@pytest.mark.medium
 def test_a_run_is_played_and_taken_up_again_with_the_same_learner_and_window(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     coach = opened(tmp_path, small_settings(tmp_path))
@@ -31,6 +32,7 @@ def test_a_run_is_played_and_taken_up_again_with_the_same_learner_and_window(tmp
     assert again == [saved[2]]
 
 
+@pytest.mark.medium
 def test_a_run_whose_network_was_changed_is_not_taken_up(tmp_path: Path) -> None:
     with coaching(tmp_path, small_settings(tmp_path)) as coach:
         coach.run()

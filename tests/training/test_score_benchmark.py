@@ -21,6 +21,7 @@ FULL = load_game("twenty48")
 NETWORK = {"blocks": 2, "channels": 8}
 
 
+@pytest.mark.medium
 def test_all_games_are_played_whatever_the_number_of_processes() -> None:
     told: list[tuple[int, int]] = []
     result = play_contender(
@@ -37,6 +38,7 @@ def test_all_games_are_played_whatever_the_number_of_processes() -> None:
     assert [part["milestone"] for part in found["milestones"]] == [512, 1024]
 
 
+@pytest.mark.medium
 def test_slices_are_the_games_of_one_process_cut_in_two() -> None:
     alone = play_for_score(FULL, ExpectimaxPlayer(0), games=4, seed=3)
     result = play_contender(FULL, "expectimax", ExpectimaxContender(depth=0), games=4, seed=3, processes=2)
@@ -44,6 +46,7 @@ def test_slices_are_the_games_of_one_process_cut_in_two() -> None:
     assert result.report.mean > 2000, "it plays far better than at random, which makes about 1,100"
 
 
+@pytest.mark.medium
 def test_a_process_that_fails_says_why(tmp_path: Path) -> None:
     (tmp_path / "broken.model").write_bytes(b"broken")
     contender = NetworkContender(model=tmp_path / "broken.model", search=SearchSettings(), num_simulations=4)
@@ -62,6 +65,7 @@ def test_a_state_dictionary_says_what_network_it_is(tmp_path: Path) -> None:
         model_of_weights(FULL, {"weight": torch.zeros(3)})
 
 
+@pytest.mark.medium
 def test_a_network_plays_from_its_file(tmp_path: Path) -> None:
     model = model_of_weights(SMALL, build_network(SMALL, **NETWORK).state_dict())  # type: ignore[arg-type]
     save_safetensors(tmp_path / "a.safetensors", model)
@@ -70,11 +74,13 @@ def test_a_network_plays_from_its_file(tmp_path: Path) -> None:
     assert result.report.games == 3 and (result.games.scores > 0).all()
 
 
+@pytest.mark.medium
 def test_expectimax_looks_as_far_as_the_time_allows() -> None:
     assert depth_for(FULL, 0.0) == 0
     assert depth_for(FULL, 1e-3) >= 1
 
 
+@pytest.mark.medium
 def test_the_time_is_measured_on_positions_of_real_games() -> None:
     positions = some_positions(FULL)
     assert all(FULL.current_player(state) == 0 and not FULL.terminal(state) for state in positions)

@@ -94,6 +94,7 @@ def busiest_action(naive: NaiveSearch) -> int:
     return max(naive.root.edges, key=lambda action: naive.root.edges[action].visits)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("algorithm", ["puct", "gumbel"])
 @pytest.mark.parametrize("name", GAMES)
 def test_the_compiled_search_visits_the_same_edges_as_a_naive_one(name: str, algorithm: str) -> None:

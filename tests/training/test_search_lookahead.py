@@ -58,6 +58,7 @@ def positions(game: Game, count: int, seed: int) -> States:
     return np.stack(found)
 
 
+@pytest.mark.medium
 def test_to_the_end_it_knows_every_position_of_tic_tac_toe() -> None:
     game = load_game("tic_tac_toe")
     states, values = zip(*solve_all(game), strict=True)
@@ -65,6 +66,7 @@ def test_to_the_end_it_knows_every_position_of_tic_tac_toe() -> None:
     assert looked(game, np.stack(states), 9) == truth
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("plies", [1, 2, 3, 4])
 def test_it_finds_what_plain_minimax_finds_in_as_many_plies(plies: int) -> None:
     game = load_game("connect_four")
@@ -103,6 +105,7 @@ class Counting:
         return np.zeros((len(observations), self._num_actions), np.float32), np.zeros(len(observations), np.float32)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("algorithm", ["puct", "gumbel"])
 def test_self_play_goes_on_in_positions_that_were_decided_before_they_were_evaluated(algorithm: Literal["puct", "gumbel"]) -> None:
     game = load_game("tic_tac_toe")

@@ -85,6 +85,7 @@ def test_a_gumbel_search_without_noise_begins_with_the_largest_prior() -> None:
     assert forest.trees.nodes[:, 1].action.tolist() == [0] * 5
 
 
+@pytest.mark.medium
 def test_gumbel_noise_can_be_weaker_or_none() -> None:
     spread = {}
     for noise in (0.0, 0.5, 1.0):

@@ -72,10 +72,12 @@ def check_proofs(forest: Forest, b: int, number: int, state: States) -> int:
     return proofs
 
 
+@pytest.mark.medium
 def test_there_are_4520_positions_to_move_in() -> None:
     assert sum(len(states) for states in positions()) == 4520
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("ply", range(9))
 def test_tic_tac_toe_searched_to_the_end_is_what_minimax_says(ply: int) -> None:
     states = positions()[ply]
@@ -86,6 +88,7 @@ def test_tic_tac_toe_searched_to_the_end_is_what_minimax_says(ply: int) -> None:
     assert proven.tolist() == [minimax(state) for state in states]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("leaves_per_tree", [1, 4])
 @pytest.mark.parametrize("algorithm", ["puct", "gumbel"])
 def test_no_proof_is_ever_wrong(algorithm: Any, leaves_per_tree: int) -> None:
@@ -98,6 +101,7 @@ def test_no_proof_is_ever_wrong(algorithm: Any, leaves_per_tree: int) -> None:
     assert proofs > 1000
 
 
+@pytest.mark.medium
 def test_a_node_is_proven_as_soon_as_its_children_prove_it() -> None:
     states = positions()[4]
     forest = Forest(GAME, StubEvaluator(GAME), SearchSettings(), states, num_simulations=60).run()
@@ -110,6 +114,7 @@ def test_a_node_is_proven_as_soon_as_its_children_prove_it() -> None:
             assert node.stage == OVER or node.proven == expected
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("num_simulations", [3, 16, 64])
 @pytest.mark.parametrize("algorithm", ["puct", "gumbel"])
 def test_a_move_that_is_proven_to_lose_is_never_found_best(algorithm: Any, num_simulations: int) -> None:
@@ -130,6 +135,7 @@ def test_a_move_that_is_proven_to_lose_is_never_found_best(algorithm: Any, num_s
     assert known > 20
 
 
+@pytest.mark.medium
 def test_more_simulations_play_better() -> None:
     states = np.concatenate(positions())[::3]
     mistakes = []

@@ -60,6 +60,7 @@ def check_moves(forest: Forest, b: int) -> None:
     visit(0, forest.states[b])
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("leaves_per_tree", [1, 2, 3, 8])
 @pytest.mark.parametrize("name", GAMES)
 def test_after_every_step_no_loss_is_virtual_and_all_sums_agree(name: str, leaves_per_tree: int) -> None:
@@ -160,6 +161,7 @@ def test_subtree_reuse_keeps_exactly_the_subtree(name: str) -> None:
     assert kept > 80  # or there was little to keep
 
 
+@pytest.mark.medium
 def test_a_reused_tree_grows_on_like_any_other() -> None:
     game = load_game("connect_four")
     forest = Forest(game, StubEvaluator(game), SearchSettings(), game.initial_states(4), num_simulations=60, full=True, noisy=True)

@@ -235,6 +235,7 @@ def test_a_sitting_finds_them_in_its_window_and_learns_from_them_and_so_does_the
     assert steps == [2, 0]  # 21 positions, each drawn twice, in steps of 16
 
 
+@pytest.mark.medium
 def test_a_run_learns_from_them_first_and_its_books_balance(tmp_path: Path) -> None:
     run, path, listener = tmp_path / "run", write(tmp_path / "a.pgn"), Listener()
     run.mkdir()

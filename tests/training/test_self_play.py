@@ -109,6 +109,7 @@ for variant in ("puct", "gumbel"):
 """
 
 
+@pytest.mark.medium
 def test_plain_python_plays_the_same_games_as_compiled_code() -> None:
     environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(PROJECT)}
     finished = subprocess.run(

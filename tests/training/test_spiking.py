@@ -73,6 +73,7 @@ def test_a_spiking_network_answers_like_any_other(game: Game, global_pooling: bo
     assert value_head(network).values(value_logits).shape == (5,)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("game", [CONNECT_FOUR, TIC_TAC_TOE, board_with_pass()], ids=lambda game: game.name)
 def test_a_new_spiking_network_hardly_prefers_any_move_or_side(game: Game) -> None:
     torch.manual_seed(0)
@@ -134,6 +135,7 @@ def test_norms_take_their_statistics_over_positions_and_time_steps() -> None:
     torch.testing.assert_close(norm.running_mean, 0.9 * before + 0.1 * seen_by_norm[0].mean((0, 2, 3)))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("game", [TIC_TAC_TOE, CONNECT_FOUR], ids=lambda game: game.name)
 def test_one_batch_is_learned_by_heart(game: Game) -> None:
     torch.manual_seed(0)
@@ -158,6 +160,7 @@ def test_steps_are_the_same_again_and_leave_nothing_behind() -> None:
     assert not sys.modules["snntorch"].SpikingNeuron.instances
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("game", GAMES, ids=lambda game: game.name)
 def test_an_evaluator_says_what_its_spiking_network_says(game: Game) -> None:
     network, observations = trained(game), seen(game, 40)

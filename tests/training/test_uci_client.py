@@ -52,6 +52,7 @@ def position_states(*fens: str) -> States:
     return np.stack([position_from_fen(GAME, fen) for fen in fens])
 
 
+@pytest.mark.medium
 def test_levels_are_those_that_the_engine_has(stockfish: Path) -> None:
     with Engine(stockfish) as engine:
         least, greatest = engine.ranges["UCI_Elo"]
@@ -72,6 +73,7 @@ def test_a_program_that_is_not_there_or_ends_at_once_says_so(tmp_path: Path) -> 
         Engine(program(tmp_path, "echo no network file >&2", "exit 3"))
 
 
+@pytest.mark.medium
 def test_a_program_that_keeps_silent_is_not_waited_for(tmp_path: Path) -> None:
     began = time.monotonic()
     with pytest.raises(EngineFailed, match="was told 'uci' and has not answered 'uciok' in time"):

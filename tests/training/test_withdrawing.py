@@ -79,6 +79,7 @@ def begin(desk: Desk) -> Worker:
     return worker
 
 
+@pytest.mark.medium
 def test_what_is_not_begun_goes_back_into_the_books_and_the_rest_is_played(desk: Desk) -> None:
     worker = begin(desk)
     desk.backend.lower("a", 50)
@@ -107,6 +108,7 @@ def test_games_that_were_begun_are_never_taken_back(desk: Desk) -> None:
     assert desk.play_all(worker) == begun
 
 
+@pytest.mark.medium
 def test_taken_back_games_are_granted_again_by_the_next_grant(desk: Desk) -> None:
     worker = begin(desk)
     desk.backend.lower("a", 50)
@@ -117,6 +119,7 @@ def test_taken_back_games_are_granted_again_by_the_next_grant(desk: Desk) -> Non
     assert desk.play_all(worker) == 100
 
 
+@pytest.mark.medium
 def test_a_worker_that_has_begun_them_all_keeps_them_all(desk: Desk) -> None:
     worker = begin(desk)
     desk.look(worker, cycles=2000)
@@ -130,6 +133,7 @@ def test_a_worker_that_has_begun_them_all_keeps_them_all(desk: Desk) -> None:
     assert desk.play_all(worker) == 100
 
 
+@pytest.mark.medium
 def test_an_old_answer_is_not_taken_for_a_new_one(desk: Desk) -> None:
     """Lowered to 50, taken back, raised to 100 and lowered to 50 again: the first answer says nothing about the second question."""
     worker = begin(desk)
@@ -145,6 +149,7 @@ def test_an_old_answer_is_not_taken_for_a_new_one(desk: Desk) -> None:
     assert desk.backend.withdrawn() == {}
 
 
+@pytest.mark.medium
 def test_a_worker_that_is_killed_and_started_again_counts_on_from_what_lies_in_its_outbox(desk: Desk) -> None:
     worker = begin(desk)
     while not desk.backend.folders["a"].batches():
@@ -170,6 +175,7 @@ def test_a_worker_that_is_killed_after_its_answer_plays_what_is_left_to_it(desk:
     assert desk.ledger.books("a").outstanding == 0
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("answered", [True, False])
 def test_a_main_node_that_is_killed_before_the_entry_shows_what_the_books_have(desk: Desk, answered: bool, tmp_path: Path) -> None:
     worker = begin(desk)
@@ -187,6 +193,7 @@ def test_a_main_node_that_is_killed_before_the_entry_shows_what_the_books_have(d
     assert resumed.play_all(worker) == 100
 
 
+@pytest.mark.medium
 def test_a_main_node_that_is_killed_after_the_entry_grants_the_games_once(desk: Desk, tmp_path: Path) -> None:
     worker = begin(desk)
     desk.backend.lower("a", 50)

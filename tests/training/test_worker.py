@@ -129,6 +129,7 @@ def test_a_worker_takes_up_a_new_model_in_the_middle_of_its_games(tmp_path: Path
     assert not main.folder.model_path(1).exists()
 
 
+@pytest.mark.medium
 def test_a_damaged_model_is_named_in_the_heartbeat_and_the_old_one_plays_on(tmp_path: Path) -> None:
     main = Main(tmp_path, granted=2)
     worker = main.worker()

@@ -49,6 +49,7 @@ class Organizer(Main):
         return [path.stem for path in self.folder.results()]
 
 
+@pytest.mark.medium
 def test_an_order_is_played_as_soon_as_it_is_seen_and_its_games_are_those_of_the_rules(tmp_path: Path) -> None:
     main = Organizer(tmp_path)
     worker = main.worker()
@@ -63,6 +64,7 @@ def test_an_order_is_played_as_soon_as_it_is_seen_and_its_games_are_those_of_the
     assert main.heartbeat().error == ""
 
 
+@pytest.mark.medium
 def test_an_order_is_played_once_and_gives_the_same_games_again(tmp_path: Path) -> None:
     main, other = Organizer(tmp_path / "one"), Organizer(tmp_path / "other")
     order = main.order("a", 2, 3)
@@ -76,6 +78,7 @@ def test_an_order_is_played_once_and_gives_the_same_games_again(tmp_path: Path) 
     assert main.result(order) == other.result(order)
 
 
+@pytest.mark.medium
 def test_games_under_way_wait_for_a_match_and_are_then_played_to_their_end(tmp_path: Path) -> None:
     main, undisturbed = Organizer(tmp_path / "one", granted=9), Main(tmp_path / "other", granted=9)
     worker = main.worker()
@@ -124,6 +127,7 @@ def test_a_worker_beats_while_it_plays_a_match(tmp_path: Path) -> None:
     assert main.heartbeat().order == ""
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("stop", [False, True])
 def test_an_order_that_is_taken_back_or_a_stop_ends_a_match_in_the_middle(tmp_path: Path, stop: bool) -> None:
     main = Watched(tmp_path)
@@ -154,6 +158,7 @@ def test_an_order_that_is_taken_back_or_a_stop_ends_a_match_in_the_middle(tmp_pa
         assert numbers(main.batches()) == list(range(4))
 
 
+@pytest.mark.medium
 def test_a_match_that_was_cut_off_by_a_kill_is_played_by_the_process_that_takes_over(tmp_path: Path) -> None:
     main = Watched(tmp_path)
     worker = main.worker()
@@ -173,6 +178,7 @@ def test_a_match_that_was_cut_off_by_a_kill_is_played_by_the_process_that_takes_
     assert main.results() == ["a", "b"]
 
 
+@pytest.mark.medium
 def test_an_order_that_cannot_be_played_is_refused_with_the_reason(tmp_path: Path) -> None:
     main = Organizer(tmp_path, granted=3)
     worker = main.worker()
@@ -188,6 +194,7 @@ def test_an_order_that_cannot_be_played_is_refused_with_the_reason(tmp_path: Pat
     assert numbers(main.batches()) == [0, 1, 2]
 
 
+@pytest.mark.medium
 def test_files_of_players_and_results_go_when_they_are_named_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("training.worker_match.SURPLUS_SECONDS", 0.0)
     main = Organizer(tmp_path)
@@ -221,6 +228,7 @@ def test_a_player_that_comes_again_before_it_was_seen_to_be_named_no_more_stays(
     assert main.result(main.order("a", 2, None)).refused == ""
 
 
+@pytest.mark.medium
 def test_the_speed_of_self_play_is_not_measured_by_matches(tmp_path: Path) -> None:
     main = Organizer(tmp_path, granted=400, parallel_games=8)
     worker = main.worker()
