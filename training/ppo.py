@@ -28,7 +28,7 @@ from training.update_step import Losses, UpdateStep
 log = logging.getLogger(__name__)
 
 FIGURES = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
-CACHED_STEPS = 4096  # of a minibatch at once on a processor: more leave its caches, and their memory is taken from the system anew each time
+CACHED_STEPS = 4096  # of a minibatch at once on a processor: more leave its caches, and their memory comes anew from the system each time
 EVEN_ROWS = 8  # sequences in a part are a multiple of it: others can take oneDNN's LSTM three times as long in 16 bits (257 and 256, say)
 KL_SLACK = 1.5  # the guard ends a round's learning at so many times the target
 

@@ -110,6 +110,16 @@ class Sshd:
             self.process.kill()
             self.process.wait()
             self.process = None
+            self._wait_until_nothing_listens()
+
+    def _wait_until_nothing_listens(self) -> None:
+        """A process of its own for one connection has the listening socket for another moment."""
+        until = time.monotonic() + 5
+        while time.monotonic() < until:
+            with socket.socket() as other:
+                if other.connect_ex(("127.0.0.1", self.port)):
+                    return
+            time.sleep(0.02)
 
     def worker(self, **settings: object) -> WorkerSettings:
         """How the cluster's settings name it."""
