@@ -114,21 +114,22 @@ def unrolled(lstm: nn.LSTM, inputs: Tensor, starts: Tensor, memory: Memory) -> T
     within[0] = False
     state = (memory.hidden[None], memory.cell[None])
     weight, *others = _weights(lstm)
-    length, count, size = inputs.shape
     if not within.any():
-        return _run(_even(inputs), state, [_even(weight), *others])
+        return _run(inputs, state, [weight, *others])
+    length, count, size = inputs.shape
     places = torch.arange(length, device=inputs.device)[:, None] + within.cumsum(0)  # [L, N]: where each step is now
     columns = torch.arange(count, device=inputs.device).expand(length, count)
-    longer = inputs.new_zeros(int(places[-1].max()) + 1, count, size + 1 + (size + 1) % 2)
+    longer = inputs.new_zeros(int(places[-1].max()) + 1, count, size + 1)
     longer[places, columns, :size] = inputs
     longer[places[within] - 1, columns[within], size] = 1.0
     gate = weight.new_tensor([SHUT, SHUT, 0.0, SHUT]).repeat_interleave(lstm.hidden_size)[:, None]  # input, forget, cell, output
-    return _run(longer, state, [_even(torch.cat([weight, gate], 1)), *others])[places, columns]
+    return _run(longer, state, [torch.cat([weight, gate], 1), *others])[places, columns]
 
 
 def _run(inputs: Tensor, state: tuple[Tensor, Tensor], weights: Sequence[Tensor]) -> Tensor:
+    weight, *others = weights
     # inputs, state, weights, with biases, one layer, no dropout, training, one direction, time first
-    lived: Tensor = torch.lstm(inputs, state, list(weights), True, 1, 0.0, True, False, False)[0]
+    lived: Tensor = torch.lstm(_even(inputs), state, [_even(weight), *others], True, 1, 0.0, True, False, False)[0]
     return lived
 
 

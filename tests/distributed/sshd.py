@@ -78,12 +78,20 @@ class Sshd:
             Path("/run/sshd").mkdir(mode=0o755, parents=True, exist_ok=True)
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen([str(SSHD), "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        if not self._comes_to(listens=True):
+            raise TimeoutError(f"sshd does not listen: {self.log}")
+
+    def _comes_to(self, *, listens: bool) -> bool:
+        """Wait until somebody listens at its port, or nobody does; False if that does not happen."""
         until = time.monotonic() + 10
         while time.monotonic() < until:
+            found = False
             with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
-                return
+                found = True
+            if found == listens:
+                return True
             time.sleep(0.02)
-        raise TimeoutError(f"sshd does not listen: {self.log}")
+        return False
 
     def sessions(self) -> list[int]:
         """The processes of its connections: those below the one that listens."""
@@ -110,16 +118,7 @@ class Sshd:
             self.process.kill()
             self.process.wait()
             self.process = None
-            self._wait_until_nothing_listens()
-
-    def _wait_until_nothing_listens(self) -> None:
-        """A process of its own for one connection has the listening socket for another moment."""
-        until = time.monotonic() + 5
-        while time.monotonic() < until:
-            with socket.socket() as other:
-                if other.connect_ex(("127.0.0.1", self.port)):
-                    return
-            time.sleep(0.02)
+            self._comes_to(listens=False)  # a process of its own for one connection has the listening socket for another moment
 
     def worker(self, **settings: object) -> WorkerSettings:
         """How the cluster's settings name it."""

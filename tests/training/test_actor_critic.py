@@ -1,8 +1,9 @@
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
-from training import actor_critic
 from training.actor_critic import ActorCritic, Memory
 
 
@@ -45,13 +46,13 @@ def test_whole_sequences_are_what_their_steps_are_wherever_episodes_start(shared
 @pytest.mark.parametrize("shown", [3, 4])
 @pytest.mark.parametrize("likely", [0.0, 0.5])
 def test_the_library_s_lstm_gets_an_even_number_of_inputs(shown: int, likely: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, widths = actor_critic._run, list[int]()
+    run, widths = torch.lstm, list[int]()
 
-    def noted(inputs: Tensor, state: tuple[Tensor, Tensor], weights: list[Tensor]) -> Tensor:
+    def noted(inputs: Tensor, state: tuple[Tensor, Tensor], weights: list[Tensor], *options: Any) -> Any:
         widths.extend([inputs.shape[-1], weights[0].shape[-1]])
-        return run(inputs, state, weights)
+        return run(inputs, state, weights, *options)
 
-    monkeypatch.setattr(actor_critic, "_run", noted)
+    monkeypatch.setattr(torch, "lstm", noted)
     net = network(shared=True, shown=shown)
     net.unroll(torch.randn(12, 6, shown), torch.rand(12, 6) < likely, net.blank(6))
     assert len(widths) == 2 and len(set(widths)) == 1 and widths[0] % 2 == 0
