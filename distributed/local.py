@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 Process: TypeAlias = BaseProcess
 
 PR_SET_PDEATHSIG = 1
+NICENESS = 5  # of workers: who learns, on whom all of them wait in the end, comes first where there are not cores for all
 STOP_SECONDS = 20.0  # a worker gets so long to hand over its games
 FIRST_TIME = "The search is compiled for this machine: once, in about a minute; from then on it starts in seconds."
 RESTARTS, RESTART_WINDOW = 5, 600.0  # more restarts than this in so many seconds are a crash loop
@@ -249,6 +250,7 @@ def hidden_program() -> Iterator[None]:
 
 def be_worker(device: str | None, target: Callable[[Path, int], None], root: Path, parent: int) -> None:
     """Do what ``target`` does, on the GPU that ``device`` names. CUDA looks at the environment when it is first used, which is later."""
+    os.nice(NICENESS)
     if device is not None:
         os.environ[CUDA_VISIBLE_DEVICES] = device
     target(root, parent)

@@ -1,12 +1,14 @@
 """Worker processes of this machine: replaced when they die, given up when they die again and again, started one by one to compile."""
 
+import os
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
 
-from distributed.local import FIRST_TIME, RESTARTS, LocalProcesses, last_line
+from distributed.local import FIRST_TIME, NICENESS, RESTARTS, LocalProcesses, last_line
 from tests.distributed.short_lived import PATIENCE, die, die_once, idle
 from tests.training.small_run import GAME, small_settings
 from training.worker_folder import Heartbeat, WorkerFolder
@@ -66,6 +68,15 @@ def test_where_nothing_is_compiled_the_others_wait_for_the_first_worker(open_pro
     WorkerFolder(tmp_path / "local-1").write_heartbeat(Heartbeat.model_validate(heartbeat))
     backend.collect()
     assert backend.running() == ["local-1", "local-2", "local-3"]
+
+
+@pytest.mark.medium
+def test_workers_leave_the_cores_to_the_learner_first(open_processes: Open, tmp_path: Path) -> None:
+    backend = open_processes(count=2, target=idle, compiled=True)
+    backend.publish(1, b"model")
+    wait_until(lambda: len(list(tmp_path.glob("*/begun"))) == 2)
+    niceness = min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
+    assert [os.getpriority(os.PRIO_PROCESS, child.pid or 0) for child in active_children()] == [niceness, niceness]
 
 
 def test_nobody_is_started_before_there_is_a_model(open_processes: Open) -> None:

@@ -83,6 +83,7 @@ def test_an_epoch_goes_on_where_it_was_left(data: Path, batches: int) -> None:
     assert np.array_equal(made(iter(rest)), made(iter(whole[batches:])))
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create 2 worker processes")  # where there is one core
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_feed_gives_the_share_of_its_rank_in_order(data: Path, num_workers: int) -> None:
     rows = slice(1, None, 2)
