@@ -4,10 +4,11 @@
     python benchmarks/ablation.py --only ownership,symmetries --seeds 1 2 --minutes 5
     python benchmarks/ablation.py --show                                     the table of what there is, without another run
 
-Every run has one core to itself and --minutes; as many run side by side as there are cores. Then every few models of each run play
---games against the mark, with colours swapped: the model that the first run with everything had after half of its time. A line through
-the scores (their log odds over the logarithm of the time) says when a run was as strong as the mark. The table has, for each technique,
-the mean ratio of that time without it to that time with everything, seed by seed, with its 95 % interval by the normal distribution.
+Every run has one core to itself and --minutes; as many run side by side as there are cores. Then --points models of each run, the later
+the farther apart, play --games against the mark, with colours swapped: the model that the first run with everything had after a third of
+its time. A curve through the scores that never falls says when a run was as strong as the mark. The table has, for each technique, the
+mean ratio of that time without it to that time with everything, seed by seed, with its 95 % interval by Student's distribution. A run that
+was never as strong counts as if it had been at its end, and the table says so.
 
 Runs lie in --folder; what has ended there is not played again, and what was cut off goes on, so Ctrl-C loses little.
 """
@@ -72,7 +73,8 @@ WITHOUT: dict[str, dict[str, Any]] = {  # how each technique is left out
 }
 OPENING_PLIES = 4
 SIMULATIONS = 64  # of both players of a match
-SLOWEST = 1e6  # seconds: a line that does not rise reaches nothing
+EARLIEST = 1 / 8  # of a run's time, when the first model is measured
+MARK = 1 / 3  # of a run's time, when it had the model that is the mark
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,8 @@ def measure(run: Run, mark: Path, games: int, points: int) -> None:
     """Have models of a run play the mark, and keep the scores beside the run."""
     scores = read_scores(run, mark)
     found = run.times()
-    chosen = [found[i] for i in sorted({round(i) for i in np.linspace(len(found) * 0.1, len(found) - 1, points)})]
+    wanted = np.geomspace(found[-1][0] * EARLIEST, found[-1][0], points)
+    chosen = sorted({min(found, key=lambda moment: abs(moment[0] - seconds)) for seconds in wanted})
     search = load_settings(run.path / "config.yaml").search
     for seconds, version in chosen:
         if str(version) in scores:
@@ -166,29 +169,47 @@ def read_scores(run: Run, mark: Path) -> dict[str, dict[str, Any]]:
     return dict(json.loads(path.read_text())) if path.exists() else {}
 
 
-def seconds_to_mark(scores: Mapping[str, Mapping[str, Any]]) -> float:
-    """When a run was as strong as the mark, by a weighted line through the log odds of its scores over the logarithm of time."""
+def seconds_to_mark(scores: Mapping[str, Mapping[str, Any]]) -> tuple[float, bool]:
+    """When a run was as strong as the mark, and whether it was: else its last moment.
+
+    By the curve that never falls and is nearest the scores (pool adjacent violators), over the logarithm of the time.
+    """
     rows = sorted(scores.values(), key=lambda row: row["seconds"])
-    games = np.array([row["games"] for row in rows], float)
-    shares = (np.array([row["points"] for row in rows]) + 0.5) / (games + 1)
-    slope, level = np.polyfit(
-        np.log([row["seconds"] for row in rows]), np.log(shares / (1 - shares)), 1, w=np.sqrt(games * shares * (1 - shares))
-    )
-    return min(SLOWEST, math.exp(-level / slope)) if slope > 0 else SLOWEST
+    curve = never_falling([row["points"] / row["games"] for row in rows])
+    times = np.log([row["seconds"] for row in rows])
+    after = next((i for i, share in enumerate(curve) if share >= 0.5), None)
+    if after is None:
+        return rows[-1]["seconds"], False
+    if after == 0:
+        return rows[0]["seconds"], True
+    return math.exp(np.interp(0.5, curve[after - 1 : after + 1], times[after - 1 : after + 1])), True
+
+
+def never_falling(values: Sequence[float]) -> list[float]:
+    """The nearest values that never fall, by least squares."""
+    pools: list[list[float]] = []
+    for value in values:
+        pools.append([value])
+        while len(pools) > 1 and np.mean(pools[-2]) >= np.mean(pools[-1]):
+            pools[-2:] = [pools[-2] + pools[-1]]
+    return [float(np.mean(pool)) for pool in pools for _ in pool]
 
 
 def show(runs: Sequence[Run], mark: Path) -> None:
     """Print the table."""
-    times = {(run.name, run.seed): seconds_to_mark(scores) for run in runs if (scores := read_scores(run, mark))}
+    reached = {(run.name, run.seed): seconds_to_mark(scores) for run in runs if (scores := read_scores(run, mark))}
     print("| without | seconds to the mark, by seed | times as long as with everything |\n|---|---|---|")
     for name in dict.fromkeys(run.name for run in runs):
-        mine = {seed: seconds for (other, seed), seconds in times.items() if other == name}
-        ratios = np.array([math.log(seconds / times[EVERYTHING, seed]) for seed, seconds in mine.items() if (EVERYTHING, seed) in times])
+        mine = {seed: found for (other, seed), found in reached.items() if other == name}
+        ratios = np.array(
+            [math.log(seconds / reached[EVERYTHING, seed][0]) for seed, (seconds, _) in mine.items() if (EVERYTHING, seed) in reached]
+        )
         if len(ratios):
             margin = mean_margin(ratios)
             low, high = (math.exp(ratios.mean() + sign * (margin or math.inf)) for sign in (-1, 1))
             said = "1" if name == EVERYTHING else f"{math.exp(ratios.mean()):.2f} ({low:.2f} to {high:.2f})"
-            print(f"| {'nothing' if name == EVERYTHING else name} | {', '.join(f'{seconds:,.0f}' for seconds in mine.values())} | {said} |")
+            times = ", ".join(f"{seconds:,.0f}" if was else f"more than {seconds:,.0f}" for seconds, was in mine.values())
+            print(f"| {'nothing' if name == EVERYTHING else name} | {times} | {said} |")
 
 
 def in_a_process(run: Run, mark: Path, arguments: argparse.Namespace, cores: "Queue[int]") -> None:
@@ -227,15 +248,15 @@ def main() -> None:
     with ThreadPool(cores.qsize()) as pool:
         if not arguments.show:
             pool.map(lambda run: play(run, arguments.minutes, cores), runs, chunksize=1)
-        mark = arguments.mark or halfway_model(runs[0], arguments.minutes)
+        mark = arguments.mark or marked_model(runs[0], arguments.minutes)
         if not arguments.show:
             pool.map(lambda run: in_a_process(run, mark, arguments, cores), runs, chunksize=1)
     return show(runs, mark)
 
 
-def halfway_model(run: Run, minutes: float) -> Path:
-    """The file of the model that a run had after half of its time."""
-    version = next(version for seconds, version in run.times() if seconds >= 30 * minutes)
+def marked_model(run: Run, minutes: float) -> Path:
+    """The file of the model that a run had when the share ``MARK`` of its time was over."""
+    version = next(version for seconds, version in run.times() if seconds >= 60 * minutes * MARK)
     return model_path_of_run(run.path, version)
 
 

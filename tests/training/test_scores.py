@@ -44,6 +44,14 @@ def test_the_interval_of_a_mean_holds_it_nineteen_times_in_twenty() -> None:
     assert 920 <= inside <= 970
 
 
+@pytest.mark.parametrize("count", [2, 3, 4, 10])
+def test_the_interval_of_the_mean_of_a_few_holds_it_as_often(count: int) -> None:
+    random = np.random.default_rng(1)
+    margins = [(values.mean(), mean_margin(values)) for values in random.normal(3.0, 2.0, (4000, count))]
+    inside = np.mean([margin is not None and abs(mean - 3.0) <= margin for mean, margin in margins])
+    assert 0.94 <= inside <= 0.96
+
+
 def test_a_single_game_has_no_interval_and_no_games_have_no_figures() -> None:
     report = score_report(FULL, [1000.0], [128])
     assert report is not None and report.margin is None
