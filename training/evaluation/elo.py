@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from training.intervals import Z
+
 SCALE = math.log(10) / 400
-QUANTILE = 1.959964
 PRIOR_GAMES = 1.0  # half a game won and half lost against every opponent met, so that a clean sweep has a finite rating
 
 
@@ -67,7 +68,7 @@ def rate(results: Sequence[Result], anchor: str) -> dict[str, Rating]:
     return {
         name: Rating(
             elo=float(strengths[i] / SCALE) if known[i] else 0.0,
-            margin=float(QUANTILE * math.sqrt(max(variances[i], 0.0)) / SCALE) if known[i] else math.inf,
+            margin=float(Z * math.sqrt(max(variances[i], 0.0)) / SCALE) if known[i] else math.inf,
         )
         for name, i in index.items()
     }
