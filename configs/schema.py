@@ -138,6 +138,7 @@ class SearchSettings(Section):
     temperature_halflife: Auto | Positive = "auto"  # plies; auto: the board's longer side
     opening_random_moves: NotNegative = 0.0  # mean number of plies drawn from the bare policy at the start of a game
     opening_even_share: Share = 0.0  # of these plies, drawn evenly from the legal moves instead
+    random_move_share: Annotated[float, Field(ge=0, le=0.5)] = 0.0  # mean over games, each from 0 to twice this, of the plies after those
     gumbel: GumbelSettings = GumbelSettings()
     resignation: ResignationSettings = ResignationSettings()
 
@@ -191,7 +192,7 @@ class TrainingSettings(Section):
     learning_rate: Annotated[float, Field(gt=0, le=10)] = 1e-3
     learning_rate_schedule: Literal["constant", "cosine"] = "constant"
     warmup_steps: CountOrZero = 100
-    optimizer: Literal["adamw", "sgd"] = "adamw"
+    optimizer: Literal["adamw", "muon", "sgd"] = "adamw"
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9  # of sgd
     weight_decay: Share = 1e-4
     clip_norm: Positive = 1.0

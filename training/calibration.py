@@ -69,9 +69,13 @@ def bins_of(batches: list[GameBatch]) -> list[Bin]:
 
 
 def _positions(batch: GameBatch) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    """What was expected in each position, what came of it, and of which game it is. Players take turns, and player 0 begins."""
+    """What was expected in each position, what came of it, and of which game it is, from where on all moves were chosen.
+
+    Players take turns, and player 0 begins.
+    """
     games = np.repeat(np.arange(batch.num_games), batch.lengths)
     movers = (np.arange(batch.num_positions) - np.repeat(np.cumsum(batch.lengths) - batch.lengths, batch.lengths)) % 2
-    chosen = batch.flags & RANDOM_MOVE == 0
+    random = np.cumsum(np.concatenate(([0], batch.flags & RANDOM_MOVE != 0)))
+    chosen = random[:-1] == np.repeat(random[np.cumsum(batch.lengths)], batch.lengths)
     expected, won = (1 + batch.root_values.astype(np.float64)) / 2, (1 + batch.returns[games, movers].astype(np.float64)) / 2
     return expected[chosen], won[chosen], games[chosen]

@@ -18,6 +18,7 @@ SLOT = np.dtype(
         ("ply", np.int32),
         ("entries", np.int32),  # of the policy targets so far
         ("random_plies", np.int32),  # drawn from the bare policy at the start
+        ("random_share", np.float32),  # of the moves after these
         ("first_model", np.int32),
         ("resigned", np.int8),  # 1 + the player who did
         ("resigns", np.bool_),  # whether the game may be resigned

@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from training.auxiliary_heads import auxiliary_losses, outputs_to_learn
 from training.evaluator import keep_freed_memory, pick_device
+from training.muon import Muon, hidden_layers
 from training.network import value_head
 from training.optimizer_state import optimizer_tensors, own_part, restore_optimizer
 from training.random import seed_stream
@@ -99,7 +100,7 @@ class Learner:
         learning_rate: after the warm-up, and before any decay.
         learning_rate_schedule: "constant", or "cosine" from there to a hundredth over the run.
         warmup_steps: over so many steps the learning rate rises from zero.
-        optimizer: "adamw", or "sgd" with ``momentum``.
+        optimizer: "adamw", "muon" (training/muon.py), or "sgd" with ``momentum``.
         weight_decay: of matrices and kernels, not of biases and norms.
         clip_norm: gradients are scaled down to this norm.
         ema_decay: of the averaged weights that play; 0 plays with the last weights.
@@ -120,7 +121,7 @@ class Learner:
         learning_rate: float = 1e-3,
         learning_rate_schedule: Literal["constant", "cosine"] = "constant",
         warmup_steps: int = 100,
-        optimizer: Literal["adamw", "sgd"] = "adamw",
+        optimizer: Literal["adamw", "muon", "sgd"] = "adamw",
         momentum: float = 0.9,
         weight_decay: float = 1e-4,
         clip_norm: float = 1.0,
@@ -357,23 +358,27 @@ def is_want_of_memory(error: RuntimeError) -> bool:
 
 
 def build_optimizer(network: nn.Module, *, kind: str, momentum: float, weight_decay: float, sharded: bool = False) -> torch.optim.Optimizer:
-    """AdamW (arXiv 1711.05101) or SGD with momentum; only matrices and kernels decay. The learning rate is set at each step.
+    """AdamW (arXiv 1711.05101), Muon or SGD with momentum; only matrices and kernels decay. The learning rate is set at each step.
 
     Raises:
         ValueError: there is no such kind.
     """
     kinds: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
         "adamw": (torch.optim.AdamW, {}),
+        "muon": (Muon, {}),
         "sgd": (torch.optim.SGD, {"momentum": momentum}),
     }
     if kind not in kinds:
-        raise ValueError(f"training.optimizer: there is no optimizer called {kind!r}; use adamw or sgd")
+        raise ValueError(f"training.optimizer: there is no optimizer called {kind!r}; use adamw, muon or sgd")
     build, options = kinds[kind]
-    parameters = list(network.parameters())
-    groups = [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},
-        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+    hidden = hidden_layers(network) if kind == "muon" else []
+    others = [p for p in network.parameters() if p not in set(hidden)]
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in others if p.ndim > 1], "weight_decay": weight_decay},
+        {"params": [p for p in others if p.ndim <= 1], "weight_decay": 0.0},
     ]
+    if hidden:
+        groups.append({"params": hidden, "weight_decay": weight_decay, "orthogonal": True})
     if sharded:
         from torch.distributed.optim import ZeroRedundancyOptimizer  # here, for it takes seconds
 

@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from games.compiled import compiled
-from games.game import CHANCE, Actions, Game, Planes, Rules, States
+from games.game import Actions, Game, Planes, Rules, States
 from training.auxiliary_targets import areas_of, fill_areas, fill_replies, write_policy
 from training.random import Streams, below, seed_stream, uniform
 from training.records import CHANCE_OUTCOME, FULL_SEARCH, RANDOM_MOVE, GameBatch
 from training.tail import Tail
+from training.value_targets import value_targets
 
 WHOLE = slice(None)
 
@@ -173,6 +174,7 @@ class ReplayWindow:
             batch.actions,
             batch.returns,
             batch.root_values,
+            (batch.flags & RANDOM_MOVE) != 0,
             self._td_lambda,
             self._discount,
             targets,
@@ -334,53 +336,6 @@ def fill(
             legal_masks[n, moved[legal[i]]] = True
         policy_mask[n] = write_policy(columns, position, moved, policies[n])
         values[n] = columns.values[position]
-
-
-@compiled
-def value_targets(
-    rules: Rules,
-    state: States,
-    start: States,
-    players: NDArray[np.int64],
-    chances: NDArray[np.bool_],
-    scores: NDArray[np.float32],
-    game_starts: NDArray[np.int64],
-    actions: Actions,
-    returns: NDArray[np.float32],
-    root_values: NDArray[np.float32],
-    td_lambda: float,
-    discount: float,
-    targets: NDArray[np.float32],
-) -> None:
-    """Write the value to learn in each position ``[M]``, for the player to move. ``state``, ``players``, ``chances`` and ``scores``
-    are scratch space.
-
-    The lambda-return (R. S. Sutton, Learning to predict by the methods of temporal differences, 1988): going back from the outcome,
-    each position's target is ``td_lambda`` of the next one's, seen from its own side and with the points made in between, and the
-    rest its root value. Where nature moves there is no root value, and the position belongs to whoever moved last.
-    """
-    step, current_player, returns_of = rules.step, rules.current_player, rules.returns
-    points = returns.shape[1] == 1
-    for game in range(game_starts.size):
-        first = game_starts[game]
-        last = game_starts[game + 1] if game + 1 < game_starts.size else actions.size
-        state[:] = start
-        for ply in range(last - first):
-            player = current_player(state)
-            chances[ply] = player == CHANCE
-            players[ply] = player if player != CHANCE else (players[ply - 1] if ply > 0 else 0)
-            step(state, np.int64(actions[first + ply]))
-            if points:
-                returns_of(state, scores[ply + 1 : ply + 2])
-        for ply in range(last - first - 1, -1, -1):
-            player, position = players[ply], first + ply
-            if position + 1 == last:
-                then = np.float32(0.0) if points else returns[game, player]
-            else:
-                then = targets[position + 1] if players[ply + 1] == player else -targets[position + 1]
-            kept = 1.0 if chances[ply] else td_lambda
-            then = scores[ply + 1] - scores[ply] + (1.0 if chances[ply] else discount) * then
-            targets[position] = (1 - kept) * root_values[position] + kept * then
 
 
 @compiled

@@ -17,11 +17,11 @@ from training.random import Streams, exponential, uniform
 from training.records import CHANCE_OUTCOME, FULL_SEARCH, RANDOM_MOVE, GameRecord
 from training.search.cache import PositionCache, forget_positions
 from training.search.chance import draw_outcome
-from training.search.decide import choose_action, root_value, surprise, write_weights
+from training.search.decide import choose_action, draw_action, root_value, surprise, write_network_policy, write_weights
 from training.search.prepared import prepare
 from training.search.puct import Evaluate, Integers, SearchParams
 from training.search.simulate import UNSOUND, Leaves, are_numbers, ask, checked, find_leaves, prepare_root, searching, take_answers
-from training.search.tree import AWAITED, NONE, OVER, Floats, Trees, find_child, keep_subtree, plant
+from training.search.tree import AWAITED, NONE, OVER, UNPROVEN, Floats, Trees, find_child, keep_subtree, plant
 
 MOST_WEIGHT = np.float32(65_535.0)  # that a record holds
 EVEN = 1e9  # the temperature at which every move is as likely as any other
@@ -39,6 +39,7 @@ class MoveParams(NamedTuple):
     temperature_halflife: float
     opening_random_moves: float
     opening_even_share: float
+    random_move_share: float
     resignation: bool
     resign_below: float
     resign_after: int
@@ -59,6 +60,7 @@ def move_params(settings: SearchSettings, game: Game) -> MoveParams:
         temperature_halflife=float(halflife),
         opening_random_moves=settings.opening_random_moves,
         opening_even_share=settings.opening_even_share,
+        random_move_share=settings.random_move_share,
         resignation=settings.resignation.enabled and game.num_players == 2,
         resign_below=-settings.resignation.threshold,
         resign_after=settings.resignation.consecutive,
@@ -200,6 +202,7 @@ def begin_game(
     slot.hopeless[0] = 0
     slot.hopeless[1] = 0
     slot.random_plies = int(exponential(streams, b) * moves.opening_random_moves)
+    slot.random_share = 2 * moves.random_move_share * uniform(streams, b) if moves.random_move_share > 0 else 0.0
     slot.resigns = moves.resignation and uniform(streams, b) >= moves.no_resign_fraction
     while rules.current_player(states[b]) == CHANCE:
         play_chance(rules, states, streams, log, leaves, b)
@@ -286,10 +289,15 @@ def make_move(
         slot.status = FINISHED
         return
     record_policy(trees, log, weights, b)
-    action = choose_action(params, trees, b, weights, temperature(moves, streams, log, b), streams)
+    astray = strays(trees, streams, log, b)
+    if astray:
+        write_network_policy(trees, b, weights)
+        action = draw_action(weights, EVEN, streams, b)
+    else:
+        action = choose_action(params, trees, b, weights, temperature(moves, streams, log, b), streams)
     log.actions[b, slot.ply] = action
     log.root_values[b, slot.ply] = value if params.rewards else min(max(value, -1.0), 1.0)
-    if slot.ply < slot.random_plies:
+    if astray or slot.ply < slot.random_plies:
         log.flags[b, slot.ply] |= RANDOM_MOVE
     slot.ply += 1
     rules.step(states[b], np.int64(action))
@@ -327,6 +335,15 @@ def temperature(moves: MoveParams, streams: Streams, log: Log, b: int) -> float:
     if slot.ply < slot.random_plies:
         return EVEN if share > 0 and uniform(streams, b) < share else 1.0
     return moves.temperature_final + (moves.temperature - moves.temperature_final) * 0.5 ** (slot.ply / moves.temperature_halflife)
+
+
+@lean
+def strays(trees: Trees, streams: Streams, log: Log, b: int) -> bool:
+    """Whether game ``b`` leaves its course here for positions that good play does not reach. What is proven is played to its end."""
+    slot = log.slots[b]
+    if slot.random_share == 0 or slot.ply < slot.random_plies or trees.nodes[b, 0].proven != UNPROVEN:
+        return False
+    return uniform(streams, b) < slot.random_share
 
 
 @lean

@@ -29,6 +29,8 @@ JOBS: dict[str, dict[str, Any]] = {  # the learner's settings
     "gradients": {"batch_size": 50, "norm_batch": 25},
     "sharded": {"batch_size": 50, "shard_optimizer": True},
     "not sharded": {"batch_size": 50},
+    "sharded muon": {"batch_size": 50, "optimizer": "muon", "shard_optimizer": True},
+    "not sharded muon": {"batch_size": 50, "optimizer": "muon"},
 }
 
 

@@ -59,6 +59,15 @@ def test_moves_drawn_at_random_and_bins_of_few_games_say_nothing() -> None:
     assert bins_of([games_with(0.5, games=9)]) == bins_of([]) == []
 
 
+def test_a_move_drawn_at_random_says_nothing_of_the_moves_before_it() -> None:
+    batch = games_with(0.5)
+    before = outcomes(batch)
+    ends = np.cumsum(batch.lengths)
+    batch.flags[ends - 3] |= RANDOM_MOVE
+    (found,) = bins_of([batch])
+    assert found.won == pytest.approx((1 + before[np.sort(np.concatenate([ends - 2, ends - 1]))].mean()) / 2)
+
+
 def test_positions_of_one_game_count_as_one_observation() -> None:
     values = np.random.default_rng(1).normal(size=100)
     alone = mean_margin(values)

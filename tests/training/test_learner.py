@@ -36,11 +36,11 @@ def rows(batch: Batch, count: int) -> Batch:
 
 @pytest.mark.medium
 @pytest.mark.parametrize("game", [TIC_TAC_TOE, CONNECT_FOUR], ids=lambda game: game.name)
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
-def test_one_batch_is_learned_by_heart(game: Game, optimizer: Any) -> None:
+@pytest.mark.parametrize(("optimizer", "rate"), [("adamw", 0.01), ("muon", 0.01), ("sgd", 0.1)])
+def test_one_batch_is_learned_by_heart(game: Game, optimizer: Any, rate: float) -> None:
     torch.manual_seed(0)
     network = build_network(game, blocks=1, channels=16)
-    taught = Learner(network, device="cpu", optimizer=optimizer, learning_rate={"adamw": 0.01, "sgd": 0.1}[optimizer], warmup_steps=10)
+    taught = Learner(network, device="cpu", optimizer=optimizer, learning_rate=rate, warmup_steps=10)
     batch = to_tensors(random_batch(game, 16), CPU)
     for _ in range(100):
         report = taught.descend(batch)
@@ -174,7 +174,7 @@ def test_only_matrices_and_kernels_decay() -> None:
 
 
 def test_an_unknown_optimizer_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="'lion'; use adamw or sgd"):
+    with pytest.raises(ValueError, match="'lion'; use adamw, muon or sgd"):
         learner(optimizer="lion")
 
 
@@ -193,7 +193,7 @@ def everything(taught: Learner) -> list[torch.Tensor]:
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize("optimizer", ["adamw", "muon", "sgd"])
 def test_ten_steps_are_five_steps_and_five_more_by_a_restored_learner(optimizer: Any) -> None:
     window = FixedWindow(TIC_TAC_TOE, 64)
     whole, first, second = (learner(optimizer=optimizer) for _ in range(3))

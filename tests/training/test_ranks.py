@@ -64,8 +64,9 @@ def test_gradients_of_ranks_are_those_of_one_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.medium
-def test_an_optimizer_that_ranks_share_out_does_what_each_rank_s_own_does_and_remembers_a_part(tmp_path: Path) -> None:
-    shared, own = run_ranks(tmp_path, "sharded", 2), run_ranks(tmp_path, "not sharded", 2)
+@pytest.mark.parametrize("optimizer", ["", " muon"])
+def test_an_optimizer_that_ranks_share_out_does_what_each_rank_s_own_does_and_remembers_a_part(tmp_path: Path, optimizer: str) -> None:
+    shared, own = run_ranks(tmp_path, f"sharded{optimizer}", 2), run_ranks(tmp_path, f"not sharded{optimizer}", 2)
     held = [int(rank.pop("held")) for rank in (*shared, *own)]
     assert held[0] + held[1] == held[2] == held[3] and max(held[:2]) < 0.7 * held[2]
     assert all(largest_difference(rank, own[0]) == 0 for rank in shared)

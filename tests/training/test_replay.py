@@ -132,6 +132,33 @@ def test_values_are_those_of_the_player_to_move(connect_four: Game) -> None:
         assert window_of(connect_four, batch, td_lambda=0.75).sample(8, 1).values.tolist() == [expected] * 8
 
 
+@pytest.mark.parametrize(
+    ("value_after", "expected"),
+    [(0.9, {0: -0.05, 1: 0.1, 3: 0.4, 4: 0.0, 5: 0.7, 7: 1.0}), (0.2, {3: 0.4875, 4: -0.175, 5: 0.35, 7: 1.0})],
+    ids=["a mistake", "no mistake"],
+)
+def test_what_came_of_a_random_mistake_is_not_learned_from_before_it(
+    connect_four: Game, value_after: float, expected: dict[int, float]
+) -> None:
+    """The second player, whom search favours before the fourth move, wins after the first one's random fifth move."""
+    template = synthetic_batch(connect_four, games=1)
+    for ply, value in expected.items():
+        only = np.arange(8) == ply
+        batch = replace(
+            template,
+            lengths=np.array([8], np.int32),
+            returns=np.array([[-1, 1]], np.float32),
+            actions=np.array([0, 6, 0, 6, 1, 6, 2, 6], np.int32),
+            root_values=np.array([0, 0, 0, 0.8, 0, value_after, 0, 1], np.float32),
+            flags=np.where(np.arange(8) == 4, RANDOM_MOVE, 0).astype(np.uint8) | only.astype(np.uint8),
+            surprise=np.zeros(8, np.float32),
+            policy_sizes=only.astype(np.int32),
+            policy_actions=template.actions[:1],
+            policy_weights=np.ones(1, np.uint16),
+        )
+        assert window_of(connect_four, batch, td_lambda=0.5).sample(8, 1).values == pytest.approx(value)
+
+
 def test_the_largest_policy_weights_add_up(connect_four: Game) -> None:
     batch = synthetic_batch(connect_four, games=4)
     policies = window_of(connect_four, batch).sample(64, 1).policies

@@ -245,6 +245,29 @@ def test_of_a_random_opening_a_share_of_the_moves_is_drawn_evenly() -> None:
         assert (np.abs(shares - expected) < 4 * np.sqrt(expected * (1 - expected) / first.size)).all()
 
 
+def test_later_moves_are_random_too_in_each_game_as_often_as_it_draws() -> None:
+    settings = SearchSettings(num_simulations=8, full_search_probability=1.0, random_move_share=0.3, proven_results=False)
+    for algorithm in ("puct", "gumbel"):
+        records = play(CONNECT_FOUR, settings.model_copy(update={"algorithm": algorithm}), 600, evaluate=one_hot)
+        shares = np.array([(record.flags & RANDOM_MOVE > 0).mean() for record in records])
+        assert 0.25 < shares.mean() < 0.35
+        assert shares.min() == 0 and 0.5 < shares.max() < 0.9  # from 0 to 0.6: wider than chance alone would make it
+        assert shares.std() > 0.15
+        first = np.array([record.actions[0] for record in records if record.flags[0] & RANDOM_MOVE])
+        assert (np.abs(np.bincount(first, minlength=7) / first.size - 1 / 7) < 4 * np.sqrt(6 / 49 / first.size)).all()
+        assert all((record.policy_sizes > 0).all() for record in records)  # all were thought about
+
+
+def test_what_is_proven_is_played_to_its_end() -> None:
+    settings = SearchSettings(num_simulations=64, full_search_probability=1.0, random_move_share=0.5, lookahead_plies=2)
+    records = play(CONNECT_FOUR, settings, 100)
+    proven = np.concatenate([np.abs(record.root_values) == 1 for record in records])
+    random = np.concatenate([record.flags & RANDOM_MOVE > 0 for record in records])
+    assert proven.sum() > 100 and random.sum() > 100 and not (proven & random).any()
+    won = [record.returns[0] != 0 for record in records]
+    assert all(record.root_values[-1] == 1 for record, decided in zip(records, won, strict=True) if decided)  # nobody ran into it by chance
+
+
 def test_without_a_random_opening_no_move_is_marked() -> None:
     assert all((record.flags & RANDOM_MOVE == 0).all() for record in play(CONNECT_FOUR, SearchSettings(num_simulations=16), 20))
 

@@ -132,6 +132,12 @@ def choose_action(params: SearchParams, trees: Trees, b: int, weights: Floats, t
         considered = best_considered_child(params, trees, b)
         if considered != NONE:
             return int(trees.nodes[b, considered].action)
+    return draw_action(weights, temperature, streams, b)
+
+
+@lean
+def draw_action(weights: Floats, temperature: float, streams: Streams, b: int) -> int:
+    """An action drawn with ``weights ** (1 / temperature)`` from ``weights`` ``[A]``, or the best one."""
     best = int(np.argmax(weights))
     if temperature < LEAST_TEMPERATURE:
         return best

@@ -1,0 +1,88 @@
+"""Muon: momentum whose every direction counts alike, for the kernels and matrices between a network's ends.
+
+K. Jordan and others, "Muon: an optimizer for hidden layers in neural networks" (2024, kellerjordan.github.io/posts/muon): the momentum
+of a layer's weights is replaced by the nearest semi-orthogonal matrix, found by a few Newton-Schulz iterations. All else, and what
+reads the board or speaks for the network, is AdamW's (arXiv 1711.05101), as its authors advise.
+"""
+
+import math
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+KERNEL_RATE = 20.0  # times the learning rate: 0.02 for kernels beside AdamW's 0.001, which are both authors' defaults
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # the authors': steep at zero, so that five iterations are enough
+MOMENTUM = 0.95
+
+
+class Muon(torch.optim.AdamW):
+    """AdamW with ``orthogonal`` groups of parameters, whose momentum is orthogonalized.
+
+    Args:
+        groups: of parameters; ``"orthogonal": True`` for those with two dimensions or more that Muon is to step, as matrices of
+            [outputs, everything else].
+        lr: AdamW's; an orthogonal group's is ``KERNEL_RATE`` times as large.
+        iterations: of Newton and Schulz.
+        options: AdamW's others.
+    """
+
+    def __init__(self, groups: Sequence[dict[str, Any]], *, lr: float = 1e-3, iterations: int = 5, **options: Any) -> None:
+        self.iterations = iterations
+        super().__init__([{"orthogonal": False, **group} for group in groups], lr=lr, **options)
+
+    def step(self, closure: Any = None) -> Any:
+        """One step of all groups."""
+        groups = self.param_groups
+        try:
+            self.param_groups = [group for group in groups if not group["orthogonal"]]
+            loss = super().step(closure)
+        finally:
+            self.param_groups = groups
+        for group in groups:
+            if group["orthogonal"]:
+                self._step_orthogonal(group)
+        return loss
+
+    @torch.no_grad()
+    def _step_orthogonal(self, group: dict[str, Any]) -> None:
+        parameters = sorted((p for p in group["params"] if p.grad is not None), key=lambda p: tuple(p.shape))
+        for shape, alike in groupby(parameters, key=lambda p: p.shape):  # in one multiplication each
+            layers = list(alike)
+            directions = [self._direction(parameter) for parameter in layers]
+            rate = group["lr"] * KERNEL_RATE * math.sqrt(max(1.0, shape[0] / shape[1:].numel()))
+            for parameter, update in zip(layers, orthogonal(torch.stack(directions), iterations=self.iterations), strict=True):
+                parameter.mul_(1 - group["lr"] * group["weight_decay"])
+                parameter.sub_(update.view(shape), alpha=rate)
+
+    def _direction(self, parameter: nn.Parameter) -> Tensor:
+        """Nesterov's momentum as a matrix ``[outputs, rest]``."""
+        assert parameter.grad is not None
+        state = self.state[parameter]
+        if not state:
+            state.update(step=torch.tensor(0.0), momentum_buffer=torch.zeros_like(parameter))  # AdamW asks for the step when it is restored
+        state["step"] += 1
+        momentum = state["momentum_buffer"].lerp_(parameter.grad, 1 - MOMENTUM)
+        return parameter.grad.lerp(momentum, MOMENTUM).flatten(1)
+
+
+def orthogonal(matrices: Tensor, *, iterations: int = 5) -> Tensor:
+    """Matrices ``[K, M, N]`` with the same singular vectors, and all singular values between about 0.7 and 1.2.
+
+    In bfloat16, in which the iteration is stable.
+    """
+    tall = matrices.shape[1] > matrices.shape[2]
+    x = (matrices.mT if tall else matrices).bfloat16()
+    x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
+    linear, cubic, quintic = COEFFICIENTS
+    for _ in range(iterations):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=cubic, alpha=quintic), x, beta=linear)
+    return (x.mT if tall else x).to(matrices.dtype)
+
+
+def hidden_layers(network: nn.Module) -> list[nn.Parameter]:
+    """The kernels and matrices that neither read the board nor give the answers: those of the network's ``tower``."""
+    return [parameter for parameter in network.get_submodule("tower").parameters() if parameter.ndim > 1]
