@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,22 +24,20 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.self_play import as_batch
-from benchmarks.teaching import settings_in
-from configs.load import load_settings
+from benchmarks.self_play import Session, as_batch
+from benchmarks.teaching import settings_to_try
 from configs.schema import SearchSettings, Settings
 from games import Game, load_game
 from training.evaluation.candidate import model_path_of_run
 from training.evaluation.contenders import read_model
 from training.evaluation.guest import search_for_strength
-from training.evaluation.perfect_play import errors, load_positions, policy_actions
+from training.evaluation.perfect_play import SolvedPositions, errors, load_positions, policy_actions
 from training.evaluation.strength import search_actions
 from training.evaluator import Evaluator
 from training.model_file import Model, describe_model
 from training.random import seed_stream
 from training.records import FULL_SEARCH, GameBatch, GameRecord
 from training.run import make_learner, make_window
-from training.self_play import SelfPlay
 
 T = TypeVar("T")
 
@@ -51,13 +50,11 @@ STEPS = 500  # between two looks at how far the run would be
 
 def play(game: Game, evaluate: Evaluator, settings: SearchSettings, positions: int, seed: int) -> list[GameBatch]:
     """Games until there are so many positions with a full search."""
-    self_play = SelfPlay(game, evaluate, settings, parallel_games=PARALLEL_GAMES, cache_positions=CACHE)
-    batches, records, begun, found = list[GameBatch](), list[GameRecord](), 0, 0
+    seeds = (seed_stream(seed, "lessons", number) for number in count())
+    session = Session(game, evaluate, settings, PARALLEL_GAMES, cache_positions=CACHE, seeds=seeds)
+    batches, records, found = list[GameBatch](), list[GameRecord](), 0
     while found < positions:
-        seeds = [seed_stream(seed, "lessons", begun + each) for each in range(self_play.num_idle())]
-        self_play.begin(seeds)
-        begun += len(seeds)
-        records += self_play.advance()
+        records += session.advance()
         if len(records) >= BATCH:
             batches.append(as_batch(game, records))
             found += int((batches[-1].flags & FULL_SEARCH > 0).sum())
@@ -77,10 +74,8 @@ def learn(game: Game, settings: Settings, batches: list[GameBatch], samples: int
     return Model(description=describe_model(game, settings.network.model_dump(), 1), weights=learner.weights())
 
 
-def judge(game: Game, settings: Settings, model: Model) -> str:
+def judge(game: Game, settings: Settings, model: Model, positions: SolvedPositions) -> str:
     """The table's last columns."""
-    positions = load_positions(game)
-    assert positions is not None
     evaluate = Evaluator(model.build(game), game, max_batch=len(positions.best))
     values = evaluate(positions.observations)[1]
     decided = positions.best != 0
@@ -101,11 +96,12 @@ def main() -> None:
     parser.add_argument("--try", dest="tries", action="append", default=[], metavar="KEY=VALUE,...", help="other settings")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    game, config = load_game("connect_four"), arguments.run / "config.yaml"
+    game = load_game("connect_four")
+    positions = load_positions(game)
+    assert positions is not None
     try:
         model = read_model(model_path_of_run(arguments.run, None))
-        overrides = [{}, *map(settings_in, arguments.tries)]
-        tries = [load_settings(config, overrides={"run.seed": arguments.seed, **each}) for each in overrides]
+        tries = settings_to_try(arguments.run, arguments.tries, {"run.seed": arguments.seed})
         evaluate = Evaluator(model.build(game), game, max_batch=PARALLEL_GAMES)
     except (OSError, ValueError) as error:
         parser.error(str(error))
@@ -117,7 +113,7 @@ def main() -> None:
         batches, playing = played[settings.search]
         network, learning = timed(partial(learn, game, settings, batches, arguments.samples))
         games = sum(batch.num_games for batch in batches)
-        print(f"| {said} | {games:,} | {playing:.0f} | {learning:.0f} | {judge(game, settings, network)} |", flush=True)
+        print(f"| {said} | {games:,} | {playing:.0f} | {learning:.0f} | {judge(game, settings, network, positions)} |", flush=True)
 
 
 def timed(do: Callable[[], T]) -> tuple[T, float]:

@@ -20,10 +20,11 @@ over the rounds.
 
 import argparse
 import importlib
+import itertools
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -172,11 +173,20 @@ def table_of_search(names: list[str], *, simulations: int, seconds: float, round
 
 
 class Session:
-    """Self-play that goes on for ever, one step at a time."""
+    """Self-play that goes on for ever, one step at a time; games have the ``seeds`` in turn, by default 0, 1, 2 ..."""
 
-    def __init__(self, game: Game, evaluate: Evaluate, settings: SearchSettings, parallel_games: int) -> None:
-        self.self_play = SelfPlay(game, evaluate, settings, parallel_games=parallel_games)
-        self._seed = 0
+    def __init__(
+        self,
+        game: Game,
+        evaluate: Evaluate,
+        settings: SearchSettings,
+        parallel_games: int,
+        *,
+        cache_positions: int = 0,
+        seeds: Iterator[int] | None = None,
+    ) -> None:
+        self.self_play = SelfPlay(game, evaluate, settings, parallel_games=parallel_games, cache_positions=cache_positions)
+        self._seeds = seeds or itertools.count()
 
     def step(self) -> int:
         """One step; returns the evaluations that it took."""
@@ -187,8 +197,7 @@ class Session:
     def advance(self) -> list[GameRecord]:
         """One step with all slots in use; returns the games that it finished."""
         if idle := self.self_play.num_idle():
-            self.self_play.begin(range(self._seed, self._seed + idle))
-            self._seed += idle
+            self.self_play.begin(list(itertools.islice(self._seeds, idle)))
         return self.self_play.advance()
 
 

@@ -10,6 +10,7 @@ often the move that was played throws value away; and the mean squared error of 
 
 import argparse
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.self_play import as_batch
 from configs.load import load_settings
-from configs.schema import SearchSettings
+from configs.schema import SearchSettings, Settings
 from games import Game, load_game
 from games.connect_four_solver import action_values, new_table
 from games.game import Floats
@@ -65,6 +66,15 @@ def judge(game: Game, batch: GameBatch, targets: list[Floats], plies: tuple[int,
     return np.array(found, np.float64)
 
 
+def settings_to_try(run: Path, tries: Sequence[str], fixed: Mapping[str, Any] | None = None) -> list[Settings]:
+    """A run's settings, and once more with each of these changes; with what is ``fixed`` in all of them.
+
+    Raises:
+        ValueError: a change is none, or to what cannot be.
+    """
+    return [load_settings(run / "config.yaml", overrides={**(fixed or {}), **each}) for each in [{}, *map(settings_in, tries)]]
+
+
 def settings_in(text: str) -> dict[str, Any]:
     """What KEY=VALUE,KEY=VALUE says."""
     return {key: yaml.safe_load(value) for key, _, value in (part.partition("=") for part in text.split(","))}
@@ -81,8 +91,7 @@ def main() -> None:
     game, table = load_game("connect_four"), new_table(slots=SLOTS)
     try:
         model = read_model(model_path_of_run(arguments.run, None))
-        overrides = [{}, *map(settings_in, arguments.tries)]
-        settings = [load_settings(arguments.run / "config.yaml", overrides=each).search for each in overrides]
+        settings = [each.search for each in settings_to_try(arguments.run, arguments.tries)]
         evaluate = Evaluator(model.build(game), game, max_batch=PARALLEL_GAMES)
     except (OSError, ValueError) as error:
         parser.error(str(error))

@@ -372,7 +372,8 @@ def build_optimizer(network: nn.Module, *, kind: str, momentum: float, weight_de
         raise ValueError(f"training.optimizer: there is no optimizer called {kind!r}; use adamw, muon or sgd")
     build, options = kinds[kind]
     hidden = hidden_layers(network) if kind == "muon" else []
-    others = [p for p in network.parameters() if p not in set(hidden)]
+    taken = set(hidden)
+    others = [p for p in network.parameters() if p not in taken]
     groups: list[dict[str, Any]] = [
         {"params": [p for p in others if p.ndim > 1], "weight_decay": weight_decay},
         {"params": [p for p in others if p.ndim <= 1], "weight_decay": 0.0},

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 KERNEL_RATE = 20.0  # times the learning rate: 0.02 for kernels beside AdamW's 0.001, which are both authors' defaults
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # the authors': steep at zero, so that five iterations are enough
+ITERATIONS = 5
 MOMENTUM = 0.95
 
 
@@ -25,12 +26,10 @@ class Muon(torch.optim.AdamW):
         groups: of parameters; ``"orthogonal": True`` for those with two dimensions or more that Muon is to step, as matrices of
             [outputs, everything else].
         lr: AdamW's; an orthogonal group's is ``KERNEL_RATE`` times as large.
-        iterations: of Newton and Schulz.
         options: AdamW's others.
     """
 
-    def __init__(self, groups: Sequence[dict[str, Any]], *, lr: float = 1e-3, iterations: int = 5, **options: Any) -> None:
-        self.iterations = iterations
+    def __init__(self, groups: Sequence[dict[str, Any]], *, lr: float = 1e-3, **options: Any) -> None:
         super().__init__([{"orthogonal": False, **group} for group in groups], lr=lr, **options)
 
     def step(self, closure: Any = None) -> Any:
@@ -53,7 +52,7 @@ class Muon(torch.optim.AdamW):
             layers = list(alike)
             directions = [self._direction(parameter) for parameter in layers]
             rate = group["lr"] * KERNEL_RATE * math.sqrt(max(1.0, shape[0] / shape[1:].numel()))
-            for parameter, update in zip(layers, orthogonal(torch.stack(directions), iterations=self.iterations), strict=True):
+            for parameter, update in zip(layers, orthogonal(torch.stack(directions)), strict=True):
                 parameter.mul_(1 - group["lr"] * group["weight_decay"])
                 parameter.sub_(update.view(shape), alpha=rate)
 
@@ -68,7 +67,7 @@ class Muon(torch.optim.AdamW):
         return parameter.grad.lerp(momentum, MOMENTUM).flatten(1)
 
 
-def orthogonal(matrices: Tensor, *, iterations: int = 5) -> Tensor:
+def orthogonal(matrices: Tensor) -> Tensor:
     """Matrices ``[K, M, N]`` with the same singular vectors, and all singular values between about 0.7 and 1.2.
 
     In bfloat16, in which the iteration is stable.
@@ -77,7 +76,7 @@ def orthogonal(matrices: Tensor, *, iterations: int = 5) -> Tensor:
     x = (matrices.mT if tall else matrices).bfloat16()
     x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
     linear, cubic, quintic = COEFFICIENTS
-    for _ in range(iterations):
+    for _ in range(ITERATIONS):
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=cubic, alpha=quintic), x, beta=linear)
     return (x.mT if tall else x).to(matrices.dtype)

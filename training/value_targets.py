@@ -56,13 +56,11 @@ def value_targets(
         for ply in range(last - first - 1, -1, -1):
             player, position = players[ply], first + ply
             if position + 1 == last:
-                then = np.float32(0.0) if points else returns[game, player]
+                then = left = np.float32(0.0) if points else returns[game, player]
             else:
-                then = targets[position + 1] if players[ply + 1] == player else -targets[position + 1]
-            kept = 1.0 if chances[ply] else td_lambda
-            if random[position]:
-                left = then if position + 1 == last else root_values[position + 1] * (1 if players[ply + 1] == player else -1)
-                if points or left < root_values[position] - BLUNDER:
-                    kept = 0.0
+                side = np.float32(1 if players[ply + 1] == player else -1)
+                then, left = side * targets[position + 1], side * root_values[position + 1]
+            mistaken = random[position] and (points or left < root_values[position] - BLUNDER)
+            kept = 1.0 if chances[ply] else 0.0 if mistaken else td_lambda
             then = scores[ply + 1] - scores[ply] + (1.0 if chances[ply] else discount) * then
             targets[position] = (1 - kept) * root_values[position] + kept * then
