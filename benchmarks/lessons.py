@@ -2,12 +2,14 @@
 
     python benchmarks/lessons.py runs/quickstart --try search.random_move_share=0.4
     python benchmarks/lessons.py runs/quickstart --try training.optimizer=muon --try network.blocks=6 --samples 1000000
+    python benchmarks/lessons.py runs/quickstart --recorded --positions 100000 400000 --samples 800000
 
 The run's newest network plays with itself until there are --positions to learn from, once with the run's settings and once more for each
---try that changes how it plays. From each set of games a new network learns --samples, and is judged by all solved positions that are
-shipped. That takes about five minutes on a core for each setting. The table has the processor's seconds of playing and of learning; how
-often the move found with 128 simulations, and the policy alone, throws value away; how often the value says who wins, where somebody does;
-and its squared error.
+--try that changes how it plays; with --recorded they are those of the run's own newest games instead. From each set of games a new network
+learns --samples, and is judged by all solved positions that are shipped. That takes about five minutes on a core for each setting. The
+table has the processor's seconds of playing and of learning; the loss on games that were learned and on every twentieth hundred, which was
+left out: where these are far apart, the network wants other games, not more samples of the same; then what benchmarks/perfect_play.py says
+of the network, and how often the move found with 128 simulations throws value away.
 """
 
 import argparse
@@ -15,40 +17,46 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.perfect_play import network_columns, search_choices
 from benchmarks.self_play import Session, as_batch
 from benchmarks.teaching import settings_to_try
 from configs.schema import SearchSettings, Settings
 from games import Game, load_game
 from training.evaluation.candidate import model_path_of_run
 from training.evaluation.contenders import read_model
-from training.evaluation.guest import search_for_strength
-from training.evaluation.perfect_play import SolvedPositions, errors, load_positions, policy_actions
-from training.evaluation.strength import search_actions
+from training.evaluation.perfect_play import errors, load_positions
 from training.evaluator import Evaluator
+from training.learner import Learner, to_tensors
+from training.ledger import read_ledger
 from training.model_file import Model, describe_model
 from training.random import seed_stream
+from training.receive import load_received
 from training.records import FULL_SEARCH, GameBatch, GameRecord
+from training.replay import ReplayWindow
 from training.run import make_learner, make_window
 
 T = TypeVar("T")
 
 PARALLEL_GAMES, CACHE = 256, 200_000
 BATCH = 100  # games
-HEADER = "| settings | games | playing, s | learning, s | search errs | policy errs | sign right | squared error |"
+HEADER = (
+    "| settings | positions | games | playing, s | learning, s | loss, learned | loss, left out | policy | sign | squared error | search |"
+)
 SIMULATIONS = 128
 STEPS = 500  # between two looks at how far the run would be
+LEFT_OUT = 20  # of so many batches one is not learned
+LOOKED_AT = 4096  # positions on which a loss is measured
 
 
-def play(game: Game, evaluate: Evaluator, settings: SearchSettings, positions: int, seed: int) -> list[GameBatch]:
+def play(game: Game, evaluate: Evaluator, settings: SearchSettings, seed: int, positions: int) -> list[GameBatch]:
     """Games until there are so many positions with a full search."""
     seeds = (seed_stream(seed, "lessons", number) for number in count())
     session = Session(game, evaluate, settings, PARALLEL_GAMES, cache_positions=CACHE, seeds=seeds)
@@ -62,35 +70,57 @@ def play(game: Game, evaluate: Evaluator, settings: SearchSettings, positions: i
     return batches
 
 
-def learn(game: Game, settings: Settings, batches: list[GameBatch], samples: int) -> Model:
-    """A new network that has learned from these games, as if they were a whole run's."""
+def recorded(run: Path, positions: int) -> list[GameBatch]:
+    """The run's newest games, until there are so many positions with a full search.
+
+    Raises:
+        OSError, ValueError: they cannot be read.
+    """
+    ledger = read_ledger(run)
+    batches, found = list[GameBatch](), 0
+    for row in reversed(ledger.received_batches()):
+        batches.append(load_received(run, row))
+        found += int((batches[-1].flags & FULL_SEARCH > 0).sum())
+        if found >= positions:
+            return batches[::-1]
+    raise ValueError(f"{run} has only {found:,} positions to learn from; give fewer --positions")
+
+
+def learn(game: Game, settings: Settings, batches: list[GameBatch], samples: int) -> tuple[Model, str]:
+    """A new network that has learned from these games, as if they were a whole run's; and the table's columns with its losses."""
+    learned = list(batches)
+    del learned[::LEFT_OUT]
+    window, other = window_of(game, settings, learned), window_of(game, settings, batches[::LEFT_OUT])
+    learner, steps = make_learner(game, settings), max(1, samples // settings.training.batch_size)
+    while learner.step < steps:
+        learner.train(window, min(STEPS, steps - learner.step), settings.run.seed, progress=learner.step / steps)
+    model = Model(description=describe_model(game, settings.network.model_dump(), 1), weights=learner.weights())
+    learner.network.load_state_dict(model.weights)
+    learner.network.eval()
+    return model, " | ".join(f"{loss(learner, part):.3f}" for part in (window, other))
+
+
+def window_of(game: Game, settings: Settings, batches: list[GameBatch]) -> ReplayWindow:
+    """All of these games."""
     window = make_window(game, settings)
     window.resize(sum(batch.num_positions for batch in batches))
     for batch in batches:
         window.add(batch)
-    learner, steps = make_learner(game, settings), max(1, samples // settings.training.batch_size)
-    while learner.step < steps:
-        learner.train(window, min(STEPS, steps - learner.step), settings.run.seed, progress=learner.step / steps)
-    return Model(description=describe_model(game, settings.network.model_dump(), 1), weights=learner.weights())
+    return window
 
 
-def judge(game: Game, settings: Settings, model: Model, positions: SolvedPositions) -> str:
-    """The table's last columns."""
-    evaluate = Evaluator(model.build(game), game, max_batch=len(positions.best))
-    values = evaluate(positions.observations)[1]
-    decided = positions.best != 0
-    sign = (np.sign(values[decided]) == positions.best[decided]).mean()
-    search = search_for_strength(game, model, settings.search, num_simulations=SIMULATIONS)
-    by_search = errors(positions, search_actions(search, positions.states, lambda: None))
-    by_policy = errors(positions, policy_actions(positions, evaluate))
-    return f"{by_search.share:.1%} | {by_policy.share:.1%} | {sign:.1%} | {np.square(values - positions.best).mean():.3f}"
+@torch.no_grad()
+def loss(learner: Learner, window: ReplayWindow) -> float:
+    """The network's loss as it stands, in nats."""
+    return learner.losses(to_tensors(window.sample(LOOKED_AT, 0), learner.device)).loss.item()
 
 
 def main() -> None:
     """Play, learn, judge, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="a run's folder, of Connect Four")
-    parser.add_argument("--positions", type=int, default=100_000, help="to learn from (default: %(default)s)")
+    parser.add_argument("--positions", type=int, nargs="+", default=[100_000], help="to learn from, each in turn (default: 100000)")
+    parser.add_argument("--recorded", action="store_true", help="learn from the run's newest games, not from games that are played now")
     parser.add_argument("--samples", type=int, default=300_000, help="to learn (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of games, weights and samples (default: %(default)s)")
     parser.add_argument("--try", dest="tries", action="append", default=[], metavar="KEY=VALUE,...", help="other settings")
@@ -106,14 +136,22 @@ def main() -> None:
     except (OSError, ValueError) as error:
         parser.error(str(error))
     print(f"{HEADER}\n|{'---|' * HEADER.count(' | ')}---|", flush=True)
-    played: dict[SearchSettings, tuple[list[GameBatch], float]] = {}
-    for said, settings in zip(["the run's", *arguments.tries], tries, strict=True):
-        if settings.search not in played:
-            played[settings.search] = timed(partial(play, game, evaluate, settings.search, arguments.positions, arguments.seed))
-        batches, playing = played[settings.search]
-        network, learning = timed(partial(learn, game, settings, batches, arguments.samples))
+    played: dict[tuple[int, SearchSettings], tuple[list[GameBatch], float]] = {}
+    for wanted, (said, settings) in product(arguments.positions, zip(["the run's", *arguments.tries], tries, strict=True)):
+        key = wanted, settings.search
+        if key not in played:
+            now = partial(play, game, evaluate, settings.search, arguments.seed, wanted)
+            try:
+                played[key] = timed(partial(recorded, arguments.run, wanted) if arguments.recorded else now)
+            except (OSError, ValueError) as error:
+                parser.error(str(error))
+        batches, playing = played[key]
+        (network, losses), learning = timed(partial(learn, game, settings, batches, arguments.samples))
         games = sum(batch.num_games for batch in batches)
-        print(f"| {said} | {games:,} | {playing:.0f} | {learning:.0f} | {judge(game, settings, network, positions)} |", flush=True)
+        by_network = network_columns(game, network, positions)
+        by_search = errors(positions, search_choices(game, network, settings.search, positions, SIMULATIONS))
+        figures = f"{losses} | {by_network} | {by_search.share:.2%}"
+        print(f"| {said} | {wanted:,} | {games:,} | {playing:.0f} | {learning:.0f} | {figures} |", flush=True)
 
 
 def timed(do: Callable[[], T]) -> tuple[T, float]:

@@ -1,6 +1,7 @@
 """Make the Connect Four positions on which errors against perfect play are measured.
 
     python scripts/make_perfect_play_positions.py        takes a quarter of an hour on one core, and 1 GiB of memory
+    python scripts/make_perfect_play_positions.py --count 6000 --seed 77 --first-ply 9 --out more.npz
 
 Each position comes from a game of its own. The players of a game each have a skill of their own: a chance, even between 0 and 1, of
 playing any legal column. Otherwise they keep the value of the position, as the exact solver finds it, and choose evenly among the
@@ -9,7 +10,8 @@ at once, and choose in proportion to the lines that run through the cell.
 
 Of each game one position is drawn, evenly over its plies, so that all plies come in the frequency in which games have them, with
 one exception: after fewer than eight plies solving takes seconds to minutes. Of draws after seven plies half are kept, of those
-after six a quarter, and of earlier ones none: play in the opening is hardly measured. Positions that were drawn before, or their
+after six a quarter, and of earlier ones none: play in the opening is hardly measured. With --first-ply, all from there on are kept
+and none before: 6,000 from the ninth ply on take twenty minutes. Positions that were drawn before, or their
 mirror images, are left out. A seed fixes everything.
 
 The file holds for N positions: ``actions`` (all moves that lead to them, one after another), ``plies`` [N] (how many of these belong to
@@ -119,8 +121,9 @@ def position(game: Game, actions: list[int]) -> States:
     return state
 
 
-def draw(game: Game, count: int, seed: int, table: Table) -> list[list[int]]:
+def draw(game: Game, count: int, seed: int, table: Table, first_ply: int | None = None) -> list[list[int]]:
     """The moves that lead to ``count`` different positions."""
+    first, all_from = (FIRST, ALL_FROM) if first_ply is None else (first_ply, first_ply)
     drawn: list[list[int]] = []
     seen: set[int] = set()
     number = 0
@@ -129,7 +132,7 @@ def draw(game: Game, count: int, seed: int, table: Table) -> list[list[int]]:
         number += 1
         actions = play(game, random, table)
         ply = int(random.integers(len(actions)))
-        if ply < FIRST or random.random() >= 2.0 ** (ply - ALL_FROM):
+        if ply < first or random.random() >= 2.0 ** (ply - all_from):
             continue
         moves = actions[:ply]
         images = {game.hash(position(game, moves)), game.hash(position(game, [COLUMNS - 1 - action for action in moves]))}
@@ -157,11 +160,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=2000, help="how many positions")
     parser.add_argument("--seed", type=int, default=4)
+    parser.add_argument("--first-ply", type=int, help="of positions (default: few from the plies 6 and 7, and all from 8 on)")
     parser.add_argument("--out", type=Path, default=FILE)
     arguments = parser.parse_args()
     started = time.process_time()
     game, table = load_game("connect_four"), new_table(slots=SLOTS)
-    drawn = draw(game, arguments.count, arguments.seed, table)
+    drawn = draw(game, arguments.count, arguments.seed, table, arguments.first_ply)
     print(f"drawn after {time.process_time() - started:,.0f} s", flush=True)
     values = np.stack(label(game, drawn, table))
     plies = np.array([len(moves) for moves in drawn], np.uint8)

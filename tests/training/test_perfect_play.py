@@ -1,6 +1,8 @@
 """Errors against perfect play: the shipped positions hold the truth, and thrown-away value is counted as it is."""
 
+from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from games import IllegalAction, load_game
 from games.connect_four_solver import action_values
 from games.exact import ILLEGAL
 from games.game import Planes
-from training.evaluation.perfect_play import FILE, PlayErrors, SolvedPositions, errors, load_positions, policy_actions
+from training.evaluation.perfect_play import FILE, PlayErrors, SolvedPositions, errors, load_positions, policy_actions, read_positions
 from training.intervals import wilson
 
 
@@ -67,6 +69,43 @@ def test_the_shipped_file_is_small_and_says_what_it_holds(connect_four: SolvedPo
     with np.load(FILE, allow_pickle=False) as file:
         assert file["positions_per_ply"].tolist() == np.bincount(connect_four.states[:, 2], minlength=42).tolist()
         assert file["share_with_something_to_lose"] == connect_four.something_to_lose.mean()
+
+
+def test_positions_of_a_file_of_ones_own_are_read_as_the_shipped_ones(connect_four: SolvedPositions, tmp_path: Path) -> None:
+    with np.load(FILE, allow_pickle=False) as file:
+        first = file["plies"][:3]
+        own = {"actions": file["actions"][: first.sum()], "plies": first, "values": file["values"][:3]}
+    np.savez(tmp_path / "own.npz", **own)
+    positions = read_positions(load_game("connect_four"), tmp_path / "own.npz")
+    assert (positions.states == connect_four.states[:3]).all()
+    assert (positions.observations == connect_four.observations[:3]).all()
+    assert (positions.values == connect_four.values[:3]).all()
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda whole: whole[: len(whole) // 2],
+        lambda whole: b"",
+        lambda whole: b"no archive at all",
+        lambda whole: whole.replace(b"plies.npy", b"place.npy"),
+    ],
+    ids=["cut", "empty", "no archive", "a column is missing"],
+)
+def test_a_damaged_file_of_positions_is_refused_by_its_name(spoil: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    path = tmp_path / "own.npz"
+    path.write_bytes(spoil(FILE.read_bytes()))
+    with pytest.raises(ValueError, match=r"own\.npz is no file of solved positions of connect_four"):
+        read_positions(load_game("connect_four"), path)
+
+
+def test_a_file_whose_moves_or_values_fit_no_game_is_refused(tmp_path: Path) -> None:
+    path, values = tmp_path / "own.npz", np.zeros((1, 7), np.int8)
+    full_column = np.array([[ILLEGAL, 0, 0, 0, 0, 0, 0]], np.int8)
+    for moves, spoilt in ((7, full_column), (6, values), (6, full_column[:, :3]), (6, full_column.repeat(2, 0)), (6, full_column + 9)):
+        np.savez(path, actions=np.zeros(moves, np.uint8), plies=np.array([moves], np.uint8), values=spoilt)
+        with pytest.raises(ValueError, match=r"own\.npz is no file of solved positions"):
+            read_positions(load_game("connect_four"), path)
 
 
 @pytest.mark.medium

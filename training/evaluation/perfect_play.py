@@ -6,6 +6,7 @@ Those of tic-tac-toe are all that can arise, one of each set of mirror images an
 """
 
 import io
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,31 +89,48 @@ def load_positions(game: Game, *, count: int | None = None) -> SolvedPositions |
     """The solved positions of ``game``, or None where there are none; ``count`` of them, the same every time, when there are more."""
     if game.name not in {"connect_four", "tic_tac_toe"}:
         return None
-    states, values = _shipped(game) if game.name == "connect_four" else _every_position(game)
-    if count is not None and count < len(states):
-        chosen = np.sort(np.random.default_rng(0).permutation(len(states))[:count])
-        states, values = states[chosen], values[chosen]
+    positions = read_positions(game, FILE) if game.name == "connect_four" else _every_position(game)
+    if count is not None and count < len(positions.states):
+        chosen = np.sort(np.random.default_rng(0).permutation(len(positions.states))[:count])
+        return SolvedPositions(positions.states[chosen], positions.observations[chosen], positions.values[chosen])
+    return positions
+
+
+def read_positions(game: Game, path: Path) -> SolvedPositions:
+    """The positions in a file as scripts/make_perfect_play_positions.py writes it, each played through the rules from the start.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no such file.
+    """
+    try:
+        with np.load(io.BytesIO(read_limited(path, MAX_FILE_BYTES)), allow_pickle=False) as file:
+            actions, plies, values = file["actions"], file["plies"], file["values"]
+        states = game.initial_states(len(plies))
+        for state, moves in zip(states, np.split(actions, np.cumsum(plies[:-1], dtype=np.int64)), strict=True):
+            for action in moves.tolist():
+                game.play(state, action)
+        legal = np.zeros((len(states), game.num_actions), np.bool_)
+        for row, state in zip(legal, states, strict=True):
+            row[game.legal_actions(state)] = True
+        if values.shape != legal.shape or not np.where(legal, abs(values) <= 1, values == ILLEGAL).all():
+            raise ValueError("a legal move has no value, or one that is not legal has")
+        return _observed(game, states, values)
+    except (EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is no file of solved positions of {game.name}: {error}") from error
+
+
+def _observed(game: Game, states: States, values: NDArray[np.int8]) -> SolvedPositions:
     return SolvedPositions(states, np.stack([game.observe(state) for state in states]), values)
 
 
-def _shipped(game: Game) -> tuple[States, NDArray[np.int8]]:
-    """The positions in ``FILE``, each played through the rules from the start."""
-    with np.load(io.BytesIO(read_limited(FILE, MAX_FILE_BYTES)), allow_pickle=False) as file:
-        actions, plies, values = file["actions"], file["plies"], file["values"]
-    states = game.initial_states(len(plies))
-    for state, moves in zip(states, np.split(actions, np.cumsum(plies[:-1], dtype=np.int64)), strict=True):
-        for action in moves.tolist():
-            game.play(state, action)
-    return states, values
-
-
-def _every_position(game: Game) -> tuple[States, NDArray[np.int8]]:
+def _every_position(game: Game) -> SolvedPositions:
     """All positions of a tiny game, one of each set of mirror images and rotations."""
     found: dict[bytes, tuple[States, NDArray[np.int8]]] = {}
     for state, values in solve_all(game):
         points = game.observe(state).reshape(game.observation_shape[0], -1)
         found.setdefault(min(points[:, symmetry].tobytes() for symmetry in game.point_symmetries), (state, values))
-    return np.stack([state for state, _ in found.values()]), np.stack([values for _, values in found.values()])
+    return _observed(game, np.stack([state for state, _ in found.values()]), np.stack([values for _, values in found.values()]))
 
 
 def policy_actions(positions: SolvedPositions, evaluate: Evaluate, *, batch_size: int = 64) -> Actions:
