@@ -65,7 +65,7 @@ def play(game: Game, evaluate: Evaluator, settings: SearchSettings, seed: int, p
         records += session.advance()
         if len(records) >= BATCH:
             batches.append(as_batch(game, records))
-            found += int((batches[-1].flags & FULL_SEARCH > 0).sum())
+            found += to_learn_from(batches[-1])
             records = []
     return batches
 
@@ -76,14 +76,20 @@ def recorded(run: Path, positions: int) -> list[GameBatch]:
     Raises:
         OSError, ValueError: they cannot be read.
     """
-    ledger = read_ledger(run)
+    with read_ledger(run) as ledger:
+        rows = ledger.received_batches()
     batches, found = list[GameBatch](), 0
-    for row in reversed(ledger.received_batches()):
+    for row in reversed(rows):
         batches.append(load_received(run, row))
-        found += int((batches[-1].flags & FULL_SEARCH > 0).sum())
+        found += to_learn_from(batches[-1])
         if found >= positions:
             return batches[::-1]
     raise ValueError(f"{run} has only {found:,} positions to learn from; give fewer --positions")
+
+
+def to_learn_from(batch: GameBatch) -> int:
+    """How many of its positions had a full search."""
+    return int((batch.flags & FULL_SEARCH > 0).sum())
 
 
 def learn(game: Game, settings: Settings, batches: list[GameBatch], samples: int) -> tuple[Model, str]:

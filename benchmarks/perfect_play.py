@@ -53,10 +53,9 @@ def search_choices(game: Game, model: Model, settings: SearchSettings, positions
 def search_columns(positions: SolvedPositions, actions: Actions) -> str:
     """How often these moves throw value away, in all and by plies."""
     found = errors(positions, actions)
-    wrong = np.take_along_axis(positions.values, np.asarray(actions, np.int64)[:, None], 1)[:, 0] < positions.best
     plies = positions.observations[:, :2].sum((1, 2, 3))  # a plane for each player's stones
     parts = [np.searchsorted(PLIES, plies, side="right") == number for number in range(1, len(PLIES) + 1)]
-    by_plies = [f"{wrong[part].mean():.1%} of {part.sum():,}" if part.any() else "" for part in parts]
+    by_plies = [f"{errors(positions.part(part), actions[part]).share:.1%} of {part.sum():,}" if part.any() else "" for part in parts]
     return " | ".join([f"{found.share:.2%} ± {found.margin:.2%}", *by_plies])
 
 

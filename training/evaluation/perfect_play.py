@@ -42,6 +42,10 @@ class SolvedPositions:
         """In which positions a legal action throws away value, ``[N]``."""
         return ((self.values != ILLEGAL) & (self.values < self.best[:, None])).any(1)
 
+    def part(self, rows: NDArray[np.bool_]) -> "SolvedPositions":
+        """Those of them for which the mask ``[N]`` is true."""
+        return SolvedPositions(self.states[rows], self.observations[rows], self.values[rows])
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlayErrors:
@@ -89,11 +93,11 @@ def load_positions(game: Game, *, count: int | None = None) -> SolvedPositions |
     """The solved positions of ``game``, or None where there are none; ``count`` of them, the same every time, when there are more."""
     if game.name not in {"connect_four", "tic_tac_toe"}:
         return None
-    positions = read_positions(game, FILE) if game.name == "connect_four" else _every_position(game)
-    if count is not None and count < len(positions.states):
-        chosen = np.sort(np.random.default_rng(0).permutation(len(positions.states))[:count])
-        return SolvedPositions(positions.states[chosen], positions.observations[chosen], positions.values[chosen])
-    return positions
+    states, values = _read(game, FILE) if game.name == "connect_four" else _every_position(game)
+    if count is not None and count < len(states):
+        chosen = np.sort(np.random.default_rng(0).permutation(len(states))[:count])
+        states, values = states[chosen], values[chosen]
+    return _observed(game, states, values)
 
 
 def read_positions(game: Game, path: Path) -> SolvedPositions:
@@ -103,6 +107,14 @@ def read_positions(game: Game, path: Path) -> SolvedPositions:
         OSError: it cannot be read.
         ValueError: it is no such file.
     """
+    return _observed(game, *_read(game, path))
+
+
+def _observed(game: Game, states: States, values: NDArray[np.int8]) -> SolvedPositions:
+    return SolvedPositions(states, np.stack([game.observe(state) for state in states]), values)
+
+
+def _read(game: Game, path: Path) -> tuple[States, NDArray[np.int8]]:
     try:
         with np.load(io.BytesIO(read_limited(path, MAX_FILE_BYTES)), allow_pickle=False) as file:
             actions, plies, values = file["actions"], file["plies"], file["values"]
@@ -115,22 +127,18 @@ def read_positions(game: Game, path: Path) -> SolvedPositions:
             row[game.legal_actions(state)] = True
         if values.shape != legal.shape or not np.where(legal, abs(values) <= 1, values == ILLEGAL).all():
             raise ValueError("a legal move has no value, or one that is not legal has")
-        return _observed(game, states, values)
+        return states, values
     except (EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is no file of solved positions of {game.name}: {error}") from error
 
 
-def _observed(game: Game, states: States, values: NDArray[np.int8]) -> SolvedPositions:
-    return SolvedPositions(states, np.stack([game.observe(state) for state in states]), values)
-
-
-def _every_position(game: Game) -> SolvedPositions:
+def _every_position(game: Game) -> tuple[States, NDArray[np.int8]]:
     """All positions of a tiny game, one of each set of mirror images and rotations."""
     found: dict[bytes, tuple[States, NDArray[np.int8]]] = {}
     for state, values in solve_all(game):
         points = game.observe(state).reshape(game.observation_shape[0], -1)
         found.setdefault(min(points[:, symmetry].tobytes() for symmetry in game.point_symmetries), (state, values))
-    return _observed(game, np.stack([state for state, _ in found.values()]), np.stack([values for _, values in found.values()]))
+    return np.stack([state for state, _ in found.values()]), np.stack([values for _, values in found.values()])
 
 
 def policy_actions(positions: SolvedPositions, evaluate: Evaluate, *, batch_size: int = 64) -> Actions:
