@@ -48,6 +48,10 @@ def games_of(parcel: Parcel) -> GameBatch:
     return decode(parcel.fetch(2**20))
 
 
+def batch_ids(parcels: list[Parcel]) -> list[str]:
+    return [parcel.batch_id for parcel in parcels]
+
+
 def take_all(backend: SelfPlayBackend, wanted: dict[str, int]) -> dict[str, list[GameBatch]]:
     """Receive until every worker has handed over what is ``wanted`` of it."""
     batches: dict[str, list[GameBatch]] = {worker: [] for worker in wanted}
@@ -125,10 +129,10 @@ def test_a_batch_stays_where_it_is_until_it_is_released(open_backend: Open) -> N
     deadline = time.monotonic() + PATIENCE
     while not (found := backend.collect()):
         assert time.monotonic() < deadline
-    again = [parcel.batch_id for parcel in backend.collect()]
-    assert again == [parcel.batch_id for parcel in found]
-    backend.release(found[0], delivered=10)
-    assert backend.collect() == []
+    first = found[0]
+    assert first.batch_id in batch_ids(backend.collect())
+    backend.release(first, delivered=games_of(first).num_games)  # on a slow machine the ten games may come in more than one batch
+    assert first.batch_id not in batch_ids(backend.collect())
 
 
 @pytest.mark.medium
