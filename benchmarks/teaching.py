@@ -3,9 +3,11 @@
     python benchmarks/teaching.py runs/quickstart
     python benchmarks/teaching.py runs/quickstart --try search.num_simulations=128,search.cheap_simulations=64 --try search.temperature=0.5
 
-The run's newest network plays --games with itself, once with the run's settings and once more for each --try, from the same seeds. Of each
-game a position is drawn from the plies 10 to 16 and one from 17 to 23, and solved. The table has the evaluations that a game costs; how
-often the move that was played throws value away; and the mean squared error of what the value head would learn there, by td_lambda.
+The run's newest network plays --games games with itself from each of --count solved positions, once with the run's settings and once more
+for each --try. The table has the evaluations that a game costs; how often its first move throws value away; and the mean squared errors of
+the network's value, of the search's, and of what the value head would learn there, by td_lambda: that of the mean over all games from a
+position (*bias*, to which a network that learned everything would come) and the variance of one game's about it (*noise*, which more games
+average out). A network far from the bias of its teacher wants to learn more, not a better teacher.
 """
 
 import argparse
@@ -25,45 +27,44 @@ from benchmarks.self_play import as_batch
 from configs.load import load_settings
 from configs.schema import SearchSettings, Settings
 from games import Game, load_game
-from games.connect_four_solver import action_values, new_table
-from games.game import Floats
+from games.game import Actions
 from training.evaluation.candidate import model_path_of_run
 from training.evaluation.contenders import read_model
+from training.evaluation.perfect_play import FILE, SolvedPositions, read_moves, read_positions
 from training.evaluator import Evaluator
-from training.played_games import last_state
-from training.records import RANDOM_MOVE, GameBatch, GameRecord
+from training.records import GameBatch, GameRecord
 from training.replay import ReplayWindow
 from training.self_play import SelfPlay
 
-PARALLEL_GAMES = 64
-PLIES = ((10, 17), (17, 24))  # earlier positions take long to solve, later ones are easy
+PARALLEL_GAMES = 128
+LATEST = 24  # plies: whoever plays on from later positions makes few mistakes
 LAMBDAS = (0.8, 0.9, 0.95, 1.0)
-SLOTS = 33_554_393  # of the solver's table: 256 MiB
+NO_OPENING = {"search.opening_random_moves": 0.0}
 
 
-def play(game: Game, evaluate: Evaluator, settings: SearchSettings, games: int) -> tuple[GameBatch, float]:
-    """Games with these settings, and how many evaluations each took."""
+def play(game: Game, evaluate: Evaluator, settings: SearchSettings, openings: Sequence[Actions]) -> tuple[GameBatch, float]:
+    """A game that begins with each of ``openings``, in their order, and how many evaluations each took."""
     self_play = SelfPlay(game, evaluate, settings, parallel_games=PARALLEL_GAMES)
     records, begun = list[GameRecord](), 0
-    while len(records) < games:
-        seeds = range(begun, min(games, begun + self_play.num_idle()))
-        self_play.begin(seeds)
-        begun += len(seeds)
+    while len(records) < len(openings):
+        numbers = range(begun, min(len(openings), begun + self_play.num_idle()))
+        self_play.begin(numbers, [openings[number] for number in numbers])
+        begun += len(numbers)
         records += self_play.advance()
-    return as_batch(game, records), self_play.evaluations / games
+    return as_batch(game, sorted(records, key=lambda record: record.seed)), self_play.evaluations / len(openings)
 
 
-def judge(game: Game, batch: GameBatch, targets: list[Floats], plies: tuple[int, int], table: Any) -> NDArray[np.float64]:
-    """Of a position of each game at these plies, ``[N, 1 + targets]``: whether its move throws value away; squared errors of targets."""
-    starts, random, found = np.cumsum(batch.lengths) - batch.lengths, np.random.default_rng(plies), []
-    for start, length in zip(starts.tolist(), batch.lengths.tolist(), strict=True):
-        place = start + int(random.integers(*plies))
-        if place >= start + length or batch.flags[place] & RANDOM_MOVE:
-            continue
-        values = action_values(last_state(game, batch.actions[start:place]), table=table)
-        truth = int(values.max())
-        found.append([values[batch.actions[place]] < truth, *((float(target[place]) - truth) ** 2 for target in targets)])
-    return np.array(found, np.float64)
+def network_values(evaluate: Evaluator, positions: SolvedPositions) -> NDArray[np.float32]:
+    """What the network alone says of the positions, ``[N]``."""
+    parts = range(0, len(positions.states), PARALLEL_GAMES)
+    return np.concatenate([evaluate(positions.observations[first : first + PARALLEL_GAMES])[1] for first in parts])
+
+
+def bias_and_noise(targets: NDArray[np.float64], truth: NDArray[np.float64]) -> tuple[float, float]:
+    """Of targets ``[N, K]``, K a position: the mean squared error of their means, and their mean variance (without what K is too small)."""
+    noise = targets.var(1, ddof=1)
+    squares = (targets.mean(1) - truth) ** 2 - noise / targets.shape[1]
+    return float(squares.mean()), float(noise.mean())
 
 
 def settings_to_try(run: Path, tries: Sequence[str], fixed: Mapping[str, Any] | None = None) -> list[Settings]:
@@ -80,31 +81,56 @@ def settings_in(text: str) -> dict[str, Any]:
     return {key: yaml.safe_load(value) for key, _, value in (part.partition("=") for part in text.split(","))}
 
 
+def chosen_positions(game: Game, path: Path, count: int) -> tuple[SolvedPositions, list[Actions]]:
+    """So many of a file's positions before ply ``LATEST``, the same every time, and the moves to each."""
+    positions, moves = read_positions(game, path), read_moves(path)
+    early = np.array([len(each) < LATEST for each in moves])
+    rows = np.sort(np.random.default_rng(0).permutation(np.flatnonzero(early))[:count])
+    chosen = np.zeros(len(moves), np.bool_)
+    chosen[rows] = True
+    return positions.part(chosen), [moves[row] for row in rows]
+
+
 def main() -> None:
-    """Play, solve, print."""
+    """Play, compare, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="a run's folder")
-    parser.add_argument("--games", type=int, default=600, help="with each setting (default: %(default)s)")
+    parser.add_argument("--version", type=int, help="a model of the run (default: the newest)")
+    parser.add_argument("--count", type=int, default=600, help="positions that games begin from (default: %(default)s)")
+    parser.add_argument("--games", type=int, default=10, help="from each, two at least (default: %(default)s)")
+    parser.add_argument("--positions", type=Path, default=FILE, metavar="FILE", help="other solved positions than those that are shipped")
     parser.add_argument("--try", dest="tries", action="append", default=[], metavar="KEY=VALUE,...", help="other settings of the search")
     arguments = parser.parse_args()
+    if arguments.games < 2 or arguments.count < 1:
+        parser.error("there must be a position, and two games from each")
     torch.set_num_threads(1)
-    game, table = load_game("connect_four"), new_table(slots=SLOTS)
+    game = load_game("connect_four")
     try:
-        model = read_model(model_path_of_run(arguments.run, None))
-        settings = [each.search for each in settings_to_try(arguments.run, arguments.tries)]
+        model = read_model(model_path_of_run(arguments.run, arguments.version))
+        settings = [each.search for each in settings_to_try(arguments.run, arguments.tries, NO_OPENING)]
         evaluate = Evaluator(model.build(game), game, max_batch=PARALLEL_GAMES)
+        positions, openings = chosen_positions(game, arguments.positions, arguments.count)
     except (OSError, ValueError) as error:
         parser.error(str(error))
-    errors = " | ".join(f"errs, {first} to {last - 1} | " + " | ".join(f"{each:g}" for each in LAMBDAS) for first, last in PLIES)
-    print(f"| settings | evaluations a game | {errors} |\n|{'---|' * (2 + len(PLIES) * (1 + len(LAMBDAS)))}")
+    truth = positions.best.astype(np.float64)
+    alone = float(((network_values(evaluate, positions) - truth) ** 2).mean())
+    repeated = [opening for opening in openings for _ in range(arguments.games)]
+    lambdas = " | ".join(f"{each:g}: bias + noise" for each in LAMBDAS)
+    print(f"{len(openings):,} positions, {arguments.games} games from each\n")
+    print(f"| settings | evaluations a game | errs | network | search | {lambdas} |\n|{'---|' * (5 + len(LAMBDAS))}")
     for said, search in zip(["the run's", *arguments.tries], settings, strict=True):
-        batch, evaluations = play(game, evaluate, search, arguments.games)
-        targets = [ReplayWindow(game, capacity_positions=1, td_lambda=each).values_to_learn(batch) for each in LAMBDAS]
+        batch, evaluations = play(game, evaluate, search, repeated)
+        first = np.cumsum(batch.lengths) - batch.lengths + [len(opening) for opening in repeated]
+        errs = (
+            positions.values.repeat(arguments.games, 0)[np.arange(len(first)), batch.actions[first]] < truth.repeat(arguments.games)
+        ).mean()
+        searched = ((batch.root_values[first] - truth.repeat(arguments.games)) ** 2).mean()
         cells = []
-        for plies in PLIES:
-            errs, *squares = judge(game, batch, targets, plies, table).mean(0)
-            cells += [f"{errs:.1%}", *(f"{square:.2f}" for square in squares)]
-        print(f"| {said} | {evaluations:,.0f} | {' | '.join(cells)} |", flush=True)
+        for each in LAMBDAS:
+            targets = ReplayWindow(game, capacity_positions=1, td_lambda=each).values_to_learn(batch)[first]
+            bias, noise = bias_and_noise(targets.reshape(len(openings), -1).astype(np.float64), truth)
+            cells.append(f"{bias:.3f} + {noise:.3f}")
+        print(f"| {said} | {evaluations:,.0f} | {errs:.1%} | {alone:.3f} | {searched:.3f} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -130,6 +130,7 @@ class SearchSettings(Section):
     proven_results: bool = True
     lookahead_plies: Plies = 0  # in games of two without chance
     match_lookahead_plies: Plies = 0
+    match_policy_temperature: Positive = 1.0  # of the network's policy at every position; lc0 plays with 1.36
     subtree_reuse: bool = True
     discount: Annotated[float, Field(gt=0, le=1)] = 1.0  # in one-player games, of points that a move brings later; 1: all count alike
     evaluate_afterstates: bool = False  # in games of chance: of positions where nature moves, too, not only of what it makes of them

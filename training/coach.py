@@ -18,6 +18,7 @@ from training.bounds import Bounds, CoachState, window_capacity
 from training.checkpoint import Checkpoints
 from training.files import read_limited, write_atomically
 from training.fingerprint import fingerprint
+from training.generalization import generalization
 from training.granting import Granting
 from training.learner import Learner
 from training.ledger import Ledger
@@ -179,20 +180,19 @@ class Coach:
         training = self.settings.training
         if self.window.num_positions < training.window.min_positions:
             return None
-        self._phase = "training"
-        steps = int(self.state.owed_samples // training.batch_size)
+        self._phase, steps = "training", int(self.state.owed_samples // training.batch_size)
+        generalized = generalization(self.learner, self.window, self.settings.run.seed) if steps else None
         reports, fresh, every = [], 0, training.steps_per_model or steps + 1  # fresh: steps since the last model
         while steps > 0 and not self._bounds.time_is_up():
             count, progress = min(STEPS_BETWEEN_LOOKS, steps, every - fresh), self._bounds.share(self.state.iteration)
             reports.append(self.learner.train(self.window, count, self.settings.run.seed, progress=progress, seconds=SECONDS_BETWEEN_LOOKS))
             self.state.owed_samples -= reports[-1].samples
-            steps -= reports[-1].steps
-            fresh += reports[-1].steps
+            steps, fresh = steps - reports[-1].steps, fresh + reports[-1].steps
             self.look()
             if fresh >= every and steps > 0:
                 self.publish()
                 self._phase, fresh = "training", 0
-        return merge_reports(reports) if reports else None
+        return merge_reports(reports, generalized) if reports else None
 
     def publish(self) -> None:
         """Put the learner's averaged weights into the models folder and, if they are accepted, give them to all workers."""

@@ -179,7 +179,7 @@ class Learner:
             raise TrainingDiverged(
                 f"none of {taken} steps had finite losses and gradients; look at the data, or lower training.learning_rate"
             )
-        means = {name: totals[name].item() / (taken - skipped) if taken else 0.0 for name in FIGURES}
+        means: dict[str, Any] = {name: totals[name].item() / (taken - skipped) if taken else 0.0 for name in FIGURES}
         elapsed = time.perf_counter() - started
         return LearnerReport(
             steps=taken,

@@ -11,7 +11,7 @@ import numpy as np
 
 from configs.schema import SearchSettings
 from games.compiled import lean, specialized
-from games.game import CHANCE, Game, Rules, States
+from games.game import CHANCE, Actions, Game, Rules, States
 from training.game_log import FINISHED, IDLE, PLAYING, Log, make_log
 from training.random import Streams, exponential, uniform
 from training.records import CHANCE_OUTCOME, FULL_SEARCH, RANDOM_MOVE, GameRecord
@@ -25,6 +25,7 @@ from training.search.tree import AWAITED, NONE, OVER, UNPROVEN, Floats, Trees, f
 
 MOST_WEIGHT = np.float32(65_535.0)  # that a record holds
 EVEN = 1e9  # the temperature at which every move is as likely as any other
+NO_MOVES = np.empty(0, np.int32)
 
 
 class MoveParams(NamedTuple):
@@ -99,7 +100,7 @@ class SelfPlay:
         self._waiting = 0  # positions that were asked for
         self._num_playing = 0
         self._finished = 0  # games that are still to be handed over
-        self._begin = specialized(begin_game, *self._begin_arguments, 0, np.uint64(0), 0)
+        self._begin = specialized(begin_game, *self._begin_arguments, 0, np.uint64(0), 0, NO_MOVES)
         self._go_on = specialized(go_on, *self._arguments, *self._no_answers)
 
     @property
@@ -111,8 +112,11 @@ class SelfPlay:
         """How many games could be begun."""
         return len(self._log.slots) - self._num_playing
 
-    def begin(self, seeds: Sequence[int]) -> None:
+    def begin(self, seeds: Sequence[int], openings: Sequence[Actions] | None = None) -> None:
         """Start a game for each of ``seeds``.
+
+        Args:
+            openings: legal moves that each game begins with, after which it goes on; they are recorded as random ones.
 
         Raises:
             ValueError: there are not so many idle slots.
@@ -120,9 +124,9 @@ class SelfPlay:
         if len(seeds) > self.num_idle():
             raise ValueError(f"{len(seeds)} games cannot begin in {self.num_idle()} idle slots")
         idle = np.flatnonzero(self._log.slots.status == IDLE)
-        for slot, seed in zip(idle, seeds, strict=False):
+        for slot, seed, opening in zip(idle, seeds, openings or [NO_MOVES] * len(seeds), strict=False):
             self._states[slot] = self.game.start
-            self._begin(*self._begin_arguments, int(slot), np.uint64(seed), self.model_version)
+            self._begin(*self._begin_arguments, int(slot), np.uint64(seed), self.model_version, opening)
         self._num_playing += len(seeds)
 
     def advance(self) -> list[GameRecord]:
@@ -189,8 +193,9 @@ def begin_game(
     b: int,
     seed: int,
     model_version: int,
+    opening: Actions,
 ) -> None:
-    """Start a game in slot ``b``, whose state is at the start already."""
+    """Start a game in slot ``b``, whose state is at the start already, and play its ``opening``."""
     streams[b] = seed
     slot = log.slots[b]
     slot.seed = seed
@@ -206,6 +211,8 @@ def begin_game(
     slot.resigns = moves.resignation and uniform(streams, b) >= moves.no_resign_fraction
     while rules.current_player(states[b]) == CHANCE:
         play_chance(rules, states, streams, log, leaves, b)
+    for action in opening:
+        play_given(rules, states, log, b, action, RANDOM_MOVE)
     plant(trees, b, rules.current_player(states[b]))
     begin_search(moves, trees, streams, log, b)
 
@@ -316,16 +323,22 @@ def make_move(
 @lean
 def play_chance(rules: Rules, states: States, streams: Streams, log: Log, leaves: Leaves, b: int) -> int:
     """Draw, record and play nature's move in game ``b``; returns the outcome."""
-    slot = log.slots[b]
     outcome = draw_outcome(rules, states[b], leaves.outcomes, leaves.chances, streams, b)
-    log.actions[b, slot.ply] = outcome
+    play_given(rules, states, log, b, outcome, CHANCE_OUTCOME)
+    return outcome
+
+
+@lean
+def play_given(rules: Rules, states: States, log: Log, b: int, action: int, flag: int) -> None:
+    """Record and play what no search has found in game ``b``."""
+    slot = log.slots[b]
+    log.actions[b, slot.ply] = action
     log.root_values[b, slot.ply] = 0.0
-    log.flags[b, slot.ply] = CHANCE_OUTCOME
+    log.flags[b, slot.ply] = flag
     log.surprise[b, slot.ply] = 0.0
     log.policy_sizes[b, slot.ply] = 0
     slot.ply += 1
-    rules.step(states[b], np.int64(outcome))
-    return outcome
+    rules.step(states[b], np.int64(action))
 
 
 @lean

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from training.ledger_rows import WorkerBooks
-from training.reports import ClusterReport, LearnerReport, Standing, WorkerReport
+from training.reports import ClusterReport, GeneralizationReport, LearnerReport, Standing, WorkerReport
 from training.worker_folder import Heartbeat
 
 
@@ -36,8 +36,13 @@ def worker_reports(
     )
 
 
-def merge_reports(reports: Sequence[LearnerReport]) -> LearnerReport:
-    """One report of all steps: means weighted by the number of steps that were taken, sums of the counts, the last spikes."""
+def merge_reports(reports: Sequence[LearnerReport], generalization: GeneralizationReport | None = None) -> LearnerReport:
+    """One report of all steps: means weighted by the number of steps that were taken, sums of the counts, the last spikes.
+
+    Args:
+        reports: of some steps each, one at least.
+        generalization: as it was before them.
+    """
     steps = sum(report.steps for report in reports)
     taken = [report.steps - report.skipped_steps for report in reports]
 
@@ -53,6 +58,7 @@ def merge_reports(reports: Sequence[LearnerReport]) -> LearnerReport:
         learning_rate=reports[-1].learning_rate,
         skipped_steps=sum(report.skipped_steps for report in reports),
         spikes=reports[-1].spikes,
+        generalization=generalization,
         **{name: mean(name) for name in ("loss", "policy_loss", "value_loss", "policy_entropy", "grad_norm")},
     )
 

@@ -68,7 +68,10 @@ def test_a_batch_that_is_damaged_on_its_way_does_not_keep_the_run_waiting(tmp_pa
         now[0] += 0.3
         return now[0]
 
-    changes = {"self_play": {"games_per_worker": 10, "flush_seconds": 1e6}, "distributed": {"batch_size": 20}}  # all that is granted is one batch
+    changes = {
+        "self_play": {"games_per_worker": 10, "flush_seconds": 1e6},
+        "distributed": {"batch_size": 20},
+    }  # all that is granted is one batch
     settings = small_settings(tmp_path, training={"asynchronous": asynchronous}, **changes)
     with coaching(tmp_path, settings, listeners=[listener], clock=clock) as coach:
         coach.start()

@@ -8,6 +8,7 @@ import pytest
 from games.game import Planes
 from tests.training.naive_search import Floats, StubEvaluator
 from tests.training.test_self_play import CONNECT_FOUR, QUICK, TIC_TAC_TOE, play, play_on, same
+from training.records import RANDOM_MOVE
 from training.self_play import SelfPlay
 
 
@@ -42,6 +43,22 @@ def test_more_games_than_slots_are_refused() -> None:
     self_play = SelfPlay(TIC_TAC_TOE, StubEvaluator(TIC_TAC_TOE), QUICK, parallel_games=2)
     with pytest.raises(ValueError):
         self_play.begin([1, 2, 3])
+
+
+def test_games_may_begin_with_moves_that_are_given() -> None:
+    openings = [np.array(moves, np.int32) for moves in ([4, 0, 8], [], [0])]
+    self_play = SelfPlay(TIC_TAC_TOE, StubEvaluator(TIC_TAC_TOE), QUICK, parallel_games=3)
+    self_play.begin([1, 2, 3], openings)
+    records = sorted(play_on(self_play, []), key=lambda record: record.seed)
+    for record, opening in zip(records, openings, strict=True):
+        given = len(opening)
+        assert record.actions[:given].tolist() == opening.tolist() and len(record.actions) > given
+        assert (record.flags[:given] == RANDOM_MOVE).all() and not record.policy_sizes[:given].any()
+        replayed = TIC_TAC_TOE.initial_state()
+        for action in record.actions.tolist():
+            TIC_TAC_TOE.play(replayed, action)
+        assert TIC_TAC_TOE.terminal(replayed) and record.returns.tolist() == TIC_TAC_TOE.returns(replayed).tolist()
+    assert same([records[1]], play(TIC_TAC_TOE, QUICK, 1, first_seed=2))  # without an opening a game is what it would have been
 
 
 @pytest.mark.parametrize(

@@ -48,9 +48,24 @@ def search_for_strength(
     limit = min(max_positions or TREES, TREES)
     evaluator = Evaluator(model.build(game), game, max_batch=limit)
     evaluate: Evaluate = evaluator if limit == TREES else in_parts(evaluator, limit)
+    if settings.match_policy_temperature != 1:
+        evaluate = softened(evaluate, settings.match_policy_temperature)
     if look is not None:
         evaluate = looking(evaluate, look)
     return Search(game, evaluate, playing(settings), num_simulations=num_simulations, num_trees=TREES)
+
+
+def softened(evaluate: Evaluate, temperature: float) -> Evaluate:
+    """``evaluate``, with its policies raised to ``1 / temperature``: a network that has learned from searches is surer than it is right.
+
+    Leela Chess Zero's ``PolicyTemperature`` (lczero.org, "Engine parameters").
+    """
+
+    def evaluate_softened(observations: Planes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        logits, values = evaluate(observations)
+        return logits / np.float32(temperature), values
+
+    return evaluate_softened
 
 
 def looking(evaluate: Evaluate, look: Look) -> Evaluate:

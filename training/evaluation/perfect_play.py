@@ -110,25 +110,41 @@ def read_positions(game: Game, path: Path) -> SolvedPositions:
     return _observed(game, *_read(game, path))
 
 
+def read_moves(path: Path = FILE) -> list[Actions]:
+    """The moves that lead from the start to each position in such a file, by default in the one that is shipped.
+
+    Raises:
+        OSError, ValueError: see ``read_positions``.
+    """
+    return _columns(path)[0]
+
+
 def _observed(game: Game, states: States, values: NDArray[np.int8]) -> SolvedPositions:
     return SolvedPositions(states, np.stack([game.observe(state) for state in states]), values)
 
 
-def _read(game: Game, path: Path) -> tuple[States, NDArray[np.int8]]:
+def _columns(path: Path) -> tuple[list[Actions], NDArray[np.int8]]:
+    """The moves to each position, and the value of every action there, ``[N, A]``."""
     try:
         with np.load(io.BytesIO(read_limited(path, MAX_FILE_BYTES)), allow_pickle=False) as file:
-            actions, plies, values = file["actions"], file["plies"], file["values"]
-        states = game.initial_states(len(plies))
-        for state, moves in zip(states, np.split(actions, np.cumsum(plies[:-1], dtype=np.int64)), strict=True):
+            actions, plies, values = file["actions"].astype(np.int32), file["plies"], file["values"]
+        return np.split(actions, np.cumsum(plies[:-1], dtype=np.int64)), values
+    except (EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is no file of solved positions: {error}") from error
+
+
+def _read(game: Game, path: Path) -> tuple[States, NDArray[np.int8]]:
+    games, values = _columns(path)
+    try:
+        states, legal = game.initial_states(len(games)), np.zeros((len(games), game.num_actions), np.bool_)
+        for row, state, moves in zip(legal, states, games, strict=True):
             for action in moves.tolist():
                 game.play(state, action)
-        legal = np.zeros((len(states), game.num_actions), np.bool_)
-        for row, state in zip(legal, states, strict=True):
             row[game.legal_actions(state)] = True
         if values.shape != legal.shape or not np.where(legal, abs(values) <= 1, values == ILLEGAL).all():
             raise ValueError("a legal move has no value, or one that is not legal has")
         return states, values
-    except (EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
+    except ValueError as error:
         raise ValueError(f"{path} is no file of solved positions of {game.name}: {error}") from error
 
 

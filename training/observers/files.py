@@ -76,7 +76,10 @@ def scalars(report: IterationReport) -> dict[str, float]:
     sections: dict[str, dict[str, Any]] = {"run": {}}
     for key, value in content.items():
         if isinstance(value, dict):
-            sections[key] = value | _score_figures(value.pop("score", None)) | _spike_figures(value.pop("spikes", None))
+            parts = _score_figures(value.pop("score", None)) | _spike_figures(value.pop("spikes", None))
+            sections[key] = (
+                value | parts | {f"generalization_{name}": part for name, part in (value.pop("generalization", None) or {}).items()}
+            )
         else:
             sections["run"][key] = value
     sections["workers"] = {

@@ -111,6 +111,9 @@ def curves(rows: Rows, calibration: Sequence[Bin]) -> list[Layout]:
     def learned(name: str) -> Figure:
         return lambda row: getattr(row.learner, name, None)
 
+    def generalized(name: str) -> Figure:
+        return lambda row: getattr(getattr(row.learner, "generalization", None), name, None)
+
     def measured(name: str) -> Figure:
         return lambda row: getattr(row.evaluation, name, None)
 
@@ -123,6 +126,8 @@ def curves(rows: Rows, calibration: Sequence[Bin]) -> list[Layout]:
     reached = [series(str(milestone), _reached(milestone)) for milestone in _milestones(rows)]
     drawn = [
         draw("Loss", "{:.3g}".format, *(series(name, learned(field)) for name, field in LOSSES)),
+        draw("Policy, nats from the search's", "{:.3g}".format, *(series(name, generalized(f"policy_{part}")) for name, part in KNOWN)),
+        draw("Value, not explained", percent, *(series(name, generalized(f"value_{part}")) for name, part in KNOWN)),
         draw("Score", points, played, tested),
         draw("Games that reach a tile", percent, *reached[-5:]),
         draw("Elo", rating, series("", measured("elo"), measured("elo_margin"))),
@@ -144,6 +149,7 @@ def calibrated(bins: Sequence[Bin]) -> Layout | None:
     return laid_out("Wins by what was expected", [found, even], x_name="expected", show=share, show_x=share) if len(points) > 1 else None
 
 
+KNOWN = (("new positions", "new"), ("learned positions", "learned"))
 LOSSES = (("all", "loss"), ("policy", "policy_loss"), ("value", "value_loss"))
 
 

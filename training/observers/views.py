@@ -39,6 +39,12 @@ def _learner(form: str, name: str) -> Callable[[IterationReport], str]:
     return lambda row: format(getattr(row.learner, name), form) if row.learner else ""
 
 
+def _on_new(row: IterationReport) -> str:
+    """By how much the network errs more on positions that it has not learned from."""
+    found = row.learner.generalization if row.learner else None
+    return f"{100 * found.excess:+.0f} %" if found else ""
+
+
 def _fired(show: Callable[[SpikeReport], str]) -> Callable[[IterationReport], str]:
     """The cell of what a spiking network's neurons did."""
     return lambda row: show(row.learner.spikes) if row.learner and row.learner.spikes else ""
@@ -116,6 +122,7 @@ HISTORY: tuple[Column[IterationReport], ...] = (
     Column(title="Loss", cell=_learner(".3f", "loss")),
     Column(title="Policy", cell=_learner(".3f", "policy_loss"), rank=1),
     Column(title="Value", cell=_learner(".3f", "value_loss"), rank=1),
+    Column(title="On new", cell=_on_new, rank=6),
     Column(title="Firing", cell=_fired(lambda spikes: percent(spikes.firing_rate)), rank=3),
     Column(title="Syn. ops", cell=_fired(lambda spikes: count(spikes.synaptic_operations)), rank=5),
     Column(title="Step size", cell=_learner(".1e", "learning_rate"), rank=10),
