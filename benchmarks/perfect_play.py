@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from configs.load import load_settings
 from configs.schema import SearchSettings
 from games import Game, load_game
-from games.game import Actions
+from games.game import Actions, Floats
 from training.evaluation.candidate import model_path_of_run
 from training.evaluation.contenders import read_model
 from training.evaluation.guest import search_for_strength
@@ -29,6 +29,7 @@ from training.evaluation.perfect_play import SolvedPositions, errors, load_posit
 from training.evaluation.strength import search_actions
 from training.evaluator import Evaluator
 from training.model_file import Model
+from training.search.puct import Evaluate
 
 PLIES = (0, 8, 12, 16, 20)  # where the columns by plies begin
 BATCH = 512
@@ -37,11 +38,15 @@ BATCH = 512
 def network_columns(game: Game, model: Model, positions: SolvedPositions) -> str:
     """What the network says without search."""
     evaluate = Evaluator(model.build(game), game, max_batch=BATCH)
-    parts = range(0, len(positions.states), BATCH)
-    values, decided = np.concatenate([evaluate(positions.observations[i : i + BATCH])[1] for i in parts]), positions.best != 0
+    values, decided = network_values(evaluate, positions, BATCH), positions.best != 0
     sign = (np.sign(values[decided]) == positions.best[decided]).mean()
     by_policy = errors(positions, policy_actions(positions, evaluate))
     return f"{by_policy.share:.2%} | {sign:.1%} | {np.square(values - positions.best).mean():.3f}"
+
+
+def network_values(evaluate: Evaluate, positions: SolvedPositions, batch: int) -> Floats:
+    """What the network says of each position's value, ``[N]``, asked of so many at once."""
+    return np.concatenate([evaluate(positions.observations[i : i + batch])[1] for i in range(0, len(positions.states), batch)])
 
 
 def search_choices(game: Game, model: Model, settings: SearchSettings, positions: SolvedPositions, simulations: int) -> Actions:

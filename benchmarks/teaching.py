@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.perfect_play import network_values
 from benchmarks.self_play import as_batch
 from configs.load import load_settings
 from configs.schema import SearchSettings, Settings
@@ -30,7 +31,7 @@ from games import Game, load_game
 from games.game import Actions
 from training.evaluation.candidate import model_path_of_run
 from training.evaluation.contenders import read_model
-from training.evaluation.perfect_play import FILE, SolvedPositions, read_moves, read_positions
+from training.evaluation.perfect_play import FILE, SolvedPositions, errors, read_moves, read_positions
 from training.evaluator import Evaluator
 from training.records import GameBatch, GameRecord
 from training.replay import ReplayWindow
@@ -52,12 +53,6 @@ def play(game: Game, evaluate: Evaluator, settings: SearchSettings, openings: Se
         begun += len(numbers)
         records += self_play.advance()
     return as_batch(game, sorted(records, key=lambda record: record.seed)), self_play.evaluations / len(openings)
-
-
-def network_values(evaluate: Evaluator, positions: SolvedPositions) -> NDArray[np.float32]:
-    """What the network alone says of the positions, ``[N]``."""
-    parts = range(0, len(positions.states), PARALLEL_GAMES)
-    return np.concatenate([evaluate(positions.observations[first : first + PARALLEL_GAMES])[1] for first in parts])
 
 
 def bias_and_noise(targets: NDArray[np.float64], truth: NDArray[np.float64]) -> tuple[float, float]:
@@ -83,12 +78,10 @@ def settings_in(text: str) -> dict[str, Any]:
 
 def chosen_positions(game: Game, path: Path, count: int) -> tuple[SolvedPositions, list[Actions]]:
     """So many of a file's positions before ply ``LATEST``, the same every time, and the moves to each."""
-    positions, moves = read_positions(game, path), read_moves(path)
-    early = np.array([len(each) < LATEST for each in moves])
-    rows = np.sort(np.random.default_rng(0).permutation(np.flatnonzero(early))[:count])
-    chosen = np.zeros(len(moves), np.bool_)
-    chosen[rows] = True
-    return positions.part(chosen), [moves[row] for row in rows]
+    moves = read_moves(game, path)
+    early = np.flatnonzero([len(each) < LATEST for each in moves])
+    rows = np.sort(np.random.default_rng(0).permutation(early)[:count])
+    return read_positions(game, path).part(rows), [moves[row] for row in rows]
 
 
 def main() -> None:
@@ -113,18 +106,17 @@ def main() -> None:
     except (OSError, ValueError) as error:
         parser.error(str(error))
     truth = positions.best.astype(np.float64)
-    alone = float(((network_values(evaluate, positions) - truth) ** 2).mean())
+    alone = float(((network_values(evaluate, positions, PARALLEL_GAMES) - truth) ** 2).mean())
     repeated = [opening for opening in openings for _ in range(arguments.games)]
+    begun_from = positions.part(np.arange(len(openings)).repeat(arguments.games))
     lambdas = " | ".join(f"{each:g}: bias + noise" for each in LAMBDAS)
     print(f"{len(openings):,} positions, {arguments.games} games from each\n")
     print(f"| settings | evaluations a game | errs | network | search | {lambdas} |\n|{'---|' * (5 + len(LAMBDAS))}")
     for said, search in zip(["the run's", *arguments.tries], settings, strict=True):
         batch, evaluations = play(game, evaluate, search, repeated)
         first = np.cumsum(batch.lengths) - batch.lengths + [len(opening) for opening in repeated]
-        errs = (
-            positions.values.repeat(arguments.games, 0)[np.arange(len(first)), batch.actions[first]] < truth.repeat(arguments.games)
-        ).mean()
-        searched = ((batch.root_values[first] - truth.repeat(arguments.games)) ** 2).mean()
+        errs = errors(begun_from, batch.actions[first]).share
+        searched = ((batch.root_values[first] - begun_from.best) ** 2).mean()
         cells = []
         for each in LAMBDAS:
             targets = ReplayWindow(game, capacity_positions=1, td_lambda=each).values_to_learn(batch)[first]

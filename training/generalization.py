@@ -4,34 +4,21 @@ The loss falls when a network learns how to judge positions, and also when it me
 where it has learned wants more games or a longer window (``training.window``), not more steps of the same.
 """
 
-from typing import Protocol
-
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from training.auxiliary_heads import outputs_to_learn
-from training.learner import IMPOSSIBLE, Learner, TensorBatch, to_tensors
+from training.learner import Learner, TensorBatch, log_policies, to_tensors
 from training.network import value_head
 from training.random import seed_stream
-from training.replay import Batch
+from training.replay import ReplayWindow
 from training.reports import GeneralizationReport
 
 COUNT = 512  # positions that are looked at, of the newest and of others
 LEAST_VARIANCE = 1e-6  # of the values: where all are alike there is nothing to explain
 
 
-class Looked(Protocol):
-    """A window whose positions can be looked at by their place: ``training.replay.ReplayWindow``."""
-
-    def to_learn_from(self) -> NDArray[np.int64]:
-        """The places of all positions that can be drawn, ascending."""
-
-    def take(self, positions: NDArray[np.int64], symmetries: NDArray[np.int64]) -> Batch:
-        """The positions at these places, each under a symmetry of the game."""
-
-
-def generalization(learner: Learner, window: Looked, seed: int, *, count: int = COUNT) -> GeneralizationReport | None:
+def generalization(learner: Learner, window: ReplayWindow, seed: int, *, count: int = COUNT) -> GeneralizationReport | None:
     """How the averaged network of ``learner`` does on new positions and on learned ones; None while the window has few.
 
     The new ones are the newest of the window, so this is to be asked when games have come in, before the next step. Those it has learned
@@ -42,9 +29,9 @@ def generalization(learner: Learner, window: Looked, seed: int, *, count: int = 
         return None
     learned = places[len(places) // 2 : 3 * len(places) // 4]
     chosen = np.random.default_rng(seed_stream(seed, "generalization", learner.step)).choice(learned, count, replace=False)
-    unseen = np.zeros(count, np.int64)  # symmetries: as they were played
-    policy_new, value_new = _shortfall(learner, to_tensors(window.take(places[-count:], unseen), learner.device))
-    policy_learned, value_learned = _shortfall(learner, to_tensors(window.take(chosen, unseen), learner.device))
+    as_played = np.zeros(count, np.int64)  # the symmetries
+    policy_new, value_new = _shortfall(learner, to_tensors(window.take(places[-count:], as_played), learner.device))
+    policy_learned, value_learned = _shortfall(learner, to_tensors(window.take(chosen, as_played), learner.device))
     return GeneralizationReport(policy_new=policy_new, policy_learned=policy_learned, value_new=value_new, value_learned=value_learned)
 
 
@@ -54,7 +41,7 @@ def _shortfall(learner: Learner, batch: TensorBatch) -> tuple[float, float]:
     network = learner.average.network
     with learner.update_step.autocast:
         logits, value_logits, _ = outputs_to_learn(network, batch.observations)
-    log_policy = torch.log_softmax(logits.float().masked_fill(~batch.legal, IMPOSSIBLE), 1)
+    log_policy = log_policies(logits, batch.legal)
     divergence = (torch.xlogy(batch.policies, batch.policies) - batch.policies * log_policy).sum(1) * batch.policy_mask
     errors = (value_head(network).values(value_logits).float() - batch.values).square().mean()
     return (

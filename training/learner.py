@@ -294,7 +294,7 @@ class Learner:
     def losses(self, batch: TensorBatch) -> Losses:
         """The losses of one batch; their unit is the nat."""
         logits, value_logits, said = outputs_to_learn(self.network, batch.observations)
-        log_policy = functional.log_softmax(logits.float().masked_fill(~batch.legal, IMPOSSIBLE), 1)
+        log_policy = log_policies(logits, batch.legal)
         policy_loss = -((batch.policies * log_policy).sum(1) * batch.policy_mask).mean()
         value_loss = value_head(self.network).loss(value_logits, batch.values)
         entropy = -(log_policy.exp() * log_policy).sum(1).mean()
@@ -346,6 +346,11 @@ class Learner:
             torch.set_rng_state(state.tensors["random"]["torch"])
         except (KeyError, RuntimeError) as error:
             raise ValueError(f"the saved state does not fit this learner: was the network changed?: {error}") from error
+
+
+def log_policies(logits: Tensor, legal: Tensor) -> Tensor:
+    """The logarithm of the policy over ``legal`` actions alone, ``[N, A]``, in full precision."""
+    return functional.log_softmax(logits.float().masked_fill(~legal, IMPOSSIBLE), 1)
 
 
 def is_want_of_memory(error: RuntimeError) -> bool:

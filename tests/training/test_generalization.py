@@ -55,14 +55,14 @@ def test_a_network_that_has_learned_its_window_by_heart_does_worse_on_new_games(
 def test_a_network_that_has_learned_nothing_does_alike_and_is_left_as_it_was() -> None:
     window, learner = window_of(200), learner_of(learning_rate=0.0)
     learner.train(window, 1, 1)
-    before, drawn = learner.state(), torch.rand(1, generator=torch.Generator().manual_seed(1))
+    before, random = learner.state(), torch.get_rng_state()
     found = generalization(learner, window, 1, count=500)
     assert found is not None and abs(found.excess) < 0.1
     # It says nothing: the values to learn, which have a mean of nearly 0, are all that there is to explain, and its policy is even.
     assert found.value_new == pytest.approx(1, abs=0.1) and found.value_learned == pytest.approx(1, abs=0.1)
     after = learner.state()
     assert all(torch.equal(tensor, after.tensors[part][name]) for part, group in before.tensors.items() for name, tensor in group.items())
-    assert torch.equal(drawn, torch.rand(1, generator=torch.Generator().manual_seed(1)))
+    assert torch.equal(random, torch.get_rng_state())
 
 
 def test_the_policy_s_figure_is_its_divergence_from_the_targets() -> None:

@@ -95,7 +95,7 @@ def test_positions_of_a_file_of_ones_own_are_read_as_the_shipped_ones(connect_fo
 def test_a_damaged_file_of_positions_is_refused_by_its_name(spoil: Callable[[bytes], bytes], tmp_path: Path) -> None:
     path = tmp_path / "own.npz"
     path.write_bytes(spoil(FILE.read_bytes()))
-    with pytest.raises(ValueError, match=r"own\.npz is no file of solved positions"):
+    with pytest.raises(ValueError, match=r"own\.npz is no file of solved positions of connect_four"):
         read_positions(load_game("connect_four"), path)
 
 

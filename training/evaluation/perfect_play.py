@@ -7,6 +7,8 @@ Those of tic-tac-toe are all that can arise, one of each set of mirror images an
 
 import io
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,8 +44,8 @@ class SolvedPositions:
         """In which positions a legal action throws away value, ``[N]``."""
         return ((self.values != ILLEGAL) & (self.values < self.best[:, None])).any(1)
 
-    def part(self, rows: NDArray[np.bool_]) -> "SolvedPositions":
-        """Those of them for which the mask ``[N]`` is true."""
+    def part(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> "SolvedPositions":
+        """Those of them for which the mask ``[N]`` is true, or those of these numbers, some of them several times."""
         return SolvedPositions(self.states[rows], self.observations[rows], self.values[rows])
 
 
@@ -110,32 +112,39 @@ def read_positions(game: Game, path: Path) -> SolvedPositions:
     return _observed(game, *_read(game, path))
 
 
-def read_moves(path: Path = FILE) -> list[Actions]:
-    """The moves that lead from the start to each position in such a file, by default in the one that is shipped.
+def read_moves(game: Game, path: Path) -> list[Actions]:
+    """The moves that lead from the start to each position in such a file.
 
     Raises:
         OSError, ValueError: see ``read_positions``.
     """
-    return _columns(path)[0]
+    with _refusing(game, path):
+        return _columns(path)[0]
 
 
 def _observed(game: Game, states: States, values: NDArray[np.int8]) -> SolvedPositions:
     return SolvedPositions(states, np.stack([game.observe(state) for state in states]), values)
 
 
+@contextmanager
+def _refusing(game: Game, path: Path) -> Iterator[None]:
+    """Say of whatever is wrong in the block which file is none of solved positions."""
+    try:
+        yield
+    except (EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is no file of solved positions of {game.name}: {error}") from error
+
+
 def _columns(path: Path) -> tuple[list[Actions], NDArray[np.int8]]:
     """The moves to each position, and the value of every action there, ``[N, A]``."""
-    try:
-        with np.load(io.BytesIO(read_limited(path, MAX_FILE_BYTES)), allow_pickle=False) as file:
-            actions, plies, values = file["actions"].astype(np.int32), file["plies"], file["values"]
-        return np.split(actions, np.cumsum(plies[:-1], dtype=np.int64)), values
-    except (EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is no file of solved positions: {error}") from error
+    with np.load(io.BytesIO(read_limited(path, MAX_FILE_BYTES)), allow_pickle=False) as file:
+        actions, plies, values = file["actions"].astype(np.int32), file["plies"], file["values"]
+    return np.split(actions, np.cumsum(plies[:-1], dtype=np.int64)), values
 
 
 def _read(game: Game, path: Path) -> tuple[States, NDArray[np.int8]]:
-    games, values = _columns(path)
-    try:
+    with _refusing(game, path):
+        games, values = _columns(path)
         states, legal = game.initial_states(len(games)), np.zeros((len(games), game.num_actions), np.bool_)
         for row, state, moves in zip(legal, states, games, strict=True):
             for action in moves.tolist():
@@ -144,8 +153,6 @@ def _read(game: Game, path: Path) -> tuple[States, NDArray[np.int8]]:
         if values.shape != legal.shape or not np.where(legal, abs(values) <= 1, values == ILLEGAL).all():
             raise ValueError("a legal move has no value, or one that is not legal has")
         return states, values
-    except ValueError as error:
-        raise ValueError(f"{path} is no file of solved positions of {game.name}: {error}") from error
 
 
 def _every_position(game: Game) -> tuple[States, NDArray[np.int8]]:

@@ -77,9 +77,7 @@ def scalars(report: IterationReport) -> dict[str, float]:
     for key, value in content.items():
         if isinstance(value, dict):
             parts = _score_figures(value.pop("score", None)) | _spike_figures(value.pop("spikes", None))
-            sections[key] = (
-                value | parts | {f"generalization_{name}": part for name, part in (value.pop("generalization", None) or {}).items()}
-            )
+            sections[key] = value | parts | _generalization_figures(value.pop("generalization", None))
         else:
             sections["run"][key] = value
     sections["workers"] = {
@@ -104,6 +102,11 @@ def _spike_figures(spikes: dict[str, Any] | None) -> dict[str, float]:
         return {}
     layers = {f"firing_rate/{name}": rate for name, rate in spikes.pop("layers").items()}
     return spikes | layers
+
+
+def _generalization_figures(found: dict[str, Any] | None) -> dict[str, float]:
+    """How well a network does on new positions, by name."""
+    return {f"generalization_{name}": figure for name, figure in (found or {}).items()}
 
 
 class _Record:
