@@ -78,6 +78,8 @@ def main() -> None:
         game = load_game(settings.game.name, **settings.game.options)
         positions = read_positions(game, arguments.positions) if arguments.positions else load_positions(game)
         models = [read_model(model_path_of_run(arguments.run, version)) for version in arguments.version]
+        for model in models:
+            model.build(game)  # which refuses those of another game, or of an earlier version of it
     except (OSError, ValueError) as error:
         parser.error(str(error))
     if positions is None:

@@ -5,12 +5,19 @@ around (J. Tromp's layout). An action is a column, 0 to 6.
 
 A player's *threat* is an empty cell that would complete a line of four of theirs. Rows count from one, at the bottom: who is to fill a
 threatened cell in the end depends on whether its row is odd or even (V. Allis, "A Knowledge-based Approach of Connect-Four", 1988).
-The player to move sees 5 planes, ``[5, 6, 7]``, the bottom row last, in which 1 marks a cell:
+The player to move sees 9 planes, ``[9, 6, 7]``, the bottom row last. In the first five, 1 marks a cell:
 
 - 0, 1: its own stones; its opponent's.
 - 2, 3: its own threats; its opponent's.
 - 4: the odd rows.
+
+The others show each empty cell's *chances*: how many lines of four through it are still free of the other player's stones,
+
+- 5, 7: and hold two of its own, or of its opponent's, as halves;
+- 6, 8: and hold one, as quarters.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,13 +37,26 @@ from games.game import (
     step_kernel,
 )
 
-ROWS, COLUMNS, PLANES = 6, 7, 5
+ROWS, COLUMNS, PLANES = 6, 7, 9
 MOVER, STONES, PLY, OVER = range(4)  # words: the mover's stones, all stones, plies played, and how the game ended:
 RUNNING, LINE, FULL = range(3)  # ... not yet, by a line of the player who moved last, or by a full board
 WORDS = 4
 BOTTOM = sum(1 << 7 * column for column in range(COLUMNS))
 BOARD = BOTTOM * 0b111111
 ODD_ROWS = BOTTOM * 0b010101
+DIRECTIONS = (1, 6, 7, 8)  # from bit to bit along a line: up, falling, level, rising
+
+
+class Counts(NamedTuple):
+    """A number from 0 to 15 for each cell, as the boards of its binary digits."""
+
+    ones: int
+    twos: int
+    fours: int
+    eights: int
+
+
+NOWHERE = Counts(0, 0, 0, 0)
 
 
 @inlined
@@ -58,6 +78,38 @@ def completing(stones: int) -> int:
         below = (stones >> step) & (stones >> 2 * step)
         cells |= above & ((stones << 3 * step) | (stones >> step)) | below & ((stones >> 3 * step) | (stones << step))
     return cells
+
+
+@inlined
+def one_more(counts: Counts, cells: int) -> Counts:
+    """``counts``, one larger on these cells."""
+    twos = counts.ones & cells
+    fours = counts.twos & twos
+    return Counts(counts.ones ^ cells, counts.twos ^ twos, counts.fours ^ fours, counts.eights | (counts.fours & fours))
+
+
+@inlined
+def count_of(counts: Counts, bit: int) -> int:
+    """The number of one cell."""
+    return (counts.ones >> bit & 1) + 2 * (counts.twos >> bit & 1) + 4 * (counts.fours >> bit & 1) + 8 * (counts.eights >> bit & 1)
+
+
+@inlined
+def chances(mine: int, theirs: int) -> tuple[Counts, Counts]:
+    """Through each cell, how many lines without stones of ``theirs`` hold two stones of ``mine``, and how many hold one."""
+    free = BOARD & ~theirs
+    with_two, with_one = NOWHERE, NOWHERE
+    for step in DIRECTIONS:
+        # A line is named by its first cell, from which the others are step, 2 * step and 3 * step bits away.
+        lines = free & free >> step & free >> 2 * step & free >> 3 * step
+        first, second, third, fourth = mine, mine >> step, mine >> 2 * step, mine >> 3 * step
+        odd_before, odd_after, both_before, both_after = first ^ second, third ^ fourth, first & second, third & fourth
+        two = lines & ((odd_before & odd_after) | ((both_before ^ both_after) & ~(odd_before | odd_after)))
+        one = lines & (odd_before ^ odd_after) & ~(both_before | both_after)
+        for _ in range(4):
+            with_two, with_one = one_more(with_two, two), one_more(with_one, one)
+            two, one = two << step, one << step
+    return with_two, with_one
 
 
 @legal_actions_kernel
@@ -109,6 +161,7 @@ def returns(state: States, out: Returns) -> None:
 def observe(state: States, planes: Planes) -> None:
     mine, theirs, empty = state[MOVER], state[STONES] ^ state[MOVER], BOARD & ~state[STONES]
     my_threats, their_threats = completing(mine) & empty, completing(theirs) & empty
+    (my_two, my_one), (their_two, their_one) = chances(mine, theirs), chances(theirs, mine)
     for row in range(ROWS):
         for column in range(COLUMNS):
             bit = 7 * column + (ROWS - 1 - row)
@@ -117,6 +170,13 @@ def observe(state: States, planes: Planes) -> None:
             planes[2, row, column] = (my_threats >> bit) & 1
             planes[3, row, column] = (their_threats >> bit) & 1
             planes[4, row, column] = (ODD_ROWS >> bit) & 1
+            if (empty >> bit) & 1:
+                planes[5, row, column] = np.float32(0.5) * np.float32(count_of(my_two, bit))
+                planes[6, row, column] = np.float32(0.25) * np.float32(count_of(my_one, bit))
+                planes[7, row, column] = np.float32(0.5) * np.float32(count_of(their_two, bit))
+                planes[8, row, column] = np.float32(0.25) * np.float32(count_of(their_one, bit))
+            else:
+                planes[5, row, column] = planes[6, row, column] = planes[7, row, column] = planes[8, row, column] = np.float32(0.0)
 
 
 @query_kernel
@@ -161,7 +221,7 @@ def connect_four() -> Game:
     return Game(
         name="connect_four",
         options={},
-        rules_version=1,
+        rules_version=2,
         rules=Rules(legal_actions, step, current_player, terminal, returns, observe, position_hash, no_chance),
         start=np.zeros(WORDS, np.int64),
         num_players=2,

@@ -132,6 +132,28 @@ def test_the_observation_shows_what_would_complete_a_line_of_either_player(game:
     assert game.observe(game.initial_state())[4].tolist() == [[0] * 7, [1] * 7] * 3
 
 
+@pytest.mark.medium
+def test_the_observation_counts_the_lines_through_each_empty_cell_that_either_player_has_stones_in_alone(game: Game) -> None:
+    random = np.random.default_rng(6)
+    largest = 0.0
+    for _ in range(200):
+        state = game.initial_state()
+        while not game.terminal(state):
+            planes = game.observe(state)[:, ::-1]  # the bottom row first
+            expected = np.zeros((2, 2, 6, 7))  # of each player, with two stones and with one
+            for line in LINES:
+                held = [sum(planes[(player, *cell)] for cell in line) for player in range(2)]
+                for player in range(2):
+                    if held[1 - player] == 0 and held[player] in {1, 2}:
+                        for cell in line:
+                            expected[(player, 2 - int(held[player]), *cell)] += 1 - planes[:2].max(0)[cell]
+            assert (planes[[5, 7]] == expected[:, 0] / 2).all()
+            assert (planes[[6, 8]] == expected[:, 1] / 4).all()
+            largest = max(largest, expected.max())
+            game.play(state, int(random.choice(game.legal_actions(state))))
+    assert largest > 4  # all of the first three binary digits were there
+
+
 def test_the_board_is_written_for_people(game: Game) -> None:
     assert game.render(after(game, "447")).splitlines()[-3:] == [". . . O . . .", ". . . X . . X", "1 2 3 4 5 6 7"]
     assert [game.action_name(action) for action in range(7)] == list("1234567")

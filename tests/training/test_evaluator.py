@@ -100,10 +100,10 @@ def test_answers_stay_as_they_are_when_the_next_come() -> None:
 
 
 @pytest.mark.parametrize(
-    "observations", [np.zeros((65, 5, 6, 7), np.float32), np.zeros((1, 5, 7, 6), np.float32), np.zeros((1, 5, 6, 7), np.float64)]
+    "observations", [np.zeros((65, 9, 6, 7), np.float32), np.zeros((1, 9, 7, 6), np.float32), np.zeros((1, 9, 6, 7), np.float64)]
 )
 def test_what_are_no_observations_of_the_game_is_refused(observations: NDArray[np.float32]) -> None:
-    with pytest.raises(ValueError, match=r"float32 \[up to 64, 5, 6, 7\]"):
+    with pytest.raises(ValueError, match=r"float32 \[up to 64, 9, 6, 7\]"):
         evaluator(CONNECT_FOUR, "auto", True)(observations)
 
 

@@ -211,7 +211,7 @@ def test_weights_that_are_not_finite_are_not_taken() -> None:
         ({"network": SMALL | {"channels": 16}}, "not those of a network"),
         ({"network": SMALL | {"heads": 2}}, "not those of a network"),
         ({"network": SMALL | {"type": "other"}}, "not those of a network"),
-        ({"rules_version": 2}, "by rules version 2.*update the older program"),
+        ({"rules_version": 3}, "by rules version 3.*update the older program"),
         ({"game": "go"}, "it plays go"),
         ({"options": {"size": 9}}, r"connect_four \{'size': 9\}"),
     ],

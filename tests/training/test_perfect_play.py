@@ -30,7 +30,7 @@ def connect_four() -> SolvedPositions:
 
 def made_up(*rows: list[int]) -> SolvedPositions:
     """Positions of which only the values matter."""
-    return SolvedPositions(np.zeros((len(rows), 4), np.int64), np.zeros((len(rows), 5, 6, 7), np.float32), np.array(rows, np.int8))
+    return SolvedPositions(np.zeros((len(rows), 4), np.int64), np.zeros((len(rows), 9, 6, 7), np.float32), np.array(rows, np.int8))
 
 
 @pytest.mark.medium
