@@ -39,6 +39,7 @@ from games.game import (
 )
 
 ROWS, COLUMNS, PLANES = 6, 7, 9
+CELLS = ROWS * COLUMNS
 MOVER, STONES, PLY, OVER = range(4)  # words: the mover's stones, all stones, plies played, and how the game ended:
 RUNNING, LINE, FULL = range(3)  # ... not yet, by a line of the player who moved last, or by a full board
 WORDS = 4
@@ -59,7 +60,6 @@ class Counts(NamedTuple):
 
 NOWHERE = Counts(0, 0, 0, 0)
 HALF, QUARTER = np.float32(0.5), np.float32(0.25)
-CELLS = ROWS * COLUMNS
 BITS = np.array([7 * column + row for row in reversed(range(ROWS)) for column in range(COLUMNS)])  # [42] of the cells, as planes have them
 
 
@@ -93,12 +93,6 @@ def one_more(counts: Counts, cells: int) -> Counts:
 
 
 @inlined
-def within(counts: Counts, cells: int) -> Counts:
-    """``counts``, zero on all other cells."""
-    return Counts(counts.ones & cells, counts.twos & cells, counts.fours & cells, counts.eights & cells)
-
-
-@inlined
 def write_plane(plane: NDArray[np.float32], counts: Counts, unit: np.float32) -> None:
     """Write a board's numbers, in ``unit``, to ``plane`` ``[42]``. Without a branch, so that several cells are written at once."""
     ones, twos, fours, eights = counts
@@ -128,9 +122,9 @@ def chances(mine: int, theirs: int, empty: int) -> tuple[Counts, Counts]:
         two = lines & ((odd_before & odd_after) | ((both_before ^ both_after) & ~(odd_before | odd_after)))
         one = lines & (odd_before ^ odd_after) & ~(both_before | both_after)
         for _ in range(4):
-            with_two, with_one = one_more(with_two, two), one_more(with_one, one)
+            with_two, with_one = one_more(with_two, two & empty), one_more(with_one, one & empty)
             two, one = two << step, one << step
-    return within(with_two, empty), within(with_one, empty)
+    return with_two, with_one
 
 
 @legal_actions_kernel
@@ -156,7 +150,7 @@ def step(state: States, action: int) -> None:
     state[PLY] += 1
     if has_line(mine):
         state[OVER] = LINE
-    elif state[PLY] == ROWS * COLUMNS:
+    elif state[PLY] == CELLS:
         state[OVER] = FULL
 
 
@@ -232,7 +226,7 @@ def action_name(action: int) -> str:
 
 def connect_four() -> Game:
     """Connect Four, 7 x 6."""
-    cells = np.arange(ROWS * COLUMNS, dtype=np.int32).reshape(ROWS, COLUMNS)
+    cells = np.arange(CELLS, dtype=np.int32).reshape(ROWS, COLUMNS)
     columns = np.arange(COLUMNS, dtype=np.int32)
     return Game(
         name="connect_four",
@@ -244,7 +238,7 @@ def connect_four() -> Game:
         num_actions=COLUMNS,
         observation_shape=(PLANES, ROWS, COLUMNS),
         policy_planes=0,
-        max_plies=ROWS * COLUMNS,
+        max_plies=CELLS,
         point_symmetries=np.stack([cells.ravel(), cells[:, ::-1].ravel()]),
         action_symmetries=np.stack([columns, columns[::-1]]),
         action_name=action_name,

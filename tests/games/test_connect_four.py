@@ -1,11 +1,13 @@
 """Connect Four keeps its rules: known positions, all 69 lines, exact counts, and two other implementations."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
 from games import Game, IllegalAction, load_game
 from games.connect_four import has_line
-from games.game import States
+from games.game import Planes, States
 from games.perft import perft
 from tests.games.twins import play_beside
 
@@ -30,6 +32,16 @@ def after(game: Game, columns: str) -> States:
     for column in columns:
         game.play(state, game.parse_action(column))
     return state
+
+
+def observations_of_random_games(game: Game, *, seed: int) -> Iterator[Planes]:
+    """What the player to move sees at every position of 200 games, the bottom row first."""
+    random = np.random.default_rng(seed)
+    for _ in range(200):
+        state = game.initial_state()
+        while not game.terminal(state):
+            yield game.observe(state)[:, ::-1]
+            game.play(state, int(random.choice(game.legal_actions(state))))
 
 
 def bits(cells: list[tuple[int, int]]) -> int:
@@ -114,43 +126,34 @@ def test_the_observation_shows_the_movers_stones_first_and_the_top_row_first(gam
 
 @pytest.mark.medium
 def test_the_observation_shows_what_would_complete_a_line_of_either_player(game: Game) -> None:
-    random = np.random.default_rng(5)
     found = 0
-    for _ in range(200):
-        state = game.initial_state()
-        while not game.terminal(state):
-            planes = game.observe(state).astype(bool)[:, ::-1]  # the bottom row first
-            empty = ~planes[:2].any(axis=0)
-            for player in range(2):
-                threats = {
-                    cell for line in LINES for cell in line if empty[cell] and sum(bool(planes[(player, *other)]) for other in line) == 3
-                }
-                assert {tuple(cell) for cell in np.argwhere(planes[2 + player]).tolist()} == threats
-                found += len(threats)
-            game.play(state, int(random.choice(game.legal_actions(state))))
+    for planes in observations_of_random_games(game, seed=5):
+        empty = ~planes[:2].any(axis=0)
+        for player in range(2):
+            threats = {
+                cell for line in LINES for cell in line if empty[cell] and sum(bool(planes[(player, *other)]) for other in line) == 3
+            }
+            assert {tuple(cell) for cell in np.argwhere(planes[2 + player]).tolist()} == threats
+            found += len(threats)
     assert found > 1_000
     assert game.observe(game.initial_state())[4].tolist() == [[0] * 7, [1] * 7] * 3
 
 
 @pytest.mark.medium
 def test_the_observation_counts_the_lines_through_each_empty_cell_that_either_player_has_stones_in_alone(game: Game) -> None:
-    random = np.random.default_rng(6)
     largest = 0.0
-    for _ in range(200):
-        state = game.initial_state()
-        while not game.terminal(state):
-            planes = game.observe(state)[:, ::-1]  # the bottom row first
-            expected = np.zeros((2, 2, 6, 7))  # of each player, with two stones and with one
-            for line in LINES:
-                held = [sum(planes[(player, *cell)] for cell in line) for player in range(2)]
-                for player in range(2):
-                    if held[1 - player] == 0 and held[player] in {1, 2}:
-                        for cell in line:
-                            expected[(player, 2 - int(held[player]), *cell)] += 1 - planes[:2].max(0)[cell]
-            assert (planes[[5, 7]] == expected[:, 0] / 2).all()
-            assert (planes[[6, 8]] == expected[:, 1] / 4).all()
-            largest = max(largest, expected.max())
-            game.play(state, int(random.choice(game.legal_actions(state))))
+    for planes in observations_of_random_games(game, seed=6):
+        empty = ~planes[:2].any(axis=0)
+        expected = np.zeros((2, 2, 6, 7))  # of each player, with two stones and with one
+        for line in LINES:
+            held = [sum(int(planes[(player, *cell)]) for cell in line) for player in range(2)]
+            for player in range(2):
+                if held[1 - player] == 0 and held[player] in {1, 2}:
+                    for cell in line:
+                        expected[(player, 2 - held[player], *cell)] += empty[cell]
+        assert (planes[[5, 7]] == expected[:, 0] / 2).all()
+        assert (planes[[6, 8]] == expected[:, 1] / 4).all()
+        largest = max(largest, expected.max())
     assert largest > 4  # all of the first three binary digits were there
 
 

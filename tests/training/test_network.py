@@ -28,7 +28,8 @@ def test_a_network_gives_a_logit_for_each_action_and_one_for_the_value(game: Gam
 def test_a_new_network_hardly_prefers_any_move_or_side(game: Game) -> None:
     torch.manual_seed(0)
     logits, value_logits = outputs(build_network(game), positions(game, 16))
-    assert logits.softmax(1).max() < 2 / game.num_actions
+    most = 1.75 if game is CONNECT_FOUR else 1.5  # it is shown numbers larger than 1
+    assert logits.softmax(1).max() < most / game.num_actions
     assert torch.tanh(value_logits / 2).abs().max() < 0.2
 
 
