@@ -61,6 +61,7 @@ class Worker:
         self.note = ""
         self._errors: dict[str, str] = {}  # by what went wrong
         self._buffer: list[GameRecord] = []
+        self._buffered_moves = 0
         self._buffered_since = 0.0
         self._first_game = 0  # where this process began to count
         self._begun = 0  # games in all
@@ -248,6 +249,7 @@ class Worker:
         if not self._buffer:
             self._buffered_since = self.clock()
         self._buffer.append(record)
+        self._buffered_moves += len(record.actions)
         self._rates.games += 1
 
     def _nothing_more_to_wait_for(self) -> bool:
@@ -271,14 +273,16 @@ class Worker:
         Raises:
             OSError: the disk does not take them; they are kept.
         """
-        while self._buffer and self.assignment is not None:
+        while self._buffer and self.assignment is not None and (rest or self._fills_a_batch(self.assignment.batch_games)):
             records = fitting(self._buffer[: self.assignment.batch_games])
-            if len(records) == len(self._buffer) < self.assignment.batch_games and not rest:
-                return
             batch = self._batch(records)
             write_atomically(self.folder.outbox / f"{batch.batch_id}.games", encode(batch))
             self._next_game += len(records)
+            self._buffered_moves -= batch.num_positions
             del self._buffer[: len(records)]
+
+    def _fills_a_batch(self, batch_games: int) -> bool:
+        return len(self._buffer) >= batch_games or self._buffered_moves > MOST_POSITIONS
 
     def _batch(self, records: list[GameRecord]) -> GameBatch:
         assert self.assignment is not None and self.game is not None

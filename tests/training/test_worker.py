@@ -103,6 +103,20 @@ def test_batches_leave_when_they_are_full_and_the_rest_when_the_grant_is_used_up
     assert [batch.num_games for batch in main.batches()] == [10, 10, 3]
 
 
+def test_a_batch_of_long_games_leaves_before_it_has_its_number_of_games(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.worker.MOST_POSITIONS", 27)  # three games of tic-tac-toe at the longest
+    main = Main(tmp_path, granted=40)
+    worker = main.worker()
+    main.now += 1.0
+    while len(main.batches()) < 3:
+        worker.cycle()
+    early = main.batches()
+    assert worker._begun - len(numbers(early)) >= 1  # games are still played: nothing but their length has made batches of these
+    main.play(worker)
+    assert numbers(main.batches()) == list(range(40))
+    assert all(3 <= batch.num_games < 10 and batch.num_positions <= 27 for batch in early)
+
+
 def test_a_finished_game_waits_for_its_batch_only_so_long(tmp_path: Path) -> None:
     main = Main(tmp_path, granted=1000, flush_seconds=30.0)
     worker = main.worker()
