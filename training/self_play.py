@@ -11,7 +11,7 @@ import numpy as np
 
 from configs.schema import SearchSettings
 from games.compiled import lean, specialized
-from games.game import CHANCE, Actions, Game, Rules, States, call_returns
+from games.game import CHANCE, Actions, Game, Rules, States
 from training.game_log import FINISHED, IDLE, PLAYING, Log, make_log
 from training.random import Streams, exponential, uniform
 from training.records import CHANCE_OUTCOME, FULL_SEARCH, RANDOM_MOVE, GameRecord
@@ -102,7 +102,6 @@ class SelfPlay:
         self._finished = 0  # games that are still to be handed over
         self._begin = specialized(begin_game, *self._begin_arguments, 0, np.uint64(0), 0, NO_MOVES)
         self._go_on = specialized(go_on, *self._arguments, *self._no_answers)
-        self._returns = specialized(call_returns, rules.returns, self._states[0], self._leaves.returns)
 
     @property
     def num_playing(self) -> int:
@@ -162,8 +161,7 @@ class SelfPlay:
         log, slot = self._log, self._log.slots[b]
         slot.status = IDLE
         plies, entries = int(slot.ply), int(slot.entries)
-        returns = np.zeros(self.game.num_players, np.float32)
-        self._returns(self.game.rules.returns, self._states[b], returns)
+        returns = self.game.returns(self._states[b])
         if slot.resigned:
             returns[slot.resigned - 1] = -1.0
             returns[2 - slot.resigned] = 1.0
