@@ -81,8 +81,8 @@ class NetworkSettings(Section):
     global_pooling: bool = True
     time_steps: Annotated[int, Field(ge=1, le=64)] | None = None  # only for spiking, which by itself has 4
     predict_reply: bool = False  # heads to learn by, which playing never asks; only for resnet
-    predict_ownership: bool = False  # of Go
-    predict_score: bool = False  # of Go
+    predict_ownership: bool = False  # of Go and Connect Four, as the next
+    predict_score: bool = False
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -199,6 +199,7 @@ class TrainingSettings(Section):
     clip_norm: Positive = 1.0
     ema_decay: Annotated[float, Field(ge=0, lt=1)] = 0.999  # per step; 0: play with the raw weights
     value_weight: NotNegative = 1.0
+    ownership_weight: NotNegative = 1.5
     td_lambda: Share = 1.0  # 1: the game's outcome; less: also the root values on the way to it
     mixed_precision: Auto | bool = "auto"
     symmetries: bool = True

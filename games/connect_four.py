@@ -35,6 +35,7 @@ from games.game import (
     observe_kernel,
     query_kernel,
     returns_kernel,
+    settle_kernel,
     step_kernel,
 )
 
@@ -172,6 +173,18 @@ def returns(state: States, out: Returns) -> None:
     out[1 - loser] = won
 
 
+@settle_kernel
+def settle(state: States, owners: Actions) -> int:
+    # The score is the solvers': how many of 22 stones the winner has left to play.
+    mine, theirs = state[MOVER], state[STONES] ^ state[MOVER]
+    sign = 1 - 2 * (state[PLY] & 1)
+    for cell in range(CELLS):
+        owners[cell] = sign * ((mine >> BITS[cell] & 1) - (theirs >> BITS[cell] & 1))
+    if state[OVER] != LINE:
+        return 0
+    return -2 * sign * (22 - (state[PLY] + 1) // 2)
+
+
 @observe_kernel
 def observe(state: States, planes: Planes) -> None:
     mine, theirs, empty = state[MOVER], state[STONES] ^ state[MOVER], BOARD & ~state[STONES]
@@ -244,4 +257,5 @@ def connect_four() -> Game:
         action_name=action_name,
         parse_action=parse_action,
         render=render,
+        settle=settle,
     )

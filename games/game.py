@@ -98,7 +98,10 @@ class Game:
     max_return: float = 1.0  # no return is larger; of a one-player game, no score
     milestones: tuple[int, ...] = ()  # of a one-player game: what people count how many games reach, such as tiles, ascending
     milestone_of: Callable[[States], int] = int  # what a state has reached, on the same scale; only where there are milestones
-    settle: Any = None  # of games won by area, a kernel: (state, owners [H * W]) -> twice player 0's lead; writes 1, -1 or 0 for each point
+    # Of games whose last board tells how they were won, a kernel: (state, owners [H * W]) -> twice player 0's lead in points;
+    # writes 1 where a point is player 0's, -1 where it is player 1's, else 0.
+    settle: Any = None
+    won_by_area: bool = False  # whether owning points is what wins
 
     def __post_init__(self) -> None:
         """A game without chance needs to say nothing of outcomes: its table of them is ``[Y, 0]``."""

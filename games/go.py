@@ -301,4 +301,5 @@ def go(*, size: int = 9, komi: float = 7.0, suicide: bool = False, max_plies: in
         parse_action=lambda text: parse_vertex(size, text),
         render=render,
         settle=settle,
+        won_by_area=True,
     )

@@ -232,7 +232,7 @@ def foresight(run_dir: Path) -> Foresee | None:
         ValueError: there is no such run, or this program does not play it.
     """
     with read_ledger(run_dir) as ledger:
-        if game_of(ledger).settle is None:
+        if not game_of(ledger).won_by_area:
             return None
     try:
         candidate = candidate_of_run(run_dir)

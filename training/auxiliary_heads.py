@@ -1,9 +1,10 @@
 """Heads that a network has only to learn by: no search asks what they say, but what they ask of the tower helps the others.
 
 Sources: KataGo (arXiv 1902.10565, sections 4.1 and 4.2): the opponent's reply with a weight of 0.15, each point's owner at the end
-of the game with 1.5, and the final score, here as one number with a robust loss.
+of the game with 1.5 (training.ownership_weight), and the final score, here as one number with a robust loss.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from training.foresight import Foresee, Foresight
 from training.resnet import HEAD_CHANNELS, PolicyHead
 from training.value_heads import start_near_zero
 
-REPLY_WEIGHT, OWNERSHIP_WEIGHT, SCORE_WEIGHT = 0.15, 1.5, 0.25
+REPLY_WEIGHT, SCORE_WEIGHT = 0.15, 0.25
 SCORE_HIDDEN = 64
 SCORE_SCALE = 20.0  # points that count as 1, as komi does in the observations of Go
 
@@ -29,17 +30,18 @@ class AuxiliaryHeads(nn.Module):
         channels: of the tower.
         board: H, W.
         reply: the opponent's policy in the next position.
-        ownership: whose each point will be.
+        ownership: the planes that say whose each point will be: 1, the mover's and not the opponent's; 2, the mover's, and the opponent's,
+            for games in which points stay empty; 0: none.
         score: by how much the player to move will win.
         policy: how many actions there are and how the policy is laid out, as ``PolicyHead`` wants it.
     """
 
     def __init__(
-        self, *, channels: int, board: tuple[int, int], reply: bool, ownership: bool, score: bool, policy: tuple[int, int, bool]
+        self, *, channels: int, board: tuple[int, int], reply: bool, ownership: int, score: bool, policy: tuple[int, int, bool]
     ) -> None:
         super().__init__()
         self.reply = PolicyHead(channels, board[0] * board[1], *policy) if reply else None
-        self.ownership = nn.Conv2d(channels, 1, 1) if ownership else None
+        self.ownership = nn.Conv2d(channels, ownership, 1) if ownership else None
         self.score = nn.Sequential(nn.Linear(3 * HEAD_CHANNELS, SCORE_HIDDEN), nn.ReLU(), nn.Linear(SCORE_HIDDEN, 1)) if score else None
         if self.score:
             last = self.score[-1]
@@ -49,7 +51,7 @@ class AuxiliaryHeads(nn.Module):
     def forward(self, x: Tensor, pooled: Tensor) -> dict[str, Tensor]:
         """``[N, channels, H, W]`` and the pooled board -> what each head says.
 
-        Reply: logits ``[N, A]``. Ownership: logits ``[N, H * W]`` that the point will be the mover's. Score: ``[N]``, in ``SCORE_SCALE``.
+        Reply: logits ``[N, A]``. Ownership: logits ``[N, planes * H * W]``. Score: ``[N]``, in ``SCORE_SCALE``.
         """
         said = dict[str, Tensor]()
         if self.reply:
@@ -84,18 +86,26 @@ def foresight_of(network: nn.Module) -> Foresee | None:
             said = heads(*network.features(torch.from_numpy(observations)))  # type: ignore[operator]
         ownership, score = said.get("ownership"), said.get("score")
         return Foresight(
-            ownership=None if ownership is None else _numbers(torch.tanh(ownership / 2)),
+            ownership=None if ownership is None else _numbers(balance(ownership, math.prod(observations.shape[2:]))),
             leads=None if score is None else _numbers(SCORE_SCALE * score),
         )
 
     return foresee
 
 
+def balance(logits: Tensor, points: int) -> Tensor:
+    """Ownership logits ``[N, points]`` or ``[N, 2 * points]`` -> ``[N, points]``: 1 surely the mover's, -1 surely the opponent's."""
+    mine, *theirs = torch.sigmoid(logits).split(points, 1)
+    return mine - (theirs[0] if theirs else 1 - mine)
+
+
 def _numbers(tensor: Tensor) -> NDArray[np.float32]:
     return tensor.float().numpy()
 
 
-def auxiliary_losses(said: dict[str, Tensor], *, replies: Tensor, ownership: Tensor, leads: Tensor) -> dict[str, Tensor]:
+def auxiliary_losses(
+    said: dict[str, Tensor], *, replies: Tensor, ownership: Tensor, leads: Tensor, ownership_weight: float
+) -> dict[str, Tensor]:
     """The losses of what was said, each already with its weight, as means over all N positions; those without a target count as 0.
 
     Args:
@@ -109,8 +119,10 @@ def auxiliary_losses(said: dict[str, Tensor], *, replies: Tensor, ownership: Ten
         log_policy = functional.log_softmax(said["reply"].float(), 1)
         losses["reply_loss"] = -REPLY_WEIGHT * (replies * log_policy).sum(1).mean()
     if "ownership" in said:
-        each = functional.binary_cross_entropy_with_logits(said["ownership"].float(), (1 + ownership) / 2, reduction="none").mean(1)
-        losses["ownership_loss"] = OWNERSHIP_WEIGHT * (each * known).mean()
+        one_plane = said["ownership"].shape == ownership.shape
+        targets = (1 + ownership) / 2 if one_plane else torch.cat([ownership > 0, ownership < 0], 1).float()
+        each = functional.binary_cross_entropy_with_logits(said["ownership"].float(), targets, reduction="none").mean(1)
+        losses["ownership_loss"] = ownership_weight * (each * known).mean()
     if "score" in said:
         targets = torch.where(known, leads, 0.0) / SCORE_SCALE
         each = functional.smooth_l1_loss(said["score"].float(), targets, reduction="none")

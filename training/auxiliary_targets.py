@@ -20,10 +20,10 @@ def areas_of(game: Game, batch: GameBatch) -> tuple[Owners, Leads]:
     """How each game of a batch ended on the board.
 
     Raises:
-        ValueError: the game is not won by area.
+        ValueError: the last board of the game is not counted.
     """
     if game.settle is None:
-        raise ValueError(f"{game.name} is not won by area: nobody owns points of its board")
+        raise ValueError(f"the last board of {game.name} is not counted: nobody owns its points")
     owners = np.zeros((batch.num_games, game.point_symmetries.shape[1]), np.int8)
     leads = np.full(batch.num_games, np.nan, np.float32)
     scratch = np.empty(owners.shape[1], np.int32)

@@ -1,4 +1,4 @@
-"""What a network foresees of the end of a game that is won by area: whose each point will be, and who will be ahead by how much.
+"""What a network foresees of the end of a game whose last board is counted: whose each point will be, and who will be ahead by how much.
 
 Only networks that have learned it beside their moves do (``training.auxiliary_heads.foresight_of``). It is for people to look at, and
 search never sees it.

@@ -115,10 +115,10 @@ def game_of(ledger: Ledger) -> Game:
 
 
 def view_game(game: Game, batch: GameBatch, index: int, *, number: int, foresee: Foresee | None = None) -> GameView:
-    """Game ``index`` of a verified batch; ``foresee`` says of boards that are shared out how they will be."""
+    """Game ``index`` of a verified batch; ``foresee`` says, of a game won by area, how its board will be shared out."""
     record = batch.game_record(index)
     moments = moments_of(game, record)
-    if game.settle is not None:
+    if game.won_by_area:
         moments = moments if foresee is None else _foreseen(game, record, moments, foresee)
         moments[-1] = _settled(game, record, moments[-1])
     return GameView(

@@ -105,6 +105,7 @@ class Learner:
         clip_norm: gradients are scaled down to this norm.
         ema_decay: of the averaged weights that play; 0 plays with the last weights.
         value_weight: of the value loss beside the policy loss.
+        ownership_weight: of the loss of the ownership head, where the network has one.
         mixed_precision: "auto" computes in a 16-bit type where the device is fast in it.
         ranks: the processes that train together. All have the same network, and each takes its share of every batch.
         norm_batch: batch norm takes its statistics over groups of at most so many positions of a batch; None: over all of it.
@@ -127,6 +128,7 @@ class Learner:
         clip_norm: float = 1.0,
         ema_decay: float = 0.999,
         value_weight: float = 1.0,
+        ownership_weight: float = 1.5,
         mixed_precision: bool | Literal["auto"] = "auto",
         ranks: Ranks = ALONE,
         norm_batch: int | None = None,
@@ -136,7 +138,7 @@ class Learner:
         keep_freed_memory()
         self.device = pick_device(device)
         self.network = network.to(device=self.device, memory_format=torch.channels_last).train()  # type: ignore[call-overload]
-        self.batch_size, self.value_weight = batch_size, value_weight
+        self.batch_size, self.value_weight, self.ownership_weight = batch_size, value_weight, ownership_weight
         self.learning_rate, self.learning_rate_schedule, self.warmup_steps = learning_rate, learning_rate_schedule, warmup_steps
         self.average = AverageWeights(self.network, decay=ema_decay)
         sharded = shard_optimizer and not ranks.alone
@@ -298,7 +300,9 @@ class Learner:
         policy_loss = -((batch.policies * log_policy).sum(1) * batch.policy_mask).mean()
         value_loss = value_head(self.network).loss(value_logits, batch.values)
         entropy = -(log_policy.exp() * log_policy).sum(1).mean()
-        auxiliary = auxiliary_losses(said, replies=batch.replies, ownership=batch.ownership, leads=batch.leads)
+        auxiliary = auxiliary_losses(
+            said, replies=batch.replies, ownership=batch.ownership, leads=batch.leads, ownership_weight=self.ownership_weight
+        )
         figures = {"policy_loss": policy_loss, "value_loss": value_loss, "policy_entropy": entropy, **auxiliary}
         loss = policy_loss + self.value_weight * value_loss + sum(auxiliary.values())
         return Losses(loss, {name: figure.detach() for name, figure in figures.items()})

@@ -63,7 +63,10 @@ def build_network(
     )
     if any(heads.values()):
         policy = (game.num_actions, game.policy_planes, global_pooling)
-        network.auxiliary = AuxiliaryHeads(channels=channels, board=game.observation_shape[1:], policy=policy, **heads)
+        planes = 0 if not predict_ownership else 1 if game.won_by_area else 2  # there, hardly any point is nobody's in the end
+        network.auxiliary = AuxiliaryHeads(
+            channels=channels, board=game.observation_shape[1:], policy=policy, reply=predict_reply, ownership=planes, score=predict_score
+        )
     return network
 
 
@@ -74,7 +77,7 @@ def _require_heads(game: Game, type: str, heads: Mapping[str, bool]) -> None:
     if heads["reply"] and (game.num_players != 2 or game.num_outcomes):
         raise ValueError(f"network.predict_reply: nobody replies in {game.name}; only in games for two without chance")
     if game.settle is None and (heads["ownership"] or heads["score"]):
-        raise ValueError(f"network.predict_{wanted[-1]}: {game.name} is not won by area, as Go is")
+        raise ValueError(f"network.predict_{wanted[-1]}: the last board of {game.name} is not counted, as in Go and Connect Four")
 
 
 def value_head(network: nn.Module) -> ValueHead:

@@ -99,7 +99,7 @@ class ReplayWindow:
             discount: of points, for each move that they are away.
             symmetries: show each sample under a random symmetry of the game.
             replies: also tell of each sample what the opponent found in the next position.
-            areas: also tell how its game ended on the board, which has to be a game that is won by area.
+            areas: also tell how its game ended on the board, which the game has to count (``Game.settle``).
         """
         self._game = game
         self._capacity = capacity_positions

@@ -142,6 +142,7 @@ def make_learner(
         clip_norm=training.clip_norm,
         ema_decay=training.ema_decay,
         value_weight=training.value_weight,
+        ownership_weight=training.ownership_weight,
         mixed_precision=training.mixed_precision,
         **sharing,
     )

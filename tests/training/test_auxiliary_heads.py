@@ -102,15 +102,31 @@ def test_ownership_and_lead_are_those_of_the_rules() -> None:
             assert batch.ownership[index].sum() - GO.options["komi"] == score(state)
 
 
+def test_connect_four_ends_with_the_stones_on_the_board_and_those_that_the_winner_has_left() -> None:
+    record = synthetic_batch(CONNECT_FOUR, games=40, resign_share=0.0)
+    starts = np.cumsum(record.lengths) - record.lengths
+    batch = samples(CONNECT_FOUR, record, starts, 0, areas=True)
+    leads = []
+    for index, (begin, length) in enumerate(zip(starts, record.lengths, strict=True)):
+        state = CONNECT_FOUR.initial_state()
+        for action in record.actions[begin : begin + length].tolist():
+            CONNECT_FOUR.play(state, action)
+        symbols = np.array([line.split() for line in CONNECT_FOUR.render(state).splitlines()[:6]])
+        assert np.array_equal(batch.ownership[index].reshape(6, 7), (symbols == "X") * 1 - (symbols == "O") * 1)
+        first_won = float(CONNECT_FOUR.returns(state)[0])
+        leads.append(first_won * (22 - (symbols == ("X" if first_won > 0 else "O")).sum()))
+    assert batch.leads.tolist() == leads and {np.sign(lead) for lead in leads} >= {-1, 1}
+
+
 def test_a_window_without_auxiliary_heads_has_nothing_for_them() -> None:
     batch = samples(GO, games_of((WALLS, 0)), [0, 1], 0)
     assert batch.replies.shape == batch.ownership.shape == (2, 0)
 
 
-def learn(batch: Batch, **heads: Any) -> tuple[torch.nn.Module, dict[str, float], dict[str, float]]:
+def learn(batch: Batch, game: Game = GO, **heads: Any) -> tuple[torch.nn.Module, dict[str, float], dict[str, float]]:
     """A network that has learned a batch by heart, and the losses on it before and after."""
     torch.manual_seed(0)
-    learner = Learner(build_network(GO, blocks=1, channels=16, **heads), device="cpu", learning_rate=0.01, warmup_steps=10)
+    learner = Learner(build_network(game, blocks=1, channels=16, **heads), device="cpu", learning_rate=0.01, warmup_steps=10)
     tensors = to_tensors(batch, torch.device("cpu"))
     reports = [learner.descend(tensors) for _ in range(120)]
     first, last = ({name: float(figure) for name, figure in reports[index].figures.items()} for index in (0, -1))
@@ -151,6 +167,19 @@ def test_a_network_foresees_the_ends_that_it_has_learned_as_the_player_to_move_s
     assert np.abs(foresight.ownership - batch.ownership).max() < 0.5
 
 
+@pytest.mark.medium
+def test_where_points_stay_empty_a_network_foresees_that_they_are_nobodys() -> None:
+    record = synthetic_batch(CONNECT_FOUR, games=2, resign_share=0.0, num_simulations=1)
+    batch = samples(CONNECT_FOUR, record, range(4, record.num_positions, 3), 0, areas=True)
+    network, first, last = learn(batch, CONNECT_FOUR, predict_ownership=True)
+    assert last["ownership_loss"] < 0.5 * first["ownership_loss"]
+    foresee = foresight_of(network)
+    assert foresee is not None
+    foresight = foresee(batch.observations)
+    assert foresight.ownership is not None and foresight.leads is None
+    assert (batch.ownership == 0).any() and np.abs(foresight.ownership - batch.ownership).mean() < 0.3
+
+
 def test_a_network_says_only_what_it_has_learned_to() -> None:
     observations = np.stack([GO.observe(state) for state in positions(3)])
     foresee = foresight_of(build_network(GO, blocks=1, channels=8, predict_score=True))
@@ -188,8 +217,8 @@ def test_playing_does_not_notice_the_heads_but_they_travel() -> None:
 @pytest.mark.parametrize(
     ("game", "options", "complaint"),
     [
-        ("connect_four", {"predict_ownership": True}, "network.predict_ownership: connect_four is not won by area"),
-        ("chess", {"predict_score": True}, "network.predict_score: chess is not won by area"),
+        ("twenty48", {"predict_ownership": True}, "network.predict_ownership: the last board of twenty48 is not counted"),
+        ("chess", {"predict_score": True}, "network.predict_score: the last board of chess is not counted"),
         ("twenty48", {"predict_reply": True}, "network.predict_reply: nobody replies in twenty48"),
         ("go", {"type": "spiking", "predict_reply": True}, "network.predict_reply: a network of type spiking has no such head"),
     ],
