@@ -24,7 +24,7 @@ from training.random import seed_stream
 from training.rank_norm import Layout, share_norms
 from training.ranks import ALONE, Ranks
 from training.replay import WHOLE, Batch
-from training.reports import LearnerReport, SpikeReport
+from training.reports import MEANS, LearnerReport, SpikeReport
 from training.spike_counts import count_spikes
 from training.spiking import SpikingResNet
 from training.total_batch import Part, cut, halved, largest_part
@@ -34,7 +34,6 @@ log = logging.getLogger(__name__)
 
 IMPOSSIBLE = -1e9  # the logit of an illegal action: its probability is 0, and nothing becomes infinite or undefined
 COSINE_END = 0.01  # what a cosine schedule leaves of the learning rate
-FIGURES = ("loss", "policy_loss", "value_loss", "policy_entropy", "grad_norm")
 WANT_OF_MEMORY = ("can't allocate memory", "could not create a primitive")  # the words of torch and of oneDNN on processors
 
 
@@ -181,7 +180,7 @@ class Learner:
             raise TrainingDiverged(
                 f"none of {taken} steps had finite losses and gradients; look at the data, or lower training.learning_rate"
             )
-        means: dict[str, Any] = {name: totals[name].item() / (taken - skipped) if taken else 0.0 for name in FIGURES}
+        means: dict[str, Any] = {name: totals[name].item() / (taken - skipped) if taken else 0.0 for name in MEANS}
         elapsed = time.perf_counter() - started
         return LearnerReport(
             steps=taken,
@@ -303,8 +302,9 @@ class Learner:
         auxiliary = auxiliary_losses(
             said, replies=batch.replies, ownership=batch.ownership, leads=batch.leads, ownership_weight=self.ownership_weight
         )
-        figures = {"policy_loss": policy_loss, "value_loss": value_loss, "policy_entropy": entropy, **auxiliary}
-        loss = policy_loss + self.value_weight * value_loss + sum(auxiliary.values())
+        of_heads = sum(auxiliary.values(), start=torch.zeros_like(policy_loss))
+        figures = {"policy_loss": policy_loss, "value_loss": value_loss, "auxiliary_loss": of_heads, "policy_entropy": entropy, **auxiliary}
+        loss = policy_loss + self.value_weight * value_loss + of_heads
         return Losses(loss, {name: figure.detach() for name, figure in figures.items()})
 
     def weights(self) -> dict[str, Tensor]:

@@ -129,8 +129,12 @@ class LearnerReport:
     grad_norm: float
     learning_rate: float
     skipped_steps: int
+    auxiliary_loss: float = 0.0  # of all auxiliary heads together, as weighted in the loss
     spikes: SpikeReport | None = None  # of a spiking network
     generalization: GeneralizationReport | None = None  # before these steps, once the window has enough positions
+
+
+MEANS = ("loss", "policy_loss", "value_loss", "auxiliary_loss", "policy_entropy", "grad_norm")  # over a learner's steps
 
 
 @dataclass(frozen=True, kw_only=True)

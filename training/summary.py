@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from training.ledger_rows import WorkerBooks
-from training.reports import ClusterReport, GeneralizationReport, LearnerReport, Standing, WorkerReport
+from training.reports import MEANS, ClusterReport, GeneralizationReport, LearnerReport, Standing, WorkerReport
 from training.worker_folder import Heartbeat
 
 
@@ -59,7 +59,7 @@ def merge_reports(reports: Sequence[LearnerReport], generalization: Generalizati
         skipped_steps=sum(report.skipped_steps for report in reports),
         spikes=reports[-1].spikes,
         generalization=generalization,
-        **{name: mean(name) for name in ("loss", "policy_loss", "value_loss", "policy_entropy", "grad_norm")},
+        **{name: mean(name) for name in MEANS},
     )
 
 

@@ -139,6 +139,8 @@ def test_each_head_learns_a_batch_by_heart() -> None:
     batch = samples(GO, record, range(0, record.num_positions, max(1, record.num_positions // 24)), 0, replies=True, areas=True)
     _, first, last = learn(batch, **HEADS)
     assert {"reply_loss", "ownership_loss", "score_loss"} <= first.keys()
+    assert first["auxiliary_loss"] == pytest.approx(first["reply_loss"] + first["ownership_loss"] + first["score_loss"])
+    assert first["loss"] == pytest.approx(first["policy_loss"] + first["value_loss"] + first["auxiliary_loss"])
     for name in ("policy_loss", "value_loss", "reply_loss", "ownership_loss", "score_loss"):
         assert 0 <= last[name] < 0.6 * first[name], name
     assert "reply_loss" not in learn(batch, predict_score=True)[1]

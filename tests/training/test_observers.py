@@ -6,6 +6,7 @@ import re
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -245,6 +246,13 @@ def test_an_iteration_is_one_line_with_what_was_measured_and_nothing_else() -> N
     assert "1/200" in early and "100 games (+100)" in early and "12.3 games/s" in early
     assert not re.search("loss|elo|error|None", early)
     assert "loss 1.000 (policy 0.750, value 0.250)" in late and "elo 200 ± 40" in late and "search error 25.0 ± 1.2 %" in late
+
+
+def test_the_parts_of_a_loss_are_named_where_a_network_has_heads_to_learn_by() -> None:
+    stream, report = io.StringIO(), iteration(2)
+    assert report.learner is not None
+    PlainLines(stream).iteration(replace(report, learner=replace(report.learner, loss=1.25, auxiliary_loss=0.25)))
+    assert "loss 1.250 (policy 0.750, value 0.250, auxiliary 0.250)" in stream.getvalue()
 
 
 def test_the_lines_of_iterations_are_aligned() -> None:

@@ -39,7 +39,8 @@ def _when(iteration: int, iterations: int | None, seconds: float) -> str:
 
 def _losses(learner: LearnerReport) -> str:
     skipped = f", {learner.skipped_steps} of {learner.steps} steps skipped" if learner.skipped_steps else ""
-    return f"{learner.loss:.3f} (policy {learner.policy_loss:.3f}, value {learner.value_loss:.3f}){skipped}"
+    heads = f", auxiliary {learner.auxiliary_loss:.3f}" if learner.auxiliary_loss else ""
+    return f"{learner.loss:.3f} (policy {learner.policy_loss:.3f}, value {learner.value_loss:.3f}{heads}){skipped}"
 
 
 def _spikes(spikes: SpikeReport) -> str:
