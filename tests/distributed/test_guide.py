@@ -1,4 +1,4 @@
-"""What docs/operations.md and docs/seeds.md say is there, and what is there they say."""
+"""What docs/operations.md and docs/promises.md say is there, and what is there they say."""
 
 import ast
 import re
@@ -11,7 +11,7 @@ from distributed.status import SYMBOLS
 from tests.sources import ROOT, python_files, relative, tree
 
 GUIDE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-PROMISES = (ROOT / "docs" / "seeds.md").read_text(encoding="utf-8")
+PROMISES = (ROOT / "docs" / "promises.md").read_text(encoding="utf-8")
 CHECKING = ("check.py", "host_keys.py", "ssh.py", "ssh_route.py", "ssh_wire.py")  # where --check has its messages from
 NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 SHORTEST = 12  # letters that tell one message from all others
