@@ -22,10 +22,10 @@ help:  ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 setup:  ## Make .venv with what training needs
-	@scripts/setup.sh requirements-torch.txt requirements.txt
+	@scripts/setup.sh requirements.txt
 
 setup-dev:  # and with what the tests need
-	@scripts/setup.sh requirements-torch.txt requirements.txt requirements-dev.txt
+	@scripts/setup.sh requirements.txt requirements-dev.txt
 
 train: setup  ## Train the quickstart: Connect Four, about ten minutes on two cores
 	.venv/bin/python start_main.py --config configs/quickstart.yaml

@@ -29,7 +29,7 @@ from distributed.machine import (
 from distributed.release import PROJECT, WORKER_CLASS, Ours, ours, pack
 from distributed.transport import Transport
 
-REQUIREMENTS = ("requirements-torch.txt", "requirements.txt")  # torch first, alone
+REQUIREMENTS = "requirements.txt"
 JOB = ".remote/jobs/environment"  # the place of the long step
 REHEARSAL = ".remote/jobs/rehearsal"
 REHEARSAL_GAME = "tic_tac_toe"
@@ -122,9 +122,8 @@ def make_environment(transport: Transport, machine: WorkerSettings, found: Probe
         RemoteFailure: it failed; the text has the last lines of what was said.
     """
     folder = found.folder_of(ours_here.code_hash)
-    for name in REQUIREMENTS:
-        transport.remove(f".venv/installed-{name}")  # which says that they are installed; they are not
-    argv = ["sh", f"{folder}/scripts/setup.sh", *REQUIREMENTS]
+    transport.remove(f".venv/installed-{REQUIREMENTS}")  # which says that they are installed; they are not
+    argv = ["sh", f"{folder}/scripts/setup.sh", REQUIREMENTS]
     env = {**machine.env, "KEIMA_VENV": f"{found.root}/.venv"}
     yield f"makes the environment {found.root}/.venv, which takes minutes; see {found.root}/{JOB_LOG}"
     if not found.gpus and "TORCH_INDEX" not in machine.env:

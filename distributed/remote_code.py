@@ -16,7 +16,7 @@ from distributed.remote_process import Failed, locked, running
 
 FOLDERS = ("games", "training", "distributed")  # of code that a worker runs
 SUFFIXES = (".py", ".npz")
-FILES = ("start_worker.py", "requirements.txt", "requirements-torch.txt", "scripts/setup.sh")
+FILES = ("start_worker.py", "requirements.txt", "scripts/setup.sh")
 WHOLE = ".whole"  # is in a release that is complete
 RELEASES = "releases"
 KEEP_RELEASES = 2

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes .venv (or what KEIMA_VENV names) and installs the requirement files given, in their order, unless they are installed already.
-# Reads PYTHON (the interpreter to use) and TORCH_INDEX (where to take torch from); `make setup` passes both on.
+# Reads PYTHON (the interpreter to use) and TORCH_INDEX (where torch is taken from, and from nowhere else); `make setup` passes both on.
 set -eu
 cd "$(dirname "$0")/.."
 venv=${KEIMA_VENV:-.venv}
@@ -34,6 +34,9 @@ make_venv() {
     return 1
 }
 
+# Without --only-binary a missing wheel would start a long build from source.
+install() { "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --only-binary=:all: "$@"; }
+
 # What is installed is known by a copy of the file that asked for it.
 installed() { cmp -s "$1" "$venv/installed-$1"; }
 
@@ -45,12 +48,11 @@ for file in "$@"; do
     if installed "$file"; then
         continue
     fi
-    index=
-    if [ "$file" = requirements-torch.txt ] && [ -n "${TORCH_INDEX:-}" ]; then
-        index="--index-url=$TORCH_INDEX"
-    fi
     echo "Installing $file"
-    # Without --only-binary a missing wheel would start a long build from source.
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --only-binary=:all: $index -r "$file"
+    torch=$(sed -n 's/^\(torch==[^ ;#]*\).*/\1/p' "$file")
+    if [ -n "$torch" ] && [ -n "${TORCH_INDEX:-}" ]; then
+        install "--index-url=$TORCH_INDEX" "$torch"
+    fi
+    install -r "$file"
     cp "$file" "$venv/installed-$file"
 done

@@ -25,7 +25,7 @@ from tests.training.small_run import small_settings
 from training.ledger import read_ledger
 
 FOLDERS = ("configs", "distributed", "games", "scripts", "training")
-FILES = ("start_main.py", "start_worker.py", "requirements.txt", "requirements-torch.txt")
+FILES = ("start_main.py", "start_worker.py", "requirements.txt")
 LEFT = shutil.ignore_patterns("control", "status.txt", "status.json", "__pycache__")
 WORKER_CLASS = "custom_worker.CustomWorker"
 BROKEN = "broken"  # a file in a machine's home: while it is there, every worker dies as soon as it is started

@@ -13,7 +13,7 @@ from distributed.release import PROJECT, ours
 from distributed.transport import Completed, Entry, LocalTransport, Transport
 from tests.training.small_run import GAME, small_settings
 
-OURS = ("configs", "distributed", "games", "scripts", "training", "requirements.txt", "requirements-torch.txt", "start_worker.py")
+OURS = ("configs", "distributed", "games", "scripts", "training", "requirements.txt", "start_worker.py")
 
 
 def make_host(root: Path) -> Path:

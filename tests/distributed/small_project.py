@@ -52,7 +52,6 @@ def make_project(root: Path, *, worker: str = WORKER, module: str = "") -> Path:
         "distributed/__init__.py": "",
         "configs/__init__.py": "",
         "requirements.txt": "",
-        "requirements-torch.txt": "",
         "scripts/setup.sh": "true\n",
     }
     if module:

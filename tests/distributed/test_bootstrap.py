@@ -23,7 +23,7 @@ __all__ = ["root"]
 PYTHON_OF_TESTS = f'printf \'#!/bin/sh\\nexec {sys.executable} "$@"\\n\' >"$KEIMA_VENV/bin/python"; chmod +x "$KEIMA_VENV/bin/python"'
 INSTALL = f"""
 echo ran >>"$KEIMA_VENV.runs"
-echo "Installing $2"
+echo "Installing $1"
 mkdir -p "$KEIMA_VENV/bin"
 {PYTHON_OF_TESTS}
 """

@@ -103,6 +103,6 @@ def test_the_projects_own_code_has_a_name_and_versions_for_all_that_a_worker_imp
     assert len(found.code_hash) == 16
     assert found.extra == ""
     assert set(found.packages) == set(PACKAGES)
-    required = (ROOT / "requirements.txt").read_text() + (ROOT / "requirements-torch.txt").read_text()
+    required = (ROOT / "requirements.txt").read_text()
     assert all(f"{name}==" in required for name in PACKAGES)
     assert len(pack()) < 2_000_000

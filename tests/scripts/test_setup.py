@@ -1,0 +1,64 @@
+"""What scripts/setup.sh asks of pip: a stand-in for the environment's interpreter writes its arguments down."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.sources import ROOT
+
+PYTHON = """#!/bin/sh
+case "$*" in *"pip install"*) echo "$@" >>"$ASKED";; esac
+"""
+OPTIONS = "-m pip install --quiet --disable-pip-version-check --only-binary=:all:"
+INDEX = "https://torch.example/cpu"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout with an environment that has nothing installed yet."""
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    shutil.copy(ROOT / "scripts" / "setup.sh", tmp_path / "scripts")
+    shutil.copy(ROOT / "requirements.txt", tmp_path)
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.write_text(PYTHON)
+    python.chmod(0o700)
+    return tmp_path
+
+
+def asked_of_pip(checkout: Path, **variables: str) -> list[str]:
+    """Run it once; what pip was called with, call by call."""
+    asked = checkout / "asked"
+    asked.unlink(missing_ok=True)
+    environment = {"PATH": os.environ["PATH"], "ASKED": str(asked), **variables}
+    subprocess.run(["sh", checkout / "scripts" / "setup.sh", "requirements.txt"], env=environment, check=True, capture_output=True)
+    return asked.read_text().splitlines() if asked.exists() else []
+
+
+def torch() -> str:
+    """The line of requirements.txt for torch."""
+    (line,) = [line for line in (ROOT / "requirements.txt").read_text().splitlines() if line.startswith("torch==")]
+    return line
+
+
+def test_one_file_has_all_that_training_needs_torch_too(checkout: Path) -> None:
+    assert torch()
+    assert asked_of_pip(checkout) == [f"{OPTIONS} -r requirements.txt"]
+
+
+def test_torch_is_taken_first_and_alone_from_an_index_of_its_own(checkout: Path) -> None:
+    assert asked_of_pip(checkout, TORCH_INDEX=INDEX) == [
+        f"{OPTIONS} --index-url={INDEX} {torch()}",
+        f"{OPTIONS} -r requirements.txt",
+    ]
+
+
+def test_what_is_installed_is_not_asked_for_again_until_the_file_changes(checkout: Path) -> None:
+    assert asked_of_pip(checkout)
+    assert asked_of_pip(checkout) == []
+    with (checkout / "requirements.txt").open("a") as file:
+        file.write("one-more==1.0\n")
+    assert asked_of_pip(checkout) == [f"{OPTIONS} -r requirements.txt"]
