@@ -33,7 +33,7 @@ PasswordAuthentication no
 KbdInteractiveAuthentication no
 MaxStartups 100
 LogLevel VERBOSE
-SetEnv HOME={home}
+SetEnv HOME={home} {environment}
 {more}
 Subsystem sftp {sftp}
 """
@@ -71,9 +71,10 @@ class Sshd:
         with (self.ssh / "known_hosts").open("a") as file:
             file.write(f"{name or f'[127.0.0.1]:{self.port}'} {kind} {blob}\n")
 
-    def start(self, *, sftp: str = "internal-sftp", more: str = "") -> None:
+    def start(self, *, sftp: str = "internal-sftp", more: str = "", environment: str = "") -> None:
         config = self.folder / "config"
-        config.write_text(CONFIG.format(port=self.port, folder=self.folder, home=self.home, sftp=sftp, more=more))
+        values = {"port": self.port, "folder": self.folder, "home": self.home, "sftp": sftp, "more": more, "environment": environment}
+        config.write_text(CONFIG.format(**values))
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(mode=0o755, parents=True, exist_ok=True)
         with (self.folder / "log").open("ab") as log:
@@ -132,10 +133,15 @@ def keygen(path: Path, *, kind: str = "ed25519", passphrase: str = "") -> None:
 
 
 @contextmanager
-def running_sshd(folder: Path, user_home: Path, *, sftp: str = "internal-sftp", more: str = "", trusted: bool = True) -> Iterator[Sshd]:
-    """A server that is known to the user whose home is given, and lets that user in."""
+def running_sshd(
+    folder: Path, user_home: Path, *, sftp: str = "internal-sftp", more: str = "", environment: str = "", trusted: bool = True
+) -> Iterator[Sshd]:
+    """A server that is known to the user whose home is given, and lets that user in.
+
+    ``more`` are lines of its configuration, and ``environment`` variables of every session; of several SetEnv sshd heeds the first.
+    """
     server = Sshd(folder, user_home)
-    server.start(sftp=sftp, more=more)
+    server.start(sftp=sftp, more=more, environment=environment)
     if trusted:
         server.trust()
     try:

@@ -1,6 +1,7 @@
 """Machines that get lost, disks that fill up, files that are cut off: what SSH makes of them."""
 
 import os
+import shutil
 import signal
 import socket
 import threading
@@ -124,12 +125,39 @@ def test_a_noisy_account_with_internal_sftp_works_without_scp(server: Sshd) -> N
 
 
 def test_a_machine_without_scp_gets_its_files_by_sftp(tmp_path: Path, user: Path) -> None:
-    with running_sshd(tmp_path / "server", user, more="SetEnv PATH=/nowhere") as server:
+    with running_sshd(tmp_path / "server", user, environment="PATH=/nowhere") as server:
         transport = connect(server.worker(), host_key_policy="strict")
-        data = os.urandom(3 * 2**20)
-        transport.put(data, "a")
-        assert transport.get("a", LIMIT) == data
+        for name, data in {"a": os.urandom(3 * 2**20), "a.model": b"small"}.items():
+            transport.put(data, name)
+            assert transport.get(name, LIMIT) == data
         transport.close()
+
+
+SCP = """#!/bin/sh
+echo "$@" >>{noted}
+exec {scp} "$@"
+"""
+
+
+@pytest.mark.medium
+def test_models_go_by_scp_whatever_their_size(tmp_path: Path, user: Path) -> None:
+    tools, noted = tmp_path / "tools", tmp_path / "noted"
+    tools.mkdir()
+    (tools / "scp").write_text(SCP.format(noted=noted, scp=shutil.which("scp")))
+    (tools / "scp").chmod(0o700)
+    models = {"inbox/model-000001.model": 20_000, "inbox/model-000002.from-000001.delta": 1, "inbox/player-000001-ab.model": 2 * 2**20}
+    with running_sshd(tmp_path / "server", user, environment=f"PATH={tools}:/usr/bin:/bin") as server:
+        transport = connect(server.worker(), host_key_policy="strict")
+        transport.put(b"{}", "inbox/assignment.json")
+        assert not noted.exists()
+        for name, size in models.items():
+            data, before = os.urandom(size), transport.sent
+            transport.put(data, name, durable=False)
+            assert transport.get(name, LIMIT) == data
+            assert transport.sent == before + size
+        transport.close()
+    lines = noted.read_text().splitlines()
+    assert [(line.split()[0], name in line) for line, name in zip(lines, models, strict=True)] == [("-t", True)] * len(models)
 
 
 def test_a_machine_without_sftp_is_told_to_offer_it(tmp_path: Path, user: Path) -> None:
