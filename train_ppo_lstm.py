@@ -33,7 +33,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 
 from games.trading import TradingMarkets, TradingSettings
@@ -45,7 +44,7 @@ from training.learner import TrainingDiverged
 from training.network import seed_weights
 from training.observers.live import TerminalConsole
 from training.observers.ppo import ppo_observers
-from training.ppo import PPOSettings, PPOTrainer
+from training.ppo import PPOSettings, PPOTrainer, world_streams
 from training.ppo_checkpoint import PPOCheckpoint, checkpoints, newest_checkpoint, save_checkpoint
 from training.random import seed_stream
 from training.ranks import ALONE, Place, Ranks, joined
@@ -195,7 +194,7 @@ def begin(arguments: argparse.Namespace, ranks: Ranks) -> int:
     if ranks.alone and (arguments.num_gpus or 1) > 1:
         raise ValueError(f"--num-gpus {arguments.num_gpus}: only --distributed starts several ranks")
     told, saved = prepared(arguments, ranks)
-    worlds = build_worlds(told, ranks)
+    worlds = build_worlds(told, ranks, rounds_over=saved.state.counters["round"] if saved else 0)
     trainer = build_trainer(told, worlds, arguments, ranks)
     if saved:
         trainer.restore(saved.state)
@@ -272,8 +271,11 @@ def build_trainer(told: dict[str, Any], worlds: TradingMarkets, arguments: argpa
     )
 
 
-def build_worlds(told: dict[str, Any], ranks: Ranks) -> TradingMarkets:
+def build_worlds(told: dict[str, Any], ranks: Ranks, *, rounds_over: int = 0) -> TradingMarkets:
     """The accounts of this rank: rank 0's on the history if there is one, the others' on simulated markets.
+
+    Args:
+        rounds_over: of the run that goes on with them; its markets should not be those of its beginning again.
 
     Raises:
         ValueError: the history has a fault or is too short, or a rule of trading cannot be.
@@ -283,9 +285,8 @@ def build_worlds(told: dict[str, Any], ranks: Ranks) -> TradingMarkets:
     history: Bars | None = None
     if told["data"] and ranks.is_main:
         history = read_history(Path(told["data"]), max_gap=told["max_gap"])
-    first = ranks.rank * told["num_envs"]
-    seeds = [seed_stream(told["seed"], "market", first + b) for b in range(told["num_envs"])]
-    return TradingMarkets(np.array(seeds, np.uint64), TradingSettings(**rules), history=history)
+    seeds = world_streams(told["seed"], "market", ranks, told["num_envs"], rounds_over=rounds_over)
+    return TradingMarkets(seeds, TradingSettings(**rules), history=history)
 
 
 def ppo_settings(told: dict[str, Any], world_size: int) -> PPOSettings:

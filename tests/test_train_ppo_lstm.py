@@ -14,6 +14,7 @@ import torch
 import train_ppo_lstm
 from tests.programs import begun, printed, ranks_of, run
 from tests.training.test_ranks import free_port
+from training.ranks import Ranks
 
 PROGRAM = "train_ppo_lstm.py"
 LINE = re.compile(
@@ -74,6 +75,13 @@ def test_what_cannot_be_is_refused_with_its_flag(
 ) -> None:
     assert train_ppo_lstm.main([*words, "--checkpoint-dir", str(tmp_path)]) == 2
     assert re.search(complaint, capsys.readouterr().err)
+
+
+def test_worlds_that_begin_anew_when_a_run_goes_on_are_on_markets_that_were_not_traded_before() -> None:
+    told = {**train_ppo_lstm.KEPT, "num_envs": 2}
+    places = [Ranks(rank=rank, world_size=2) for rank in (0, 1)]
+    prices = [tuple(train_ppo_lstm.build_worlds(told, ranks, rounds_over=rounds).close) for ranks in places for rounds in (0, 1, 2)]
+    assert len({price for pair in prices for price in pair}) == len(places) * 3 * 2
 
 
 def test_a_fault_in_a_history_is_named_with_its_row(tmp_path: Path) -> None:

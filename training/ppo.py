@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from games.random import Streams
 from games.worlds import Worlds
 from training.actor_critic import ActorCritic, Memory
 from training.learner import LearnerState, TrainingDiverged
@@ -277,12 +278,11 @@ class PPOTrainer:
         return report, int(left)
 
     def _collector(self) -> Collector:
-        settings, count, first = self.settings, self.worlds.num_envs, self.ranks.rank * self.worlds.num_envs
-        streams = np.array([seed_stream(self.seed, "actions", first + b) for b in range(count)], np.uint64)
+        settings = self.settings
         return Collector(
             self.network,
             self.worlds,
-            streams,
+            world_streams(self.seed, "actions", self.ranks, self.worlds.num_envs),
             num_steps=settings.num_steps,
             sequence_length=settings.sequence_length,
             gamma=settings.gamma,
@@ -308,7 +308,9 @@ class PPOTrainer:
         return LearnerState(tensors, {**counters, "world_size": self.ranks.world_size})
 
     def restore(self, state: LearnerState) -> None:
-        """Go on from ``state``. Of another number of ranks, the worlds begin anew, for they are not kept for every rank.
+        """Go on from ``state``. With several ranks, or after several, the worlds begin anew, for only one rank's are kept.
+
+        They should be others then than those that the run began with: see ``world_streams``, by which actions are drawn anew too.
 
         Raises:
             ValueError: it belongs to another network, or to other worlds.
@@ -328,6 +330,8 @@ class PPOTrainer:
             arrays = {name: tensor.numpy() for name, tensor in tensors["worlds"].items()}
             self.worlds.restore({name: array.view(like[name].dtype) if name in like else array for name, array in arrays.items()})
             self.collector.restore(tensors["acting"])
+        else:
+            self.collector.streams = world_streams(self.seed, "actions", self.ranks, self.worlds.num_envs, rounds_over=self.round)
 
 
 @dataclass(frozen=True)
@@ -355,6 +359,15 @@ def chosen_of(numbers: NDArray[np.int64], first: int, each: int) -> Chosen:
 def share_of(episodes: int, ranks: Ranks) -> int:
     """How many of so many episodes are this rank's."""
     return episodes // ranks.world_size + (episodes % ranks.world_size if ranks.is_main else 0)
+
+
+def world_streams(seed: int, purpose: str, ranks: Ranks, num_envs: int, *, rounds_over: int = 0) -> Streams:
+    """Where the random numbers of each of this rank's worlds start, uint64 ``[num_envs]``.
+
+    They are others for every world of every rank, and others again for worlds that begin after ``rounds_over`` rounds of a run.
+    """
+    first, later = ranks.rank * num_envs, [rounds_over] if rounds_over else []
+    return np.array([seed_stream(seed, purpose, first + b, *later) for b in range(num_envs)], np.uint64)
 
 
 def build_optimizer(network: ActorCritic, settings: PPOSettings) -> torch.optim.Optimizer:
