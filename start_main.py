@@ -45,7 +45,7 @@ from training.observers.plain import score_line
 from training.ranks import Place, Ranks, joined
 from training.reports import IterationReport
 from training.run_lock import RunLock
-from training.sitting import exit_code, make_run_folder, sitting, teller
+from training.sitting import exit_code, game_of, make_run_folder, sitting, teller
 
 QUICKSTART = Path("configs/quickstart.yaml")
 CLUSTER = Path("configs/config.yaml")
@@ -72,7 +72,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--iterations", type=int, help="end after so many iterations in all, instead of what the config says")
     parser.add_argument("--minutes", type=float, help="end after so many minutes in all, instead of what the config says")
     parser.add_argument("--seed", type=int, help="of everything random, instead of the config's")
-    parser.add_argument("--smoke", action="store_true", help="shrink the experiment to seconds; the code that runs is the same")
+    parser.add_argument(
+        "--smoke",
+        action="store_true",
+        help="shrink the experiment to seconds, and to two iterations unless --iterations is given; the code is the same",
+    )
     return parser.parse_args(argv)
 
 
@@ -89,6 +93,7 @@ def begin(arguments: argparse.Namespace) -> int:
 def lead(arguments: argparse.Namespace, path: Path, settings: Settings, ranks: Ranks) -> int:
     """Carry the run, as rank 0 of those who train; after torchrun has begun anew, go on with it."""
     run_dir = arguments.run_dir or Path(settings.run.directory) / settings.run.name
+    game_of(settings, path)  # before anything is written
     begun_anew = ranks.restarts > 0 and (run_dir / "run.db").exists()
     make_run_folder(run_dir, resume=arguments.resume or begun_anew)
     log_to(logging.FileHandler(run_dir / "coach.log", encoding="utf-8"))
@@ -108,7 +113,7 @@ def read_settings(arguments: argparse.Namespace) -> tuple[Path, Settings]:
     settings = load_settings(path, overrides=overrides)
     if path == resumed and (arguments.distributed or settings.distributed.enabled):
         path, settings = with_present_workers(path, settings)
-    return path, shrink(settings) if arguments.smoke else settings
+    return path, shrink(settings, **{key: given[f"run.{key}"] for key in ("iterations", "minutes")}) if arguments.smoke else settings
 
 
 def with_present_workers(path: Path, settings: Settings) -> tuple[Path, Settings]:

@@ -57,6 +57,12 @@ class ConfigError(ValueError):
         super().__init__(heading)
 
 
+def located(path: Path, keys: Keys, text: str) -> ConfigError:
+    """The error that says ``text`` of a setting in the file at ``path``, with its line; ``keys`` lead to it."""
+    _, node = _read(path)
+    return ConfigError(path, [f"line {_line(node, keys)}: {_dotted(keys)}: {text}"])
+
+
 class _Loader(yaml.SafeLoader):
     """The safe loader without YAML 1.1's surprises, anchors, tags and repeated keys."""
 
@@ -251,14 +257,14 @@ def _line(node: yaml.Node, path: Keys) -> int:
     return line
 
 
-def shrink(settings: Settings) -> Settings:
-    """The same run in seconds, through the same code: a tiny network, little search, few games, two iterations.
+def shrink(settings: Settings, *, iterations: int | None = None, minutes: float | None = None) -> Settings:
+    """The same run in seconds, through the same code: a tiny network, little search, few games, two iterations if no other number is given.
 
     It gets a name of its own, so that it never writes into the real run's folder.
     """
     new = settings.model_dump()
     search, training, evaluation = new["search"], new["training"], new["evaluation"]
-    new["run"] |= {"name": f"{settings.run.name[:58]}-smoke", "iterations": 2, "minutes": None}
+    new["run"] |= {"name": f"{settings.run.name[:58]}-smoke", "iterations": iterations or 2, "minutes": minutes}
     new["network"] |= {"blocks": 1, "channels": min(settings.network.channels, 8)}
     _lower(search, num_simulations=8, cheap_simulations=4, leaves_per_tree=4)
     _lower(search["gumbel"], considered_actions=4)

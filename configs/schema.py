@@ -326,17 +326,21 @@ class DistributedSettings(Section):
         for first, second in _could_be_confused(self.workers):
             remedy = f"give one of them another `name`, or {first} `processes: 1`"
             raise ValueError(f"workers: a process of {first} could be called {second}, like the other machine; {remedy}")
-        strangers = sorted(self.worker_weights.keys() - names.keys())
-        if strangers:
-            known = ", ".join(sorted(names)) or "none"
-            raise ValueError(f"worker_weights: no worker is called {', '.join(strangers)}; the workers are: {known}")
         for account in names.keys() & SEED_ACCOUNTS.values():
             raise ValueError(f"workers: {account} is the name under which the books have games that come from files; choose another")
         if self.offline_seconds <= self.heartbeat_seconds:
             raise ValueError(f"offline_seconds ({self.offline_seconds:g}) must exceed heartbeat_seconds ({self.heartbeat_seconds:g})")
         if self.enabled and not self.workers:
-            raise ValueError("workers: none are listed, but enabled is true")
+            add = "python distributed/ssh_connector.py --add HOST USER"
+            raise ValueError(f"workers: none are listed, but enabled is true; list machines there, or add one with {add}")
         return self
+
+    @property
+    def unused_weights(self) -> str:
+        """What is to be said of names in ``worker_weights`` that no worker has: removed ones keep their weight, if they come back."""
+        names = {worker.name for worker in self.workers}
+        unused = ", ".join(sorted(self.worker_weights.keys() - names))
+        return unused and f"distributed.worker_weights: no worker is called {unused}; the workers are: {', '.join(sorted(names)) or 'none'}"
 
 
 def _check_seed_games(sources: tuple[str, ...], game: str) -> None:

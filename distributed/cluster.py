@@ -57,6 +57,8 @@ class Cluster(Fleet):
         status_folder: Path = status.FOLDER,
     ) -> None:
         distributed = settings.distributed
+        if distributed.unused_weights:
+            tell(distributed.unused_weights)
         code = ours(distributed.worker_class)
         title = f"{settings.run.name}: {game.name}"
         self._desk = Desk(control_folder, run=run_dir, config=config)

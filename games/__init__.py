@@ -1,6 +1,7 @@
 """The worlds: rules as compiled kernels behind one contract."""
 
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 from games.chess import chess
@@ -29,7 +30,10 @@ def load_game(name: str, **options: Any) -> Game:
     """
     if name not in GAMES:
         raise ValueError(f"there is no game called {name!r}; the games are {', '.join(sorted(GAMES))}")
+    takes = signature(GAMES[name]).parameters
+    for option in options.keys() - takes.keys():
+        raise ValueError(f"game {name!r} has no option {option!r}; it takes {', '.join(takes) or 'none'}")
     try:
         return GAMES[name](**options)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(f"game {name!r}: {error}") from error

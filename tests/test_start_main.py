@@ -11,10 +11,13 @@ import pytest
 import yaml
 
 import start_main
+from configs.load import load_settings
+from configs.schema import RunSettings
 from tests.programs import begun
 from tests.training.small_run import small_settings
 from training.ledger import read_ledger
 from training.run_lock import RunLock
+from training.sitting import game_of
 
 
 def config(folder: Path, **changes: object) -> Path:
@@ -50,12 +53,41 @@ def test_a_damaged_config_is_named_with_what_is_wrong_in_it(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_game_that_does_not_exist_is_named_beside_those_that_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = config(tmp_path)
-    path.write_text(path.read_text().replace("tic_tac_toe", "backgammon"))
+@pytest.mark.parametrize(
+    ("game", "line", "words"),
+    [
+        ("game:\n  name: backgammon\n", 3, "game.name: there is no game called 'backgammon'; the games are chess, connect_four, go"),
+        ("game:\n  name: go\n  options:\n    size: 9\n    komi: 7.3\n", 6, "game.options.komi: game 'go': komi must be a multiple of 0.5"),
+        ("game:\n  name: go\n  options: {}\n", 0, ""),
+        ("game:\n  name: go\n  options:\n    size: big\n", 5, "game.options.size: game 'go': size must be a whole number"),
+        (
+            "game:\n  name: chess\n  options: {size: 9}\n",
+            4,
+            "game.options.size: game 'chess' has no option 'size'; it takes max_plies, claim_draws",
+        ),
+        ("game:\n  name: tic_tac_toe\n  options: {size: 9}\n", 4, "game 'tic_tac_toe' has no option 'size'; it takes none"),
+    ],
+)
+def test_a_game_that_cannot_be_is_named_with_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], game: str, line: int, words: str
+) -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text(f"run: {{name: a, iterations: 1, directory: {tmp_path}}}\n{game}")
+    if not words:
+        assert game_of(load_settings(path), path).name == "go"
+        return
     said = refusal(capsys, "--config", path, "--run-dir", tmp_path / "run")
-    assert "backgammon" in said
-    assert "tic_tac_toe" in said
+    assert f"{path}: line {line}: " in said and words in said
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_smoke_run_takes_as_long_as_it_is_told_to(tmp_path: Path) -> None:
+    def told(*arguments: str) -> RunSettings:
+        return start_main.read_settings(start_main.parse(["--config", str(config(tmp_path)), "--smoke", *arguments]))[1].run
+
+    assert (told().iterations, told().minutes) == (2, None)
+    assert told("--iterations", "5").iterations == 5
+    assert told("--minutes", "0.5").minutes == 0.5
 
 
 def test_nothing_is_resumed_where_nothing_was_begun(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import signal
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,8 +12,9 @@ from typing import Any
 
 from rich.console import Console
 
-from configs.load import save_resolved
+from configs.load import located, save_resolved
 from configs.schema import Settings
+from games import GAMES, Game, load_game
 from training.coach import Coach
 from training.ctrl_c import INTERRUPTED, stop_on_signals
 from training.evaluator import use_threads
@@ -55,6 +57,21 @@ def exit_code(program: str, train: Callable[[], int]) -> int:
         log.info("the run ends", exc_info=True)
         console.print(f"{program}: {error}", style="red", markup=False, soft_wrap=True)
         return 2
+
+
+def game_of(settings: Settings, config: Path) -> Game:
+    """The game that is to be played.
+
+    Raises:
+        ConfigError: there is no such game, or it does not take these options; with the line of ``config``, from which the settings come.
+    """
+    name, options = settings.game.name, settings.game.options
+    try:
+        return load_game(name, **options)
+    except ValueError as error:
+        meant = [option for option in options if re.search(rf"\b{re.escape(option)}\b", str(error))]
+        keys = ("game", "name") if name not in GAMES else ("game", "options", *meant[:1])
+        raise located(config, keys, str(error)) from error
 
 
 def make_run_folder(run_dir: Path, *, resume: bool, option: str = "--run-dir") -> None:

@@ -37,7 +37,7 @@ def test_a_run_name_is_safe_as_a_file_name(name: str) -> None:
         ("training", {"window": {"min_positions": 10}}, "batch_size"),
         ("training", {"learning_rate_schedule": "cosine"}, "run.iterations"),
         ("evaluation", {"sprt": {"elo0": 5, "elo1": 5}}, "elo0"),
-        ("distributed", {"enabled": True}, "workers"),
+        ("distributed", {"enabled": True}, "add one with python distributed/ssh_connector.py --add HOST USER"),
         ("distributed", {"workers": [worker("a", gpu_ids=[])]}, "gpu_ids"),
         ("distributed", {"workers": [worker("a"), worker("a-2")]}, "could be called a-2"),
         ("distributed", {"workers": [worker("a-2"), worker("a", gpu_ids=[0, 1])]}, "could be called a-2"),
@@ -45,13 +45,19 @@ def test_a_run_name_is_safe_as_a_file_name(name: str) -> None:
         ("distributed", {"worker_class": "Worker"}, "module.Class"),
         ("distributed", {"worker_class": "os; import x.Y"}, "module.Class"),
         ("distributed", {"host_key_policy": "none"}, "host_key_policy"),
-        ("distributed", {"worker_weights": {"a": 1.0}}, "no worker is called a; the workers are: none"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(section: str, values: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError) as refused:
         settings(**{section: values})
     assert message in str(refused.value)
+
+
+def test_a_worker_that_is_taken_out_may_leave_its_weight_behind() -> None:
+    two = DistributedSettings.model_validate({"workers": [worker("a"), worker("b")], "worker_weights": {"a": 1.0, "b": 2.0}})
+    assert two.unused_weights == ""
+    one = DistributedSettings.model_validate({"workers": [worker("a")], "worker_weights": {"a": 1.0, "b": 2.0}})
+    assert one.unused_weights == "distributed.worker_weights: no worker is called b; the workers are: a"
 
 
 @pytest.mark.parametrize("bound", [{"iterations": 10}, {"minutes": 10.0}])

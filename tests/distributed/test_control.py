@@ -1,4 +1,4 @@
-"""Requests to a running Coach, its answers, and how it follows the workers in its settings file."""
+"""Requests to a running Coach, and its answers."""
 
 import json
 import os
@@ -7,14 +7,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from configs.schema import WorkerSettings
 from distributed.control import Answer, Desk, NoCoach, NotAnswered, Pending, Request, ask, coach_facts, coach_runs
-from distributed.steering import Steering
-from distributed.views import FleetView
 from tests.sources import ROOT
 from training.run_lock import RunLocked
 
@@ -248,153 +245,3 @@ def test_a_new_coach_sweeps_out_only_what_nobody_waits_for(folder: Path, config:
 
 def test_only_this_user_may_put_requests_there(desk: Desk, folder: Path) -> None:
     assert folder.stat().st_mode & 0o777 == 0o700
-
-
-class Fleet:
-    """Stands for the cluster: notes what it is told. One that leaves is gone when ``left`` is called."""
-
-    def __init__(self, *machines: WorkerSettings) -> None:
-        self.all = {machine.name: machine for machine in machines}
-        self.leaving: set[str] = set()
-        self.told: list[str] = []
-
-    @property
-    def machines(self) -> tuple[WorkerSettings, ...]:
-        return tuple(machine for name, machine in self.all.items() if name not in self.leaving)
-
-    def add(self, machine: WorkerSettings) -> None:
-        if machine.name in self.all:
-            raise ValueError(f"{machine.name} is still leaving")
-        self.all[machine.name] = machine
-        self.told.append(f"add {machine.name}")
-
-    def remove(self, name: str) -> None:
-        self.leaving.add(name)
-        self.told.append(f"remove {name}")
-
-    def left(self) -> None:
-        for name in self.leaving:
-            del self.all[name]
-        self.leaving.clear()
-
-    def restart(self, name: str) -> None:
-        self._known(name)
-        self.told.append(f"restart {name}")
-
-    def stop(self, name: str) -> None:
-        self._known(name)
-        self.told.append(f"stop {name}")
-
-    def _known(self, name: str) -> None:
-        if name not in self.all:
-            raise ValueError(f"there is no worker {name}; the workers are: {', '.join(self.all)}")
-
-    def view(self) -> FleetView:
-        figures: dict[str, Any] = {"games_per_second": 1.0, "sync_seconds": None, "network_mb_per_minute": 0.0, "model_version": 1}
-        return FleetView(workers=(), active=0, total=len(self.all), **figures)
-
-
-class Coach:
-    """A Coach that does nothing but be steered, with a clock that is put forward by hand."""
-
-    def __init__(self, desk: Desk, config: Path) -> None:
-        self.now = 0.0
-        self.events: list[str] = []
-        self.fleet = Fleet(*(WorkerSettings(host=f"worker{n}.example.com", user="me") for n in (1, 2)))
-        self.steering = Steering(self.fleet, config, desk=desk, tell=self.events.append, clock=lambda: self.now)
-
-    def cycle(self, *, times: int = 1) -> None:
-        for _ in range(times):
-            self.now += 2.0
-            self.steering.step()
-
-
-@pytest.fixture
-def coach(desk: Desk, config: Path) -> Coach:
-    return Coach(desk, config)
-
-
-def asked(coach: Coach, folder: Path, request: Request) -> Answer:
-    return ask(request, folder, sleep=beside(coach.cycle))
-
-
-def test_commands_reach_the_fleet(coach: Coach, folder: Path) -> None:
-    assert asked(coach, folder, Request(command="restart", worker="worker1")).ok
-    assert asked(coach, folder, Request(command="stop", worker="worker2")).ok
-    assert coach.fleet.told == ["restart worker1", "stop worker2"]
-
-
-def test_a_worker_that_nobody_knows_is_refused_with_those_there_are(coach: Coach, folder: Path) -> None:
-    answer = asked(coach, folder, Request(command="restart", worker="worker9"))
-    assert answer == Answer(ok=False, text="there is no worker worker9; the workers are: worker1, worker2")
-
-
-def test_the_status_is_what_is_in_the_status_file(coach: Coach, folder: Path) -> None:
-    assert "Workers active  0/2" in asked(coach, folder, Request(command="status")).text
-
-
-def test_an_added_machine_plays_and_stays_in_the_settings(coach: Coach, folder: Path, config: Path) -> None:
-    answer = asked(coach, folder, Request(command="add", machine=WorkerSettings(host="new.example.com", user="you")))
-    assert answer.ok
-    assert "    - {host: new.example.com, user: you}\n" in config.read_text()
-    coach.cycle(times=5)
-    assert coach.fleet.told == ["add new"]
-
-
-def test_a_removed_machine_leaves_and_is_gone_from_the_settings(coach: Coach, folder: Path, config: Path) -> None:
-    assert asked(coach, folder, Request(command="remove", worker="worker1")).ok
-    assert "worker1" not in config.read_text()
-    coach.cycle(times=5)
-    assert coach.fleet.told == ["remove worker1"]
-
-
-def test_what_the_settings_do_not_allow_changes_nothing(coach: Coach, folder: Path, config: Path) -> None:
-    answer = asked(coach, folder, Request(command="add", machine=WorkerSettings(host="worker1.other.com")))
-    assert not answer.ok and "needs a name of its own" in answer.text
-    assert asked(coach, folder, Request(command="remove", worker="worker1")).ok
-    answer = asked(coach, folder, Request(command="remove", worker="worker2"))
-    assert not answer.ok and "enabled is true" in answer.text
-    assert coach.fleet.told == ["remove worker1"]
-
-
-def test_a_machine_that_is_written_into_the_file_is_taken_in(coach: Coach, config: Path) -> None:
-    config.write_text(CONFIG + "    - host: worker3\n")
-    coach.cycle()
-    assert coach.fleet.told == ["add worker3"]
-
-
-def test_a_machine_that_is_deleted_from_the_file_leaves(coach: Coach, config: Path) -> None:
-    config.write_text(CONFIG.replace("    - {host: worker2.example.com, user: me}\n", ""))
-    coach.cycle(times=3)
-    assert coach.fleet.told == ["remove worker2"]
-
-
-def test_a_machine_whose_settings_change_goes_and_comes_back(coach: Coach, config: Path) -> None:
-    config.write_text(CONFIG.replace("worker2.example.com, user: me", "worker2.example.com, user: you"))
-    coach.cycle(times=5)
-    assert coach.fleet.told == ["remove worker2"]
-    coach.fleet.left()
-    coach.cycle(times=5)
-    assert coach.fleet.told == ["remove worker2", "add worker2"]
-    assert coach.fleet.all["worker2"].user == "you"
-
-
-def test_a_file_that_is_not_right_is_named_once_and_not_followed(coach: Coach, config: Path) -> None:
-    config.write_text(CONFIG.replace("workers:", "wokers:"))
-    coach.cycle(times=3)
-    assert len(coach.events) == 1 and "did you mean distributed.workers?" in coach.events[0]
-    assert coach.fleet.told == []
-    config.write_text(CONFIG + "    - host: worker3\n")
-    coach.cycle()
-    assert coach.fleet.told == ["add worker3"]
-
-
-def test_a_file_that_is_gone_sends_nobody_home(coach: Coach, config: Path) -> None:
-    config.unlink()
-    coach.cycle(times=3)
-    assert len(coach.events) == 1 and coach.fleet.told == []
-
-
-def test_a_file_that_does_not_change_is_not_read(coach: Coach, config: Path) -> None:
-    coach.cycle(times=3)
-    assert coach.fleet.told == [] and coach.events == []
