@@ -296,7 +296,7 @@ def test_the_guide_builds_its_rules_by_position_or_by_name() -> None:
         ({"width": 6}, "width must be from 2 to 5, not 6"),
         ({"planes": 1}, "planes must be from 2 to 32, not 1"),
         ({"height": 4.0}, r"height must be a whole number, not 4\.0"),
-        ({"size": 4}, "unexpected keyword argument 'size'"),
+        ({"size": 4}, "no option 'size'; it takes height, width, planes"),
     ],
 )
 def test_boards_that_there_are_not_are_refused(options: dict[str, Any], complaint: str) -> None:
