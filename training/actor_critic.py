@@ -4,6 +4,7 @@ An observation is brought to mean 0 and variance 1, goes through a long short-te
 there through two layers to the logits of the actions, or to the value. Actor and critic are separate, or share the memory.
 """
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -127,10 +128,25 @@ def unrolled(lstm: nn.LSTM, inputs: Tensor, starts: Tensor, memory: Memory) -> T
 
 
 def _run(inputs: Tensor, state: tuple[Tensor, Tensor], weights: Sequence[Tensor]) -> Tensor:
+    if inputs.device.type == "cpu" and torch.is_autocast_enabled("cpu") and not _processor_has_short_lstm():
+        with torch.autocast("cpu", enabled=False):
+            return _run(inputs.float(), state, weights)
     weight, *others = weights
     # inputs, state, weights, with biases, one layer, no dropout, training, one direction, time first
     lived: Tensor = torch.lstm(_even(inputs), state, [_even(weight), *others], True, 1, 0.0, True, False, False)[0]
     return lived
+
+
+@functools.cache
+def _processor_has_short_lstm() -> bool:
+    """Whether oneDNN has an LSTM in bfloat16 for this processor; it has none for those without AVX-512."""
+    lstm = nn.LSTM(2, 2)
+    try:
+        with torch.autocast("cpu", torch.bfloat16):
+            lstm(torch.zeros(1, 1, 2))
+    except RuntimeError:
+        return False
+    return True
 
 
 def _even(tensor: Tensor) -> Tensor:

@@ -6,6 +6,8 @@ from torch import Tensor
 
 from training.actor_critic import ActorCritic, Memory
 
+pytestmark = pytest.mark.numeric
+
 
 def network(*, shared: bool = False, memory: bool = True, shown: int = 3) -> ActorCritic:
     torch.manual_seed(1)
@@ -92,3 +94,15 @@ def test_the_first_weights_are_orthogonal_and_the_first_policy_is_nearly_even() 
         torch.testing.assert_close(gate @ gate.T, torch.eye(8), atol=1e-5, rtol=0)
     logits, _ = net.unroll(torch.randn(20, 2, 3), torch.zeros(20, 2, dtype=torch.bool), net.blank(2))
     assert (logits.softmax(-1) - 0.25).abs().max() < 0.01
+
+
+@pytest.mark.parametrize("likely", [0.0, 0.3])
+def test_in_sixteen_bits_sequences_are_the_same_but_for_rounding_on_every_processor(likely: float) -> None:
+    net = network()
+    generator = torch.Generator().manual_seed(2)
+    observations = torch.randn(6, 5, 3, generator=generator)
+    starts = torch.rand(6, 5, generator=generator) < likely
+    fine, _ = net.unroll(observations, starts, net.blank(5))
+    with torch.autocast("cpu", torch.bfloat16):
+        short, _ = net.unroll(observations, starts, net.blank(5))
+    assert (short.float() - fine).norm() < 0.05 * fine.norm()

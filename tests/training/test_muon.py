@@ -11,6 +11,8 @@ from training.learner import build_optimizer
 from training.muon import KERNEL_RATE, Muon, hidden_layers, orthogonal
 from training.network import build_network
 
+pytestmark = pytest.mark.numeric
+
 CONNECT_FOUR = load_game("connect_four")
 
 

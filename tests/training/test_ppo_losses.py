@@ -14,6 +14,8 @@ from training.learner import TrainingDiverged
 from training.ppo import PPOSettings, PPOTrainer, Sequences
 from training.update_step import Losses, StepReport
 
+pytestmark = pytest.mark.numeric
+
 THIRD = math.log(1 / 3)
 
 

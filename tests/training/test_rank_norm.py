@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from training.rank_norm import Layout, RankNorm, share_norms
 
+pytestmark = pytest.mark.numeric
+
 
 def norm() -> nn.BatchNorm2d:
     torch.manual_seed(0)

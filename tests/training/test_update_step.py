@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from training.update_step import AverageWeights, Losses, UpdateStep
 
+pytestmark = pytest.mark.numeric
+
 Pair = tuple[Tensor, Tensor]
 
 
