@@ -29,6 +29,7 @@ from typing import Any
 
 from rich.console import Console
 
+from configs.commands import connector
 from configs.load import ConfigError, load_settings, shrink
 from configs.schema import Settings
 from distributed.cluster import Cluster
@@ -134,7 +135,7 @@ def with_present_workers(path: Path, settings: Settings) -> tuple[Path, Settings
         present = load_settings(file).distributed
         if present.workers:
             return file, settings.model_copy(update={"distributed": present.model_copy(update={"enabled": True})})
-    remedy = "list them there, or with python distributed/ssh_connector.py --add HOST USER; or go on without --distributed"
+    remedy = f"list them there, or with {connector(files[-1])} --add HOST USER; or go on without --distributed"
     raise ConfigError(files[-1], [f"distributed.workers: none are listed; {remedy}"])
 
 

@@ -22,7 +22,7 @@ from configs.schema import Settings
 
 SIZE_LIMIT = 256 * 1024  # bytes of YAML
 DEEP = re.compile(r"([\[{]\s*){50}")  # the YAML library takes the square of their number in time
-SECRET: Any = {"distributed": {"workers": {"__all__": {"key_path", "env"}}}}  # what no run's folder says
+SECRET: Any = {"distributed": {"workers": {"__all__": {"key_path", "env"}}, "pip": True}}  # what no run's folder says
 Keys = tuple[str | int, ...]  # the keys that lead to a setting
 
 FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?$|[-+]?\.inf$|\.nan$")
@@ -115,7 +115,7 @@ def load_settings(path: Path, *, overrides: Mapping[str, Any] | None = None) -> 
     for key, value in overrides.items():
         _override(document, key.split("."), value)
     try:
-        return Settings.model_validate(document)
+        return Settings.model_validate(document, context={"config": path})
     except ValidationError as error:
         raise ConfigError(path, list(_problems(error, document, node, overrides))) from None
 

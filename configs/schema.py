@@ -11,7 +11,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
+
+from configs.commands import connector
 
 Auto = Literal["auto"]
 Count = Annotated[int, Field(ge=1)]
@@ -39,7 +41,7 @@ def _like(pattern: str, description: str) -> AfterValidator:
 Line = Annotated[str, Field(max_length=4096), _like(r"[^\x00-\x1f\x7f]+", "one line of text")]
 Name = Annotated[str, _like(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "up to 64 letters, digits, '.', '_', '-', no sign first")]
 Host = Annotated[str, _like(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]{0,252}", "a host name or an IP address")]
-User = Annotated[str, _like(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}", "a user name")]
+User = Annotated[str, _like(r"[A-Za-z0-9_][A-Za-z0-9_.@+\\-]{0,127}", "a user name")]  # also of a domain: CORP\alice
 Variable = Annotated[str, _like(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of an environment variable")]
 ClassPath = Annotated[str, _like(r"[^\W\d]\w*(\.[^\W\d]\w*)+", "a class as module.Class"), Field(max_length=300)]
 
@@ -259,7 +261,7 @@ def first_label(host: str) -> str:
         ipaddress.ip_address(host)
     except ValueError:
         return host.split(".")[0]
-    return host.replace(":", "-").strip("-")
+    return re.sub("[:%]", "-", host).strip("-")  # fe80::1%eth0 is an address, and a link
 
 
 class WorkerSettings(Section):
@@ -299,6 +301,27 @@ def _could_be_confused(workers: tuple[WorkerSettings, ...]) -> Iterator[tuple[st
             yield numbered[1], worker.name
 
 
+class PipSettings(Section):
+    """Where bootstrap has pip take the packages from, on machines that cannot reach the Python Package Index as it is."""
+
+    index_url: Line | None = None  # in place of the Python Package Index
+    extra_index_url: Line | None = None  # beside it
+    proxy: Line | None = None  # scheme://[user:password@]host:port
+    torch_index: Line | None = None  # for torch alone, such as PyTorch's packages without CUDA
+    wheels: Line | None = None  # a folder of the main node with all packages, which are sent: nothing is downloaded there
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment variables by which pip and setup.sh are told."""
+        named = {
+            "PIP_INDEX_URL": self.index_url,
+            "PIP_EXTRA_INDEX_URL": self.extra_index_url,
+            "PIP_PROXY": self.proxy,
+            "TORCH_INDEX": self.torch_index,
+        }
+        return {name: value for name, value in named.items() if value}
+
+
 class DistributedSettings(Section):
     """Self-play on other machines."""
 
@@ -312,13 +335,15 @@ class DistributedSettings(Section):
     worker_class: ClassPath = "training.worker.Worker"  # that class or one derived from it
     host_key_policy: Literal["strict", "accept-new"] = "strict"
     bootstrap: bool = False  # send code to workers that have none or another version
+    pip: PipSettings = PipSettings()
+    login_seconds: Annotated[float, Field(ge=1, le=600)] = 30.0  # at most, for any one answer until a machine has let us in
     heartbeat_seconds: Annotated[float, Field(ge=0.1, le=60)] = 2.0  # between two looks at a worker
     offline_seconds: Annotated[float, Field(ge=1, le=3600)] = 10.0  # of silence
     retry_seconds: Annotated[float, Field(ge=1, le=3600)] = 60.0  # at most, between two attempts to reach a worker
     lease_seconds: Annotated[float, Field(ge=10, le=86_400)] = 900.0
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _check(self, info: ValidationInfo) -> Self:
         names = Counter(worker.name for worker in self.workers)
         twice = sorted(name for name, count in names.items() if count > 1)
         if twice:
@@ -331,7 +356,7 @@ class DistributedSettings(Section):
         if self.offline_seconds <= self.heartbeat_seconds:
             raise ValueError(f"offline_seconds ({self.offline_seconds:g}) must exceed heartbeat_seconds ({self.heartbeat_seconds:g})")
         if self.enabled and not self.workers:
-            add = "python distributed/ssh_connector.py --add HOST USER"
+            add = f"{connector((info.context or {}).get('config'))} --add HOST USER"
             raise ValueError(f"workers: none are listed, but enabled is true; list machines there, or add one with {add}")
         return self
 

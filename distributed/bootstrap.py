@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from configs.schema import WorkerSettings
-from distributed.check import findings, refuse, seats
-from distributed.errors import RemoteFailure
+from configs.schema import PipSettings, WorkerSettings
+from distributed import wheels
+from distributed.bootstrap_trouble import explained
+from distributed.check import Finding, findings, refuse, seats
+from distributed.errors import Refused, RemoteFailure
 from distributed.machine import (
     Alive,
     Probe,
@@ -26,8 +28,9 @@ from distributed.machine import (
     remedy_bootstrap,
     understood,
 )
-from distributed.release import PROJECT, WORKER_CLASS, Ours, ours, pack
+from distributed.release import PROJECT, Ours, ours, pack
 from distributed.transport import Transport
+from distributed.wheels import Wheel
 
 REQUIREMENTS = "requirements.txt"
 JOB = ".remote/jobs/environment"  # the place of the long step
@@ -40,6 +43,11 @@ POLL_SECONDS = 1.0
 STILL_SECONDS = 30.0  # between two signs of life
 JOB_SECONDS = 2 * 3600.0
 NOT_TO_BE_MENDED = ("folder", "disk", "gpu")  # by anything that bootstrap does
+NO_PIP_SETTINGS = PipSettings()
+LARGE = 20 * 10**6  # bytes; a wheel's way is worth a line of its own
+REMEMBERED = 60  # lines of what a step says, by which its failure is explained
+CPU_ENVIRONMENT = 2 * 10**9  # bytes of disk that the packages take while they are installed: 1.2 GB were measured, and their files beside
+CUDA_ENVIRONMENT = 8 * 10**9  # with CUDA's libraries: 5 GB, and 3 GB of downloads
 CPU_TORCH = "https://download.pytorch.org/whl/cpu"
 
 
@@ -48,19 +56,30 @@ def bootstrap(
     machine: WorkerSettings,
     *,
     tell: Callable[[str], None],
-    worker_class: str = WORKER_CLASS,
+    ours_here: Ours | None = None,
+    pip: PipSettings = NO_PIP_SETTINGS,
     game: str = REHEARSAL_GAME,
     root: Path = PROJECT,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Make a machine ready to play, and tell line by line how it goes; a machine that is ready is only looked at.
 
+    Args:
+        transport: to the machine.
+        machine: as the settings have it.
+        tell: is told how it goes.
+        ours_here: what it must have.
+        pip: where it takes the packages from.
+        game: what the rehearsal plays.
+        root: the checkout whose code is sent.
+        sleep: waits so many seconds.
+
     Raises:
         Refused: it lacks what nobody can install from here; the text says what and how.
         RemoteFailure: a step failed there.
         Unreachable: the connection is lost; what has begun goes on there.
     """
-    for line in bootstrap_steps(transport, machine, worker_class=worker_class, game=game, root=root):
+    for line in bootstrap_steps(transport, machine, ours_here=ours_here, pip=pip, game=game, root=root):
         if line:
             tell(line)
         else:
@@ -71,25 +90,30 @@ def bootstrap_steps(
     transport: Transport,
     machine: WorkerSettings,
     *,
-    worker_class: str = WORKER_CLASS,
+    ours_here: Ours | None = None,
+    pip: PipSettings = NO_PIP_SETTINGS,
     game: str = REHEARSAL_GAME,
     root: Path = PROJECT,
 ) -> Iterator[str]:
     """The same step by step, for who has other things to do meanwhile: lines to tell, and an empty one when it is time to wait a second."""
-    ours_here = ours(worker_class, root=root)
+    ours_here = ours_here or ours(root=root)
     install_remote(transport)
     found = probe(transport, machine, ours_here)
     gpus = f"{len(found.gpus)} {'GPU' if len(found.gpus) == 1 else 'GPUs'}" if found.gpus else "no GPU"
     yield f"found {found.platform}, {found.cpus} {'core' if found.cpus == 1 else 'cores'}, {gpus}, {found.disk_free / 1e9:.0f} GB free"
-    refuse(transport.worker, (each for each in findings(found, machine, ours_here) if each.what in NOT_TO_BE_MENDED), named=True)
+    looked_at = findings(found, machine, ours_here)
+    refuse(transport.worker, (each for each in looked_at if each.what in NOT_TO_BE_MENDED), named=True)
+    lacking = [each for each in looked_at if each.what == "packages" and not each.ok]
+    if lacking and own_python(machine) and found.python and found.python.environment:
+        refuse(transport.worker, lacking, named=True)  # an environment of the user's own is theirs to change
+    sent = choose_wheels(transport, found, pip, root) if lacking else []
+    if lacking:
+        refuse(transport.worker, [room_for_environment(found, machine, pip, sent)], named=True)
     if found.folder_of(ours_here.code_hash) is None:
         yield f"sends the code, {send_code(transport, machine, ours_here, root) / 1000:.0f} kB, to {release_folder(ours_here.code_hash)}"
         found = probe(transport, machine, ours_here)
-    lacking = [finding for finding in findings(found, machine, ours_here) if finding.what in ("python", "packages")]
-    if any(not finding.ok for finding in lacking):
-        if own_python(machine):
-            refuse(transport.worker, lacking, named=True)  # an environment of the user's own is theirs to change
-        yield from make_environment(transport, machine, found, ours_here)
+    if lacking:
+        yield from make_environment(transport, machine, found, ours_here, pip, sent)
         found = probe(transport, machine, ours_here)
     else:
         yield "the environment is complete"
@@ -115,20 +139,70 @@ def send_code(transport: Transport, machine: WorkerSettings, ours_here: Ours, ro
     return len(packed)
 
 
-def make_environment(transport: Transport, machine: WorkerSettings, found: Probe, ours_here: Ours) -> Iterator[str]:
+def choose_wheels(transport: Transport, found: Probe, pip: PipSettings, root: Path) -> list[Wheel]:
+    """The wheels that are to be sent; none where the machine is to take the packages from an index.
+
+    Raises:
+        Refused: some are missing.
+    """
+    if not pip.wheels:
+        return []
+    assert found.python is not None
+    requirements = (root / REQUIREMENTS).read_text(encoding="utf-8")
+    try:
+        return wheels.choose(Path(pip.wheels), requirements, version=found.python.version, machine=found.machine)
+    except wheels.NoWheels as error:
+        what, _, remedy = str(error).partition("; ")
+        raise Refused(transport.worker, what, remedy) from error
+
+
+def room_for_environment(found: Probe, machine: WorkerSettings, pip: PipSettings, sent: list[Wheel]) -> Finding:
+    """Whether the disk has room for the packages."""
+    index = {**pip.variables, **machine.env}.get("TORCH_INDEX", "")
+    with_cuda = found.machine == "x86_64" and not index.rstrip("/").endswith("/cpu")
+    needed = wheels.room_for(sent) if sent else CUDA_ENVIRONMENT if with_cuda else CPU_ENVIRONMENT
+    text = f"{found.disk_free / 1e9:.1f} GB free"
+    if found.disk_free >= needed:
+        return Finding("disk", True, False, text)
+    smaller = "" if sent or found.gpus or index else f"; or, as it has no GPU, set `torch_index: {CPU_TORCH}` below `pip:` in the config"
+    remedy = f"make room there (see: df -h {found.root}), or choose another `directory`{smaller}"
+    return Finding("disk", False, True, f"only {text}, and the packages take up to {needed / 1e9:.1f} GB", remedy)
+
+
+def make_environment(
+    transport: Transport, machine: WorkerSettings, found: Probe, ours_here: Ours, pip: PipSettings, sent: list[Wheel]
+) -> Iterator[str]:
     """Install the packages there, as ``make setup`` does here.
 
     Raises:
-        RemoteFailure: it failed; the text has the last lines of what was said.
+        RemoteFailure: it failed; the text says why, and what remedies it.
     """
     folder = found.folder_of(ours_here.code_hash)
+    yield from send_wheels(transport, sent)
     transport.remove(f".venv/installed-{REQUIREMENTS}")  # which says that they are installed; they are not
     argv = ["sh", f"{folder}/scripts/setup.sh", REQUIREMENTS]
-    env = {**machine.env, "KEIMA_VENV": f"{found.root}/.venv"}
+    env = {**pip.variables, **machine.env, "KEIMA_VENV": f"{found.root}/.venv"}
+    env |= {"KEIMA_WHEELS": f"{found.root}/{wheels.FOLDER}"} if sent else {}
+    if found.python:
+        env["PYTHON"] = found.python.path
     yield f"makes the environment {found.root}/.venv, which takes minutes; see {found.root}/{JOB_LOG}"
-    if not found.gpus and "TORCH_INDEX" not in machine.env:
-        yield f"it has no GPU: with `env: {{TORCH_INDEX: {CPU_TORCH}}}` in the config, torch is a tenth of the size"
-    yield from long_step(transport, JOB, argv, env, "making the environment")
+    if not sent and not found.gpus and "TORCH_INDEX" not in env:
+        yield f"it has no GPU: with `pip: {{torch_index: {CPU_TORCH}}}` in the config, torch is a tenth of the size"
+    yield from long_step(transport, JOB, argv, env, "making the environment", machine=machine, ours_here=ours_here)
+    for wheel in sent:
+        transport.remove(f"{wheels.FOLDER}/{wheel.path.name}")
+
+
+def send_wheels(transport: Transport, sent: list[Wheel]) -> Iterator[str]:
+    """Send the wheels that are not there; a large one that was cut off is gone on with."""
+    there = {entry.name: entry.size for entry in transport.names(wheels.FOLDER)}
+    new = [wheel for wheel in sent if there.get(wheel.path.name) != wheel.size]
+    if new:
+        yield f"sends {len(new)} packages, {sum(wheel.size for wheel in new) / 1e6:.0f} MB"
+    for wheel in new:
+        if wheel.size >= LARGE:
+            yield f"sends {wheel.path.name}, {wheel.size / 1e6:.0f} MB"
+        transport.put(wheel.path.read_bytes(), f"{wheels.FOLDER}/{wheel.path.name}")
 
 
 def play_rehearsal(transport: Transport, machine: WorkerSettings, found: Probe, ours_here: Ours, game: str) -> Iterator[str]:
@@ -140,34 +214,53 @@ def play_rehearsal(transport: Transport, machine: WorkerSettings, found: Probe, 
     folder, seat = found.folder_of(ours_here.code_hash), seats(found, machine)[0]
     assert found.python is not None
     place = f"{REHEARSAL}-{ours_here.code_hash}-{game}"
-    if look(transport, place).code == 0:
+    if look(transport, place, machine).code == 0:
         return
-    yield "plays a rehearsal; where it has never played, this compiles the search, in a minute or two"
+    yield from hand_over_compiled(transport, machine, found)
+    yield "plays a rehearsal; whatever of the search has not been compiled there is compiled first, which takes minutes"
     argv = [found.python.path, f"{folder}/start_worker.py", "--rehearse", game]
     argv += [] if seat.gpu is None else ["--gpu", str(seat.gpu)]
-    yield from long_step(transport, place, argv, environment(seat, machine), "the rehearsal")
+    env = environment(seat, machine)
+    yield from long_step(transport, place, argv, env, "the rehearsal", machine=machine, ours_here=ours_here)
 
 
-def long_step(transport: Transport, place: str, argv: list[str], env: dict[str, str], what: str) -> Iterator[str]:
+def hand_over_compiled(transport: Transport, machine: WorkerSettings, found: Probe) -> Iterator[str]:
+    """Send what has been compiled here, if the machine's processor can run it."""
+    from distributed import compile_cache  # only now: it brings the compiler along
+
+    packed = compile_cache.pack() if compile_cache.serves(found) else b""
+    if not packed:
+        return
+    archive = ".remote/compiled.tar.gz"
+    transport.put(packed, archive)
+    request = {"archive": archive, "folder": machine.env.get("KEIMA_CACHE", compile_cache.DEFAULT)}
+    call(transport, "unpack_cache", request, python=machine.python, seconds=60.0)
+    yield f"sent what is compiled here, {len(packed) / 1e6:.0f} MB: its processor is of the same kind"
+
+
+def long_step(
+    transport: Transport, place: str, argv: list[str], env: dict[str, str], what: str, *, machine: WorkerSettings, ours_here: Ours
+) -> Iterator[str]:
     """Run a long command there, or go on with one that runs, and tell what it says until it has ended well.
 
     Raises:
         RemoteFailure: it has not.
     """
-    read = understood(transport, Tail, call(transport, "tail", {"log": JOB_LOG, "lines": 0})).end
+    python = machine.python
+    read = understood(transport, Tail, call(transport, "tail", {"log": JOB_LOG, "lines": 0}, python=python)).end
     request = {"place": place, "argv": ["sh", "-c", WITH_EXIT_CODE, "sh", place, *argv], "env": env, "log": JOB_LOG}
-    begun = understood(transport, Started, call(transport, "start", request, private=bool(env)))
+    begun = understood(transport, Started, call(transport, "start", request, python=python, private=bool(env)))
     if begun.already:
         yield "an earlier bootstrap is still at it"
-    yield from follow(transport, place, read, what)
+    yield from follow(transport, place, read, what, machine=machine, ours_here=ours_here)
 
 
-def look(transport: Transport, place: str) -> Alive:
+def look(transport: Transport, place: str, machine: WorkerSettings) -> Alive:
     """How the long command at ``place`` is doing."""
-    return understood(transport, Alive, call(transport, "alive", {"place": place}))
+    return understood(transport, Alive, call(transport, "alive", {"place": place}, python=machine.python))
 
 
-def follow(transport: Transport, place: str, read: int, what: str) -> Iterator[str]:
+def follow(transport: Transport, place: str, read: int, what: str, *, machine: WorkerSettings, ours_here: Ours) -> Iterator[str]:
     """What the long step says from byte ``read`` of its log on, until it has ended well.
 
     Raises:
@@ -176,11 +269,12 @@ def follow(transport: Transport, place: str, read: int, what: str) -> Iterator[s
     said: list[str] = []
     began = told = time.monotonic()
     while True:
-        state = look(transport, place)
-        new = understood(transport, Tail, call(transport, "tail", {"log": JOB_LOG, "lines": 200, "offset": read}))
+        state = look(transport, place, machine)
+        request = {"log": JOB_LOG, "lines": 200, "offset": read}
+        new = understood(transport, Tail, call(transport, "tail", request, python=machine.python))
         read = new.end
         lines = [printable(line) for line in new.text.splitlines() if line.strip()]
-        said = (said + lines)[-8:]
+        said = (said + lines)[-REMEMBERED:]
         yield from lines
         now = time.monotonic()
         told = now if lines else told
@@ -192,8 +286,10 @@ def follow(transport: Transport, place: str, read: int, what: str) -> Iterator[s
             told = now
             yield f"still at it, after {(now - began) / 60:.0f} min"
         yield ""
+    again = remedy_bootstrap(ours_here, transport.worker)
     if state.code is None:
-        raise RemoteFailure(transport.worker, f"{what} was cut off", remedy_bootstrap(transport.worker))
+        raise RemoteFailure(transport.worker, f"{what} was cut off", again)
     if state.code:
-        text = f"{what} failed: {' / '.join(said) or f'exit code {state.code}'}"
-        raise RemoteFailure(transport.worker, text, f"put that right there, then {remedy_bootstrap(transport.worker)}")
+        why, remedy = explained(said, state.code)
+        all_of_it = f"all that was said is in {machine.directory}/{JOB_LOG} there"
+        raise RemoteFailure(transport.worker, f"{what} failed: {why}", f"{remedy}; then {again}; {all_of_it}")

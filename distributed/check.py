@@ -9,8 +9,8 @@ from configs.schema import WorkerSettings
 from distributed.errors import Refused
 from distributed.machine import Gpu, Interpreter, Probe, Seat, own_python, release_folder, remedy_bootstrap
 from distributed.release import Ours
+from distributed.remote_machine import OLDEST_PYTHON
 
-OLDEST_PYTHON = (3, 11)
 LEAST_DISK = 10**9  # bytes
 LEAST_MEMORY = 10**9  # bytes for each worker
 CLOCK_SECONDS = 60.0  # more is worth a note; nothing here compares clocks
@@ -33,7 +33,7 @@ def findings(probe: Probe, machine: WorkerSettings, ours: Ours, *, now: Callable
         _writable(probe, machine),
         _disk(probe),
         _memory(probe, machine),
-        _python(probe, machine),
+        _python(probe, machine, ours),
         *_packages(probe, machine, ours),
         _code(probe, machine, ours),
         _gpu(probe, machine),
@@ -77,8 +77,9 @@ def _wanted_gpus(machine: WorkerSettings) -> tuple[int, ...]:
 def _writable(probe: Probe, machine: WorkerSettings) -> Finding:
     if probe.writable:
         return _good("folder", f"{probe.root} is writable")
-    owner = f"there: sudo chown -R {machine.user or '$USER'} {shlex.quote(probe.root)}; or choose another `directory:` in the config"
-    return _bad("folder", f"{probe.root} is not writable", owner)
+    owner = shlex.quote(machine.user) if machine.user else "$USER"
+    remedy = f"there: sudo chown -R {owner} {shlex.quote(probe.root)}; or choose another `directory:` in the config"
+    return _bad("folder", f"{probe.root} is not writable", remedy)
 
 
 def _disk(probe: Probe) -> Finding:
@@ -98,10 +99,10 @@ def _memory(probe: Probe, machine: WorkerSettings) -> Finding:
     return Finding("memory", False, workers == 1 and probe.memory < LEAST_MEMORY // 2, f"only {text}", remedy)
 
 
-def _python(probe: Probe, machine: WorkerSettings) -> Finding:
+def _python(probe: Probe, machine: WorkerSettings, ours: Ours) -> Finding:
     needed, own = _version(OLDEST_PYTHON), own_python(machine)
     install = f"there: install Python {needed} or newer (Debian, Ubuntu: sudo apt-get install python3 python3-venv)"
-    then = f"then {remedy_bootstrap(machine.name)}"
+    then = f"then {remedy_bootstrap(ours, machine.name)}"
     if probe.python is None:
         if own:
             return _bad("python", f"{own} is not there", "mend `python:` in the config, or remove it and run --bootstrap")
@@ -132,10 +133,11 @@ def _packages(probe: Probe, machine: WorkerSettings, ours: Ours) -> list[Finding
 
 
 def _install(python: Interpreter, machine: WorkerSettings, ours: Ours, names: list[str]) -> str:
-    if own_python(machine) is None:
-        return remedy_bootstrap(machine.name)
+    bootstrap = remedy_bootstrap(ours, machine.name)
+    if not (own_python(machine) and python.environment):
+        return bootstrap
     wanted = " ".join(f"{name}=={_public(ours.packages[name])}" for name in names)
-    return f"there: {python.path} -m pip install {wanted}; or remove `python:` from the config and {remedy_bootstrap(machine.name)}"
+    return f"there: {python.path} -m pip install {wanted}; or remove `python:` from the config and {bootstrap}"
 
 
 def _code(probe: Probe, machine: WorkerSettings, ours: Ours) -> Finding:
@@ -143,10 +145,14 @@ def _code(probe: Probe, machine: WorkerSettings, ours: Ours) -> Finding:
     if folder is not None:
         return _good("code", f"{ours.code_hash} in {'the folder itself' if folder == '.' else folder}")
     found = [name for name in probe.code if probe.code[name]]
-    text = f"its code differs from ours ({probe.code[found[0]]}, here {ours.code_hash})" if found else "our code is not there"
+    bootstrap = remedy_bootstrap(ours, machine.name)
+    if not found:
+        clone = "or if a clone and its environment stand there already, name them as `directory` and `python` in the config"
+        return _bad("code", "our code is not there", f"{bootstrap}; {clone}")
     if release_folder(ours.code_hash) in found:
-        text = f"{release_folder(ours.code_hash)} has been changed there, or is not complete"
-    return _bad("code", text, remedy_bootstrap(machine.name))
+        return _bad("code", f"{release_folder(ours.code_hash)} has been changed there, or is not complete", bootstrap)
+    where = probe.root if found[0] == "." else found[0]
+    return _bad("code", f"its code differs from ours ({probe.code[found[0]]} in {where}, here {ours.code_hash})", bootstrap)
 
 
 def _gpu(probe: Probe, machine: WorkerSettings) -> Finding:
@@ -166,6 +172,9 @@ def _gpu(probe: Probe, machine: WorkerSettings) -> Finding:
     if probe.gpu_trouble:
         remedy = "there: install or mend NVIDIA's driver, until nvidia-smi lists the GPU"
         return Finding("gpu", False, False, f"{probe.gpu_trouble}, so {instead}", remedy)
+    if "gpu_id" in machine.model_fields_set:
+        remedy = "there: install NVIDIA's driver, until nvidia-smi lists the GPU; or remove gpu_id from the config"
+        return Finding("gpu", False, False, f"there is no GPU {machine.gpu_id}, nor any other, so {instead}", remedy)
     return _good("gpu", f"none: {instead}")
 
 

@@ -59,7 +59,7 @@ class Cluster(Fleet):
         distributed = settings.distributed
         if distributed.unused_weights:
             tell(distributed.unused_weights)
-        code = ours(distributed.worker_class)
+        code = ours(distributed.worker_class, config=config)
         title = f"{settings.run.name}: {game.name}"
         self._desk = Desk(control_folder, run=run_dir, config=config)
         self._status = StatusFile(status_folder, title=title)
@@ -70,8 +70,8 @@ class Cluster(Fleet):
             game=game,
             settings=settings,
             run_id=run_id,
-            connect=partial(ssh.connect, host_key_policy=distributed.host_key_policy),
-            crew=partial(RemoteCrew, ours=code, bootstrap=distributed.bootstrap),
+            connect=partial(ssh.connect, host_key_policy=distributed.host_key_policy, login_seconds=distributed.login_seconds),
+            crew=partial(RemoteCrew, ours=code, bootstrap=distributed.bootstrap, pip=distributed.pip),
             tell=tell,
         )
         self._steering = Steering(self, config, desk=self._desk, title=title, tell=tell)

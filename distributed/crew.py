@@ -2,14 +2,15 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
-from configs.schema import WorkerSettings
+from configs.schema import PipSettings, WorkerSettings
 from distributed import machine as remote
-from distributed.bootstrap import bootstrap_steps
+from distributed.bootstrap import NO_PIP_SETTINGS, bootstrap_steps
 from distributed.check import Finding, findings, in_the_way, refuse, seats
 from distributed.machine import Probe, Seat
-from distributed.release import Ours
+from distributed.release import PROJECT, Ours
 from distributed.transport import Transport
 
 Tell = Callable[[str], None]
@@ -44,10 +45,20 @@ class RemoteCrew:
         machine: as the config has it.
         ours: the code and packages that it must have.
         bootstrap: whether to send them where they are missing.
+        pip: where packages are taken from then.
+        root: the checkout whose code is sent.
     """
 
-    def __init__(self, machine: WorkerSettings, *, ours: Ours, bootstrap: bool = False) -> None:
-        self._machine, self._ours, self._bootstrap = machine, ours, bootstrap
+    def __init__(
+        self,
+        machine: WorkerSettings,
+        *,
+        ours: Ours,
+        bootstrap: bool = False,
+        pip: PipSettings = NO_PIP_SETTINGS,
+        root: Path = PROJECT,
+    ) -> None:
+        self._machine, self._ours, self._bootstrap, self._pip, self._root = machine, ours, bootstrap, pip, root
         self._probe: Probe | None = None
 
     def prepare(self, transport: Transport, tell: Tell, go_on: Callable[[], bool]) -> tuple[Seat, ...]:
@@ -56,7 +67,7 @@ class RemoteCrew:
         remote.install_remote(transport)
         found, wrong = self._look(transport)
         if wrong and self._bootstrap and go_on() and {finding.what for finding in wrong} <= MENDED_BY_BOOTSTRAP:
-            for line in bootstrap_steps(transport, self._machine, worker_class=self._ours.worker_class):
+            for line in bootstrap_steps(transport, self._machine, ours_here=self._ours, pip=self._pip, root=self._root):
                 if not go_on():
                     break
                 tell(f"being set up: {line}") if line else time.sleep(1.0)

@@ -23,18 +23,24 @@ from distributed.transport import Completed, Transport
 from training.observers import charts
 
 PYTHON = "python3"  # of a machine for which nothing else was said
+PYTHONS = (PYTHON, *(f"python3.{minor}" for minor in range(14, 10, -1)))  # as scripts/setup.sh looks for them
 VENV_PYTHON = ".venv/bin/python"  # which bootstrap makes
 PROGRAM = ("__init__.py", "remote.py", "remote_code.py", "remote_machine.py", "remote_process.py")
 MAIN = "import sys\n\nfrom distributed.remote import main\n\nsys.exit(main(sys.argv[1:]))\n"
 CALL_SECONDS = 8.0
 PROBE_SECONDS = 30.0  # a GPU's driver that sleeps takes several seconds
-UNREAD = ("absent", "pythonless")  # answers of a machine on which our program has not run: nobody has read, and removed, the request
+UNREAD = (
+    "absent",
+    "pythonless",
+    "system",
+)  # answers of a machine on which our program has not run: nobody has read, and removed, the request
 TEXT = 4000  # characters of what comes back as text for one line
 
 # One line, without a shell's peculiarities: the machine's own may be any. The first interpreter that is new enough runs the program.
 LAUNCH = (
     "program=$1; nonce=$2; command=$3; request=$4; shift 4; "
-    'say() { echo "@@$nonce {\\"failed\\": \\"$1\\", \\"kind\\": \\"$1\\"}"; exit 0; }; '
+    'say() { echo "@@$nonce {\\"failed\\": \\"${2:-$1}\\", \\"kind\\": \\"$1\\"}"; exit 0; }; '
+    'system=$(uname -s 2>/dev/null); case $system in Linux|"") ;; *) say system "$system";; esac; '
     '[ -f "$program" ] || say absent; '
     'for python in "$@"; do case $python in "~/"*) python=$HOME/${python#"~/"};; esac; '
     'if "$python" -c "import sys; sys.exit(sys.version_info < (3, 9))" >/dev/null 2>&1; '
@@ -71,6 +77,7 @@ class Interpreter(Answer):
     """The Python that runs the workers of a machine."""
 
     path: PathText
+    environment: bool = False  # a virtual or conda environment
     version: Annotated[tuple[int, ...], Field(max_length=5)]
     packages: dict[Text, Text | None]  # versions; None for one that is missing
 
@@ -84,7 +91,7 @@ class Gpu(Answer):
 
 
 class Probe(Answer):
-    """What there is on a machine."""
+    """What there is on a machine. A folder with code is within the cluster's folder, or a clone beside it, with its whole path."""
 
     root: PathText
     writable: bool
@@ -92,6 +99,7 @@ class Probe(Answer):
     python: Interpreter | None
     platform: Text
     machine: Text  # the processor's kind
+    processor: Text = ""  # the same only where machine code for the one runs on the other
     cpus: Annotated[int, Field(ge=1, le=100_000)]
     memory: Count  # bytes
     gpus: Annotated[tuple[Gpu, ...], Field(max_length=1024)]
@@ -104,7 +112,9 @@ class Probe(Answer):
 
     def folder_of(self, code_hash: str) -> str | None:
         """The folder that holds exactly this code, if one does."""
-        good = [folder for folder, found in self.code.items() if found == code_hash and (folder == "." or folder in self.whole)]
+        good = [
+            folder for folder, found in self.code.items() if found == code_hash and (folder.startswith((".", "/")) or folder in self.whole)
+        ]
         return good[0] if good else None
 
 
@@ -195,10 +205,11 @@ def probe(transport: Transport, machine: WorkerSettings, ours: Ours) -> Probe:
         Refused: there is no Python, or one that does not work.
         ClusterError: see ``call``.
     """
-    own = own_python(machine)
     request = {
-        "python": [own] if own else [VENV_PYTHON, PYTHON],
-        "packages": list(ours.packages),
+        "own": own_python(machine),
+        "environment": VENV_PYTHON,
+        "python": PYTHONS,
+        "packages": ours.packages,
         "code": [release_folder(ours.code_hash), "."],
         "extra": ours.extra,
     }
@@ -215,11 +226,13 @@ def start(transport: Transport, seat: Seat, *, machine: WorkerSettings, probe: P
     folder = probe.folder_of(ours.code_hash)
     if folder is None or probe.python is None:
         lacks = "our code" if folder is None else "Python"
-        raise Refused(transport.worker, f"the machine is without {lacks}", remedy_bootstrap(transport.worker))
+        raise Refused(transport.worker, f"the machine is without {lacks}", remedy_bootstrap(ours, transport.worker))
     argv = [probe.python.path, f"{folder}/start_worker.py", "--folder", place(seat.name), "--log", log_name(seat.name)]
     argv += [] if seat.gpu is None else ["--gpu", str(seat.gpu)]
     argv += ["--worker-class", ours.worker_class] if ours.extra else []
-    request = {"place": place(seat.name), "argv": argv, "env": environment(seat, machine), "log": log_name(seat.name)}
+    request: dict[str, Any] = {"place": place(seat.name), "argv": argv, "env": environment(seat, machine), "log": log_name(seat.name)}
+    if folder.startswith("/"):  # a clone of the user's, who looks for its log there
+        request["logs"] = f"{folder}/logs"
     return understood(transport, Started, call(transport, "start", request, python=machine.python, private=bool(machine.env)))
 
 
@@ -287,8 +300,11 @@ def call(
         return answer["ok"]
     kind, text = str(answer.get("kind")), printable(str(answer.get("failed")))
     if kind == "pythonless":
-        names = " nor ".join(dict.fromkeys([python, PYTHON, VENV_PYTHON]))
+        names = " nor ".join(dict.fromkeys([python, VENV_PYTHON, *PYTHONS]))
         raise Refused(transport.worker, f"there is no Python that works: neither {names} is one", "install Python 3.11 or newer there")
+    if kind == "system":
+        name = {"Darwin": "macOS"}.get(text, text)
+        raise Refused(transport.worker, f"it runs {name}, and a worker needs Linux", "use a Linux machine, or a virtual one on it")
     if kind == "python":
         raise Refused(transport.worker, text, "mend it, or name another with `python:` in the config")
     raise RemoteFailure(transport.worker, f"{command}: {text}")
@@ -300,7 +316,7 @@ def _ask(transport: Transport, command: str, request: dict[str, Any], python: st
     if private:
         transport.put(text.encode(), name)
         text = json.dumps({"request": name})
-    interpreters = dict.fromkeys([python, PYTHON, VENV_PYTHON])
+    interpreters = dict.fromkeys([python, *PYTHONS, VENV_PYTHON])
     done = transport.run(["sh", "-c", LAUNCH, "keima", remote_program()[1], nonce, command, text, *interpreters], seconds=seconds)
     answer = find_answer(transport.worker, done, nonce)
     if private and answer.get("kind") in UNREAD:
@@ -339,6 +355,6 @@ def understood(transport: Transport, kind: type[A], answer: Any) -> A:
         raise RemoteFailure(transport.worker, f"an answer cannot be understood: {printable(str(error))[:300]}") from error
 
 
-def remedy_bootstrap(worker: str) -> str:
+def remedy_bootstrap(ours: Ours, worker: str) -> str:
     """What puts code and environment there."""
-    return f"run: python distributed/ssh_connector.py --bootstrap {worker}"
+    return f"run: {ours.connector} --bootstrap {worker}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
+from configs.commands import connector
 from distributed import remote_code
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -22,17 +23,20 @@ class Ours:
     extra: str = ""  # the module or package of the user's own worker class
     worker_class: str = WORKER_CLASS
     packages: dict[str, str] = field(default_factory=dict)  # versions by name
+    connector: str = field(default_factory=connector)  # how the user calls the program that looks after the machines
 
 
-def ours(worker_class: str = WORKER_CLASS, *, root: Path = PROJECT) -> Ours:
-    """What runs here.
+def ours(worker_class: str = WORKER_CLASS, *, root: Path = PROJECT, config: Path | None = None) -> Ours:
+    """What runs here; ``config`` is the settings file that lists the machines.
 
     Raises:
         ValueError: the worker class lies in no file beside the project's own.
     """
     extra = own_module(worker_class, root)
     packages = {name: metadata.version(name) for name in PACKAGES}
-    return Ours(code_hash=code_hash(root, worker_class), extra=extra, worker_class=worker_class, packages=packages)
+    return Ours(
+        code_hash=code_hash(root, worker_class), extra=extra, worker_class=worker_class, packages=packages, connector=connector(config)
+    )
 
 
 def own_module(worker_class: str, root: Path = PROJECT) -> str:

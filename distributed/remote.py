@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from distributed.remote_code import unpack
+from distributed.remote_code import unpack, unpack_cache
 from distributed.remote_machine import inspect, probe
 from distributed.remote_process import Failed, alive, start, stop, tail
 
@@ -27,6 +27,7 @@ COMMANDS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "alive": alive,
     "tail": tail,
     "unpack": unpack,
+    "unpack_cache": unpack_cache,
 }
 
 

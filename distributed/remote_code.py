@@ -72,6 +72,23 @@ def unpack(request: dict[str, Any]) -> dict[str, Any]:
     return {"already": already}
 
 
+def unpack_cache(request: dict[str, Any]) -> dict[str, Any]:
+    """Put compiled code from ``archive`` beside what there is in ``folder``; what is there is the machine's own, and stays."""
+    archive, folder = Path(request["archive"]), Path(request["folder"]).expanduser()
+    part = folder / f"{archive.name}.part"
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True, mode=0o700)
+    try:
+        extract(archive, part)
+        new = [each for each in sorted(part.iterdir()) if not (folder / each.name).exists()]
+        for each in new:
+            each.rename(folder / each.name)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+        archive.unlink()
+    return {"new": len(new)}
+
+
 def extract(archive: Path, folder: Path) -> None:
     """Unpack plain files, none of them outside ``folder``."""
     left = MOST_UNPACKED

@@ -5,6 +5,7 @@ Like all of ``distributed/remote*.py`` it runs on a worker's machine too, before
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -18,6 +19,9 @@ from typing import Any
 from distributed.remote_code import WHOLE, code_hash
 from distributed.remote_process import PROC, Failed, boot_id, read_text
 
+OLDEST_PYTHON = (3, 11)
+PROGRAM = "start_worker.py"  # is in every checkout
+MOST_CLONES = 4
 TOOL_SECONDS = 10.0  # a driver that hangs must not hang the probe
 
 
@@ -26,13 +30,17 @@ def probe(request: dict[str, Any]) -> dict[str, Any]:
     root = Path.cwd()
     usage = shutil.disk_usage(root)
     gpus, trouble = find_gpus()
+    clones = find_clones(root)
+    theirs = [str(clone / request["environment"]) for clone in clones]
+    code = {folder: code_hash(root / folder, request["extra"]) for folder in [*request["code"], *map(str, clones)]}
     return {
         "root": str(root),
         "writable": writable(root),
         "disk_free": usage.free,
-        "python": interpreter(request["python"], request["packages"]),
+        "python": interpreter(request["own"], [request["environment"], *theirs, *request["python"]], request["packages"]),
         "platform": platform.platform(),
         "machine": platform.machine(),
+        "processor": processor(),
         "cpus": len(os.sched_getaffinity(0)),
         "memory": memory(),
         "gpus": gpus,
@@ -40,41 +48,88 @@ def probe(request: dict[str, Any]) -> dict[str, Any]:
         "kills_processes": kills_processes(),
         "clock": time.time(),
         "boot_id": boot_id(),
-        "code": {folder: code_hash(root / folder, request["extra"]) for folder in request["code"]},
+        "code": code,
         "whole": [folder for folder in request["code"] if (root / folder / WHOLE).exists()],
     }
 
 
-def interpreter(candidates: list[str], packages: list[str]) -> dict[str, Any] | None:
-    """The first interpreter there is of ``candidates``, with its version and those of the packages; None when there is none."""
-    for candidate in candidates:
-        found = shutil.which(str(Path(candidate).expanduser()))
-        if found is None:
+def find_clones(root: Path) -> list[Path]:
+    """The folders of the home that look like a checkout of ours, but for ``root`` itself."""
+    try:
+        folders = sorted(Path.home().iterdir())
+    except (OSError, RuntimeError):
+        return []
+    clones = [path for path in folders if os.access(path / PROGRAM, os.R_OK)]
+    return [path for path in clones if path.resolve() != root.resolve()][:MOST_CLONES]
+
+
+def interpreter(own: str | None, candidates: list[str], packages: dict[str, str]) -> dict[str, Any] | None:
+    """The best of the interpreters that there are: one that has all packages, else one that is new enough; None when there is none.
+
+    Args:
+        own: the one that the user has named, which comes before all others but the first of them, and must work.
+        candidates: the others, best first.
+        packages: versions by name.
+    """
+    found: list[dict[str, Any]] = []
+    if own and shutil.which(str(Path(own).expanduser())) is None:
+        return None
+    for candidate in [own, candidates[0]] if own else candidates:
+        path = shutil.which(str(Path(candidate).expanduser()))
+        if path is None:
             continue
-        path = str(Path(found).absolute())  # links stay: a virtual environment is one
-        command = [path, sys.argv[0], "inspect", "inspect", json.dumps(packages)]
         try:
-            answer = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=TOOL_SECONDS)
-            line = next(line for line in answer.stdout.decode().splitlines() if line.startswith("@@inspect "))
-            return dict(json.loads(line.partition(" ")[2])["ok"], path=path)
-        except (OSError, ValueError, LookupError, StopIteration, subprocess.SubprocessError):
-            raise Failed(f"{path} is there but does not work as a Python interpreter", "python") from None
-    return None
+            found.append(inspected(str(Path(path).absolute()), packages))  # links stay: a virtual environment is one
+        except Failed:
+            if candidate == own:
+                raise
+            continue
+        if has_all(found[-1], packages):
+            return found[-1]
+    new = [each for each in found if tuple(each["version"][:2]) >= OLDEST_PYTHON]
+    return next(iter(new or found), None)
+
+
+def inspected(path: str, packages: dict[str, str]) -> dict[str, Any]:
+    """What an interpreter says of itself."""
+    command = [path, sys.argv[0], "inspect", "inspect", json.dumps(list(packages))]
+    try:
+        answer = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=TOOL_SECONDS)
+        line = next(line for line in answer.stdout.decode().splitlines() if line.startswith("@@inspect "))
+        return dict(json.loads(line.partition(" ")[2])["ok"], path=path)
+    except (OSError, ValueError, LookupError, StopIteration, subprocess.SubprocessError):
+        raise Failed(f"{path} is there but does not work as a Python interpreter", "python") from None
+
+
+def has_all(found: dict[str, Any], packages: dict[str, str]) -> bool:
+    """Whether an interpreter is new enough and has these versions; builds, such as +cpu, do not matter."""
+    have = found["packages"]
+    return tuple(found["version"][:2]) >= OLDEST_PYTHON and all(
+        (have.get(name) or "").partition("+")[0] == version.partition("+")[0] for name, version in packages.items()
+    )
 
 
 def inspect(packages: list[str]) -> dict[str, Any]:
-    """The version of this very interpreter, and those of packages; None for one that is missing."""
+    """The version of this very interpreter, those of packages (None: missing), and whether it is an environment that somebody has made."""
+    made = sys.prefix != sys.base_prefix or Path(sys.prefix, "conda-meta").is_dir()
+    result: dict[str, Any] = {"version": list(sys.version_info[:3]), "packages": {}, "environment": made}
     try:
         from importlib import metadata
     except ImportError:  # before Python 3.8
-        return {"version": list(sys.version_info[:3]), "packages": {}}
-    found: dict[str, str | None] = {}
+        return result
     for name in packages:
         try:
-            found[name] = metadata.version(name)
+            result["packages"][name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = None
-    return {"version": list(sys.version_info[:3]), "packages": found}
+            result["packages"][name] = None
+    return result
+
+
+def processor() -> str:
+    """A name for the processor, the same only where machine code for the one runs on the other; empty where that is not known."""
+    text = read_text(PROC / "cpuinfo").partition("\n\n")[0]
+    told = sorted(line for line in text.splitlines() if line.startswith(("vendor_id", "cpu family", "model", "flags", "Features", "CPU ")))
+    return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16] if told else ""
 
 
 def find_gpus() -> tuple[list[dict[str, Any]], str]:

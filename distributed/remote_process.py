@@ -112,6 +112,8 @@ def start(request: dict[str, Any]) -> dict[str, Any]:
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
     log = Path(request["log"])
     log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if request.get("logs"):
+        link_log(log, Path(request["logs"]))
     with locked(place / "launch.lock", LOCK_SECONDS):
         found = running(place)
         if found:
@@ -132,6 +134,15 @@ def start(request: dict[str, Any]) -> dict[str, Any]:
         if trouble:
             raise Failed(trouble)
         return dict(json.loads((place / "process.json").read_text()), already=False)
+
+
+def link_log(log: Path, folder: Path) -> None:
+    """Let the log be found in ``folder`` too, if that is possible."""
+    with contextlib.suppress(OSError):
+        folder.mkdir(exist_ok=True)
+        if not (folder / log.name).exists():
+            (folder / log.name).unlink(missing_ok=True)
+            (folder / log.name).symlink_to(log.absolute())
 
 
 def become(request: dict[str, Any], place: Path, log: Path, pipe: int) -> None:

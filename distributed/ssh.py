@@ -17,8 +17,22 @@ import scp
 
 from configs.schema import WorkerSettings
 from distributed.errors import Refused, RemoteFailure, Unreachable
-from distributed.ssh_wire import LOST, Channel, Connection, NotSftp, SftpClient, SftpFile, close, create, reach, read_all, sync, write_all
-from distributed.transport import Completed, Entry, check_readable, checked, failure, shell_line, whole_files
+from distributed.ssh_wire import (
+    LOST,
+    Channel,
+    Connection,
+    NoSession,
+    NotSftp,
+    SftpClient,
+    SftpFile,
+    close,
+    create,
+    reach,
+    read_all,
+    sync,
+    write_all,
+)
+from distributed.transport import Completed, Entry, check_readable, checked, failure, in_folder, shell_line, whole_files
 from training.files import PART, FileTooLarge
 
 BIG = 2**20  # bytes; from here on SCP is faster than SFTP, and it is worth while to go on with what was cut off
@@ -29,24 +43,29 @@ NOISY = (
     "its shell prints text where nobody reads it: put `case $- in *i*) ;; *) return ;; esac` first in its ~/.bashrc (or what its "
     "shell reads instead), or `Subsystem sftp internal-sftp` in its sshd_config"
 )
+WINDOWS = re.compile(r"windows", re.IGNORECASE)  # in what its SSH server calls itself
+DRIVE = re.compile(r"/?[A-Za-z]:")  # how a home begins there
 
 log = logging.getLogger(__name__)
 
 
-def connect(machine: WorkerSettings, *, host_key_policy: Literal["strict", "accept-new"], seconds: float = 5.0) -> "SshTransport":
+def connect(
+    machine: WorkerSettings, *, host_key_policy: Literal["strict", "accept-new"], seconds: float = 5.0, login_seconds: float = 30.0
+) -> "SshTransport":
     """Reach a machine as ssh would, by the settings, ``~/.ssh/config``, the agent and the user's keys.
 
     Args:
         host_key_policy: accept-new: a machine that is in no known_hosts file is believed the first time and put into it.
-        seconds: the longest wait for any one answer, now and later.
+        seconds: the longest wait for the network, and for any one answer once we are logged in.
+        login_seconds: the longest wait for any one answer before that: a login may look up names, ask other servers, or mount a home.
 
     Raises:
         Unreachable: it does not answer.
         Refused: it is not the machine that is known, or does not let us in, or the settings make no sense.
     """
-    chain = reach(machine, host_key_policy=host_key_policy, seconds=seconds)
+    chain = reach(machine, host_key_policy=host_key_policy, seconds=seconds, login_seconds=login_seconds)
     try:
-        return SshTransport(machine, chain)
+        return SshTransport(machine, chain, seconds=seconds)
     except BaseException:
         close(chain)
         raise
@@ -55,8 +74,8 @@ def connect(machine: WorkerSettings, *, host_key_policy: Literal["strict", "acce
 class SshTransport:
     """A machine's folder, and the programs that can be run in it, over a connection that ``connect`` has made."""
 
-    def __init__(self, machine: WorkerSettings, chain: Sequence[Connection]) -> None:
-        """Take over the connection, and those that it goes through.
+    def __init__(self, machine: WorkerSettings, chain: Sequence[Connection], *, seconds: float = 5.0) -> None:
+        """Take over the connection, and those that it goes through; wait no longer than ``seconds`` for answers from now on.
 
         Raises:
             Unreachable: it is lost.
@@ -75,11 +94,19 @@ class SshTransport:
             home = self._sftp.normalize(".")
         except NotSftp as error:
             raise Refused(self.worker, f"its SFTP server cannot be understood ({error})", NOISY) from error
+        except NoSession as error:
+            raise self._too_few_sessions(error) from error
         except Exception as error:
             if not isinstance(error, AssertionError | OSError) and chain[-1].is_active():
                 remedy = "put `Subsystem sftp internal-sftp` into its sshd_config, and restart its sshd"
                 raise Refused(self.worker, f"it offers no SFTP ({error})", remedy) from error
             raise Unreachable(self.worker, "the connection was lost while it was made") from error
+        for connection in chain:
+            connection.wait_for(seconds)
+        self._channel.settimeout(seconds)
+        if WINDOWS.search(chain[-1].remote_version) or DRIVE.match(home):
+            remedy = "run an SSH server in WSL 2 there and name its `port`, or use another machine"
+            raise Refused(self.worker, "it runs Windows, and a worker needs Linux", remedy)
         if machine.directory.startswith("~") and machine.directory[1:2] not in ("", "/"):
             raise Refused(self.worker, f"`directory` {machine.directory} is in another user's home", "write the whole path")
         self._root = str(PurePosixPath(home) / re.sub(r"^~/*", "", machine.directory))
@@ -144,7 +171,7 @@ class SshTransport:
             channel = self._chain[-1].open_session()
             try:
                 channel.exec_command(f"/bin/sh -c {shlex.quote(shell_line(self._root, argv))}")
-                return self._drained(channel, argv[0], deadline, seconds)
+                return in_folder(self.worker, self._root, self._drained(channel, argv[0], deadline, seconds))
             finally:
                 channel.close()
 
@@ -153,6 +180,10 @@ class SshTransport:
         if not self._closed:
             self._closed = True
             close(self._chain)
+
+    def _too_few_sessions(self, error: NoSession) -> Refused:
+        remedy = "set `MaxSessions 10` in its sshd_config (10 is what it is without that line), and restart its sshd"
+        return Refused(self.worker, f"its SSH server allows too few sessions on one connection ({error.text})", remedy)
 
     def _drained(self, channel: Channel, program: str, deadline: float, seconds: float) -> Completed:
         """All that a program says, and how it ends. Both streams are read together: it must not wait for us with either."""
@@ -279,6 +310,8 @@ class SshTransport:
         except Unreachable:
             self.close()
             raise
+        except NoSession as error:
+            raise self._too_few_sessions(error) from error
         except LOST as error:
             self.close()
             raise Unreachable(self.worker, f"{doing}: {str(error) or 'no answer in time'}") from error

@@ -37,6 +37,7 @@ if __name__ == "__main__":
 from pydantic import ValidationError
 from rich.console import Console
 
+from configs.commands import CONFIG, connector
 from configs.load import ConfigError, load_settings
 from configs.schema import DistributedSettings, WorkerSettings
 from distributed import control, ssh
@@ -49,7 +50,6 @@ from distributed.transport import Transport
 from distributed.worker_list import add_worker, remove_worker
 from training.ctrl_c import interruptible
 
-CONFIG = PROJECT / "configs" / "config.yaml"
 LOG_LINES = 40
 Connect = Callable[[WorkerSettings], Transport]
 
@@ -122,10 +122,9 @@ class SSHConnector:
             return answer
         with _said():
             add_worker(self.config, new)
-        script = "python distributed/ssh_connector.py"
         return (
-            f"{new.name} is in {self.config}. No Coach is running: it plays from the next start on. Make it ready with\n"
-            f"  {script} --bootstrap {new.name}"
+            f"{new.name} is in {self.config}. No Coach is running: it plays from the next start on. If it is bare, make it ready with\n"
+            f"  {connector(self.config)} --bootstrap {new.name}"
         )
 
     def remove_worker(self, name: str) -> str:
@@ -201,10 +200,18 @@ class SSHConnector:
         for found in self._settings().workers:
             yield self._checked(found, version)
 
-    def bootstrap_worker(self, name: str, *, tell: Callable[[str], None]) -> str:
-        """Send the code to a machine, make the environment there, and verify both; ``tell`` is told how it goes."""
+    def bootstrap_worker(self, name: str, *, tell: Callable[[str], None], wheels: Path | None = None) -> str:
+        """Send the code to a machine, make the environment there, and verify both.
+
+        Args:
+            name: the machine's.
+            tell: is told how it goes.
+            wheels: a folder with the packages, which are sent, in place of what the settings say.
+        """
         with _said(), self._connected(self._machine_of(name)) as (found, transport):
-            bootstrap(transport, found, tell=tell, worker_class=self._settings().worker_class, root=self._root)
+            pip = self._settings().pip
+            pip = pip.model_copy(update={"wheels": str(wheels)}) if wheels else pip
+            bootstrap(transport, found, tell=tell, ours_here=self._ours(), pip=pip, root=self._root)
         return f"{found.name} is ready to play"
 
     def logs(self, name: str, *, lines: int = LOG_LINES) -> str:
@@ -233,7 +240,7 @@ class SSHConnector:
 
     def _ours(self) -> Ours:
         with _said():
-            return ours(self._settings().worker_class, root=self._root)
+            return ours(self._settings().worker_class, root=self._root, config=self.config)
 
     def _machine_of(self, name: str) -> WorkerSettings:
         """The machine of this name, or of the worker of this name."""
@@ -246,7 +253,8 @@ class SSHConnector:
     @contextmanager
     def _connected(self, found: WorkerSettings) -> Iterator[tuple[WorkerSettings, Transport]]:
         """A connection to a machine; raises ClusterError."""
-        connect = self._connect or partial(ssh.connect, host_key_policy=self._settings().host_key_policy)
+        told = self._settings()
+        connect = self._connect or partial(ssh.connect, host_key_policy=told.host_key_policy, login_seconds=told.login_seconds)
         transport = connect(found)
         try:
             yield found, transport
@@ -300,39 +308,39 @@ def main(argv: Sequence[str] | None = None, *, make: Callable[[Path | None], SSH
     console = Console(highlight=False, emoji=False)
     tell = partial(console.print, markup=False, soft_wrap=True)
     try:
-        connector = make(arguments.config)
+        machines = make(arguments.config)
         if arguments.check:
-            return check(connector, tell)
-        tell(carry_out(connector, arguments, tell))
+            return check(machines, tell)
+        tell(carry_out(machines, arguments, tell))
     except NotDone as error:
         Console(stderr=True, highlight=False, emoji=False).print(str(error), style="red", markup=False, soft_wrap=True)
         return 1
     return 0
 
 
-def carry_out(connector: SSHConnector, arguments: argparse.Namespace, tell: Callable[[str], None]) -> str:
+def carry_out(machines: SSHConnector, arguments: argparse.Namespace, tell: Callable[[str], None]) -> str:
     """Do what the command line says; returns what has come of it."""
     if arguments.restart:
-        return connector.restart_worker(arguments.restart)
+        return machines.restart_worker(arguments.restart)
     if arguments.stop:
-        return connector.stop_worker(arguments.stop)
+        return machines.stop_worker(arguments.stop)
     if arguments.remove:
-        return connector.remove_worker(arguments.remove)
+        return machines.remove_worker(arguments.remove)
     if arguments.bootstrap:
-        return connector.bootstrap_worker(arguments.bootstrap, tell=tell)
+        return machines.bootstrap_worker(arguments.bootstrap, tell=tell, wheels=arguments.wheels)
     if arguments.logs:
-        return connector.logs(arguments.logs, lines=arguments.lines)
+        return machines.logs(arguments.logs, lines=arguments.lines)
     if arguments.add:
         host, *user = arguments.add
-        return connector.add_worker(host, *user, name=arguments.name, port=arguments.port, key_path=arguments.key_path)
-    return connector.status()
+        return machines.add_worker(host, *user, name=arguments.name, port=arguments.port, key_path=arguments.key_path)
+    return machines.status()
 
 
-def check(connector: SSHConnector, tell: Callable[[str], None]) -> int:
+def check(machines: SSHConnector, tell: Callable[[str], None]) -> int:
     """Tell what is found on each machine, with the remedies; returns 1 unless all can play."""
     ready: list[str] = []
     wanting: list[str] = []
-    for checked in connector.check():
+    for checked in machines.check():
         tell(f"{checked.machine.name} ({checked.machine.host})")
         for finding in checked.findings:
             sign = "✓" if finding.ok else "✗" if finding.fatal else "!"
@@ -341,7 +349,7 @@ def check(connector: SSHConnector, tell: Callable[[str], None]) -> int:
                 tell(f"{'':14}-> {finding.remedy}")
         (ready if checked.ready else wanting).append(checked.machine.name)
     if not ready and not wanting:
-        tell(f"{connector.config} lists no workers: --add HOST USER adds one")
+        tell(f"{machines.config} lists no workers: --add HOST USER adds one")
         return 1
     tell("")
     tell("\n".join(f"{what}: {', '.join(names)}" for what, names in (("ready", ready), ("not ready", wanting)) if names))
@@ -365,6 +373,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     what.add_argument("--bootstrap", metavar="NAME", help="send the code to a machine, make the environment there, and verify it")
     what.add_argument("--logs", metavar="NAME", help="the end of a worker's log")
     parser.add_argument("--config", type=Path, help="the settings (default: those of the running Coach, else configs/config.yaml)")
+    parser.add_argument(
+        "--wheels", type=Path, metavar="DIR", help="with --bootstrap: send the packages of this folder, which pip download has made"
+    )
     parser.add_argument("--lines", type=int, default=LOG_LINES, help="of the log (default: %(default)s)")
     parser.add_argument("--name", help="with --add: what to call the machine (default: its host's first label)")
     parser.add_argument("--port", type=int, help="with --add: of its SSH server, if it is not as ~/.ssh/config has it")
@@ -374,6 +385,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         parser.error("--add takes HOST, or HOST and USER")
     if not arguments.add and (arguments.name or arguments.port or arguments.key_path):
         parser.error("--name, --port and --key-path go with --add")
+    if arguments.wheels and not arguments.bootstrap:
+        parser.error("--wheels goes with --bootstrap")
     return arguments
 
 

@@ -1,9 +1,10 @@
 """The way to a machine as ssh would go it: its own settings, then ``~/.ssh/config``, then what ssh does by itself."""
 
 import getpass
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from configs.schema import WorkerSettings
@@ -16,6 +17,10 @@ KNOWN_HOSTS = "~/.ssh/known_hosts ~/.ssh/known_hosts2"
 GLOBAL_KNOWN_HOSTS = "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"
 JUMP = re.compile(r"(?:ssh://)?(?:(?P<user>[^@]+)@)?(?P<host>\[[^]]+\]|[^:\[\]]+)(?::(?P<port>[0-9]+))?/?")
 LONGEST = 8  # jumps
+PROXY_COMMAND = (
+    "keimaproxycommand"  # ProxyCommand under a name that paramiko leaves as it is: it would put in the port and user of the file alone
+)
+TOKEN = re.compile(r"%(.)")
 DEEPEST = 16  # files that include files
 
 Options = Mapping[str, str | list[str]]  # what ~/.ssh/config says of a host, names in small letters
@@ -34,6 +39,8 @@ class Hop:
     only_these: bool  # of the agent's keys, no others
     known_hosts: tuple[Path, ...]
     alias: str | None  # the name under which known_hosts has it
+    agent: str  # the agent's socket; empty: none
+    command: str | None = None  # ProxyCommand: what to run in place of a connection of our own
 
 
 def route(machine: WorkerSettings, lookup: Callable[[str], Options]) -> tuple[Hop, ...]:
@@ -45,7 +52,9 @@ def route(machine: WorkerSettings, lookup: Callable[[str], Options]) -> tuple[Ho
     options = lookup(machine.host)
     key = Path(machine.key_path).expanduser() if machine.key_path else None
     last = _hop(machine, options, machine.host, user=machine.user, port=machine.port, key=key)
-    jumps = machine.proxy_jump or _text(options, "proxyjump")
+    jumps, command = (machine.proxy_jump, None) if machine.proxy_jump else _proxies(options)
+    if command:
+        last = replace(last, command=_expanded(machine.name, command, last))
     return (*_jumps(machine, lookup, jumps, key, LONGEST), last)
 
 
@@ -65,6 +74,8 @@ def _config_lines(file: Path, base: Path, depth: int) -> Iterator[str]:
         keyword, _, rest = line.strip().replace("=", " ", 1).partition(" ")
         if keyword.lower() in ("host", "match"):
             section = line
+        if keyword.lower() == "proxycommand":
+            line = re.sub("(?i)proxycommand", PROXY_COMMAND, line, count=1)
         if keyword.lower() != "include":
             yield line
             continue
@@ -87,10 +98,40 @@ def _jumps(machine: WorkerSettings, lookup: Callable[[str], Options], jumps: str
             raise Refused(machine.name, why, "mend `proxy_jump` in config.yaml or ProxyJump in ~/.ssh/config")
         name = found["host"].strip("[]")
         options = lookup(name)
+        hop = _hop(machine, options, name, user=found["user"], port=int(found["port"]) if found["port"] else None, also=key)
         if not hops:
-            hops += _jumps(machine, lookup, _text(options, "proxyjump"), key, left - 1)
-        hops.append(_hop(machine, options, name, user=found["user"], port=int(found["port"]) if found["port"] else None, also=key))
+            earlier, command = _proxies(options)
+            hops += _jumps(machine, lookup, earlier, key, left - 1)
+            hop = replace(hop, command=_expanded(machine.name, command, hop)) if command else hop
+        hops.append(hop)
     return hops
+
+
+def _proxies(options: Options) -> tuple[str | None, str | None]:
+    """ProxyJump or ProxyCommand, of which the one that comes first in ~/.ssh/config counts; None: there is none."""
+    for name in options:
+        value = _text(options, name)
+        if value and name in ("proxyjump", PROXY_COMMAND):
+            wanted = None if value.lower() == "none" else value
+            return (wanted, None) if name == "proxyjump" else (None, wanted)
+    return None, None
+
+
+def _expanded(worker: str, command: str, hop: Hop) -> str:
+    """ProxyCommand with what ssh puts into it.
+
+    Raises:
+        Refused: it has a token that is not known here.
+    """
+    values = {"%": "%", "h": hop.host, "n": hop.name, "p": str(hop.port), "r": hop.user, "u": getpass.getuser(), "d": str(Path.home())}
+
+    def value(token: re.Match[str]) -> str:
+        if token[1] not in values:
+            known = " ".join(f"%{letter}" for letter in values)
+            raise Refused(worker, f"ProxyCommand of {hop.name} has {token[0]}, which is not known here", f"write one of {known}")
+        return values[token[1]]
+
+    return TOKEN.sub(value, command)
 
 
 def _hop(
@@ -120,7 +161,17 @@ def _hop(
         (_text(options, "identitiesonly") or "no").lower() == "yes",
         tuple(files),
         _text(options, "hostkeyalias"),
+        _agent(options),
     )
+
+
+def _agent(options: Options) -> str:
+    """The socket of the agent that is to be asked."""
+    named = (_text(options, "identityagent") or "SSH_AUTH_SOCK").strip('"')
+    if named.lower() == "none":
+        return ""
+    variable = named.removeprefix("$").strip("{}")
+    return os.environ.get(variable, "") if variable == "SSH_AUTH_SOCK" or named.startswith("$") else str(Path(named).expanduser())
 
 
 def _text(options: Options, name: str) -> str | None:

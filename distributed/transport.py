@@ -22,6 +22,8 @@ REMEDIES = {
     errno.EPERM: "give its user the right to write there, or choose another `directory`",
     errno.EROFS: "its disk is mounted read-only: remount it, or choose another `directory`",
 }
+NO_FOLDER = 121  # exit code of a shell whose folder is not to be had
+NO_FOLDER_SAID = "@@no folder"
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,7 @@ class LocalTransport:
                     os.killpg(program.pid, signal.SIGKILL)
                 raise Unreachable(self.worker, f"{argv[0]} has not ended after {seconds:g} s") from None
         code = program.returncode
-        return Completed(code if code >= 0 else 128 - code, stdout, stderr)
+        return in_folder(self.worker, str(self._root), Completed(code if code >= 0 else 128 - code, stdout, stderr))
 
     def close(self) -> None:
         """As the protocol has it."""
@@ -179,7 +181,22 @@ def shell_line(root: str, argv: Sequence[str]) -> str:
     The shell stays, to tell of a program that was killed: 128 + n. A shell that is killed itself looks like a lost connection.
     """
     folder = shlex.quote(root)
-    return f"umask 077; mkdir -p {folder} && cd {folder} && {shlex.join(argv)} </dev/null; exit $?"
+    enter = f"LC_ALL=C mkdir -p {folder} && cd {folder} || {{ echo '{NO_FOLDER_SAID}' >&2; exit {NO_FOLDER}; }}"
+    return f"umask 077; {enter}; {shlex.join(argv)} </dev/null; exit $?"
+
+
+def in_folder(worker: str, root: str, done: Completed) -> Completed:
+    """What ``shell_line`` has come to.
+
+    Raises:
+        RemoteFailure: the folder ``root`` could not be made, or entered.
+    """
+    said = done.stderr.decode("utf-8", "replace")
+    if done.code != NO_FOLDER or NO_FOLDER_SAID not in said:
+        return done
+    why = " ".join(said.partition(NO_FOLDER_SAID)[0].split()) or "it cannot be entered"
+    number = next((number for number in REMEDIES if os.strerror(number) in why), errno.EACCES)
+    raise RemoteFailure(worker, f"the folder {root} cannot be made there ({why})", REMEDIES[number])
 
 
 def whole_files(entries: Sequence[tuple[str, int, int]]) -> list[Entry]:

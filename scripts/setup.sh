@@ -1,6 +1,7 @@
 #!/bin/sh
 # Makes .venv (or what KEIMA_VENV names) and installs the requirement files given, in their order, unless they are installed already.
 # Reads PYTHON (the interpreter to use) and TORCH_INDEX (where torch is taken from, and from nowhere else); `make setup` passes both on.
+# KEIMA_WHEELS names a folder that has all packages as wheels: nothing is downloaded then.
 set -eu
 cd "$(dirname "$0")/.."
 venv=${KEIMA_VENV:-.venv}
@@ -28,6 +29,14 @@ make_venv() {
         rm -f "$venv.log"
         return
     fi
+    # A pip among the wheels will do too: a wheel can be run as it is.
+    for wheel in "${KEIMA_WHEELS:-/nowhere}"/pip-*.whl; do
+        if [ -e "$wheel" ] && "$1" -m venv --without-pip --clear "$venv" >>"$venv.log" 2>&1 &&
+            "$venv/bin/python" "$wheel/pip" install --no-index --find-links="$KEIMA_WHEELS" pip >>"$venv.log" 2>&1; then
+            rm -f "$venv.log"
+            return
+        fi
+    done
     cat "$venv.log" >&2
     rm -rf "$venv" "$venv.log"
     echo "This Python cannot make virtual environments. On Debian and Ubuntu: sudo apt-get install python3-venv" >&2
@@ -35,7 +44,12 @@ make_venv() {
 }
 
 # Without --only-binary a missing wheel would start a long build from source.
-install() { "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --only-binary=:all: "$@"; }
+install() {
+    if [ -n "${KEIMA_WHEELS:-}" ]; then
+        set -- --no-index --find-links="$KEIMA_WHEELS" "$@"
+    fi
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --only-binary=:all: "$@"
+}
 
 # What is installed is known by a copy of the file that asked for it.
 installed() { cmp -s "$1" "$venv/installed-$1"; }
@@ -50,7 +64,7 @@ for file in "$@"; do
     fi
     echo "Installing $file"
     torch=$(sed -n 's/^\(torch==[^ ;#]*\).*/\1/p' "$file")
-    if [ -n "$torch" ] && [ -n "${TORCH_INDEX:-}" ]; then
+    if [ -n "$torch" ] && [ -n "${TORCH_INDEX:-}" ] && [ -z "${KEIMA_WHEELS:-}" ]; then
         install "--index-url=$TORCH_INDEX" "$torch"
     fi
     install -r "$file"

@@ -86,7 +86,7 @@ class Host:
         self.home = files / "disk" / "home"  # as this machine sees it
         self.sshd_log = files / "ssh" / "sshd.log"
         self._uid = FIRST_UID + number
-        self._bridge, self._link = bridge, f"{bridge}-{number}"
+        self.bridge, self._link = bridge, f"{bridge}-{number}"
         self._mac = "02:6b:{:02x}:{:02x}:{:02x}:{:02x}".format(*map(int, self.address.split(".")))
         self._prefix = network
         self._mbit: float | None = None
@@ -197,7 +197,7 @@ class Host:
 
     def heal(self) -> None:
         """Undo ``cut`` and ``blackhole``."""
-        _run("ip", "link", "set", self._link, "master", self._bridge, "up")
+        _run("ip", "link", "set", self._link, "master", self.bridge, "up")
 
     def shape(self, mbit: float | None) -> None:
         """Limit the link to so many million bits a second, each way; None: no limit."""

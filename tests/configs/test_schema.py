@@ -71,11 +71,29 @@ def test_cheap_searches_are_not_limited_where_there_are_none() -> None:
 
 @pytest.mark.parametrize(
     ("host", "name"),
-    [("worker1", "worker1"), ("worker1.example.org", "worker1"), ("192.168.1.5", "192.168.1.5"), ("fe80::1", "fe80--1"), ("::1", "1")],
+    [
+        ("worker1", "worker1"),
+        ("worker1.example.org", "worker1"),
+        ("192.168.1.5", "192.168.1.5"),
+        ("fe80::1", "fe80--1"),
+        ("fe80::1%eth0", "fe80--1-eth0"),
+        ("::1", "1"),
+    ],
 )
 def test_a_worker_is_called_by_its_host_when_it_has_no_name(host: str, name: str) -> None:
     assert first_label(host) == name
     assert WorkerSettings.model_validate(worker(host)).name == name
+
+
+@pytest.mark.parametrize("user", ["alice", "CORP\\alice", "alice+ml", "alice@corp.example", "a.b-c_d"])
+def test_accounts_have_the_names_that_directories_give_them(user: str) -> None:
+    assert WorkerSettings(host="worker1", user=user).user == user
+
+
+@pytest.mark.parametrize("user", ["-oProxyCommand=x", "a b", "a;b", "", "a\nb", "\\alice"])
+def test_what_is_no_account_is_refused(user: str) -> None:
+    with pytest.raises(ValidationError):
+        WorkerSettings(host="worker1", user=user)
 
 
 @pytest.mark.parametrize("key", ["host", "user"])

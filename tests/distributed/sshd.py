@@ -150,9 +150,9 @@ def running_sshd(
         server.stop()
 
 
-def reach(machine: WorkerSettings, policy: Literal["strict", "accept-new"] = "strict", seconds: float = 5.0) -> None:
+def reach(machine: WorkerSettings, policy: Literal["strict", "accept-new"] = "strict", *, login_seconds: float = 30.0) -> None:
     """Connect, see that it works, and close."""
-    transport = connect(machine, host_key_policy=policy, seconds=seconds)
+    transport = connect(machine, host_key_policy=policy, login_seconds=login_seconds)
     try:
         assert transport.run(["echo", "here"]).stdout == b"here\n"
     finally:

@@ -1,13 +1,14 @@
 """From a bare folder to one that can play; what installs the packages is a stand-in, which takes no minutes."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from configs.schema import WorkerSettings
-from distributed.bootstrap import JOB, bootstrap, bootstrap_steps
+from configs.schema import PipSettings, WorkerSettings
+from distributed.bootstrap import JOB, NO_PIP_SETTINGS, bootstrap, bootstrap_steps
 from distributed.check import findings
 from distributed.crew import RemoteCrew
 from distributed.errors import Refused, RemoteFailure
@@ -46,10 +47,15 @@ def setup_is(project: Path, text: str) -> Path:
     return project
 
 
-def run(root: Path, project: Path, machine: WorkerSettings = MACHINE) -> list[str]:
+def run(root: Path, project: Path, machine: WorkerSettings = MACHINE, *, pip: PipSettings = NO_PIP_SETTINGS) -> list[str]:
     told: list[str] = []
-    bootstrap(LocalTransport(root, worker="worker1"), machine, tell=told.append, root=project, sleep=lambda seconds: None)
+    bootstrap(LocalTransport(root, worker="worker1"), machine, tell=told.append, pip=pip, root=project, sleep=lambda seconds: None)
     return told
+
+
+def stand_in(path: Path, command: str) -> None:
+    path.write_text(f"#!/bin/sh\n{command}\n")
+    path.chmod(0o700)
 
 
 def runs(root: Path) -> int:
@@ -114,10 +120,21 @@ def test_one_whose_long_step_ended_meanwhile_finds_it_done(root: Path, project: 
 
 
 @pytest.mark.medium
-def test_variables_for_pip_reach_it(root: Path, project: Path) -> None:
+def test_the_index_and_the_proxy_of_the_settings_reach_pip(root: Path, project: Path) -> None:
+    setup_is(project, f'echo "told $PIP_INDEX_URL $PIP_EXTRA_INDEX_URL $PIP_PROXY $TORCH_INDEX"\n{INSTALL}')
+    pip = PipSettings(
+        index_url="https://mirror/simple", extra_index_url="https://more", proxy="http://proxy:3128", torch_index="https://t/cpu"
+    )
+    assert "told https://mirror/simple https://more http://proxy:3128 https://t/cpu" in run(root, project, pip=pip)
+    record = json.loads((root / JOB / "process.json").read_text())
+    assert "mirror" not in " ".join(record["argv"])
+
+
+@pytest.mark.medium
+def test_what_a_machine_s_own_variables_say_counts_before_that(root: Path, project: Path) -> None:
     setup_is(project, f'echo "index $PIP_INDEX_URL"\n{INSTALL}')
     machine = MACHINE.model_copy(update={"env": {"PIP_INDEX_URL": "https://mirror.example"}})
-    assert "index https://mirror.example" in run(root, project, machine)
+    assert "index https://mirror.example" in run(root, project, machine, pip=PipSettings(index_url="https://other"))
     record = json.loads((root / JOB / "process.json").read_text())
     assert "mirror" not in " ".join(record["argv"])
 
@@ -125,7 +142,9 @@ def test_variables_for_pip_reach_it(root: Path, project: Path) -> None:
 @pytest.mark.medium
 def test_an_installation_that_fails_is_told_with_its_last_words(root: Path, project: Path) -> None:
     setup_is(project, 'echo "No space left on device" >&2; exit 1')
-    with pytest.raises(RemoteFailure, match=r"worker1: making the environment failed: .*No space left.*--bootstrap worker1"):
+    with pytest.raises(
+        RemoteFailure, match=r"failed: its disk is full \(No space left on device\); make room there; then run: .*--bootstrap"
+    ):
         run(root, project)
     setup_is(project, INSTALL)
     assert run(root, project)[-1] == "ready: worker1"
@@ -140,10 +159,25 @@ def test_one_that_is_killed_is_told_to_be_begun_again(root: Path, project: Path)
 
 @pytest.mark.medium
 def test_an_environment_of_the_users_own_is_never_changed(root: Path, project: Path, tmp_path: Path) -> None:
-    machine = MACHINE.model_copy(update={"python": str(tmp_path / "tools/python3")})
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)
+    machine = MACHINE.model_copy(update={"python": str(tmp_path / "env/bin/python")})
     with pytest.raises(Refused, match=r"missing: .*torch.*-m pip install .*torch=="):
         run(root, project, machine)
     assert runs(root) == 0
+
+
+@pytest.mark.medium
+def test_the_environment_is_made_with_the_interpreter_that_the_user_has_named(root: Path, project: Path, tmp_path: Path) -> None:
+    """Though there is no python3; a home is written as a shell would."""
+    (tmp_path / "tools/python3").rename(tmp_path / "named")
+    stand_in(tmp_path / "tools/python3", "exit 1")
+    for name in ("python3.14", "python3.13", "python3.12", "python3.11"):
+        stand_in(tmp_path / "tools" / name, "exit 1")
+    setup_is(project, f'echo "with $PYTHON"\n{INSTALL}')
+    machine = MACHINE.model_copy(update={"python": str(tmp_path / "named")})
+    told = run(root, project, machine)
+    assert f"with {tmp_path}/named" in told and told[-1] == "ready: worker1"
+    assert run(root, project, machine)[1:] == ["the environment is complete", "ready: worker1"]
 
 
 def test_what_cannot_be_installed_from_here_is_refused_at_once(root: Path, project: Path) -> None:

@@ -1,9 +1,12 @@
 """What is found on a machine, and what a beginner is told to do about it."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from configs.commands import CONFIG, connector
 from configs.schema import WorkerSettings
 from distributed.check import Finding, findings, seats
 from distributed.machine import Probe, Seat
@@ -23,6 +26,7 @@ def a_probe(**changes: Any) -> Probe:
     python = {
         "path": "/home/keima/keima/.venv/bin/python",
         "version": changes.pop("version", [3, 12, 1]),
+        "environment": changes.pop("environment", False),
         "packages": {"torch": "2.13.0", "numpy": "2.4.6", **changes.pop("packages", {})},
     }
     good = {
@@ -66,9 +70,24 @@ def test_where_all_is_well_there_is_nothing_to_do() -> None:
         ({"version": [3, 9, 2]}, {"python": "/opt/python"}, "python", "older than 3.11", "`python:`"),
         ({"packages": {"torch": None}}, {}, "packages", "missing: torch", "--bootstrap worker1"),
         ({"packages": {"numpy": "1.26.0"}}, {}, "packages", "numpy is 1.26.0, here 2.4.6", "--bootstrap worker1"),
-        ({"packages": {"numpy": "1.26.0"}}, {"python": "/opt/python"}, "packages", "numpy is 1.26.0", "-m pip install numpy==2.4.6"),
+        (
+            {"packages": {"numpy": "1.26.0"}, "environment": True},
+            {"python": "/opt/python"},
+            "packages",
+            "numpy is 1.26.0",
+            "-m pip install numpy==2.4.6",
+        ),
+        ({"packages": {"numpy": "1.26.0"}}, {"python": "/opt/python"}, "packages", "numpy is 1.26.0", "--bootstrap worker1"),
         ({"code": {"releases/abc": "", ".": ""}}, {}, "code", "not there", "--bootstrap worker1"),
-        ({"code": {"releases/abc": "", ".": "def"}}, {}, "code", "differs from ours (def, here abc)", "--bootstrap worker1"),
+        ({"code": {"releases/abc": "", ".": ""}}, {}, "code", "not there", "name them as `directory` and `python`"),
+        ({"code": {".": "", "/home/keima/AZ-Go": "def"}}, {}, "code", "(def in /home/keima/AZ-Go, here abc)", "--bootstrap worker1"),
+        (
+            {"code": {"releases/abc": "", ".": "def"}},
+            {},
+            "code",
+            "differs from ours (def in /home/keima/keima, here abc)",
+            "--bootstrap worker1",
+        ),
         ({"whole": []}, {}, "code", "not complete", "--bootstrap worker1"),
         ({"gpus": GPUS}, {"gpu_id": 2}, "gpu", "no GPU 2; there are 0: H200, 1: H200", "gpu_id"),
         ({"gpus": GPUS}, {"gpu_ids": [1, 5, 7]}, "gpu", "no GPU 5, 7", "gpu_ids"),
@@ -105,9 +124,28 @@ def test_a_build_of_a_package_is_not_its_version() -> None:
     assert wrong(a_probe(packages={"torch": "2.13.0+cpu"})) == []
 
 
+@pytest.mark.parametrize("gpu", [0, 1])
+def test_a_gpu_that_the_config_names_and_nobody_finds_is_no_tick(gpu: int) -> None:
+    (finding,) = wrong(a_probe(), gpu_id=gpu)
+    assert (finding.what, finding.fatal) == ("gpu", False)
+    assert f"no GPU {gpu}, nor any other, so its processor plays" in finding.text and "gpu_id" in finding.remedy
+
+
+def test_remedies_name_the_settings_file_that_is_meant(tmp_path: Path) -> None:
+    bare = a_probe(code={".": ""})
+    for config, command in {
+        CONFIG: "python distributed/ssh_connector.py --bootstrap worker1",
+        tmp_path / "my cluster.yaml": f"python distributed/ssh_connector.py --config '{tmp_path}/my cluster.yaml' --bootstrap worker1",
+    }.items():
+        ours = replace(OURS, connector=connector(config))
+        (finding,) = (each for each in findings(bare, machine(), ours, now=lambda: NOW) if not each.ok)
+        assert f"run: {command};" in finding.remedy
+
+
 def test_a_clone_in_the_folder_itself_serves_if_it_is_the_same_code() -> None:
     assert a_probe(code={"releases/abc": "", ".": "abc"}, whole=[]).folder_of("abc") == "."
     assert a_probe(code={"releases/abc": "abc", ".": "abc"}).folder_of("abc") == "releases/abc"
+    assert a_probe(code={".": "", "/home/keima/AZ-Go": "abc"}, whole=[]).folder_of("abc") == "/home/keima/AZ-Go"
 
 
 @pytest.mark.parametrize(

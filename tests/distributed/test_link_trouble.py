@@ -38,6 +38,27 @@ def test_a_lost_machine_is_offline_after_ten_seconds_and_back_at_once(machine: M
     assert machine.started == [NAME]
 
 
+@pytest.mark.parametrize("seconds", [0.2, 1.0, 4.0])
+def test_a_worker_is_looked_at_twice_in_a_heartbeat_of_the_settings(tmp_path: Path, seconds: float) -> None:
+    machine = Machine(tmp_path, distributed={"heartbeat_seconds": seconds, "offline_seconds": 10.0})
+    machine.play()
+    assert machine.link.step() == seconds / 2
+
+
+@pytest.mark.parametrize("seconds", [1.0, 7.0, 20.0])
+def test_no_pause_between_attempts_is_longer_than_the_settings_say(tmp_path: Path, seconds: float) -> None:
+    machine = Machine(tmp_path, distributed={"retry_seconds": seconds, "heartbeat_seconds": 0.5})
+    machine.network.cut.add(NAME)
+    attempts = []
+    for _ in range(1500):
+        before = len(machine.network.connections)
+        machine.step(after=0.1)
+        if len(machine.network.connections) > before:
+            attempts.append(machine.now)
+    longest = max(later - earlier for earlier, later in itertools.pairwise(attempts))
+    assert longest == pytest.approx(seconds, abs=0.11)
+
+
 def test_attempts_to_connect_become_rarer_up_to_the_cap_and_a_success_resets_them(tmp_path: Path) -> None:
     machine = Machine(tmp_path, distributed={"retry_seconds": 60.0})
     machine.network.cut.add(NAME)

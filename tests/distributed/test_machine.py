@@ -169,24 +169,44 @@ def test_no_answer_is_told_with_what_was_said_instead() -> None:
         find_answer("worker1", Completed(1, b"This account is currently not available.\n", b""), "n")
 
 
-def test_a_python_from_before_all_this_is_passed_over(there: LocalTransport, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tools = root / "tools"
-    tools.mkdir()
-    (tools / "python3").write_text("#!/bin/sh\nexit 1\n")  # as one says that it is older than asked
-    (tools / "python3").chmod(0o700)
-    monkeypatch.setenv("PATH", f"{tools}:/bin")
+@pytest.fixture
+def tools(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder in which programs are found; those that everybody has are there."""
+    folder = root / "tools"
+    folder.mkdir()
+    for name in ("sh", "mkdir", "uname"):
+        (folder / name).symlink_to(f"/bin/{name}")
+    monkeypatch.setenv("PATH", str(folder))
+    return folder
+
+
+def stand_in(path: Path, command: str) -> None:
+    path.write_text(f"#!/bin/sh\n{command}\n")
+    path.chmod(0o700)
+
+
+def test_a_python_from_before_all_this_is_passed_over(there: LocalTransport, tools: Path) -> None:
+    stand_in(tools / "python3", "exit 1")  # as one says that it is older than asked
     assert not alive(there, "worker1", python=sys.executable).running
     with pytest.raises(Refused, match=r"no Python that works.*Python 3\.11"):
         alive(there, "worker1")
 
 
-def test_a_machine_without_any_python_is_refused(there: LocalTransport, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tools = root / "tools"
-    tools.mkdir()
-    for name in ("sh", "mkdir"):
-        (tools / name).symlink_to(f"/bin/{name}")
+TOO_OLD = """case "$*" in *"inspect inspect"*) echo '@@inspect {"ok": {"version": [3, 9, 2], "packages": {}}}';; *) exec """
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("python3", ["exit 1", f'{TOO_OLD} {sys.executable} "$@";; esac'], ids=["3.8", "3.9"])
+def test_a_newer_python_beside_an_old_python3_is_found(there: LocalTransport, root: Path, tools: Path, python3: str) -> None:
+    stand_in(tools / "python3", python3)
+    stand_in(tools / "python3.11", f'exec {sys.executable} "$@"')
+    found = probe(there, settings(python="python3"), ours_in(root)).python
+    assert found and found.path == str(tools / "python3.11")
+    assert found.version == sys.version_info[:3]
+
+
+def test_a_machine_without_any_python_is_refused(there: LocalTransport, tools: Path) -> None:
     install_remote(there)
-    monkeypatch.setenv("PATH", str(tools))
     with pytest.raises(Refused, match=r"no Python that works.*install Python"):
         call(there, "alive", {"place": "workers/worker1"})
 

@@ -15,6 +15,7 @@ from distributed.machine import remote_program
 from distributed.release import code_hash as our_hash
 from distributed.release import pack
 from distributed.remote_code import code_hash, unpack
+from distributed.remote_machine import processor
 from distributed.remote_process import Failed, claim, process_stat, running, stop
 from tests.distributed.small_project import ask, make_project, root, wait_until
 from tests.sources import ROOT, imported_modules
@@ -58,14 +59,16 @@ def test_it_needs_nothing_but_the_standard_library() -> None:
 
 
 def test_it_answers_where_nothing_of_ours_is_installed(program: Path, root: Path) -> None:
-    request = {"python": [sys.executable], "packages": ["numpy", "no-such-package"], "code": ["."], "extra": ""}
+    packages = {"numpy": "1", "no-such-package": "1"}
+    request = {"own": sys.executable, "environment": ".venv/bin/python", "python": [], "packages": packages, "code": ["."], "extra": ""}
     found = answer(ask(program, root, "probe", request))["ok"]
     assert found["root"] == str(root)
     assert found["python"]["path"] == sys.executable
     assert found["python"]["version"] == list(sys.version_info[:3])
     assert found["python"]["packages"]["no-such-package"] is None
     assert found["writable"] and found["cpus"] >= 1 and found["memory"] > 0 and found["disk_free"] > 0
-    assert found["code"] == {".": ""}
+    assert found["code"]["."] == ""
+    assert found["processor"] == processor() != ""
 
 
 def test_what_goes_wrong_is_said_in_the_answer(program: Path, root: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from distributed.errors import ClusterError, Refused, RemoteFailure, Unreachable
+from distributed.machine import call
 from distributed.ssh import SshTransport, connect
 from tests.distributed.sshd import Sshd, needs_sshd, reach, refusal, running_sshd, shell
 
@@ -50,7 +51,7 @@ def test_what_does_not_speak_ssh_is_not_waited_for(server: Sshd, says: bytes) ->
         thread.start()
         started = time.monotonic()
         with pytest.raises(Unreachable):
-            reach(server.worker(port=other.getsockname()[1]), seconds=1.0)
+            reach(server.worker(port=other.getsockname()[1]), login_seconds=1.0)
         assert time.monotonic() - started < 4
         thread.join()
         client[0].close()
@@ -175,6 +176,50 @@ def test_a_folder_that_may_not_be_written_is_said_to_be(tmp_path: Path, user: Pa
         transport.close()
 
 
+def test_a_folder_that_cannot_be_made_is_said_to(server: Sshd) -> None:
+    """As where the home of the user is not theirs to write to."""
+    transport = connect(server.worker(directory="/sys/keima"), host_key_policy="strict")
+    with pytest.raises(RemoteFailure, match=r"the folder /sys/keima cannot be made there .*`directory`"):
+        transport.run(["true"])
+    with pytest.raises(RemoteFailure, match=r"`directory`"):
+        transport.put(b"", "a")
+    transport.close()
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("most", [0, 1, 2, 3])
+def test_a_server_that_allows_one_session_at_a_time_is_refused_with_the_remedy(tmp_path: Path, user: Path, most: int) -> None:
+    with running_sshd(tmp_path / "server", user, more=f"MaxSessions {most}") as server:
+        if most < 2:
+            refused = refusal(server.worker())
+            assert "too few sessions" in refused.what and "MaxSessions 10" in refused.remedy
+            return
+        transport = connect(server.worker(), host_key_policy="strict")
+        for number in range(20):
+            transport.put(bytes(2**20), f"{number}.model")
+            assert transport.run(["ls", f"{number}.model"]).code == 0
+        transport.close()
+
+
+def test_windows_is_refused_by_its_name(tmp_path: Path, user: Path) -> None:
+    with running_sshd(tmp_path / "server", user, more="VersionAddendum OpenSSH_for_Windows_9.5") as server:
+        refused = refusal(server.worker())
+    assert "runs Windows, and a worker needs Linux" in refused.what and "WSL 2" in refused.remedy
+
+
+def test_macos_is_refused_by_its_name(tmp_path: Path, user: Path) -> None:
+    """Its sshd calls itself as any other does; what its uname says is put in the place of ours."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "uname").write_text("#!/bin/sh\necho Darwin\n")
+    (tools / "uname").chmod(0o700)
+    with running_sshd(tmp_path / "server", user, environment=f"PATH={tools}:/usr/bin:/bin") as server:
+        transport = connect(server.worker(), host_key_policy="strict")
+        with pytest.raises(Refused, match="runs macOS, and a worker needs Linux"):
+            call(transport, "probe", {})
+        transport.close()
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     disk = tmp_path / "disk"
@@ -265,7 +310,7 @@ def test_errors_are_ours_whatever_is_asked(server: Sshd) -> None:
         lambda: transport.put(b"", "a"),
         lambda: transport.run(["x" * 200_000]),
     ]
-    for call in calls:
+    for each in calls:
         with suppress(ClusterError):
-            call()
+            each()
     transport.close()

@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,7 @@ def test_a_bare_machine_is_bootstrapped_and_then_ready(
     desktop.list_workers(at(server))
     assert desktop.types("--check") == 1
     before = capsys.readouterr().out
-    assert "✗ code" in before and "-> run: python distributed/ssh_connector.py --bootstrap worker1" in before
+    assert "✗ code" in before and f"-> run: python distributed/ssh_connector.py --config {desktop.config} --bootstrap worker1; or" in before
     assert before.endswith("not ready: worker1\n")
     assert desktop.types("--bootstrap", "worker1") == 0
     assert capsys.readouterr().out.endswith("worker1 is ready to play\n")
@@ -175,6 +176,18 @@ def test_a_machine_that_cannot_be_reached_is_named_with_the_remedy(
         assert said.startswith("worker1: nothing listens at 127.0.0.1") and "start sshd there" in said
     assert desktop.types("--status") == 0
     assert "worker1: nothing listens" in capsys.readouterr().out
+
+
+def test_a_login_is_waited_for_as_long_as_the_settings_say(desktop: Desktop, user: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        desktop.list_workers(WorkerSettings(host="127.0.0.1", name="worker1", port=silent.getsockname()[1]))
+        told = yaml.safe_load(desktop.config.read_text())
+        told["distributed"]["login_seconds"] = 1.0
+        desktop.config.write_text(yaml.safe_dump(told))
+        began = time.monotonic()
+        assert desktop.types("--check") == 1
+        assert time.monotonic() - began < 20  # it would be 30
+    assert "does not answer as an SSH server does" in capsys.readouterr().out
 
 
 # Without a Coach: the settings file.

@@ -3,16 +3,19 @@
 import os
 import re
 import signal
+import socket
 import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 
 from configs.schema import WorkerSettings
-from distributed.errors import Unreachable
+from distributed.errors import Refused, Unreachable
 from distributed.ssh import connect
 from tests.distributed.sshd import Sshd, keygen, needs_sshd, reach, refusal, running_sshd, shell
 
@@ -107,10 +110,22 @@ def test_a_missing_key_is_said_to_be(server: Sshd) -> None:
     assert "the file of `key_path` cannot be read: No such file" in str(refusal(server.worker(key_path="~/nowhere")))
 
 
-def test_a_key_that_others_can_read_is_refused(server: Sshd) -> None:
-    server.key.chmod(0o644)
+def test_a_key_that_others_can_read_is_not_used(server: Sshd, user: Path) -> None:
+    server.key.chmod(0o640)
     refused = refusal(server.worker())
     assert f"others can read the private key {server.key.name}" in str(refused) and "chmod 600" in refused.remedy
+    assert "of `key_path`" in str(refusal(server.worker(key_path=str(server.key))))
+    keygen(user / ".ssh/id_rsa", kind="rsa")
+    server.allow(user / ".ssh/id_rsa")
+    reach(server.worker())
+
+
+@pytest.mark.parametrize("name", ["id_ed25519.pub", "renamed"])
+def test_a_public_key_in_place_of_the_private_one_is_said_to_be_one(server: Sshd, user: Path, name: str) -> None:
+    public = server.key.with_name(name)
+    public.write_text(server.key.with_name("id_ed25519.pub").read_text())
+    refused = refusal(server.worker(key_path=str(public)))
+    assert "is a public key" in refused.what and "without .pub" in refused.remedy
 
 
 @pytest.mark.parametrize("text", ["", "no key at all\n", "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n"])
@@ -196,9 +211,104 @@ def test_a_server_that_hangs_up_after_many_keys_is_said_to(server: Sshd, user: P
     reach(server.worker(key_path=str(server.key)))
 
 
+@pytest.mark.medium
+def test_the_agent_has_what_cannot_be_read_from_the_file_that_is_named(server: Sshd, user: Path, agent: Callable[[Path], None]) -> None:
+    agent(server.key)
+    server.key.chmod(0o640)
+    reach(server.worker())
+    reach(server.worker(key_path=str(server.key)))
+    reach(server.worker(key_path=f"{server.key}.pub"))
+    (user / ".ssh/config").write_text(f"Host *\n  IdentityFile {server.key}.pub\n  IdentitiesOnly yes\n")
+    reach(server.worker())
+
+
+@pytest.mark.medium
+def test_the_agent_that_the_configuration_names_is_asked(
+    server: Sshd, user: Path, agent: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent(server.key)
+    server.key.unlink()
+    (user / ".ssh/config").write_text("Host *\n  IdentityAgent none\n")
+    assert "there is no key" in str(refusal(server.worker()))
+    (user / ".ssh/config").write_text(f'Host *\n  IdentityAgent "{os.environ["SSH_AUTH_SOCK"]}"\n')
+    monkeypatch.delenv("SSH_AUTH_SOCK")
+    reach(server.worker())
+
+
+class SilentAgent:
+    """An agent that answers nothing, or of what it is asked only which keys there are; it asks another one for them."""
+
+    def __init__(self, path: Path, *, lists: str = "") -> None:
+        self._lists = lists
+        self._server = socket.socket(socket.AF_UNIX)
+        self._server.bind(str(path))
+        self._server.listen()
+        self._clients: list[socket.socket] = []
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                self._clients.append(self._server.accept()[0])
+                if self._lists:
+                    with socket.socket(socket.AF_UNIX) as real:
+                        real.connect(self._lists)
+                        real.sendall(self._clients[-1].recv(4096))
+                        self._clients[-1].sendall(real.recv(2**16))
+
+    def close(self) -> None:
+        self._server.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        for each in (*self._clients, self._server):
+            each.close()
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("lists", [False, True])
+def test_an_agent_that_says_nothing_is_waited_for_a_bounded_time(
+    server: Sshd, tmp_path: Path, agent: Callable[[Path], None], lists: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent(server.key)
+    silent = SilentAgent(tmp_path / "silent", lists=os.environ["SSH_AUTH_SOCK"] if lists else "")
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "silent"))
+    monkeypatch.setattr("distributed.ssh_wire.AGENT_SECONDS", 1.0)
+    try:
+        reach(server.worker())  # nobody asks it
+        server.key.unlink()
+        started = time.monotonic()
+        with pytest.raises(Refused, match="SSH agent has a key, but signs nothing" if lists else "SSH agent does not answer") as refused:
+            connect(server.worker(), host_key_policy="strict", login_seconds=3.0)
+        assert time.monotonic() - started < 9 and "ssh-add -l" in refused.value.remedy
+    finally:
+        silent.close()
+
+
 def test_an_agent_that_is_gone_does_no_harm(server: Sshd, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "nowhere"))
     reach(server.worker())
+
+
+# Slow logins
+
+
+@pytest.mark.medium
+def test_a_login_may_take_its_time(tmp_path: Path, user: Path) -> None:
+    """As where sshd asks another server for its users' keys: longer than any answer may take later."""
+    slow = f"AuthorizedKeysCommand /bin/sh {tmp_path}/slow\nAuthorizedKeysCommandUser root"
+    with running_sshd(tmp_path / "server", user, more=slow) as server:
+        keys = (server.folder / "authorized_keys").rename(tmp_path / "keys")
+        (tmp_path / "slow").write_text(f"sleep 3; cat {keys}\n")
+        with pytest.raises(Unreachable, match="no answer"):
+            connect(server.worker(), host_key_policy="strict", login_seconds=1.0)
+        transport = connect(server.worker(), host_key_policy="strict", seconds=2.0)
+        assert transport.run(["echo", "here"]).stdout == b"here\n"
+        server.signal(signal.SIGSTOP)
+        started = time.monotonic()
+        with pytest.raises(Unreachable):
+            transport.names("folder")
+        assert time.monotonic() - started < 8
+        transport.close()
 
 
 # ~/.ssh/config
@@ -275,6 +385,72 @@ def test_every_machine_on_the_way_must_be_known(three: list[Sshd], user: Path, w
 def test_jumps_that_go_in_a_circle_are_refused(server: Sshd, user: Path) -> None:
     (user / ".ssh/config").write_text("Host a\n  ProxyJump b\nHost b\n  ProxyJump a\n")
     assert "circle" in str(refusal(server.worker(host="a", name="worker1")))
+
+
+RELAY = """
+import os, select, socket, sys
+far = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+open(sys.argv[3], "w").write(str(os.getpid()))
+while True:
+    for end in select.select([0, far], [], [])[0]:
+        data = os.read(0, 65536) if end == 0 else far.recv(65536)
+        if not data:
+            sys.exit()
+        os.write(1, data) if end is far else far.sendall(data)
+"""
+
+
+def gone(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.medium
+def test_a_machine_behind_a_proxy_command_is_reached(server: Sshd, user: Path) -> None:
+    relay = user / "relay.py"
+    relay.write_text(RELAY)
+    tail = f"-c 'exec {sys.executable} {relay} %h %p {user}/%n-%r-%%'"
+    (user / ".ssh/config").write_text(f"Host box\n  HostName 127.0.0.1\nHost *\n  ProxyCommand=sh {tail}\n  ProxyJump nowhere\n")
+    machine = server.worker(host="box", directory="relayed")
+    reach(machine)
+    transport = connect(machine, host_key_policy="strict", seconds=2.0)
+    data = os.urandom(3 * 2**20)
+    transport.put(data, "a")
+    assert transport.get("a", LIMIT) == data
+    pid = int((user / f"box-{machine.user}-%").read_text())
+    assert not gone(pid)
+    os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(Unreachable):
+        transport.get("a", LIMIT)
+    transport.close()
+    assert gone(pid)
+
+
+@pytest.mark.medium
+def test_openssh_itself_may_be_the_proxy_command(three: list[Sshd], user: Path) -> None:
+    first = three[0]
+    options = f"-F none -i {first.key} -o UserKnownHostsFile={known_hosts(user)} -o BatchMode=yes -p {first.port}"
+    jump = f"Host three\n  ProxyCommand ssh {options} -W %h:%p 127.0.0.1\n"
+    (user / ".ssh/config").write_text(hosts(three) + jump + "Host two\n  ProxyJump three\n")
+    reach(three[2].worker(host="three", port=None))
+    reach(three[1].worker(host="two", port=None))
+    assert first.log.count("Accepted publickey") == 2
+
+
+@pytest.mark.medium
+def test_a_proxy_command_that_does_not_work_is_said_to(server: Sshd, user: Path) -> None:
+    config = user / ".ssh/config"
+    for command, said in {
+        "cloudflared-is-not-here %h": "ProxyCommand ended with 127 and said: .*cloudflared-is-not-here",
+        "echo no route to %h >&2; exit 3": "ProxyCommand ended with .* and said",
+        "sleep 60": "what its ProxyCommand leads to does not answer as an SSH server does",
+    }.items():
+        config.write_text(f"Host *\n  ProxyCommand {command}\n")
+        with pytest.raises(Unreachable, match=said):
+            connect(server.worker(), host_key_policy="strict", login_seconds=2.0)
+    config.write_text("Host *\n  ProxyCommand relay %C\n")
+    assert "%C, which is not known here" in str(refusal(server.worker()))
+    config.write_text("Host *\n  ProxyCommand none\n  ProxyJump nowhere\n")
+    reach(server.worker())
 
 
 def test_a_machine_that_passes_nothing_on_is_named(tmp_path: Path, server: Sshd, user: Path) -> None:

@@ -1,0 +1,86 @@
+"""Packages as files, for machines that reach no package index: which of a folder's wheels a machine needs, and whether all are there."""
+
+import platform
+import re
+import shlex
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = "wheels"  # on the machine, until they are installed
+PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;#]+)", re.MULTILINE)  # a line of requirements.txt
+NAME = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)(-\d[^-]*)?-(?P<python>[^-]+)-(?P<abi>[^-]+)-(?P<platform>[^-]+)\.whl")
+PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")  # pip takes none but those that are named
+UNPACKED = 4  # times its size is what a wheel takes with what is installed from it, at most
+
+
+class NoWheels(ValueError):
+    """A folder does not hold what a machine needs; the text says what, and how it is made."""
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """A wheel's file."""
+
+    path: Path
+    size: int  # bytes
+
+
+def choose(folder: Path, requirements: str, *, version: Sequence[int], machine: str) -> list[Wheel]:
+    """The wheels of a folder that fit a machine, smallest first.
+
+    Args:
+        folder: on this machine.
+        requirements: the text of requirements.txt.
+        version: of the machine's Python.
+        machine: its processor's kind, as ``uname -m`` has it.
+
+    Raises:
+        NoWheels: a package that is required is not there in the version that is.
+    """
+    try:
+        wheels = [path for path in folder.expanduser().glob("*.whl") if _fits(path.name, version, machine)]
+    except OSError as error:
+        raise NoWheels(f"{folder} cannot be read: {error.strerror}") from error
+    have = {(_plain(found["name"]), found["version"].partition("+")[0]) for path in wheels if (found := NAME.fullmatch(path.name))}
+    missing = [f"{name}=={pinned}" for name, pinned in PIN.findall(requirements) if (_plain(name), pinned) not in have]
+    if missing:
+        python = ".".join(map(str, version[:2]))
+        what = f"{folder} has no wheels of {_few(missing)} for Python {python} on {machine}"
+        raise NoWheels(f"{what}; run here: {download(folder, version=version, machine=machine)}")
+    return sorted((Wheel(path, path.stat().st_size) for path in wheels), key=lambda wheel: wheel.size)
+
+
+def download(folder: Path, *, version: Sequence[int], machine: str) -> str:
+    """The command that fills the folder, on this machine, for a machine such as this."""
+    command = "pip download --only-binary=:all:"
+    if tuple(version[:2]) != sys.version_info[:2] or machine != platform.machine():
+        command += f" --python-version {'.'.join(map(str, version[:2]))}"
+        command += "".join(f" --platform {kind}_{machine}" for kind in PLATFORMS)
+    return f"{command} --dest {shlex.quote(str(folder))} --requirement requirements.txt pip"
+
+
+def room_for(wheels: Iterable[Wheel]) -> int:
+    """Bytes of disk that installing them takes."""
+    return UNPACKED * sum(wheel.size for wheel in wheels)
+
+
+def _fits(name: str, version: Sequence[int], machine: str) -> bool:
+    """Whether a Linux machine with this Python can use a wheel, by its file's name."""
+    found = NAME.fullmatch(name)
+    if found is None:
+        return False
+    digits = "".join(map(str, version[:2]))
+    pythons, abi, platforms = found["python"].split("."), found["abi"], found["platform"].split(".")
+    stable = abi == "abi3" and any(re.fullmatch("cp3[0-9]*", each) and int(each[3:] or 0) <= version[1] for each in pythons)
+    right = stable or bool({"py3", "py2.py3", f"py{digits}", f"cp{digits}"} & set(pythons))
+    return right and any(each == "any" or ("linux" in each and each.endswith(f"_{machine}")) for each in platforms)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
