@@ -13,6 +13,7 @@ machines are spoken to, directly.
 """
 
 import argparse
+import logging
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -51,6 +52,8 @@ from distributed.worker_list import add_worker, remove_worker
 from training.ctrl_c import interruptible
 
 LOG_LINES = 40
+log = logging.getLogger(__name__)
+
 Connect = Callable[[WorkerSettings], Transport]
 
 
@@ -85,12 +88,15 @@ class _There:
 class SSHConnector:
     """The machines of a settings file. Methods return what has come of it in words, and raise NotDone.
 
+    What changes something also tells its words, so that a script that does not look at them says what comes next.
+
     Args:
         config: the settings file; by default the one that a running Coach follows, else configs/config.yaml.
         control_folder: where a running Coach is asked.
         connect: makes a transport to a machine; raises ClusterError.
         root: the checkout whose code is to run on the machines.
         seconds: how long a Coach gets for its answer.
+        tell: is told what has come of a change; by default it goes to standard error, or wherever the script's log goes.
     """
 
     def __init__(
@@ -101,8 +107,9 @@ class SSHConnector:
         connect: Connect | None = None,
         root: Path = PROJECT,
         seconds: float = control.WAIT_SECONDS,
+        tell: Callable[[str], None] = log.warning,
     ) -> None:
-        self._control, self._seconds, self._connect, self._root = control_folder, seconds, connect, root
+        self._control, self._seconds, self._connect, self._root, self._tell = control_folder, seconds, connect, root, tell
         facts = control.coach_facts(control_folder)
         self.config = config or (Path(facts.config) if facts else CONFIG)
         self._foreign = facts is not None and config is not None and config.resolve() != Path(facts.config).resolve()
@@ -119,10 +126,10 @@ class SSHConnector:
             raise NotDone(f"{host} cannot be added: {control.complaint(error)}") from None
         answer = self._asked(control.Request(command="add", machine=new))
         if answer is not None:
-            return answer
+            return self._told(answer)
         with _said():
             add_worker(self.config, new)
-        return (
+        return self._told(
             f"{new.name} is in {self.config}. No Coach is running: it plays from the next start on. If it is bare, make it ready with\n"
             f"  {connector(self.config)} --bootstrap {new.name}"
         )
@@ -131,36 +138,36 @@ class SSHConnector:
         """Remove a machine; a running Coach takes in what it has finished first."""
         answer = self._asked(control.Request(command="remove", worker=name))
         if answer is not None:
-            return answer
+            return self._told(answer)
         with _said():
             remove_worker(self.config, name)
-        return f"{name} is no longer in {self.config}. No Coach is running; what {name} has finished stays there."
+        return self._told(f"{name} is no longer in {self.config}. No Coach is running; what {name} has finished stays there.")
 
     def restart_worker(self, name: str) -> str:
         """End a worker, or all of a machine, and start it again."""
         answer = self._asked(control.Request(command="restart", worker=name))
         if answer is not None:
-            return answer
+            return self._told(answer)
         lines = []
         with self._at(name) as there:
             for seat in there.seats:
                 remote.stop(there.transport, seat.name, python=there.machine.python)
                 started = remote.start(there.transport, seat, machine=there.machine, probe=there.probe, ours=there.ours)
                 lines.append(f"{seat.name} runs there again, as process {started.pid}")
-        return "\n".join([*lines, "No Coach is running: it plays what it has been granted, and waits."])
+        return self._told("\n".join([*lines, "No Coach is running: it plays what it has been granted, and waits."]))
 
     def stop_worker(self, name: str) -> str:
         """End a worker, or all of a machine; a running Coach does not start it again before it is told to restart it."""
         answer = self._asked(control.Request(command="stop", worker=name))
         if answer is not None:
-            return answer
+            return self._told(answer)
         lines = []
         with self._at(name) as there:
             for seat in there.seats:
                 stopped = remote.stop(there.transport, seat.name, python=there.machine.python)
                 ended = "had to be killed" if stopped.killed else "has handed over and ended"
                 lines.append(f"{seat.name} {ended if stopped.found else 'was not running'}")
-        return "\n".join(lines)
+        return self._told("\n".join(lines))
 
     def status(self) -> str:
         """How all workers stand: as the running Coach sees them, else as the machines themselves say."""
@@ -177,6 +184,10 @@ class SSHConnector:
             except NotDone as error:
                 lines.append(f"  {error}")
         return "\n".join(lines if len(lines) > 1 else [*lines, "  there are none: --add HOST USER adds one"])
+
+    def _told(self, text: str) -> str:
+        self._tell(text)
+        return text
 
     def _asked(self, request: control.Request, *, any_config: bool = False) -> str | None:
         """The Coach's answer; None when none is running."""
@@ -301,8 +312,13 @@ def connection_findings(error: ClusterError | None) -> Iterator[Finding]:
     yield Finding("login", True, False, "a key of ours is accepted")
 
 
+def _quiet(config: Path | None) -> SSHConnector:
+    """One whose words are shown by who has asked for them."""
+    return SSHConnector(config, tell=lambda text: None)
+
+
 @interruptible
-def main(argv: Sequence[str] | None = None, *, make: Callable[[Path | None], SSHConnector] = SSHConnector) -> int:
+def main(argv: Sequence[str] | None = None, *, make: Callable[[Path | None], SSHConnector] = _quiet) -> int:
     """Run the program; returns its exit code: 0, 1 when it could not be done or a machine is not ready, 130 after Ctrl-C."""
     arguments = parse(argv)
     console = Console(highlight=False, emoji=False)

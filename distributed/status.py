@@ -13,6 +13,7 @@ from distributed.machine import printable
 from distributed.views import FleetView, WorkerView
 from distributed.worker_state import Mark
 from training.files import write_atomically
+from training.observers.charts import cluster_figures
 
 log = logging.getLogger(__name__)
 
@@ -89,12 +90,18 @@ def status_text(view: FleetView, *, title: str, when: str) -> str:
 
 
 def _header(view: FleetView, title: str, when: str) -> list[str]:
-    sync = "-" if view.sync_seconds is None else f"{view.sync_seconds:.1f} s"
+    games, active, sync, network = cluster_figures(
+        games_per_second=view.games_per_second,
+        active=view.active,
+        total=view.total,
+        sync_seconds=view.sync_seconds,
+        network_mb_per_minute=view.network_mb_per_minute,
+    )
     half = WIDTH // 2
     return [
         _left(_cut(f"Keima  {title}", WIDTH - cell_len(when) - 2), WIDTH - cell_len(when)) + when,
-        _left(f"Games/second     {rate(view.games_per_second)}", half) + f"Workers active  {view.active}/{view.total}",
-        _left(f"Model sync time  {sync}", half) + f"Network usage   {view.network_mb_per_minute:.1f} MB/min",
+        _left(games, half) + active,
+        _left(sync, half) + network,
     ]
 
 

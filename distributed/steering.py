@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
+from configs.commands import connector
 from configs.load import ConfigError, load_settings
 from configs.schema import DistributedSettings, WorkerSettings
 from distributed.control import Desk, Request
@@ -114,10 +115,21 @@ class Steering:
                 assert request.machine is not None
                 add_worker(self._config, request.machine)
                 self._follow_now()
-                return f"{request.machine.name} is in {self._config}, and is being taken in; watch it in distributed/status.txt"
+                taken = f"{request.machine.name} is in {self._config}, and is being taken in; watch it in distributed/status.txt"
+                return f"{taken}\n{self._if_bare(request.machine.name)}"
         remove_worker(self._config, request.worker)
         self._follow_now()
         return f"{request.worker} is no longer in {self._config}; it finishes the games under way, hands them over, and is dropped"
+
+    def _if_bare(self, name: str) -> str:
+        """What makes a machine ready on which nothing of ours is."""
+        reading = self._reading()
+        if not isinstance(reading, str) and reading.bootstrap:
+            return "If it is bare, it is set up first, which takes minutes (bootstrap: true)"
+        command = f"{connector(self._config)} --bootstrap {name}"
+        return (
+            f"If it is bare, it is in Error until you run: {command}; or set `bootstrap: true` below `distributed:` before the next start"
+        )
 
     def _follow_now(self) -> None:
         """Follow the file, which has just been written here, whole."""

@@ -62,7 +62,7 @@ def test_each_process_of_a_machine_plays_is_shown_and_has_its_share(cluster: Dri
     assert len(cluster.worker_processes(cluster.hosts[2])) == 2
     wait_for_games(cluster, *SEATS)
     text = status_text(cluster)
-    assert "Workers active  4/4" in text
+    assert "Workers active: 4/4" in text
     workers = cluster.workers()
     assert {workers[seat]["machine"] for seat in SEATS} == {"worker3"}
     assert all(seat in text and workers[seat]["share"] > 0.05 for seat in SEATS)

@@ -365,8 +365,18 @@ from distributed.ssh_connector import SSHConnector
 connector = SSHConnector(Path({str(desktop.config)!r}), control_folder=Path({str(desktop.control)!r}))
 connector.add_worker("new_worker.com", "username")
 """
-    assert run("-c", script, cwd=ROOT).returncode == 0
+    done = run("-c", script, cwd=ROOT)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.startswith(f"new_worker is in {desktop.config}. No Coach is running") and "--bootstrap new_worker" in done.stderr
     assert desktop.names() == ["new_worker"]
+
+
+@pytest.mark.medium
+def test_the_program_says_once_what_it_has_done(desktop: Desktop) -> None:
+    done = run(str(PROGRAM), "--add", "new_worker.com", "username", "--config", str(desktop.config), cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("new_worker is in") == 1
+    assert f"  python distributed/ssh_connector.py --config {desktop.config} --bootstrap new_worker\n" in done.stdout
 
 
 @pytest.mark.medium

@@ -58,12 +58,12 @@ def line_of(text: str, name: str) -> str:
 def test_the_header_has_each_figure_with_its_unit() -> None:
     text = text_of(fleet(worker("worker1"), worker("worker2", Mark.OFFLINE)))
     header = " ".join(text.split("\n\n")[0].split())
-    for figure in ("Games/second 49.4", "Workers active 1/2", "Model sync time 1.2 s", "Network usage 31.2 MB/min"):
+    for figure in ("Games/second: 49.4", "Workers active: 1/2", "Model sync time: 1.2s", "Network usage: 31.2 MB/min"):
         assert figure in header
 
 
 def test_before_the_first_sync_there_is_no_time_for_it() -> None:
-    assert "Model sync time  -" in text_of(fleet(sync_seconds=None))
+    assert "Model sync time: -" in text_of(fleet(sync_seconds=None))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from configs.commands import connector
 from configs.schema import WorkerSettings
 from distributed.control import Answer, Desk, Request, ask
 from distributed.steering import Steering
@@ -99,15 +100,22 @@ def test_a_worker_that_nobody_knows_is_refused_with_those_there_are(coach: Coach
 
 
 def test_the_status_is_what_is_in_the_status_file(coach: Coach, folder: Path) -> None:
-    assert "Workers active  0/2" in asked(coach, folder, Request(command="status")).text
+    assert "Workers active: 0/2" in asked(coach, folder, Request(command="status")).text
 
 
 def test_an_added_machine_plays_and_stays_in_the_settings(coach: Coach, folder: Path, config: Path) -> None:
     answer = asked(coach, folder, Request(command="add", machine=WorkerSettings(host="new.example.com", user="you")))
     assert answer.ok
+    assert f"If it is bare, it is in Error until you run: {connector(config)} --bootstrap new; or set `bootstrap: true`" in answer.text
     assert "    - {host: new.example.com, user: you}\n" in config.read_text()
     coach.cycle(times=5)
     assert coach.fleet.told == ["add new"]
+
+
+def test_where_machines_are_set_up_by_themselves_no_command_is_named(coach: Coach, folder: Path, config: Path) -> None:
+    config.write_text(config.read_text().replace("distributed:\n", "distributed:\n  bootstrap: true\n"))
+    answer = asked(coach, folder, Request(command="add", machine=WorkerSettings(host="new.example.com", user="you")))
+    assert "If it is bare, it is set up first" in answer.text and "--bootstrap" not in answer.text
 
 
 def test_a_removed_machine_leaves_and_is_gone_from_the_settings(coach: Coach, folder: Path, config: Path) -> None:

@@ -23,6 +23,7 @@ from tests.sources import ROOT
 from tests.training.example_reports import evaluation, iteration, progress, worker
 from training.observers.charts import BLOCKS, Column, bar, count, duration, percent, printable, rate, rating, sparkline, spread, table
 from training.observers.files import STATS_NAME, read_stats
+from training.observers.plain import heartbeat_line
 from training.observers.views import Frame
 from training.reports import ClusterReport, Standing
 
@@ -336,8 +337,10 @@ def test_a_cluster_is_shown_as_in_its_status_file() -> None:
     workers = tuple(replace(worker(number), standing=standings[f"local-{number}"]) for number in range(2))
     together = ClusterReport(active=1, total=2, sync_seconds=3.21, network_mb_per_minute=12.34, standings=standings)
     now = replace(progress(3, workers=workers), cluster=together)
-    lines = [line.plain for line in Frame(name="run", game="go", now=now).lines(100, 30)]
-    assert any("Workers active 1/2  Model sync time 3.2 s  Network usage 12.3 MB/min" in line for line in lines)
+    lines = [line.plain for line in Frame(name="run", game="go", now=now).lines(80, 30)]
+    assert f"Games/second: {now.games_per_second:<26.1f}Workers active: 1/2" in lines
+    assert f"{'Model sync time: 3.2s':40}Network usage: 12.3 MB/min" in lines
+    assert "  Workers active: 1/2  Model sync time: 3.2s  Network usage: 12.3 MB/min" in heartbeat_line(now)
     active, offline = (next(line for line in lines if line.startswith(name)) for name in standings)
     assert re.search(r"Active\b.*62\.5 %.*7 s ago", active)
     assert "Offline" in offline and "ago" not in offline

@@ -38,6 +38,18 @@ def rate(number: float) -> str:
     return f"{number:.2f}" if abs(number) < 9.995 else f"{number:.1f}"
 
 
+def cluster_figures(
+    *, games_per_second: float, active: int, total: int, sync_seconds: float | None, network_mb_per_minute: float
+) -> tuple[str, str, str, str]:
+    """The four figures of a cluster, each with its name and unit: Games/second: 145.2."""
+    return (
+        f"Games/second: {games_per_second:.1f}",
+        f"Workers active: {active}/{total}",
+        f"Model sync time: {'-' if sync_seconds is None else f'{sync_seconds:.1f}s'}",
+        f"Network usage: {network_mb_per_minute:.1f} MB/min",
+    )
+
+
 def percent(share: float, margin: float | None = None) -> str:
     """A share as a percentage, with half the width of its interval: 4.1 ± 0.8 %."""
     return f"{100 * share:.1f} %" if margin is None else f"{100 * share:.1f} ± {100 * margin:.1f} %"

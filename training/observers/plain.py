@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TextIO
 
-from training.observers.charts import count, duration, percent, points, printable, rate, rating
+from training.observers.charts import cluster_figures, count, duration, percent, points, printable, rate, rating
 from training.reports import EvaluationReport, IterationReport, LearnerReport, ProgressReport, ScoreReport, SpikeReport
 
 HEARTBEAT_SECONDS = 30.0
@@ -71,6 +71,19 @@ def _strength(evaluation: EvaluationReport) -> list[str]:
     return parts
 
 
+def figures_of(report: ProgressReport) -> tuple[str, ...]:
+    """The figures of a cluster; none where this machine plays."""
+    if report.cluster is None:
+        return ()
+    return cluster_figures(
+        games_per_second=report.games_per_second,
+        active=report.cluster.active,
+        total=report.cluster.total,
+        sync_seconds=report.cluster.sync_seconds,
+        network_mb_per_minute=report.cluster.network_mb_per_minute,
+    )
+
+
 def heartbeat_line(report: ProgressReport) -> str:
     """What the run is doing, in one line."""
     states = Counter(printable(worker.state) for worker in report.workers)
@@ -80,11 +93,11 @@ def heartbeat_line(report: ProgressReport) -> str:
     ]
     if report.games_wanted:
         parts.append(f"{report.games_here:,} of {report.games_wanted:,} games")
-    parts += [f"{rate(report.games_per_second)} games/s", f"{count(report.evaluations_per_second)} evaluations/s"]
+    parts += [f"{rate(report.games_per_second)} games/s"] if report.cluster is None else []
+    parts += [f"{count(report.evaluations_per_second)} evaluations/s"]
     if states:
         parts.append("workers: " + ", ".join(f"{number} {state}" for state, number in states.items()))
-    if report.cluster:
-        parts.append(f"active {report.cluster.active}/{report.cluster.total}")
+    parts += figures_of(report)
     if report.seconds_left is not None:
         parts.append(f"about {duration(report.seconds_left)} left")
     return "  ".join(parts)

@@ -27,12 +27,14 @@ from training.observers.charts import (
     spread,
     table,
 )
-from training.reports import ClusterReport, IterationReport, ProgressReport, ScoreReport, SpikeReport, Standing, WorkerReport
+from training.observers.plain import figures_of
+from training.reports import IterationReport, ProgressReport, ScoreReport, SpikeReport, Standing, WorkerReport
 
 STATE_STYLES = {"playing": GOOD, "waiting": NOTICE, "starting": NOTICE, "error": BAD, "ended": FAINT}
 MARK_STYLES = {"Active": GOOD, "Syncing": NOTICE, "Error": BAD, "Offline": FAINT}
 # Lines for iterations, workers and events: first what each must have, then what is plenty; what is left goes in the same order.
 LEAST, PLENTY = (4, 3, 2), (8, 8, 4)
+HALF = 40  # columns
 
 
 def _learner(form: str, name: str) -> Callable[[IterationReport], str]:
@@ -241,8 +243,7 @@ class Frame:
         if now is None:
             return [title, *notes]
         left = "" if now.seconds_left is None else f" · about {duration(now.seconds_left)} left"
-        together = [_together(now.cluster)] if now.cluster else []
-        return [spread(title, Text(duration(now.seconds) + left), width), _progress(now, width), _rates(now), *together, *notes]
+        return [spread(title, Text(duration(now.seconds) + left), width), _progress(now, width), _rates(now), *_together(now), *notes]
 
 
 def _rates(now: ProgressReport) -> Text:
@@ -256,17 +257,10 @@ def _rates(now: ProgressReport) -> Text:
     return Text.assemble(*(part for figure, unit in figures for part in ((figure, TITLE), unit)))
 
 
-def _together(cluster: ClusterReport) -> Text:
-    sync = "not yet" if cluster.sync_seconds is None else f"{cluster.sync_seconds:.1f} s"
-    return Text.assemble(
-        "Workers active ",
-        (f"{cluster.active}/{cluster.total}", TITLE),
-        "  Model sync time ",
-        (sync, TITLE),
-        "  Network usage ",
-        (f"{cluster.network_mb_per_minute:.1f}", TITLE),
-        " MB/min",
-    )
+def _together(now: ProgressReport) -> list[Text]:
+    """The figures of a cluster, two in a line."""
+    figures = figures_of(now)
+    return [Text("".join(f"{figure:{HALF}}" for figure in line).rstrip(), TITLE) for line in (figures[:2], figures[2:]) if line]
 
 
 def _progress(now: ProgressReport, width: int) -> Text:
