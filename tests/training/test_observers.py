@@ -107,18 +107,58 @@ def test_a_resumed_run_continues_the_list_and_drops_the_iterations_it_repeats(tm
     first = StatsFile(path)
     for number in range(1, 6):
         first.iteration(iteration(number))
-    second = StatsFile(path, earlier=earlier_rows(path))
+    second = StatsFile(path)
     second.iteration(iteration(4, loss=9.0))
     assert [row.iteration for row in read_stats(path)] == [1, 2, 3, 4]
     assert read_stats(path)[-1].learner == iteration(4, loss=9.0).learner
 
 
-def test_a_damaged_statistics_file_is_kept_under_another_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b'[{"iteration": 1, "sec', b'[\n{"iteration": 1},\n{"round": 2}\n]\n', b"not ours\n"])
+def test_a_file_of_other_content_is_kept_under_another_name_and_the_list_begins_anew(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / STATS_NAME
-    path.write_bytes(b'[{"iteration": 1, "sec')
+    path.write_bytes(content)
     assert earlier_rows(path) == []
-    assert [kept.read_bytes() for kept in tmp_path.iterdir()] == [b'[{"iteration": 1, "sec']
-    assert not path.exists()
+    StatsFile(path).iteration(iteration(2))
+    assert [row.iteration for row in read_stats(path)] == [2]
+    assert [kept.read_bytes() for kept in tmp_path.iterdir() if kept != path] == [content]
+
+
+def test_a_row_is_added_without_the_others_being_written_again(tmp_path: Path) -> None:
+    path = tmp_path / STATS_NAME
+    observer = StatsFile(path)
+    observer.iteration(iteration(1, workers=(worker(),) * 50))
+    inode, before = path.stat().st_ino, path.stat().st_size
+    with full_disk(before + 5_000):  # whoever wrote a second file beside it, or the whole file anew, would need more
+        observer.iteration(iteration(2))
+    assert before < path.stat().st_size < before + 5_000 and path.stat().st_ino == inode
+    assert [row["iteration"] for row in strict_json(path.read_text())] == [1, 2]
+
+
+@pytest.mark.parametrize("lost", [1, 3, 20, 200])
+def test_a_row_that_a_killed_run_left_torn_is_replaced_by_the_next_one(tmp_path: Path, lost: int) -> None:
+    path = tmp_path / STATS_NAME
+    observer = StatsFile(path)
+    for number in (1, 2, 3):
+        observer.iteration(iteration(number))
+    path.write_bytes(path.read_bytes()[:-lost])
+    StatsFile(path).iteration(iteration(3))
+    assert [row["iteration"] for row in strict_json(path.read_text())] == [1, 2, 3]
+
+
+def test_a_list_that_another_program_laid_out_is_read(tmp_path: Path) -> None:
+    path = tmp_path / STATS_NAME
+    StatsFile(path).iteration(iteration(1))
+    path.write_text(json.dumps(json.loads(path.read_text()), indent=2))
+    assert [row.iteration for row in read_stats(path)] == [1]
+
+
+def test_a_file_that_was_deleted_meanwhile_begins_anew(tmp_path: Path) -> None:
+    path = tmp_path / STATS_NAME
+    observer = StatsFile(path)
+    observer.iteration(iteration(1))
+    path.unlink()
+    observer.iteration(iteration(2))
+    assert [row.iteration for row in read_stats(path)] == [2]
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'[{"iteration": 1}]', b"[", b"\xff\xfe", b"null"])
@@ -129,10 +169,10 @@ def test_a_file_that_is_no_list_of_iterations_is_refused_with_its_name(tmp_path:
         read_stats(path)
 
 
-def test_a_statistics_file_of_any_size_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.observers.files.SIZE_LIMIT", 10)
+def test_a_row_of_any_size_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.observers.row_file.ROW_LIMIT", 10)
     StatsFile(tmp_path / STATS_NAME).iteration(iteration(1))
-    with pytest.raises(UnreadableStats, match="more than"):
+    with pytest.raises(UnreadableStats, match="row of more than 10 bytes"):
         read_stats(tmp_path / STATS_NAME)
 
 

@@ -32,7 +32,7 @@ def make_observers(
         out.reconfigure(errors="replace")  # a character that the terminal lacks is no reason to fail
     earlier = earlier_rows(run_dir / STATS_NAME)
     observers: list[Observer] = [
-        StatsFile(run_dir / STATS_NAME, earlier=earlier),
+        StatsFile(run_dir / STATS_NAME),
         MetricsFile(run_dir / METRICS_NAME),
         EventFile(run_dir / EVENTS_FOLDER),
         terminal or _terminal_observer(out, name=name, game=game, earlier=earlier),

@@ -5,29 +5,23 @@ dropped when that iteration is reported again.
 """
 
 import json
-import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from training.files import FileTooLarge, read_limited, write_atomically
+from training.observers.row_file import RowFile, rows_in
 from training.observers.tensorboard import restart_event, scalars_event, version_event
 from training.reports import IterationReport, ProgressReport
-
-logger = logging.getLogger(__name__)
 
 RUNS = Path("runs")  # where a name is looked for
 STATS_NAME = "training_stats.json"
 METRICS_NAME = "metrics.jsonl"
 EVENTS_FOLDER = "tensorboard"
-SIZE_LIMIT = 2**28  # bytes of a file that is read again
-MODE = 0o644  # figures are no secret
 
 
 class UnreadableStats(ValueError):
@@ -53,14 +47,17 @@ def read_stats(path: Path) -> list[StatsRow]:
         UnreadableStats: it is no such file, or only part of one.
         OSError: it is missing or may not be read.
     """
+    found: list[StatsRow] = []
     try:
-        return _ROWS.validate_json(read_limited(path, SIZE_LIMIT))
-    except FileTooLarge as error:
-        raise UnreadableStats(str(error)) from error
+        for row in rows_in(path):
+            found += _ROWS.validate_json(b"[" + row + b"]")
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise UnreadableStats(f"{path} is not a list of iterations: {place + ': ' if place else ''}{first['msg']}") from error
+        place = ".".join(map(str, (len(found), *first["loc"][1:])))
+        raise UnreadableStats(f"{path} is not a list of iterations: {place}: {first['msg']}") from error
+    except ValueError as error:
+        raise UnreadableStats(f"{path} is not a list of iterations: {error}") from error
+    return found
 
 
 def stats_path(given: Path) -> Path:
@@ -123,12 +120,10 @@ class _Record:
 
 
 class StatsFile(_Record):
-    """Keeps training_stats.json: a list of iterations, one a line, replaced whole after each iteration."""
+    """Keeps training_stats.json: a list of iterations, one a line."""
 
-    def __init__(self, path: Path, *, earlier: Sequence[StatsRow] = ()) -> None:
-        """Write to ``path``, after the rows of ``earlier`` sittings."""
-        self.path = path
-        self._lines = {row.iteration: _line(row) for row in earlier}
+    def __init__(self, path: Path) -> None:
+        self._rows = RowFile(path, key="iteration")
         self._plan: dict[str, Any] = {}
 
     def progress(self, report: ProgressReport) -> None:
@@ -136,23 +131,15 @@ class StatsFile(_Record):
         self._plan = {"iterations": report.iterations, "seconds_left": report.seconds_left}
 
     def iteration(self, report: IterationReport) -> None:
-        """Put the iteration at the end; rows that could not be written before are written now."""
-        before = {iteration: line for iteration, line in self._lines.items() if iteration < report.iteration}
-        self._lines = {**before, report.iteration: _line(StatsRow(**vars(report), **self._plan))}
-        write_atomically(self.path, b"[\n" + b",\n".join(self._lines.values()) + b"\n]\n", mode=MODE)
+        """Add the iteration; rows that could not be written before are written now."""
+        self._rows.add(report.iteration, _line(StatsRow(**vars(report), **self._plan)))
 
 
 def earlier_rows(path: Path) -> list[StatsRow]:
-    """The iterations of earlier sittings; a file that can't be read is kept under another name, and said so in the log."""
+    """The iterations of earlier sittings; none where the file cannot be read, which ``StatsFile`` then keeps under another name."""
     try:
         return read_stats(path)
-    except FileNotFoundError:
-        return []
-    except (OSError, UnreadableStats) as error:
-        aside = path.with_name(f"{path.name}.unreadable-{time.time_ns()}")
-        logger.warning("%s; it is kept as %s, and the list begins anew", error, aside.name)
-        with suppress(OSError):
-            path.rename(aside)
+    except (OSError, UnreadableStats):
         return []
 
 
@@ -200,10 +187,13 @@ def _drop_repeated(path: Path, iteration: int) -> None:
     """Remove the lines of ``iteration`` and later ones, and one that a crash tore."""
     if not path.exists():
         return
-    lines = read_limited(path, SIZE_LIMIT).splitlines(keepends=True)
-    kept = [line for line in lines if _line_iteration(line) < iteration]
-    if kept != lines:
-        write_atomically(path, b"".join(kept), mode=MODE)
+    end = 0
+    with path.open("r+b") as file:
+        for line in file:
+            if _line_iteration(line) >= iteration:
+                file.truncate(end)
+                return
+            end += len(line)
 
 
 def _line_iteration(line: bytes) -> float:

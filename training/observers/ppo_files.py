@@ -13,11 +13,12 @@ from pydantic import TypeAdapter, ValidationError
 from games.trading import TradingMarkets
 from games.trading_kernels import NOTHING, TRADES
 from training.files import FileTooLarge, read_limited, write_atomically
-from training.observers.files import MODE, SIZE_LIMIT, EventsWriter, UnreadableStats
+from training.observers.files import EventsWriter
+from training.observers.row_file import MODE, ROW_LIMIT, RowFile, rows_in
 from training.ppo_reports import RoundReport
 
 EPISODE_NAME = "last_episode.json"
-WRITE_SECONDS = 5.0  # between two times that a growing file is written anew
+WRITE_SECONDS = 5.0  # between two times that the last episode is written anew
 
 Round = dict[str, Any]  # a row of training_stats.json: "round", and every number of the report under "section/figure", or None
 
@@ -49,23 +50,20 @@ def read_rounds(path: Path) -> list[Round] | None:
     """The rounds in a statistics file; None if it holds something else.
 
     Raises:
-        UnreadableStats: the file is too large.
         OSError: it is missing or may not be read.
     """
     try:
-        rows = json.loads(read_limited(path, SIZE_LIMIT))
-    except FileTooLarge as error:
-        raise UnreadableStats(str(error)) from error
-    except ValueError:
+        rows = [json.loads(row) for row in rows_in(path)]
+    except (ValueError, RecursionError):
         return None
-    whole = isinstance(rows, list) and bool(rows) and all(isinstance(row, dict) and isinstance(row.get("round"), int) for row in rows)
+    whole = bool(rows) and all(isinstance(row, dict) and isinstance(row.get("round"), int) for row in rows)
     return rows if whole else None
 
 
 def read_episode(folder: Path) -> LastEpisode | None:
     """The episode that a run has kept; None if it has none, or one that cannot be read."""
     try:
-        return _EPISODE.validate_json(read_limited(folder / EPISODE_NAME, SIZE_LIMIT))
+        return _EPISODE.validate_json(read_limited(folder / EPISODE_NAME, ROW_LIMIT))
     except (OSError, FileTooLarge, ValidationError):
         return None
 
@@ -73,31 +71,17 @@ def read_episode(folder: Path) -> LastEpisode | None:
 class PPOStats:
     """Keeps training_stats.json: a list of rounds, one a line, each a flat object."""
 
-    def __init__(self, path: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Go on with the list at ``path``, if there is one that can be read."""
-        self._path, self._clock, self._written = path, clock, -math.inf
-        self._rows = earlier_rounds(path)
-        self._waiting = False
+    def __init__(self, path: Path) -> None:
+        """Go on with the list at ``path``, if there is one."""
+        self._rows = RowFile(path, key="round")
 
     def round(self, report: RoundReport) -> None:
         """Add the round; what the file says of it and of later ones was said by a run that a crash has ended, and goes."""
-        while self._rows and self._rows[-1]["round"] >= report.round:
-            self._rows.pop()
         figures = {name: value if math.isfinite(value) else None for name, value in report.scalars().items()}
-        self._rows.append({"round": report.round, **figures})
-        self._waiting = True
-        if self._clock() - self._written >= WRITE_SECONDS:
-            self._write()
+        self._rows.add(report.round, json.dumps({"round": report.round, **figures}).encode())
 
     def close(self) -> None:
-        """Write what is not written yet."""
-        if self._waiting:
-            self._write()
-
-    def _write(self) -> None:
-        self._written, self._waiting = self._clock(), False
-        text = ",\n".join(json.dumps(row) for row in self._rows)
-        write_atomically(self._path, f"[\n{text}\n]\n".encode(), mode=MODE, durable=False)
+        """Nothing is left open."""
 
 
 class PPOEvents:
@@ -112,14 +96,6 @@ class PPOEvents:
 
     def close(self) -> None:
         """Nothing is left open."""
-
-
-def earlier_rounds(path: Path) -> list[Round]:
-    """The rounds of earlier sittings, if they can be read."""
-    try:
-        return read_rounds(path) or []
-    except (OSError, UnreadableStats):
-        return []
 
 
 class EpisodeFile:
