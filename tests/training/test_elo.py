@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from training.evaluation.elo import Result, expected_score, log_likelihood_ratio, rate, sprt
+from training.evaluation.sparse import Factors, elimination_order
 
 
 def played(first: str, second: str, wins: int, draws: int, losses: int) -> Result:
@@ -62,6 +63,42 @@ def test_a_player_whom_nobody_has_met_has_no_rating() -> None:
     assert math.isfinite(ratings["a"].margin)
 
 
+def a_long_run(versions: int) -> list[Result]:
+    """Each version meets the anchor, its predecessor, and the one half as old, as in a run."""
+    generator = np.random.default_rng(4)
+    met = [(version, opponent) for version in range(1, versions + 1) for opponent in {0, version - 1, version // 2}]
+    strength = [400 * math.log10(1 + version) for version in range(versions + 1)]
+    won = [int(generator.binomial(20, expected_score(strength[a] - strength[b]))) for a, b in met]
+    return [played(f"{a:04d}", f"{b:04d}", wins, 0, 20 - wins) for (a, b), wins in zip(met, won, strict=True)]
+
+
+def test_ratings_are_where_the_likelihood_is_highest_and_margins_from_its_curvature() -> None:
+    results = a_long_run(40)
+    ratings = rate(results, "0000")
+    names = sorted(ratings)
+    gradient, curvature = np.zeros(len(names)), np.zeros((len(names), len(names)))
+    for result in results:
+        i, j = names.index(result.first), names.index(result.second)
+        games = result.wins + result.losses + 1  # one game of the prior
+        expected = expected_score(ratings[result.first].elo - ratings[result.second].elo)
+        slope, weight = result.wins + 0.5 - games * expected, games * expected * (1 - expected)
+        gradient[[i, j]] += slope, -slope
+        curvature[np.ix_([i, j], [i, j])] += weight * np.array([[1, -1], [-1, 1]])
+    assert np.abs(gradient[1:]).max() < 1e-6
+    margins = 1.959964 * np.sqrt(np.diag(np.linalg.inv(curvature[1:, 1:]))) * 400 / math.log(10)
+    np.testing.assert_allclose([ratings[name].margin for name in names[1:]], margins, rtol=1e-6)
+
+
+def test_a_long_run_s_ratings_take_work_that_grows_with_its_length_alone() -> None:
+    met: dict[str, set[str]] = {}
+    for result in a_long_run(2_000):
+        met.setdefault(result.first, set()).add(result.second)
+        met.setdefault(result.second, set()).add(result.first)
+    neighbours = {name: others - {"0000"} for name, others in met.items() if name != "0000"}
+    unit = {name: {name: 10.0, **dict.fromkeys(others, -1.0)} for name, others in neighbours.items()}
+    assert Factors(unit, elimination_order(neighbours)).entries < 20 * len(neighbours)
+
+
 def pairs(difference: float, count: int, generator: np.random.Generator) -> np.ndarray:
     return generator.binomial(2, expected_score(difference), count) / 2
 
@@ -82,6 +119,16 @@ def test_the_sequential_test_is_wrong_as_seldom_as_it_promises() -> None:
         verdicts = (sprt(scores[:n], elo0=0.0, elo1=30.0, alpha=0.05, beta=0.05) for n in range(16, 3_000, 16))
         wrong += next((verdict for verdict in verdicts if verdict is not None), False)
     assert wrong / 300 < 0.09
+
+
+def test_pairs_that_all_went_the_same_way_decide_nothing_before_there_are_enough_of_them() -> None:
+    options = {"elo0": 0.0, "elo1": 30.0, "alpha": 0.05, "beta": 0.05}
+    sweeps = {count: sprt(np.ones(count), **options) for count in (2, 5, 40)}
+    assert sweeps == {2: None, 5: None, 40: True}
+    # By hand: one pair of each outcome stands beside the two that were won.
+    low, high = 0.5, expected_score(30.0)
+    ratio = log_likelihood_ratio(np.ones(2), elo0=0.0, elo1=30.0)
+    assert ratio == pytest.approx(2 * (high - low) * (2 - low - high) / (2 * np.var([1, 1, 0, 0.5, 1])))
 
 
 def test_no_pairs_say_nothing() -> None:

@@ -5,15 +5,17 @@ a draw being half a point. Margins are half the width of a 95 % interval, from t
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from training.evaluation.sparse import Factors, Matrix, elimination_order
 from training.intervals import Z
 
 SCALE = math.log(10) / 400
+MOST_STEPS = 100  # of Newton's method; ten are usual
 PRIOR_GAMES = 1.0  # half a game won and half lost against every opponent met, so that a clean sweep has a finite rating
 
 
@@ -44,54 +46,64 @@ def expected_score(difference: float) -> float:
 def rate(results: Sequence[Result], anchor: str) -> dict[str, Rating]:
     """The ratings of all players in ``results``, with ``anchor`` at 0.
 
-    Newton's method on the log-likelihood, which is concave.
+    Newton's method on the log-likelihood, which is concave. Who has met whom is sparse, so the time grows little faster than their number.
     """
-    names = sorted({anchor, *(result.first for result in results), *(result.second for result in results)})
-    index = {name: number for number, name in enumerate(names)}
-    points, games = _table(results, index)
-    free = np.array([number for name, number in index.items() if name != anchor], np.int64)
-    strengths = np.zeros(len(names))
-    information = np.eye(len(names))
-    for _ in range(100):
-        expected = 1 / (1 + np.exp(strengths[None, :] - strengths[:, None]))
-        gradient = (points - games * expected).sum(1)
-        weights = games * expected * (1 - expected)
-        information = np.diag(weights.sum(1)) - weights
-        step = np.linalg.lstsq(information[np.ix_(free, free)], gradient[free], rcond=None)[0]
-        strengths[free] += np.clip(step, -1, 1)
-        if not len(free) or np.abs(step).max() < 1e-9:
+    scores = _scores(results, anchor)
+    known = _connected(scores, anchor)
+    strengths = dict.fromkeys(known, 0.0)
+    order = elimination_order({name: scores[name].keys() - {anchor} for name in known - {anchor}})
+    for _ in range(MOST_STEPS):
+        gradient, information = _derivatives(scores, strengths, order)
+        inverse = Factors(information, order)
+        step = inverse.solve(gradient)
+        for name, change in step.items():
+            strengths[name] += max(-1.0, min(1.0, change))
+        if all(abs(change) < 1e-9 for change in step.values()):
             break
-    variances = np.zeros(len(names))
-    if len(free):
-        variances[free] = np.diag(np.linalg.pinv(information[np.ix_(free, free)]))
-    known = _connected(games, index[anchor])
-    return {
-        name: Rating(
-            elo=float(strengths[i] / SCALE) if known[i] else 0.0,
-            margin=float(Z * math.sqrt(max(variances[i], 0.0)) / SCALE) if known[i] else math.inf,
-        )
-        for name, i in index.items()
-    }
+    variances = {anchor: 0.0, **inverse.diagonal()}
+    unknown = Rating(elo=0.0, margin=math.inf)
+    rated = {name: Rating(elo=strengths[name] / SCALE, margin=Z * math.sqrt(variances[name]) / SCALE) for name in known}
+    return {name: rated.get(name, unknown) for name in sorted(scores)}
 
 
-def _table(results: Sequence[Result], index: dict[str, int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Points ``[P, P]`` of each player against each other, and games between them."""
-    points = np.zeros((len(index), len(index)))
+Scores = dict[str, dict[str, float]]  # of each player against each opponent met, the prior's points included
+
+
+def _scores(results: Sequence[Result], anchor: str) -> Scores:
+    scores: Scores = {anchor: {}}
     for result in results:
-        i, j = index[result.first], index[result.second]
-        points[i, j] += result.wins + result.draws / 2
-        points[j, i] += result.losses + result.draws / 2
-    met = (points + points.T) > 0
-    points += met * PRIOR_GAMES / 2
-    return points, points + points.T
+        points = (result.wins + result.draws / 2, result.losses + result.draws / 2)
+        for player, opponent, won in ((result.first, result.second, points[0]), (result.second, result.first, points[1])):
+            row = scores.setdefault(player, {})
+            if sum(points) > 0:
+                row[opponent] = row.get(opponent, PRIOR_GAMES / 2) + won
+    return scores
 
 
-def _connected(games: NDArray[np.float64], start: int) -> NDArray[np.bool_]:
-    reached = np.zeros(len(games), np.bool_)
-    reached[start] = True
-    for _ in range(len(games)):
-        reached |= (games[reached] > 0).any(0)
+def _connected(scores: Scores, start: str) -> set[str]:
+    """Those who are linked to ``start`` by games."""
+    reached, waiting = {start}, [start]
+    while waiting:
+        new = scores[waiting.pop()].keys() - reached
+        reached |= new
+        waiting += new
     return reached
+
+
+def _derivatives(scores: Scores, strengths: Mapping[str, float], names: Sequence[str]) -> tuple[dict[str, float], Matrix]:
+    """The gradient of the log-likelihood by the strengths of ``names``, and minus its second derivatives."""
+    gradient, information = {}, {}
+    for name in names:
+        slope, row = 0.0, {name: 0.0}
+        for opponent, points in scores[name].items():
+            games = points + scores[opponent][name]
+            expected = 1 / (1 + math.exp(strengths[opponent] - strengths[name]))
+            weight = games * expected * (1 - expected)
+            slope += points - games * expected
+            row[name] += weight
+            row[opponent] = -weight
+        gradient[name], information[name] = slope, row
+    return gradient, information
 
 
 def log_likelihood_ratio(pair_scores: NDArray[np.float64], *, elo0: float, elo1: float) -> float:
