@@ -20,7 +20,7 @@ from configs.schema import WorkerSettings
 from distributed.errors import Refused, RemoteFailure
 from distributed.release import Ours
 from distributed.transport import Completed, Transport
-from training.observers import charts
+from games import text as texts
 
 PYTHON = "python3"  # of a machine for which nothing else was said
 PYTHONS = (PYTHON, *(f"python3.{minor}" for minor in range(14, 10, -1)))  # as scripts/setup.sh looks for them
@@ -50,7 +50,7 @@ LAUNCH = (
 
 def printable(text: str) -> str:
     """The text's beginning, on one line and without anything that a terminal would obey."""
-    return charts.printable(text[:TEXT])
+    return texts.printable(text[:TEXT])
 
 
 def _plain(text: str) -> str:

@@ -35,12 +35,12 @@ from rich.progress import track
 from rich.table import Table
 
 from games import Game
+from games.text import printable
 from training.ctrl_c import interruptible
 from training.files import PART, read_limited, sha256_hex
 from training.game_view import game_of
 from training.ledger import Ledger, LedgerDamaged, LedgerMismatch, NoSuchRun, read_ledger
 from training.ledger_rows import QUARANTINED, RECEIVED, BatchRow, ModelRow, WorkerBooks
-from training.observers.charts import printable
 from training.receive import MAX_BYTES, SUFFIX, games_path
 from training.records import CorruptBatch, decode
 from training.verify import verify

@@ -172,3 +172,10 @@ def test_a_run_of_another_game_has_no_sgf_and_leaves_no_file(tmp_path: Path, cap
     assert view_results([str(tmp_path / "demo"), "--sgf", str(tmp_path / "games.sgf")]) == 2
     assert "only games of go can be written as SGF" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["demo"]
+
+
+def test_what_is_said_of_a_game_that_is_left_out_does_nothing_to_a_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "games.sgf"
+    path.write_text("(;GM[1]SZ[9]KM[7]RE[\x1b\\]0;owned\x07\x1b\\[31m];B[aa];W[bb])", encoding="utf-8")
+    (found,) = games_of_sgf(path, load_game("go", size=9))
+    assert isinstance(found, BadGame) and "owned" in found.reason and found.reason.isprintable()

@@ -19,9 +19,10 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from games.text import printable
 from tests.sources import ROOT
 from tests.training.example_reports import evaluation, iteration, progress, worker
-from training.observers.charts import BLOCKS, Column, bar, count, duration, percent, printable, rate, rating, sparkline, spread, table
+from training.observers.charts import BLOCKS, Column, bar, count, duration, percent, rate, rating, sparkline, spread, table
 from training.observers.files import STATS_NAME, read_stats
 from training.observers.plain import heartbeat_line
 from training.observers.views import Frame

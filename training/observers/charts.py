@@ -5,7 +5,6 @@ drawn again and again while the same cores play games.
 """
 
 import math
-import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -94,11 +93,6 @@ def bar(done: float, wanted: float, width: int) -> Text:
     """A progress bar."""
     filled = round(width * min(max(done / wanted, 0.0), 1.0)) if wanted > 0 else 0
     return Text("█" * filled, GOOD) + Text("░" * (width - filled), FAINT)
-
-
-def printable(text: str) -> str:
-    """Text from elsewhere on one line and without anything that a terminal would obey."""
-    return " ".join("".join(" " if unicodedata.category(char)[0] == "C" else char for char in text).split())
 
 
 def spread(left: Text, right: Text, width: int) -> Text:

@@ -3,7 +3,8 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from training.observers.charts import printable, rating
+from games.text import printable
+from training.observers.charts import rating
 from training.reports import EvaluationReport, IterationReport, LearnerReport, ProgressReport, SelfPlayReport, WorkerReport
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TextIO
 
-from training.observers.charts import cluster_figures, count, duration, percent, points, printable, rate, rating
+from games.text import printable
+from training.observers.charts import cluster_figures, count, duration, percent, points, rate, rating
 from training.reports import EvaluationReport, IterationReport, LearnerReport, ProgressReport, ScoreReport, SpikeReport
 
 HEARTBEAT_SECONDS = 30.0

@@ -12,8 +12,9 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from games.text import printable
 from training.game_view import GameView, Moment
-from training.observers.charts import FAINT, GOOD, TITLE, percent, points, printable
+from training.observers.charts import FAINT, GOOD, TITLE, percent, points
 
 MOVES_SHOWN = 6  # of a policy
 BAR = 24  # cells of a move that has it all

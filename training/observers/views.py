@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from games.text import printable
 from training.observers.charts import (
     BAD,
     FAINT,
@@ -20,7 +21,6 @@ from training.observers.charts import (
     duration,
     percent,
     points,
-    printable,
     rate,
     rating,
     sparkline,

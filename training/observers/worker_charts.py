@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from training.observers.charts import printable, rate
+from games.text import printable
+from training.observers.charts import rate
 from training.observers.svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Areas, Axis, Layout, ticks
 from training.reports import IterationReport, WorkerReport
 
