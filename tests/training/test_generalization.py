@@ -100,6 +100,6 @@ def test_what_is_found_is_shown_everywhere_and_read_again(tmp_path: Path) -> Non
     assert (column.cell(row), column.cell(plain)) == ("+20 %", "")
     titles = [chart.title for chart in charts([row, replace(row, iteration=4, seconds=300.0)])]
     assert {"Policy, nats from the search's", "Value, not explained"} <= set(titles)
-    stats = StatsFile(tmp_path / "training_stats.json")
-    stats.iteration(row)
-    assert [read.learner and read.learner.generalization for read in read_stats(stats.path)] == [found]
+    path = tmp_path / "training_stats.json"
+    StatsFile(path).iteration(row)
+    assert [read.learner and read.learner.generalization for read in read_stats(path)] == [found]
