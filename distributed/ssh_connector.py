@@ -41,7 +41,7 @@ from rich.console import Console
 from configs.commands import CONFIG, connector
 from configs.load import ConfigError, load_settings
 from configs.schema import DistributedSettings, WorkerSettings
-from distributed import control, ssh
+from distributed import control, ssh, status
 from distributed import machine as remote
 from distributed.bootstrap import bootstrap
 from distributed.check import Finding, findings, in_the_way, seats
@@ -93,6 +93,7 @@ class SSHConnector:
     Args:
         config: the settings file; by default the one that a running Coach follows, else configs/config.yaml.
         control_folder: where a running Coach is asked.
+        status_folder: where it writes how the workers stand.
         connect: makes a transport to a machine; raises ClusterError.
         root: the checkout whose code is to run on the machines.
         seconds: how long a Coach gets for its answer.
@@ -104,11 +105,13 @@ class SSHConnector:
         config: Path | None = None,
         *,
         control_folder: Path = control.FOLDER,
+        status_folder: Path = status.FOLDER,
         connect: Connect | None = None,
         root: Path = PROJECT,
         seconds: float = control.WAIT_SECONDS,
         tell: Callable[[str], None] = log.warning,
     ) -> None:
+        self._status_folder = status_folder
         self._control, self._seconds, self._connect, self._root, self._tell = control_folder, seconds, connect, root, tell
         facts = control.coach_facts(control_folder)
         self.config = config or (Path(facts.config) if facts else CONFIG)
@@ -175,6 +178,8 @@ class SSHConnector:
         if answer is not None:
             return answer
         lines = [f"No Coach is running. What the machines in {self.config} say:"]
+        if since := status.stale_since(self._status_folder):
+            lines[:0] = [f"{self._status_folder / status.TEXT_NAME} is stale: the Coach that wrote it was killed after {since}."]
         for found in self._settings().workers:
             try:
                 with self._at(found.name) as there:

@@ -12,13 +12,14 @@ from rich.cells import cell_len, chop_cells, set_cell_size
 from distributed.machine import printable
 from distributed.views import FleetView, WorkerView
 from distributed.worker_state import Mark
-from training.files import write_atomically
+from training.files import read_limited, write_atomically
 from training.observers.charts import cluster_figures
 
 log = logging.getLogger(__name__)
 
 FOLDER = Path(__file__).resolve().parent
 TEXT_NAME, JSON_NAME = "status.txt", "status.json"
+JSON_LIMIT = 2**26  # bytes
 WIDTH = 80  # cells, of which an emoji takes two
 INTERVAL_SECONDS = 1.0
 MOST_IN_FULL = 12  # workers; with more, those that are Active share lines, and reasons are cut
@@ -64,9 +65,10 @@ class StatusFile:
 
     def _write(self, view: FleetView, *, ended: bool) -> None:
         now = self._wall()
-        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
-        text = status_text(view, title=self._title, when=f"ended {when}" if ended else when)
-        values = {"time": now, "title": self._title, "ended": ended, **status_values(view)}
+        when = at(now)
+        said = f"ended {when}" if ended else f"as of {when}, every {INTERVAL_SECONDS:.0f} s"
+        text = status_text(view, title=self._title, when=said)
+        values = {"time": now, "interval": INTERVAL_SECONDS, "title": self._title, "ended": ended, **status_values(view)}
         try:
             write_atomically(self._folder / TEXT_NAME, text.encode(), mode=0o644)
             write_atomically(self._folder / JSON_NAME, (json.dumps(values, indent=1, ensure_ascii=False) + "\n").encode(), mode=0o644)
@@ -76,6 +78,20 @@ class StatusFile:
             self._failing = True
         else:
             self._failing = False
+
+
+def stale_since(folder: Path = FOLDER) -> str | None:
+    """When the status was written last, if the Coach that wrote it did not say that it ended; None for no status, or an ended one."""
+    try:
+        values = json.loads(read_limited(folder / JSON_NAME, JSON_LIMIT))
+        return None if values["ended"] else at(float(values["time"]))
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
+        return None
+
+
+def at(seconds: float) -> str:
+    """A moment, in seconds since 1970, by this machine's clock."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
 def status_values(view: FleetView) -> dict[str, Any]:

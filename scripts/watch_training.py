@@ -10,6 +10,9 @@ without search; Elo is measured against a random player at 0. Figures that were 
 """
 
 import argparse
+import os
+import pwd
+import select
 import sys
 import time
 from collections.abc import Sequence
@@ -32,6 +35,7 @@ from training.observers.files import STATS_NAME, StatsRow, UnreadableStats, read
 from training.observers.plain import iteration_line
 from training.observers.views import Frame
 from training.reports import ProgressReport
+from training.run_lock import LOCK, is_held
 
 LOOK_SECONDS = 1.0  # between two looks at the file
 LINES_AT_FIRST = 10  # iterations with which --simple begins
@@ -46,6 +50,7 @@ class Stats:
         self.path = path
         self.rows: list[StatsRow] = []
         self.problem = ""
+        self.unreadable = ""  # the problem, if it is one of permissions
         self.written = 0.0  # seconds since 1970
         self._seen: tuple[int, int, int] | None = None
 
@@ -60,6 +65,8 @@ class Stats:
             self.written = status.st_mtime
         except FileNotFoundError:
             self._seen, self.problem = None, f"{self.path} is not there yet: it appears after the first iteration"
+        except PermissionError:
+            self.problem = self.unreadable = may_not_read(self.path)
         except (OSError, UnreadableStats) as error:
             self.problem = str(error)
 
@@ -74,15 +81,18 @@ class Stats:
 
     def note(self) -> str:
         """What the reader should know about the figures, or nothing."""
-        if self.problem or len(self.rows) < 2 or self.finished():
+        if self.problem or not self.rows or self.finished():
             return self.problem
+        folder, when = self.path.parent, f"{datetime.fromtimestamp(self.written):%Y-%m-%d %H:%M:%S}"
+        if (folder / LOCK).exists() and not is_held(folder):
+            return f"Nobody trains this run any more, and it is not finished: its last iteration ended {when}; --resume goes on with it."
+        if len(self.rows) < 2:
+            return ""
         recent = self.rows[-RECENT:]
         usual = (recent[-1].seconds - recent[0].seconds) / (len(recent) - 1)
         if self.age() < max(STALL_FACTOR * usual, STALL_SECONDS):
             return ""
-        return (
-            f"No new iteration since {datetime.fromtimestamp(self.written):%Y-%m-%d %H:%M:%S}; the last ones took {duration(usual)} each."
-        )
+        return f"No new iteration since {when}; the last ones took {duration(usual)} each."
 
 
 def screen(stats: Stats) -> Frame:
@@ -110,18 +120,18 @@ def screen(stats: Stats) -> Frame:
 
 
 def watch_screen(stats: Stats, console: Console) -> None:
-    """Draw the screen again and again, for ever."""
+    """Draw the screen again and again, until the terminal is gone."""
     with Live(get_renderable=lambda: screen(stats), console=console, screen=True, auto_refresh=False) as live:
-        while True:
+        while not reader_is_gone(console):
             live.refresh()
             time.sleep(LOOK_SECONDS)
             stats.poll()
 
 
 def watch_lines(stats: Stats, console: Console) -> None:
-    """Write a line for each new iteration, and one when there is something to know about them, for ever."""
+    """Write a line for each new iteration, and one when there is something to know about them, until nobody reads them."""
     told, noted = write_lines(stats.rows[-LINES_AT_FIRST:], console), ""
-    while True:
+    while not reader_is_gone(console):
         note = stats.note()
         if note and note != noted:
             console.out(note, highlight=False)
@@ -131,6 +141,23 @@ def watch_lines(stats: Stats, console: Console) -> None:
         new = [row for row in stats.rows if row.iteration > told]
         # A run that was taken up again at its last checkpoint repeats iterations: go back with it.
         told = write_lines(new, console) or min(told, stats.rows[-1].iteration if stats.rows else 0)
+
+
+def reader_is_gone(console: Console) -> bool:
+    """Whether whoever reads the output has closed it, as when the connection ends over which this program was started."""
+    try:
+        output = console.file.fileno()
+    except (OSError, ValueError):  # no file of the system's
+        return False
+    watcher = select.poll()
+    watcher.register(output, 0)
+    return any(event & (select.POLLERR | select.POLLHUP | select.POLLNVAL) for _, event in watcher.poll(0))
+
+
+def may_not_read(path: Path) -> str:
+    """What to do about a file that this user may not read."""
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    return f"{path} may not be read by {user}: start this program as the user who trains, or have them allow it (chmod o+rX {path.parent})"
 
 
 def write_lines(rows: Sequence[StatsRow], console: Console) -> int:
@@ -159,7 +186,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse(argv)
     console, stats = Console(highlight=False), Stats(args.path)
     stats.poll()
-    problem = unwatchable(stats, once=args.once)
+    problem = stats.unreadable or unwatchable(stats, once=args.once)
     if problem:
         print(f"watch_training: {problem}", file=sys.stderr)
         return 2
@@ -182,11 +209,13 @@ def unwatchable(stats: Stats, *, once: bool) -> str:
 
 
 def follow(stats: Stats, console: Console, *, lines: bool) -> None:
-    """Watch until Ctrl-C."""
+    """Watch until Ctrl-C, or until nobody reads any more."""
     try:
         (watch_lines if lines else watch_screen)(stats, console)
     except KeyboardInterrupt:
         return
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more at its end
 
 
 if __name__ == "__main__":

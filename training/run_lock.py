@@ -2,11 +2,13 @@
 
 import fcntl
 import os
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 LOCK = "coach.lock"
+TRIES, PAUSE_SECONDS = 5, 0.02  # somebody may just be looking whether the lock is held
 
 
 class RunLocked(RuntimeError):
@@ -23,12 +25,10 @@ class RunLock:
     def __init__(self, folder: Path) -> None:
         path = folder / LOCK
         self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _taken(self._file):
             holder = os.pread(self._file, 20, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(self._file)
-            raise RunLocked(f"{folder} is in use: process {holder} holds {path.name}; stop it first, or choose another run name") from None
+            raise RunLocked(f"{folder} is in use: process {holder} holds {path.name}; stop it first, or choose another run name")
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
 
@@ -41,3 +41,31 @@ class RunLock:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a process works on the run in ``folder`` now; also True if this user may not know."""
+    try:
+        file = os.open(folder / LOCK, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    except PermissionError:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(file)
+    return False
+
+
+def _taken(file: int) -> bool:
+    for left in reversed(range(TRIES)):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(PAUSE_SECONDS if left else 0)
+        else:
+            return True
+    return False

@@ -20,6 +20,8 @@ from distributed.control import coach_runs
 from distributed.machine import place
 from distributed.remote_process import running
 from distributed.ssh_connector import NotDone, SSHConnector, main
+from distributed.status import StatusFile
+from distributed.views import FleetView
 from tests.distributed.small_project import end_all, make_project, wait_until
 from tests.distributed.sshd import Sshd, keygen, needs_sshd
 from tests.sources import ROOT
@@ -51,7 +53,8 @@ class Desktop:
         self.config.write_text(yaml.safe_dump({**top, "distributed": {"workers": workers}}, sort_keys=False))
 
     def connector(self, config: Path | None = None) -> SSHConnector:
-        return SSHConnector(config or self.config, control_folder=self.control, root=self.project, seconds=10.0)
+        folders = {"control_folder": self.control, "status_folder": self.folder}
+        return SSHConnector(config or self.config, **folders, root=self.project, seconds=10.0)
 
     def types(self, *argv: str) -> int:
         return main(list(argv), make=self.connector)
@@ -123,6 +126,13 @@ def test_an_unknown_host_key_is_a_finding_with_the_command_that_remedies_it(
     output = capsys.readouterr().out
     assert "✓ reachable" in output and "✗ host key" in output
     assert f"ssh-keyscan -t ed25519 -p {server.port} 127.0.0.1 >> " in output
+
+
+def test_the_status_of_a_coach_that_was_killed_is_called_stale(desktop: Desktop) -> None:
+    view = FleetView(workers=(), games_per_second=0.0, active=0, total=0, sync_seconds=None, network_mb_per_minute=0.0, model_version=0)
+    StatusFile(desktop.folder, title="go", wall=lambda: 1.7e9).show(lambda: view)
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(1.7e9))
+    assert f"status.txt is stale: the Coach that wrote it was killed after {since}" in desktop.connector().status()
 
 
 @needs_sshd

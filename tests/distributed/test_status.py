@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from distributed.status import JSON_NAME, TEXT_NAME, StatusFile, span, status_text, wrap
+from distributed.status import JSON_NAME, TEXT_NAME, StatusFile, span, stale_since, status_text, wrap
 from distributed.views import FleetView, WorkerView
 from distributed.worker_state import Mark
 
@@ -166,6 +166,27 @@ def test_the_end_of_a_run_can_be_seen(tmp_path: Path) -> None:
     StatusFile(tmp_path, title="go").close(fleet())
     assert "ended 2" in (tmp_path / TEXT_NAME).read_text()
     assert json.loads((tmp_path / JSON_NAME).read_text())["ended"]
+
+
+def test_the_status_says_as_of_when_it_is_and_how_often_it_is_written(tmp_path: Path) -> None:
+    StatusFile(tmp_path, title="go " * 40, wall=lambda: 1.7e9).show(lambda: fleet(worker("worker1")))
+    first = (tmp_path / TEXT_NAME).read_text().splitlines()[0]
+    assert first.endswith(f"as of {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(1.7e9))}, every 1 s") and cell_len(first) <= 80
+
+
+def test_the_status_of_a_coach_that_was_killed_is_stale_and_that_of_one_that_ended_is_not(tmp_path: Path) -> None:
+    assert stale_since(tmp_path) is None
+    file = StatusFile(tmp_path, title="go", wall=lambda: 1.7e9)
+    file.show(fleet)
+    assert stale_since(tmp_path) == time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(1.7e9))
+    file.close(fleet())
+    assert stale_since(tmp_path) is None
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"ended": false, "time": "soon"}', '{"ended": false, "time": 1e99}'])
+def test_a_status_that_nobody_understands_is_not_called_stale(tmp_path: Path, content: str) -> None:
+    (tmp_path / JSON_NAME).write_text(content)
+    assert stale_since(tmp_path) is None
 
 
 def test_others_may_read_the_status(tmp_path: Path) -> None:

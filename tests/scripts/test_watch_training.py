@@ -4,6 +4,7 @@ import pty
 import re
 import select
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from scripts.watch_training import Stats, follow, main, screen
 from tests.programs import command, heed_ctrl_c
 from tests.training.example_reports import evaluation, iteration, progress, worker
 from training.observers.files import STATS_NAME, StatsFile, StatsRow, read_stats
+from training.run_lock import RunLock
 
 
 def write(path: Path, numbers: Sequence[int], *, iterations: int | None = 200, seconds_left: float | None = 3600.0) -> None:
@@ -71,6 +73,12 @@ def test_a_run_that_has_come_to_a_stop_is_noticed(stats: Stats, monkeypatch: pyt
     assert "No new iteration" not in text(stats)
     at_age(monkeypatch, stats, 190.0)
     assert "No new iteration since" in text(stats) and "took 1 min 00 s each" in text(stats)
+
+
+def test_a_run_whose_coach_was_killed_is_noticed_at_once(stats: Stats) -> None:
+    with RunLock(stats.path.parent):
+        assert "Nobody trains" not in text(stats, width=200)
+    assert "Nobody trains this run any more" in text(stats, width=200) and "--resume goes on with it" in text(stats, width=200)
 
 
 def test_a_clock_that_was_set_back_shows_no_negative_times(stats: Stats, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,6 +212,39 @@ def test_exactly_one_run_is_watched(options: list[str], capsys: pytest.CaptureFi
     with pytest.raises(SystemExit, match="2"):
         main(options)
     assert "RUN" in capsys.readouterr().err
+
+
+def test_a_file_that_this_user_may_not_read_is_named_with_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "private"
+    folder.mkdir()
+    write(folder / STATS_NAME, [1])
+    (folder / STATS_NAME).chmod(0)
+    for path in (tmp_path.parent.parent, tmp_path.parent, tmp_path, folder):
+        path.chmod(0o755)
+    user = os.geteuid()
+    os.seteuid(user or 65534)  # root may read everything
+    try:
+        assert main([str(folder), "--simple"]) == 2
+    finally:
+        os.seteuid(user)
+    said = capsys.readouterr().err
+    assert re.search(r"training_stats.json may not be read by \w+: start this program as the user who trains", said)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("connected", ["pipe", "socket"])  # sshd uses the one or the other
+def test_whoever_watches_from_afar_leaves_no_process_behind(stats: Stats, connected: str) -> None:
+    if connected == "pipe":
+        reads, writes = os.pipe()
+    else:
+        reads, writes = (end.detach() for end in socket.socketpair())
+    program = command("scripts/watch_training.py", "--file", stats.path, "--simple")
+    child = subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=writes, stderr=subprocess.PIPE)
+    os.close(writes)
+    assert b"teration" in os.read(reads, 65536)
+    os.close(reads)  # what sshd does when the client is gone; the run itself says nothing more
+    _, errors = child.communicate(timeout=60)
+    assert (child.returncode, errors) == (0, b"")
 
 
 def test_ctrl_c_ends_the_program_cleanly_wherever_it_is_started(stats: Stats, tmp_path: Path) -> None:

@@ -1,15 +1,17 @@
 """One writer per run, and no lock outlives its process."""
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from games.compiled import PROJECT
-from training.run_lock import RunLock, RunLocked
+from training.run_lock import RunLock, RunLocked, is_held
 
 HOLD = """
 import sys, time
@@ -37,6 +39,21 @@ def test_the_lock_can_be_taken_again_when_it_was_given_back(tmp_path: Path) -> N
     RunLock(tmp_path).close()
     with RunLock(tmp_path):
         assert (tmp_path / "coach.lock").read_text() == f"{os.getpid()}\n"
+
+
+def test_others_can_see_whether_a_run_is_worked_on(tmp_path: Path) -> None:
+    assert not is_held(tmp_path)
+    with RunLock(tmp_path):
+        assert is_held(tmp_path)
+    assert not is_held(tmp_path)
+
+
+def test_whoever_looks_whether_a_run_is_worked_on_keeps_no_coach_from_it(tmp_path: Path) -> None:
+    RunLock(tmp_path).close()
+    with (tmp_path / "coach.lock").open() as file:
+        fcntl.flock(file, fcntl.LOCK_SH)  # as is_held does for a moment
+        threading.Timer(0.03, lambda: fcntl.flock(file, fcntl.LOCK_UN)).start()
+        RunLock(tmp_path).close()
 
 
 def test_runs_do_not_share_a_lock(tmp_path: Path) -> None:
