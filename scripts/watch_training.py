@@ -43,6 +43,18 @@ RECENT = 8  # iterations that tell how long one takes
 STALL_FACTOR, STALL_SECONDS = 3, 60  # an iteration is late after so many usual ones, and not before so many seconds
 
 
+class Output(Console):
+    """A console that leaves it to us what to do when its reader is gone."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise what the system said; rich would end the program as failed.
+
+        Raises:
+            BrokenPipeError: always.
+        """
+        raise BrokenPipeError
+
+
 class Stats:
     """A statistics file, read again whenever it has changed; while it can't be read, what it said before stands."""
 
@@ -184,7 +196,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Watch until Ctrl-C; 2 when there is nothing to watch."""
     args = parse(argv)
-    console, stats = Console(highlight=False), Stats(args.path)
+    console, stats = Output(highlight=False), Stats(args.path)
     stats.poll()
     problem = stats.unreadable or unwatchable(stats, once=args.once)
     if problem:
