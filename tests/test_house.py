@@ -6,14 +6,6 @@ from pathlib import Path
 
 from tests.sources import PROGRAMS, ROOMS, ROOT, programs, python_files, relative, tree
 
-LONGEST = 400  # lines
-ALLOWED_TO_BE_LONGER: set[str] = {
-    "distributed/ssh_connector.py",
-    "distributed/ssh_wire.py",
-    "tests/distributed/test_ssh_login.py",
-    "tests/training/test_observers.py",
-}
-
 LIBRARY = python_files(*ROOMS)
 OURS = [*LIBRARY, *programs()]
 PYTHON = [*OURS, *python_files("tests")]
@@ -62,11 +54,6 @@ def test_text_files_have_unix_lines_without_trailing_spaces() -> None:
 
 def test_nothing_is_left_to_do() -> None:
     assert not containing(r"#.*\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b", PYTHON)
-
-
-def test_a_file_can_be_read_in_one_sitting() -> None:
-    long = {relative(path) for path in PYTHON if path.read_text(encoding="utf-8").count("\n") > LONGEST}
-    assert long == ALLOWED_TO_BE_LONGER
 
 
 def anchors(document: Path) -> set[str]:

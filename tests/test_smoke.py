@@ -11,7 +11,8 @@ from tests.programs import printed
 from tests.sources import ROOT
 
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
-SLOW = "config", "go7", "twenty48"  # like quickstart and go9 but for their numbers; and tests/test_train_parallel.py plays the last
+# Like quickstart and go9 but for their numbers; tests/test_train_parallel.py plays the last.
+SLOW = "config", "connect_four", "go7", "twenty48"
 SHOWN = "tic_tac_toe", "twenty48"  # a game for two and one for one
 LEFT_BY_LOCKS_AND_DATABASES = {"coach.lock", "run.db-shm", "run.db-wal"}
 

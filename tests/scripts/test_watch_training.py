@@ -6,8 +6,9 @@ import select
 import signal
 import socket
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -214,17 +215,21 @@ def test_exactly_one_run_is_watched(options: list[str], capsys: pytest.CaptureFi
     assert "RUN" in capsys.readouterr().err
 
 
-def test_a_file_that_this_user_may_not_read_is_named_with_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = tmp_path / "private"
-    folder.mkdir()
-    write(folder / STATS_NAME, [1])
-    (folder / STATS_NAME).chmod(0)
-    for path in (tmp_path.parent.parent, tmp_path.parent, tmp_path, folder):
-        path.chmod(0o755)
+@pytest.fixture
+def folder_for_all() -> Iterator[Path]:
+    """A folder that every user may enter; those above tmp_path are its owner's alone."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+def test_a_file_that_this_user_may_not_read_is_named_with_what_to_do(folder_for_all: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(folder_for_all / STATS_NAME, [1])
+    (folder_for_all / STATS_NAME).chmod(0)
     user = os.geteuid()
     os.seteuid(user or 65534)  # root may read everything
     try:
-        assert main([str(folder), "--simple"]) == 2
+        assert main([str(folder_for_all), "--simple"]) == 2
     finally:
         os.seteuid(user)
     said = capsys.readouterr().err

@@ -7,6 +7,7 @@ import pytest
 from tests.trials.memory import measure
 
 
+@pytest.mark.slow
 @pytest.mark.trial
 def test_the_memory_of_a_coach_stays_where_it_is_when_its_window_is_full(tmp_path: Path) -> None:
     found = measure(tmp_path, games=6_000)
