@@ -29,7 +29,7 @@ from typing import Any
 
 from rich.console import Console
 
-from configs.commands import connector
+from configs.commands import connector, settings_file
 from configs.load import ConfigError, load_settings, shrink
 from configs.schema import Settings
 from distributed.cluster import Cluster
@@ -66,7 +66,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     default = f"what --run-dir resumes, else {QUICKSTART}, or {CLUSTER} with --distributed"
-    parser.add_argument("--config", type=Path, help=f"what to train, and how (default: {default})")
+    parser.add_argument("--config", type=settings_file, help=f"what to train, and how (default: {default})")
     parser.add_argument("--distributed", action="store_true", help="have the config's distributed.workers play, instead of this machine")
     parser.add_argument("--resume", action="store_true", help="go on with the run where it ended")
     parser.add_argument("--run-dir", type=Path, help="the run's folder (default: runs/<name in the config>)")
@@ -107,7 +107,7 @@ def read_settings(arguments: argparse.Namespace) -> tuple[Path, Settings]:
     given = {"run.iterations": arguments.iterations, "run.minutes": arguments.minutes, "run.seed": arguments.seed}
     overrides: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     resumed = arguments.run_dir / "config.yaml" if arguments.resume and arguments.run_dir else None
-    default = CLUSTER if arguments.distributed else QUICKSTART
+    default = settings_file(CLUSTER if arguments.distributed else QUICKSTART)
     path = arguments.config or (resumed if resumed and resumed.exists() else default)
     if arguments.distributed and path != resumed:
         overrides["distributed.enabled"] = True
@@ -129,8 +129,8 @@ def with_present_workers(path: Path, settings: Settings) -> tuple[Path, Settings
     mark = path.parent / FOLLOWED
     followed = Path(mark.read_text(encoding="utf-8")) if mark.exists() else path
     files = [followed if followed.exists() else path]
-    if not settings.distributed.enabled and CLUSTER.exists():
-        files.append(CLUSTER)
+    if not settings.distributed.enabled and settings_file(CLUSTER).exists():
+        files.append(settings_file(CLUSTER))
     for file in files:
         present = load_settings(file).distributed
         if present.workers:

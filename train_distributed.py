@@ -35,6 +35,7 @@ from typing import Any
 
 from rich.console import Console
 
+from configs.commands import settings_file
 from configs.load import load_settings
 from configs.schema import Settings
 from distributed.wiring import default_settings, validated
@@ -99,7 +100,7 @@ def parser() -> argparse.ArgumentParser:
     what("--epochs", type=int, help=f"passes over the data in all (default: {KEPT['epochs']})")
     what(
         "--config",
-        type=Path,
+        type=settings_file,
         help="an experiment's settings: its game, its network and its training (default: 20x256, for the run's game or chess)",
     )
     what("--game", choices=sorted(GAMES), help="what is played, where neither --config nor --data says it (default: chess)")

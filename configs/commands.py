@@ -3,7 +3,14 @@
 import shlex
 from pathlib import Path
 
-CONFIG = Path(__file__).resolve().parent / "config.yaml"
+CHECKOUT = Path(__file__).resolve().parents[1]
+CONFIG = CHECKOUT / "configs" / "config.yaml"
+
+
+def settings_file(name: str | Path) -> Path:
+    """The settings file of that name; where there is none, the checkout's, so that ``configs/go9.yaml`` is found from any folder."""
+    path = Path(name)
+    return CHECKOUT / path if (CHECKOUT / path).is_file() and not path.exists() else path
 
 
 def connector(config: Path | None = None) -> str:

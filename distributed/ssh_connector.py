@@ -38,7 +38,7 @@ if __name__ == "__main__":
 from pydantic import ValidationError
 from rich.console import Console
 
-from configs.commands import CONFIG, connector
+from configs.commands import CONFIG, connector, settings_file
 from configs.load import ConfigError, load_settings
 from configs.schema import DistributedSettings, WorkerSettings
 from distributed import control, ssh, status
@@ -393,7 +393,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     what.add_argument("--bootstrap", metavar="NAME", help="send the code to a machine, make the environment there, and verify it")
     what.add_argument("--logs", metavar="NAME", help="the end of a worker's log")
-    parser.add_argument("--config", type=Path, help="the settings (default: those of the running Coach, else configs/config.yaml)")
+    parser.add_argument("--config", type=settings_file, help="the settings (default: those of the running Coach, else configs/config.yaml)")
     parser.add_argument(
         "--wheels", type=Path, metavar="DIR", help="with --bootstrap: send the packages of this folder, which pip download has made"
     )

@@ -36,6 +36,7 @@ if __name__ == "__main__":
 
 from rich.console import Console
 
+from configs.commands import settings_file
 from configs.load import load_settings
 from configs.schema import Settings
 from distributed.devices import Seat, gpus_here, see_only, take_seats
@@ -70,7 +71,7 @@ def parser() -> argparse.ArgumentParser:
     add("--resume", action="store_true", help="go on with the run in --save-dir, as it was told then but for what is told now")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--game", choices=sorted(GAMES), help="what is played (default: chess)")
-    what.add_argument("--config", type=Path, help="an experiment's settings: all that is not said here is as it has it")
+    what.add_argument("--config", type=settings_file, help="an experiment's settings: all that is not said here is as it has it")
     add("--simulations", type=int, help="of the search for each move")
     add("--parallel-games", type=int, help="games that each process plays side by side: more keep a GPU busier")
     add("--network", choices=("resnet", "spiking"), help="the kind of network")

@@ -30,7 +30,7 @@ def listed_in_readme() -> set[str]:
 )
 def test_a_shipped_experiment_runs_in_its_small_form(config: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    printed("start_main.py", "--config", config, "--smoke", "--run-dir", folder, seconds=500)
+    printed("start_main.py", "--config", config.relative_to(ROOT), "--smoke", "--run-dir", "run", cwd=tmp_path, seconds=500)
     assert {path.name for path in folder.iterdir()} - LEFT_BY_LOCKS_AND_DATABASES == listed_in_readme()
     assert printed("scripts/audit.py", folder)
     if config.stem in SHOWN:
@@ -45,7 +45,7 @@ def test_an_experiment_runs_with_a_spiking_network_and_says_how_much_it_fires(tm
     settings["network"] |= {"type": "spiking", "time_steps": 2}
     config, folder = tmp_path / "spiking.yaml", tmp_path / "run"
     config.write_text(yaml.safe_dump(settings), encoding="utf-8")
-    told = printed("start_main.py", "--config", config, "--smoke", "--run-dir", folder, seconds=500)
+    told = printed("start_main.py", "--config", config.relative_to(ROOT), "--smoke", "--run-dir", "run", cwd=tmp_path, seconds=500)
     assert "synaptic" in told
     *_, last = json.loads((folder / "training_stats.json").read_text(encoding="utf-8"))
     assert 0 < last["learner"]["spikes"]["firing_rate"] < 1 and last["learner"]["spikes"]["synaptic_operations"] > 0
