@@ -11,8 +11,8 @@ from tests.programs import printed
 from tests.sources import ROOT
 
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
-# Like quickstart and go9 but for their numbers; tests/test_train_parallel.py plays the last.
-SLOW = "config", "connect_four", "go7", "twenty48"
+# Like quickstart and go9 but for their numbers; the tests of train_multi_gpu.py play chess, those of train_parallel.py twenty48.
+SLOW = "chess", "config", "connect_four", "go7", "twenty48"
 SHOWN = "tic_tac_toe", "twenty48"  # a game for two and one for one
 LEFT_BY_LOCKS_AND_DATABASES = {"coach.lock", "run.db-shm", "run.db-wal"}
 
