@@ -1,28 +1,30 @@
-"""The worlds: rules as compiled kernels behind one contract."""
+"""The worlds: rules as compiled kernels behind one contract.
 
-from collections.abc import Callable
+A game is imported, and compiled, when it is loaded: the module ``games.<name>`` has the function ``<name>`` that builds it. What
+this package itself offers is imported when it is first used, so that programs can name the games before they load any.
+"""
+
+from importlib import import_module
 from inspect import signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from games.chess import chess
-from games.connect_four import connect_four
-from games.game import CHANCE, Game, IllegalAction, Rules
-from games.go import go
-from games.tic_tac_toe import tic_tac_toe
-from games.twenty48 import twenty48
+if TYPE_CHECKING:
+    from games.game import CHANCE, Game, IllegalAction, Rules
 
-GAMES: dict[str, Callable[..., Game]] = {
-    "tic_tac_toe": tic_tac_toe,
-    "connect_four": connect_four,
-    "go": go,
-    "twenty48": twenty48,
-    "chess": chess,
-}
+GAMES = ("tic_tac_toe", "connect_four", "go", "twenty48", "chess")
 
 __all__ = ["CHANCE", "GAMES", "Game", "IllegalAction", "Rules", "load_game"]
 
+if not TYPE_CHECKING:  # a checker would take any name for one of this package's
 
-def load_game(name: str, **options: Any) -> Game:
+    def __getattr__(name: str) -> Any:
+        """What ``games.game`` has of ``__all__``."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module("games.game"), name)
+
+
+def load_game(name: str, **options: Any) -> "Game":
     """Build the game called ``name``.
 
     Raises:
@@ -30,10 +32,12 @@ def load_game(name: str, **options: Any) -> Game:
     """
     if name not in GAMES:
         raise ValueError(f"there is no game called {name!r}; the games are {', '.join(sorted(GAMES))}")
-    takes = signature(GAMES[name]).parameters
+    build = getattr(import_module(f"games.{name}"), name)
+    takes = signature(build).parameters
     for option in options.keys() - takes.keys():
         raise ValueError(f"game {name!r} has no option {option!r}; it takes {', '.join(takes) or 'none'}")
     try:
-        return GAMES[name](**options)
+        game: Game = build(**options)
     except (TypeError, ValueError) as error:
         raise ValueError(f"game {name!r}: {error}") from error
+    return game

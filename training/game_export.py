@@ -8,9 +8,6 @@ from pathlib import Path
 
 from configs.schema import SEED_ACCOUNTS
 from games import Game
-from games.chess_notation import ending_of
-from games.go import score
-from games.pgn import pgn_text
 from games.sgf import point_name, score_text, sgf_text
 from training.files import PART, write_atomically
 from training.game_view import Moment, game_of, moments_of
@@ -78,6 +75,8 @@ def games_as_pgn(run: Path) -> Iterator[str]:
     Raises:
         ValueError, OSError: as ``recorded_games``.
     """
+    from games.pgn import pgn_text
+
     for each in recorded_games(run, name="chess", form="PGN"):
         won = float(each.record.returns[0])
         tags = {
@@ -96,6 +95,8 @@ def games_as_pgn(run: Path) -> Iterator[str]:
 def _termination(game: Game, record: GameRecord) -> str:
     if record.resigned:
         return "agreed draw" if record.resigned == AGREED else "resignation"
+    from games.chess_notation import ending_of
+
     return ending_of(last_state(game, record.actions))
 
 
@@ -131,6 +132,8 @@ def _sgf_result(game: Game, record: GameRecord) -> str:
     won = float(record.returns[0])
     if record.resigned or won == 0:
         return "0" if won == 0 else f"{'B' if won > 0 else 'W'}+R"
+    from games.go import score
+
     return score_text(score(last_state(game, record.actions)))
 
 

@@ -14,10 +14,9 @@ from configs.schema import SEED_FILES
 from games.bad_game import BadGame
 from games.game import Game
 from training.files import read_limited
-from training.pgn_games import games_of_pgn
 from training.played_games import PlayedGame, batch_of, in_batches
 from training.records import LAYOUT, BatchLimits, CorruptBatch, GameBatch, decode
-from training.sgf_games import games_of_sgf
+from training.seed_games import games_in
 from training.verify import verify
 
 BATCHES, SGF = ".games", ".sgf"
@@ -103,7 +102,7 @@ def _played_elsewhere(path: Path, game: Game) -> Iterator[Chunk]:
 
     def good() -> Iterator[PlayedGame]:
         nonlocal last
-        for found in (games_of_sgf if path.suffix.lower() == SGF else games_of_pgn)(path, game):
+        for found in games_in(path, "go" if path.suffix.lower() == SGF else "chess", game):
             last = found.line
             if isinstance(found, BadGame):
                 bad.append(f"{path}: line {found.line}: {found.reason}")

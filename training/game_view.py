@@ -1,6 +1,6 @@
 """Recorded games as people look at them: move by move, with what search made of each position."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from games import CHANCE, Game, load_game
 from games.game import States
-from games.go_setup import stones
-from games.twenty48 import tiles
 from training.foresight import Foresee
 from training.ledger import Ledger, LedgerMismatch, read_ledger
 from training.played_games import last_state
@@ -19,7 +17,6 @@ from training.receive import load_received
 from training.records import AGREED, RANDOM_MOVE, GameBatch, GameRecord
 
 SAMPLES = 3  # games that stand for a run
-DRAWN: dict[str, Callable[[States], NDArray[Any]]] = {"twenty48": tiles, "go": stones}  # games whose boards are numbers in cells
 AT_ONCE = 64  # positions that a network is asked about
 
 
@@ -29,7 +26,7 @@ class Moment:
 
     ply: int  # steps before it, chance outcomes included
     board: str  # as text
-    cells: tuple[tuple[int, ...], ...] = ()  # the board of a game in ``DRAWN``, row by row
+    cells: tuple[tuple[int, ...], ...] = ()  # where the board is numbers in cells, row by row
     player: int = 0
     move: str = ""  # that was played; empty at the end
     drawn: bool = False  # whether the move was drawn at random, rather than found by search
@@ -192,12 +189,25 @@ def _answered(moment: Moment, outcomes: Sequence[str]) -> Moment:
 
 
 def _board(game: Game, state: States) -> dict[str, Any]:
-    draw = DRAWN.get(game.name)
+    cells = _cells(game, state)
     return {
         "board": game.render(state),
-        "cells": tuple(map(tuple, draw(state).tolist())) if draw else (),
+        "cells": tuple(map(tuple, cells.tolist())) if cells is not None else (),
         "score": float(game.returns(state)[0]) if game.num_players == 1 else None,
     }
+
+
+def _cells(game: Game, state: States) -> NDArray[Any] | None:
+    """The board of a game that has numbers in its cells, row by row. Each game is imported, and compiled, only for its own boards."""
+    if game.name == "twenty48":
+        from games.twenty48 import tiles
+
+        return tiles(state)
+    if game.name == "go":
+        from games.go_setup import stones
+
+        return stones(state)
+    return None
 
 
 def _policy(game: Game, actions: Sequence[int], weights: Sequence[int]) -> tuple[tuple[str, float], ...]:

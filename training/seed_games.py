@@ -15,15 +15,12 @@ from configs.schema import SEED_ACCOUNTS, SEED_FILES
 from games import Game
 from games.bad_game import BadGame
 from training.ledger import Ledger
-from training.pgn_games import games_of_pgn
 from training.played_games import PlayedGame, batch_of, in_batches
 from training.receive import Quarantined, receive
 from training.records import encode
-from training.sgf_games import games_of_sgf
 
 log = logging.getLogger(__name__)
 
-READERS = {"chess": games_of_pgn, "go": games_of_sgf}
 LOGGED, TOLD = 1_000, 3  # games that are left out: so many are logged one by one, and told
 
 
@@ -84,7 +81,7 @@ def _take_in_source(ledger: Ledger, game: Game, source: Path, tell: Callable[[st
     if not begun:
         ledger.add_event(begun_event, f"{source}: SHA-256 {digest}", worker=account)
     left_out, total, positions = LeftOut(source), 0, 0
-    games = (played for path in files for played in left_out.without(path, READERS[game.name](path, game)))
+    games = (played for path in files for played in left_out.without(path, games_in(path, game.name, game)))
     for number, batch in enumerate(in_batches(games), 1):
         batch_id = f"{kind}-{digest[:32]}-{number:06d}"
         if not ledger.batch(batch_id):
@@ -95,6 +92,17 @@ def _take_in_source(ledger: Ledger, game: Game, source: Path, tell: Callable[[st
     ledger.add_event(done_event, f"{source}: {counts}", worker=account)
     log.info("%s: %s", source, counts)
     tell(f"{source}: {counts}")
+
+
+def games_in(path: Path, kind: str, game: Game) -> Iterator[PlayedGame | BadGame]:
+    """The games of a file, which is PGN if they are of ``kind`` chess, or else SGF."""
+    if kind == "chess":
+        from training.pgn_games import games_of_pgn  # only where such files are read: it compiles chess
+
+        return games_of_pgn(path, game)
+    from training.sgf_games import games_of_sgf
+
+    return games_of_sgf(path, game)
 
 
 def files_of(source: Path, endings: tuple[str, ...]) -> list[Path]:

@@ -11,11 +11,8 @@ from pydantic import Field
 
 from configs.schema import SearchSettings
 from games import Game
-from games.chess_alpha_beta import search
-from games.chess_material import greedy_actions
 from games.compiled import compiled
 from games.game import Actions, States
-from games.twenty48_expectimax import expectimax_move
 from training.evaluation.gtp_client import GtpEngine, GtpPlayer
 from training.evaluation.guest import search_for_strength
 from training.evaluation.match import Player, RandomPlayer, SearchPlayer
@@ -100,6 +97,8 @@ class ExpectimaxPlayer:
 
     def choose(self, states: States) -> Actions:
         """The best action to the player's depth."""
+        from games.twenty48_expectimax import expectimax_move  # only where it is played: it compiles 2048
+
         return np.array([expectimax_move(state, depth=self._depth) for state in states], np.int32)
 
 
@@ -131,11 +130,14 @@ def one_of_each(actions: Actions, counts: NDArray[np.int64], streams: Streams) -
 
 def greedy_player(game: Game, seed: int) -> Player:
     """Takes what it can, in chess."""
+    from games.chess_material import greedy_actions
+
     return BestOfPlayer(lambda states: greedy_actions(game, states), seed)
 
 
 def alpha_beta_player(game: Game, depth: int, seed: int) -> Player:
     """Searches so many plies ahead for material, in chess."""
+    from games.chess_alpha_beta import search
 
     def find(states: States) -> tuple[Actions, NDArray[np.int64]]:
         found = search(game, states, depth=depth)

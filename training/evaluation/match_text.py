@@ -3,9 +3,6 @@
 import time
 
 from games import Game
-from games.chess_notation import fen_of
-from games.go import score
-from games.pgn import pgn_text
 from games.sgf import score_text, sgf_text
 from training.evaluation.match import after, opening_moves
 from training.evaluation.match_benchmark import Match
@@ -25,6 +22,9 @@ def match_text(game: Game, match: Match, round_number: int) -> str:
 
 def match_pgn(game: Game, match: Match, round_number: int) -> str:
     """All games of a match of chess, each from the position after its random moves."""
+    from games.chess_notation import fen_of  # only where chess is written: it compiles chess
+    from games.pgn import pgn_text
+
     starts = after(game, opening_moves(game, len(match.scores) // 2, match.opening_plies, match.seed))
     texts = []
     for number, (result, actions) in enumerate(zip(match.scores.tolist(), match.games, strict=True)):
@@ -38,6 +38,8 @@ def match_pgn(game: Game, match: Match, round_number: int) -> str:
 
 def match_sgf(game: Game, match: Match, round_number: int) -> str:
     """All games of a match of Go, with their random moves, and the score on the board as their result."""
+    from games.go import score
+
     opened = opening_moves(game, len(match.scores) // 2, match.opening_plies, match.seed).tolist()
     comments = [*[""] * match.opening_plies, OPENED] if match.opening_plies else []
     texts = []

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from games import Game, IllegalAction
-from games.chess_notation import action_of_uci, fen_of, uci_of
 from games.game import Actions, States
 from training.evaluation.engine_process import ANSWER_SECONDS, EngineFailed, EngineProcess
 
@@ -115,6 +114,8 @@ class EnginePlayer:
         return np.array(chosen, np.int32)
 
     def _choose(self, state: States, start: States, moves: Sequence[int]) -> int:
+        from games.chess_notation import action_of_uci, fen_of  # only when chess is played: it compiles chess
+
         text = self._engine.best_move(fen_of(start), self._written(start, moves), self._go, seconds=self._seconds)
         try:
             return action_of_uci(state, text)
@@ -122,6 +123,8 @@ class EnginePlayer:
             raise EngineFailed(f"{self._engine.name} answered bestmove {text}: {error}") from error
 
     def _written(self, start: States, moves: Sequence[int]) -> list[str]:
+        from games.chess_notation import uci_of
+
         state, texts = start.copy(), []
         for action in moves:
             texts.append(uci_of(state, action))

@@ -1,0 +1,48 @@
+"""A game is imported, and with that compiled, only where it is played."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import pytest
+
+import games
+from games import GAMES
+from tests.sources import ROOT
+
+PLAYED = {name: f"games.{name}" for name in GAMES}
+PROGRAMS = (  # that play any game
+    "start_main",
+    "train_distributed",
+    "train_ppo_lstm",
+    "scripts.audit",
+    "scripts.benchmark",
+    "scripts.train_multi_gpu",
+    "scripts.view_results",
+    "training.worker",
+)
+
+
+def imported_by(code: str) -> set[str]:
+    """The modules that a new process has imported when it has run this."""
+    line = [sys.executable, "-c", f"{code}\nimport sys\nfor name in list(sys.modules): print(name)"]
+    return set(subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split())
+
+
+def of_games(modules: set[str]) -> set[str]:
+    return {module for module in modules if module in PLAYED.values() or module in {"games.go_board", "games.chess_moves"}}
+
+
+def test_the_games_are_named_without_numba_or_numpy() -> None:
+    assert not imported_by("from games import GAMES; assert 'chess' in GAMES") & {"numba", "numpy", "games.game", *PLAYED.values()}
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(("code", "games"), [("", []), ("from games import load_game; load_game('connect_four')", ["games.connect_four"])])
+def test_programs_compile_no_game_before_they_load_it_and_then_no_other(code: str, games: Sequence[str]) -> None:
+    assert of_games(imported_by(f"import {', '.join(PROGRAMS)}\n{code}")) == set(games)
+
+
+def test_a_name_that_the_package_does_not_have_is_refused() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'chess_960'"):
+        _ = games.chess_960  # type: ignore[attr-defined]
