@@ -94,6 +94,21 @@ def test_after_a_crash_of_the_main_node_everything_is_fetched_or_forgotten_once_
     assert machine.in_outbox() == []
 
 
+def test_after_a_restart_no_file_is_forgotten_before_an_assignment_counts_it(machine: Machine) -> None:
+    machine.play()
+    file = machine.finish(0)
+    machine.step()
+    machine.link = machine.open_link()
+    machine.publish(1)
+    machine.step()
+    (machine.mirror().outbox / file).unlink()  # in the books, and no assignment says so yet
+    machine.step(steps=3)
+    assert machine.in_outbox() == [file]
+    machine.assign(delivered=10)
+    machine.step()
+    assert machine.in_outbox() == []
+
+
 def test_a_file_that_is_too_large_is_left_where_it_is_and_a_stand_in_says_so(machine: Machine) -> None:
     machine.play()
     file = machine.finish(0)

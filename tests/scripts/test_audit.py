@@ -3,7 +3,6 @@
 import json
 import re
 import sqlite3
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -232,16 +231,18 @@ def test_rules_that_have_changed_since_are_told_apart(run: Path, capsys: pytest.
 @pytest.mark.medium
 def test_a_file_on_its_way_into_the_books_is_not_a_stray(run: Path, game: Game, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "SETTLE_SECONDS", 30.0)
+    waits = []
     with open_ledger(run, game) as ledger:
         data = encode(batch_of(ledger, game, "d", "one", 20))
         games_path(run, "d").write_bytes(data)
-        found: list[list[str]] = []
-        auditor = threading.Thread(target=lambda: found.append(problems(run)))
-        auditor.start()
-        time.sleep(0.3)
-        take(ledger, game, "d", "one", 20, data)
-        auditor.join()
-    assert found == [[]]
+
+        def enter_it_meanwhile(seconds: float) -> None:
+            waits.append(seconds)
+            take(ledger, game, "d", "one", 20, data)
+
+        monkeypatch.setattr(time, "sleep", enter_it_meanwhile)
+        assert problems(run) == []
+    assert len(waits) == 1
 
 
 def test_nothing_is_changed(run: Path) -> None:

@@ -91,8 +91,13 @@ def test_an_analysis_without_end_is_stopped_at_once(engine: chess.engine.SimpleE
 
 
 def test_a_position_that_is_decided_waits_for_stop(engine: chess.engine.SimpleEngine) -> None:
-    with engine.analysis(chess.Board(ROOK_MATE)) as analysis:
-        time.sleep(1)
+    board, began = chess.Board(ROOK_MATE), time.monotonic()
+    engine.play(board, chess.engine.Limit(nodes=3000))
+    taken = time.monotonic() - began
+    with engine.analysis(board) as analysis:
+        time.sleep(max(0.3, 3 * taken))
+        while not analysis.would_block():
+            assert analysis.next() is not None, "it moved before it was told to stop"
         analysis.stop()
         assert analysis.wait().move == chess.Move.from_uci("a1a8")
 

@@ -165,6 +165,12 @@ def test_a_cosine_ends_at_a_hundredth_when_the_run_does() -> None:
     assert rates == pytest.approx([1, 0.505, 0.01, 0.01])
 
 
+def test_a_cosine_warms_up_too() -> None:
+    taught = learner(learning_rate=1.0, warmup_steps=10, learning_rate_schedule="cosine")
+    taught.step = 5
+    assert [taught.learning_rate_now(progress) for progress in (0, 0.5)] == pytest.approx([0.5, 0.5 * 0.505])
+
+
 def test_only_matrices_and_kernels_decay() -> None:
     network = build_network(TIC_TAC_TOE, blocks=1, channels=8)
     decaying, others = build_optimizer(network, kind="adamw", momentum=0.9, weight_decay=0.1).param_groups

@@ -63,8 +63,18 @@ def test_matrices_go_where_torch_s_own_takes_them_and_kernels_go_as_matrices_do(
     assert (as_kernel.flatten(1) - ours).norm() < 0.02 * moved
 
 
-def orthogonalizing(parameter: nn.Parameter) -> Muon:
-    return Muon([{"params": [parameter], "orthogonal": True}], lr=0.001, weight_decay=0.0)
+def test_weights_decay_by_adamw_s_rate_whatever_way_they_go() -> None:
+    """By the learning rate and not by the kernels' twenty times as large one, as torch's and the authors' do."""
+    start = torch.full((4, 6), 2.0)
+    still = [torch.zeros(4, 6)] * 3
+    assert stepped(start, still, lambda parameter: orthogonalizing(parameter, weight_decay=10.0)) == pytest.approx(2.0 * 0.99**3)
+    gradient = [torch.randn(4, 6, generator=torch.Generator().manual_seed(1))]
+    decayed = stepped(start, gradient, lambda parameter: orthogonalizing(parameter, weight_decay=10.0))
+    torch.testing.assert_close(decayed, stepped(start, gradient, orthogonalizing) - 0.01 * start)
+
+
+def orthogonalizing(parameter: nn.Parameter, *, weight_decay: float = 0.0) -> Muon:
+    return Muon([{"params": [parameter], "orthogonal": True}], lr=0.001, weight_decay=weight_decay)
 
 
 def stepped(start: Tensor, gradients: list[Tensor], optimizer_of: Callable[[nn.Parameter], torch.optim.Optimizer]) -> Tensor:
