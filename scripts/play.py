@@ -126,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         long = load_game("go", **(model.description.options | {"max_plies": LONGEST * game.options["size"] ** 2}))
         keima = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         version = f"{keima['version']} model {model.model_version}"
-        make = partial(gtp.Engine, long, name="Keima", version=version, foresee=foresight_of(network))
+        make = partial(gtp.Engine, long, name="Keima", version=version, foresee=foresight_of(network), resign_below=arguments.resign or 0.0)
         return serve(make, long, evaluator, arguments.simulations)
     settings = SearchSettings(forced_playouts=False)
     search = Search(game, evaluator, settings, num_simulations=arguments.simulations, num_trees=1)
@@ -153,12 +153,19 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--second", action="store_true", help="let it begin")
     parser.add_argument("--watch", action="store_true", help="watch it play a one-player game to the end")
     parser.add_argument("--seed", type=int, help="of what chance does (default: another game each time)")
+    parser.add_argument(
+        "--resign", type=share, metavar="CHANCE", help="with --gtp: give a game up when its chance to win stays below this, such as 0.05"
+    )
     engine = parser.add_mutually_exclusive_group()
     engine.add_argument("--uci", action="store_true", help="be a chess engine: speak UCI on standard input and output")
     engine.add_argument("--gtp", action="store_true", help="be a Go engine: speak GTP on standard input and output")
     arguments = parser.parse_args(argv)
     if arguments.version is not None and not arguments.run:
         parser.error("--version names one of a run's models: it needs --run")
+    if arguments.uci and arguments.resign is not None:
+        parser.error(
+            "--resign: an engine cannot resign by UCI; its GUI ends a game by the scores that it is told, where that is chosen there"
+        )
     return arguments
 
 
@@ -167,6 +174,14 @@ def positive(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError("expected a whole number from 1")
+    return number
+
+
+def share(text: str) -> float:
+    """A number from 0 to 1."""
+    number = float(text)
+    if not 0 <= number <= 1:
+        raise argparse.ArgumentTypeError("expected a number from 0 to 1")
     return number
 
 

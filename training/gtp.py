@@ -2,12 +2,13 @@
 
 A command is done before the next one is looked at, but for an analysis, which goes on until anything at all is said. The network knows
 one size of board. The rules are those of ``games.go``: the board is counted as it stands, so all stones count as alive, and superko
-forbids to repeat a position; whoever wants dead stones to be taken away asks for it by kgs-genmove_cleanup.
+forbids to repeat a position. So the engine captures what is dead before it passes, and with kgs-genmove_cleanup at once. By rules under
+which players agree on dead stones (``gtp_rules``) it need not, and takes them away when it counts.
 """
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -19,14 +20,18 @@ from training.foresight import Foresee
 from training.gtp_board import Board, handicap_points
 from training.gtp_clock import PlayerClock, TimeSettings, parse_kgs_time_settings, parse_time_settings
 from training.gtp_outlook import Outlook
+from training.gtp_rules import parse_rules
 from training.gtp_words import Command, Refused, Wanted, action_of, info, number, parse_command, parse_wanted, player_of, whole
-from training.search.analysis import simulations_in
+from training.resignation import Resignation
+from training.search.analysis import Line, simulations_in
 from training.thinking import Thinker
 from training.time_keeping import allotted
 
 MEGABYTES = 256  # that the tree may take
 OVERHEAD = 0.05  # seconds of a move that are kept back for whoever carries it
-DEAD_OR_SEKI = ("dead", "seki")
+HANDICAP_MOVES = 9  # a free handicap takes at most as many simulations as so many moves, however many stones it has
+CAPTURE_COST = 0.1  # of the value from -1 to 1, that the engine gives for a capture before it passes: values are no more exact
+RESIGN = "resign"
 
 
 @dataclass(kw_only=True)
@@ -35,6 +40,16 @@ class Look:
 
     wanted: Wanted
     due: float  # the next time, of ``time.monotonic``
+
+
+@dataclass(kw_only=True)
+class Placing:
+    """A free handicap that is being placed."""
+
+    identity: str  # of the command
+    count: int  # of stones
+    simulations: int  # for each
+    points: list[int] = field(default_factory=list)
 
 
 class Engine:
@@ -48,6 +63,7 @@ class Engine:
         write: sends a line.
         simulations: of a move without a clock.
         foresee: what the network says of the end of the game, if it does.
+        resign_below: it gives a game up when its chance to win stays below this; see ``Resignation``.
     """
 
     def __init__(
@@ -60,6 +76,7 @@ class Engine:
         write: Callable[[str], None],
         simulations: int,
         foresee: Foresee | None = None,
+        resign_below: float = 0.0,
     ) -> None:
         self._game, self._write, self._make_thinker, self._simulations = game, write, think, simulations
         self._answers = {"protocol_version": "2", "name": name, "version": version}
@@ -69,16 +86,21 @@ class Engine:
         self._settings: TimeSettings | None = None
         self._clocks: list[PlayerClock] = []  # none without settings
         self._look: Look | None = None
+        self._placing: Placing | None = None
+        self._resign_below = resign_below
+        self._resignations = self._hopes()
 
     @property
     def busy(self) -> bool:
-        """Whether it analyses, and has not come to an end of thinking."""
-        return self._look is not None and not self._ready().analysis.finished
+        """Whether it places a handicap, or analyses and has not come to an end of thinking."""
+        return self._placing is not None or (self._look is not None and not self._ready().analysis.finished)
 
     def obey(self, line: str, arrived: float) -> bool:
         """Do what a line says; False after ``quit``."""
-        self.close()
         command = parse_command(line)
+        while self._placing is not None and command is not None and command.name != "quit":
+            self.advance()
+        self.close()
         if command is None:
             return True
         try:
@@ -92,14 +114,18 @@ class Engine:
         return command.name != "quit"
 
     def close(self) -> None:
-        """Somebody speaks, or nobody any more: end the analysis under way."""
+        """Somebody speaks, or nobody any more: end the analysis under way, and place what is left of a handicap without thinking."""
+        while self._placing is not None:
+            self._place_on(self._placing, 1)
         if self._look is not None:
             self._look = None
             self._write("")
 
     def advance(self) -> None:
-        """Analyse for a slice."""
-        if self._look is not None:
+        """Analyse for a slice, or think about where a stone of the handicap goes."""
+        if self._placing is not None:
+            self._place_on(self._placing, self._placing.simulations)
+        elif self._look is not None:
             self._ready().slice()
             self._tell(self._look)
 
@@ -119,8 +145,8 @@ class Engine:
         thinker.analysis.consider_only(allowed or None)
         return thinker
 
-    def _best(self, thinker: Thinker, deadline: float | None, look: Look | None = None) -> int:
-        """The best action, after thinking to the deadline, or where there is none, for so many simulations."""
+    def _best(self, thinker: Thinker, deadline: float | None, look: Look | None = None) -> Line:
+        """The best move, after thinking to the deadline, or where there is none, for so many simulations."""
         analysis = thinker.analysis
         while not analysis.evaluated or not analysis.finished:
             if deadline is None:
@@ -135,7 +161,47 @@ class Engine:
                 thinker.slice(seconds=seconds)
             if look is not None:
                 self._tell(look)
-        return analysis.lines(1)[0].action
+        return analysis.lines(1)[0]
+
+    def _chosen(self, player: int, thinker: Thinker, arrived: float | None, look: Look | None = None) -> Line:
+        """The move to make: the best one, but no pass while something is to be captured.
+
+        Args:
+            arrived: when the command did, from which on time is shared out; None: there is no clock.
+        """
+        best = self._best(thinker, self._deadline(player, arrived), look)
+        if self._board.rules.agreed or best.action != self._board.size**2 or (look is not None and look.wanted.allowed is not None):
+            return best
+        captures = self._board.liberties_of_dead(player)
+        if not captures:
+            return best
+        capture = self._best(self._turn_to(self._board.turned_to(player), captures), self._deadline(player, arrived))
+        return capture if capture.value >= best.value - CAPTURE_COST else best
+
+    def _deadline(self, player: int, arrived: float | None) -> float | None:
+        """When to stop thinking that begins now, about a move that was asked for when ``arrived``; None where there is no clock."""
+        if not self._clocks or arrived is None:
+            return None
+        clock, now = self._clocks[player].clock, time.monotonic()
+        return now + allotted(replace(clock, remaining=max(clock.remaining - (now - arrived), 0.0)), OVERHEAD)
+
+    def _hopes(self) -> list[Resignation]:
+        return [Resignation(self._resign_below), Resignation(self._resign_below)]
+
+    def _place_on(self, placing: Placing, simulations: int) -> None:
+        """Think for a slice about a stone of the handicap, as if White passed in between; then place it, or answer if it was the last."""
+        state = position_with(self._game, placing.points, [], player=0)
+        plays = self._game.legal_actions(state)[:-1].tolist()
+        if len(placing.points) == placing.count or not plays:
+            self._placing = None
+            self._write(f"={placing.identity} {self._handicap(placing.points)}\n")
+            return
+        thinker = self._turn_to(state, plays)
+        left = simulations - thinker.analysis.visits
+        if not thinker.analysis.evaluated or (left > 0 and not thinker.analysis.finished):
+            thinker.slice(simulations=max(left, 1))
+        else:
+            placing.points.append(thinker.analysis.lines(1)[0].action)
 
     def _tell(self, look: Look) -> None:
         """Say what has been found, if it is time to."""
@@ -161,12 +227,18 @@ class Engine:
             self._thinker.analysis.play(action)
         return self._game.action_name(action)
 
-    def _move_on_the_clock(self, player: int, thinker: Thinker, arrived: float, look: Look | None = None) -> str:
-        """Think as long as the player's time allows, and make the best move; its name."""
-        clock = self._clocks[player] if self._clocks else None
-        answer = self._move(player, self._best(thinker, arrived + allotted(clock.clock, OVERHEAD) if clock else None, look))
-        if clock:
-            clock.spent(time.monotonic() - arrived)
+    def _move_on_the_clock(
+        self, player: int, thinker: Thinker, arrived: float, look: Look | None = None, *, may_resign: bool = True
+    ) -> str:
+        """Think as long as the player's time allows, and make the best move, or give up; what it came to."""
+        best = self._chosen(player, thinker, arrived, look)
+        if may_resign and self._resignations[player].wanted(best.value):
+            self._board.resign(player)
+            answer = RESIGN
+        else:
+            answer = self._move(player, best.action)
+        if self._clocks:
+            self._clocks[player].spent(time.monotonic() - arrived)
         return answer
 
     def _begin_clocks(self, settings: TimeSettings | None) -> None:
@@ -194,16 +266,37 @@ class Engine:
     def _clear_board(self, command: Command, arrived: float) -> str:
         self._ready()
         self._board.begin()
+        self._begin_game()
+        return ""
+
+    def _begin_game(self) -> None:
         self._begin_clocks(self._settings)
+        self._resignations = self._hopes()
+
+    def _game_over(self, command: Command, arrived: float) -> str:
+        self._begin_game()
         return ""
 
     def _komi(self, command: Command, arrived: float) -> str:
         self._board.set_komi(number(command.only()))
         return ""
 
+    def _get_komi(self, command: Command, arrived: float) -> str:
+        return f"{self._board.komi:.1f}"
+
+    def _get_rules(self, command: Command, arrived: float) -> str:
+        return self._board.rules.text()
+
+    def _set_rules(self, command: Command, arrived: float) -> str:
+        self._board.set_rules(*parse_rules(command.words, self._board.rules))
+        return ""
+
     def _play(self, command: Command, arrived: float) -> str:
         player, vertex = command.exactly(2)
-        self._move(player_of(player), action_of(self._game, vertex))
+        if vertex.lower() == RESIGN:
+            self._board.resign(player_of(player))
+        else:
+            self._move(player_of(player), action_of(self._game, vertex))
         return ""
 
     def _undo(self, command: Command, arrived: float) -> str:
@@ -211,14 +304,14 @@ class Engine:
         return ""
 
     def _genmove(self, command: Command, arrived: float) -> str:
-        player = player_of(command.only())
-        allowed = self._board.liberties_of_dead(player) if command.name == "kgs-genmove_cleanup" else None
+        player, cleanup = player_of(command.only()), command.name == "kgs-genmove_cleanup"
+        allowed = self._board.liberties_of_dead(player) if cleanup else None
         thinker = self._turn_to(self._board.turned_to(player), allowed)
-        return self._move_on_the_clock(player, thinker, arrived)
+        return self._move_on_the_clock(player, thinker, arrived, may_resign=not cleanup)
 
     def _reg_genmove(self, command: Command, arrived: float) -> str:
-        thinker = self._turn_to(self._board.turned_to(player_of(command.only())))
-        return self._game.action_name(self._best(thinker, None))
+        player = player_of(command.only())
+        return self._game.action_name(self._chosen(player, self._turn_to(self._board.turned_to(player)), None).action)
 
     def _analyze(self, command: Command, arrived: float) -> None:
         self._look, _ = self._begin_look(command, arrived)
@@ -241,19 +334,14 @@ class Engine:
         self._board.require_empty()
         return self._handicap(handicap_points(self._board.size, whole(command.only())))
 
-    def _place_free_handicap(self, command: Command, arrived: float) -> str:
-        """The network's own choice, stone after stone, as if White passed in between."""
+    def _place_free_handicap(self, command: Command, arrived: float) -> None:
+        """The network's own choice. An empty line or ``quit`` ends the thinking; whatever else is said waits."""
         self._board.require_empty()
-        count, points = whole(command.only()), list[int]()
+        count = whole(command.only())
         if not 2 <= count < self._board.size**2:
             raise Refused("invalid number of stones")
-        while len(points) < count:
-            state = position_with(self._game, points, [], player=0)
-            plays = self._game.legal_actions(state)[:-1].tolist()
-            if not plays:
-                break
-            points.append(self._best(self._turn_to(state, plays), None))
-        return self._handicap(points)
+        simulations = max(self._simulations * min(HANDICAP_MOVES, count) // count, 1)
+        self._placing = Placing(identity=command.identity, count=count, simulations=simulations)
 
     def _set_free_handicap(self, command: Command, arrived: float) -> str:
         self._board.require_empty()
@@ -289,11 +377,11 @@ class Engine:
 
     def _final_status_list(self, command: Command, arrived: float) -> str:
         status = command.only()
-        if status in DEAD_OR_SEKI:
-            return ""
-        if status != "alive":
+        if status not in ("alive", "dead", "seki"):
             raise Refused(f"syntax error: {status!r} is not alive, dead or seki")
-        return "\n".join(self._names(chain) for chain in self._board.chains())
+        dead = self._board.dead()
+        listed = {"alive": [chain for chain in self._board.chains() if chain not in dead], "dead": dead, "seki": []}[status]
+        return "\n".join(self._names(chain) for chain in listed)
 
     def _loadsgf(self, command: Command, arrived: float) -> str:
         words = command.words
@@ -316,6 +404,7 @@ class Engine:
         "boardsize": _boardsize,
         "clear_board": _clear_board,
         "komi": _komi,
+        "get_komi": _get_komi,
         "play": _play,
         "genmove": _genmove,
         "reg_genmove": _reg_genmove,
@@ -331,6 +420,9 @@ class Engine:
         "loadsgf": _loadsgf,
         "showboard": _showboard,
         "kgs-genmove_cleanup": _genmove,
+        "kgs-game_over": _game_over,
+        "kata-get-rules": _get_rules,
+        "kata-set-rules": _set_rules,
         "lz-analyze": _analyze,
         "kata-analyze": _analyze,
         "lz-genmove_analyze": _genmove_analyze,

@@ -11,9 +11,10 @@ from games.go import score
 from games.go_playouts import ownership
 from games.go_setup import position_with, stones, with_komi, with_player
 from games.sgf import read_sgf, score_text
+from training.gtp_rules import Rules
 from training.gtp_words import Refused
 
-SURE = 0.5  # a stone is dead whose point playouts give to the other side at least so surely
+SURE = 0.5  # a chain is dead whose points playouts give to the other side at least so surely
 SMALLEST_WITH_HANDICAP = 7
 
 
@@ -27,7 +28,10 @@ class Board:
     def __init__(self, game: Game) -> None:
         self._game = game
         self.size = int(game.options["size"])
-        self._komi = float(game.options["komi"])
+        self.komi = float(game.options["komi"])
+        self.rules = Rules(suicide=bool(game.options["suicide"]))
+        self._handicap = 0  # stones
+        self._resigned: int | None = None  # who has given the game up
         self._history = [game.initial_state()]
 
     @property
@@ -40,9 +44,15 @@ class Board:
         """Who is to move: the other than the one who moved last."""
         return self._game.current_player(self.state)
 
-    def begin(self, state: States | None = None) -> None:
-        """Begin with a position, or with the empty board. Nothing before it can be undone."""
-        self._history = [with_komi(self._game.initial_state() if state is None else state, self._komi)]
+    def begin(self, state: States | None = None, *, handicap: int = 0) -> None:
+        """Begin with a position, or with the empty board. Nothing before it can be undone.
+
+        Args:
+            handicap: how many of its stones Black has had for one.
+        """
+        self._handicap, self._resigned = handicap, None
+        points = self.komi + self.rules.white_points(handicap)
+        self._history = [with_komi(self._game.initial_state() if state is None else state, points)]
 
     def set_komi(self, komi: float) -> None:
         """Give White so many points.
@@ -50,11 +60,20 @@ class Board:
         Raises:
             Refused: the rules do not take so many.
         """
+        self.set_rules(self.rules, komi)
+
+    def set_rules(self, rules: Rules, komi: float | None = None) -> None:
+        """Play on by other rules, and with another komi, which count at once.
+
+        Raises:
+            Refused: White would have more points than the rules take.
+        """
+        komi = self.komi if komi is None else komi
         try:
-            self._history = [with_komi(state, komi) for state in self._history]
+            self._history = [with_komi(state, komi + rules.white_points(self._handicap)) for state in self._history]
         except ValueError as error:
             raise Refused(f"syntax error: {error}") from error
-        self._komi = komi
+        self.komi, self.rules = komi, rules
 
     def turned_to(self, player: int) -> States:
         """The position with this player to move, whoever's turn it is, and although both may have passed.
@@ -78,13 +97,21 @@ class Board:
             raise Refused("illegal move")
         self._game.play(state, action)
         self._history.append(state)
+        self._resigned = None
+
+    def resign(self, player: int) -> None:
+        """Give the game up, until somebody plays on."""
+        self._resigned = player
 
     def undo(self) -> None:
-        """Take back the last move.
+        """Take back the last move, or that somebody has resigned.
 
         Raises:
-            Refused: there is none.
+            Refused: there is nothing to take back.
         """
+        if self._resigned is not None:
+            self._resigned = None
+            return
         if len(self._history) == 1:
             raise Refused("cannot undo")
         self._history.pop()
@@ -101,7 +128,7 @@ class Board:
             Refused: they cannot stand so.
         """
         try:
-            self.begin(position_with(self._game, points, [], player=1))
+            self.begin(position_with(self._game, points, [], player=1), handicap=len(points))
         except ValueError as error:
             raise Refused("bad vertex list") from error
 
@@ -111,7 +138,7 @@ class Board:
         Raises:
             Refused: it cannot be read, is of another size, or has illegal moves; the board is then as it was.
         """
-        kept = self._komi, self._history
+        kept = self.komi, self._history, self._handicap, self._resigned
         try:
             found = next(read_sgf(path))
             if isinstance(found, BadGame):
@@ -119,19 +146,32 @@ class Board:
             if found.size != self.size:
                 raise ValueError(f"its board is {found.size} x {found.size}")
             self.set_komi(found.komi)
-            self.begin(position_with(self._game, *found.setup, player=found.player))
+            black, white = found.setup
+            self.begin(position_with(self._game, black, white, player=found.player), handicap=0 if white else len(black))
             for number, (player, action) in enumerate(found.moves if before is None else found.moves[: max(before - 1, 0)], 1):
                 try:
                     self.play(player, action)
                 except Refused as error:
                     raise ValueError(f"move {number}, {self._game.action_name(action)}: {error}") from error
         except (OSError, ValueError) as error:
-            self._komi, self._history = kept
+            self.komi, self._history, self._handicap, self._resigned = kept
             raise Refused(f"cannot load file: {' '.join(str(error).split())}") from error
 
     def final_score(self) -> str:
-        """The board as it stands, all stones being alive, such as B+3.5."""
-        return score_text(score(self.state))
+        """The result, such as B+3.5 or W+Resign: the board as it stands, or where the rules have it so, without dead stones."""
+        if self._resigned is not None:
+            return f"{'WB'[self._resigned]}+Resign"
+        if not self.rules.agreed:
+            return score_text(score(self.state))
+        board = stones(self.state).flatten()
+        board[[point for chain in self.dead() for point in chain]] = 0
+        black, white = np.flatnonzero(board == 1).tolist(), np.flatnonzero(board == 2).tolist()
+        left = position_with(self._game, black, white, player=0)
+        return score_text(score(with_komi(left, self.komi + self.rules.white_points(self._handicap))))
+
+    def dead(self) -> list[list[int]]:
+        """The chains that are taken away at the end of the game: those that playouts take for dead, where the rules have it so."""
+        return [*self.dead_chains(0), *self.dead_chains(1)] if self.rules.agreed else []
 
     def chains(self) -> Iterator[list[int]]:
         """The points of each chain of stones."""
@@ -142,13 +182,16 @@ class Board:
                 seen.update(chain)
                 yield chain
 
+    def dead_chains(self, player: int) -> list[list[int]]:
+        """The chains of a player that playouts take for dead."""
+        sign = 1 if player == 1 else -1
+        lost = sign * ownership(self._game, self.turned_to(1 - player)).ravel()
+        return [chain for chain in self.chains() if stones(self.state).flat[chain[0]] == player + 1 and lost[chain].mean() >= SURE]
+
     def liberties_of_dead(self, player: int) -> list[int]:
         """The legal plays of a player on liberties of chains of the other that playouts take for dead."""
-        state = self.turned_to(player)
-        board, sign = stones(state), 1 if player == 0 else -1
-        dead = (board == 2 - player) & (sign * ownership(self._game, state) >= SURE)
-        found = {point for row, column in np.argwhere(dead).tolist() for point in self._chain(row, column)[1]}
-        return sorted(found & set(self._game.legal_actions(state).tolist()))
+        found = {point for chain in self.dead_chains(1 - player) for point in self._chain(*divmod(chain[0], self.size))[1]}
+        return sorted(found & set(self._game.legal_actions(self.turned_to(player)).tolist()))
 
     def _chain(self, row: int, column: int) -> tuple[list[int], set[int]]:
         """The points of the chain with this stone, and its liberties."""

@@ -24,6 +24,9 @@ SIZE, KOMI = 7, 4.5
 SECONDS = 10.0  # of main time, in games on the clock
 KEIMA = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 POINTS = r"(scoreMean -?\d+\.\d+ scoreLead -?\d+\.\d+ )?"  # of networks that have learned to say so, to who asks as KataGo is asked
+RULES = (
+    '{"friendlyPassOk":false,"hasButton":false,"ko":"POSITIONAL","scoring":"AREA","suicide":false,"tax":"NONE","whiteHandicapBonus":"0"}'
+)
 LONGEST = 150  # plies of a game here
 
 pytestmark = [pytest.mark.medium, pytest.mark.timeout(900)]
@@ -109,13 +112,17 @@ def test_answers_are_as_the_protocol_has_them(command: list[str]) -> None:
         "boardsize 7": "=",
         "komi 0.3": "? syntax error: komi must be a multiple of 0.5, and not more than the board has points, not 0.3",
         "komi 4.5": "=",
+        "get_komi": "= 4.5",
+        "kata-set-rules japanese": None,
+        "kata-set-rules tromp-taylor": "=",
+        "11 kata-get-rules": f"=11 {RULES}",
         "play black d4": "=",
         "play white D4": "? illegal move",
         "play white Z9": None,
         "play green D4": "? syntax error: 'green' is no color",
         "play w pass": "=",
         "play b PASS": "=",
-        "final_score": "= B+44.5",
+        "final_score # here": "= B+44.5",
         "final_status_list dead": "=",
         "final_status_list alive": "= D4",
         "final_status_list asleep": "? syntax error: 'asleep' is not alive, dead or seki",
@@ -136,6 +143,9 @@ def test_answers_are_as_the_protocol_has_them(command: list[str]) -> None:
         "time_settings 600 10 0": "=",
         "time_left b 10 0": "=",
         "loadsgf /no/such/file": None,
+        "play w resign": "=",
+        "final_score": "= B+Resign",
+        "kgs-game_over": "=",
         "quit": "=",
         "name": "nothing is heard any more",
     }
@@ -146,9 +156,16 @@ def test_answers_are_as_the_protocol_has_them(command: list[str]) -> None:
         assert answer.startswith("? ") if wanted is None else answer == wanted, line
 
 
+def test_a_game_is_given_up_where_that_is_asked_for(command: list[str]) -> None:
+    answers = talk([*command, "--resign", "1"], *["genmove b", "genmove w"] * 3, "final_score")
+    assert answers[4:] == ["= resign", "= resign", "= B+Resign"]
+    assert "resign" not in "".join(answers[:4])
+
+
 def test_all_commands_are_listed_and_known(engine: Program) -> None:
     commands = engine.ask("list_commands").split("\n")
     needed = {"genmove", "kgs-genmove_cleanup", "lz-analyze", "kata-analyze", "loadsgf", "time_left", "showboard", "reg_genmove"}
+    needed |= {"get_komi", "kgs-game_over", "kata-get-rules", "kata-set-rules"}
     assert needed <= set(commands) and len(set(commands)) == len(commands)
     assert {engine.ask(f"known_command {name}") for name in commands} == {"true"}
 

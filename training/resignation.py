@@ -1,0 +1,20 @@
+"""When a player gives a game up."""
+
+MOVES = 3  # one after another: a single look may be wrong
+
+
+class Resignation:
+    """Counts a player's hopeless moves.
+
+    Args:
+        below: the game is given up after ``MOVES`` moves whose chance to win was less than this, from 0 (never) to 1.
+    """
+
+    def __init__(self, below: float) -> None:
+        self._below = below
+        self._hopeless = 0
+
+    def wanted(self, value: float) -> bool:
+        """Whether to give up, when search expects ``value``, from -1 (lost) to 1, of the player's next move."""
+        self._hopeless = self._hopeless + 1 if (1 + value) / 2 < self._below else 0
+        return self._hopeless >= MOVES
