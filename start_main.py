@@ -30,6 +30,7 @@ from typing import Any
 from rich.console import Console
 
 from configs.commands import connector, settings_file
+from configs.flags import as_setting
 from configs.load import ConfigError, load_settings, shrink
 from configs.schema import Settings
 from distributed.cluster import Cluster
@@ -70,9 +71,13 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--distributed", action="store_true", help="have the config's distributed.workers play, instead of this machine")
     parser.add_argument("--resume", action="store_true", help="go on with the run where it ended")
     parser.add_argument("--run-dir", type=Path, help="the run's folder (default: runs/<name in the config>)")
-    parser.add_argument("--iterations", type=int, help="end after so many iterations in all, instead of what the config says")
-    parser.add_argument("--minutes", type=float, help="end after so many minutes in all, instead of what the config says")
-    parser.add_argument("--seed", type=int, help="of everything random, instead of the config's")
+    parser.add_argument(
+        "--iterations", type=as_setting("run.iterations"), help="end after so many iterations in all, instead of what the config says"
+    )
+    parser.add_argument(
+        "--minutes", type=as_setting("run.minutes"), help="end after so many minutes in all, instead of what the config says"
+    )
+    parser.add_argument("--seed", type=as_setting("run.seed"), help="of everything random, instead of the config's")
     parser.add_argument(
         "--smoke",
         action="store_true",

@@ -27,6 +27,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from types import FrameType
 
+from configs.flags import whole
 from distributed.release import WORKER_CLASS
 from distributed.remote_process import Failed, claim
 from training.logs import log_to
@@ -73,7 +74,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     what.add_argument("--folder", type=Path, help="the worker folder; made if it is not there")
     what.add_argument("--rehearse", metavar="GAME", help="play two games of GAME at random instead: whether all works, and to compile it")
     parser.add_argument(
-        "--gpu", type=int, metavar="N", help="play on this GPU, as nvidia-smi numbers them (default: on one core of the CPU)"
+        "--gpu", type=whole(0), metavar="N", help="play on this GPU, as nvidia-smi numbers them (default: on one core of the CPU)"
     )
     parser.add_argument("--worker-class", default=WORKER_CLASS, metavar="MODULE.CLASS", help=f"who plays (default: {WORKER_CLASS})")
     parser.add_argument("--log", type=Path, metavar="FILE", help="write there what happens (default: to the terminal)")

@@ -36,6 +36,7 @@ from typing import Any
 from rich.console import Console
 
 from configs.commands import settings_file
+from configs.flags import HIGHEST_PORT, as_setting, whole
 from configs.load import load_settings
 from configs.schema import Settings
 from distributed.wiring import default_settings, validated
@@ -97,47 +98,61 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_argument_group("what is learned").add_argument
     what("--data", type=Path, required=True, help="a run's folder, or files of games")
-    what("--epochs", type=int, help=f"passes over the data in all (default: {KEPT['epochs']})")
+    what("--epochs", type=whole(), help=f"passes over the data in all (default: {KEPT['epochs']})")
     what(
         "--config",
         type=settings_file,
         help="an experiment's settings: its game, its network and its training (default: 20x256, for the run's game or chess)",
     )
     what("--game", choices=sorted(GAMES), help="what is played, where neither --config nor --data says it (default: chess)")
-    what("--blocks", type=int, help=f"residual blocks of the network (default: {SIZES['blocks']})")
-    what("--channels", type=int, help=f"channels of its convolutions (default: {SIZES['channels']})")
+    what("--blocks", type=as_setting("network.blocks"), help=f"residual blocks of the network (default: {SIZES['blocks']})")
+    what("--channels", type=as_setting("network.channels"), help=f"channels of its convolutions (default: {SIZES['channels']})")
     what("--save-dir", type=Path, default=Path("checkpoints"), help="where the checkpoint goes (default: %(default)s)")
     what("--resume", action="store_true", help="go on with the checkpoint there; it remembers what this group has told it")
     what("--check", action="store_true", help="only see whether all of this can be, for --world-size ranks")
-    what("--seed", type=int, help=f"of weights, order and symmetries (default: {KEPT['seed']})")
-    what("--shuffle-positions", type=int, help=f"positions that are mixed with one another (default: {KEPT['shuffle_positions']:,})")
+    what("--seed", type=as_setting("run.seed"), help=f"of weights, order and symmetries (default: {KEPT['seed']})")
+    what("--shuffle-positions", type=whole(), help=f"positions that are mixed with one another (default: {KEPT['shuffle_positions']:,})")
     what(
         "--checkpoint-every",
-        type=int,
+        type=whole(),
         help=f"steps between checkpoints; each epoch ends with one too (default: {KEPT['checkpoint_every']})",
     )
     how = parser.add_argument_group("how it is learned").add_argument
-    how("--batch-size", type=int, help=f"positions of a step, of all ranks together (default: {KEPT['batch_size']})")
-    how("--norm-batch", type=int, help=f"positions over which batch norm takes its statistics, at most (default: {KEPT['norm_batch']})")
-    how("--learning-rate", type=float, help="after the warm-up, before any decay (default: the experiment's, 0.001)")
+    how(
+        "--batch-size",
+        type=as_setting("training.batch_size"),
+        help=f"positions of a step, of all ranks together (default: {KEPT['batch_size']})",
+    )
+    how(
+        "--norm-batch", type=whole(2), help=f"positions over which batch norm takes its statistics, at most (default: {KEPT['norm_batch']})"
+    )
+    how(
+        "--learning-rate",
+        type=as_setting("training.learning_rate"),
+        help="after the warm-up, before any decay (default: the experiment's, 0.001)",
+    )
     how("--scale-learning-rate", choices=("none", "linear", "sqrt"), help=f"by batch size / {USUAL_BATCH}, or its root (default: none)")
-    how("--warmup-steps", type=int, help="over so many the learning rate rises from zero (default: the experiment's, 100)")
+    how(
+        "--warmup-steps",
+        type=as_setting("training.warmup_steps"),
+        help="over so many the learning rate rises from zero (default: the experiment's, 100)",
+    )
     how("--schedule", choices=("constant", "cosine"), help="of the learning rate, over all epochs (default: cosine)")
     how(
         "--mixed-precision", action=argparse.BooleanOptionalAction, help="bfloat16 where the device has it, else float16 with a scaled loss"
     )
     where = parser.add_argument_group("where it is learned; torchrun says all of it itself").add_argument
-    where("--world-size", type=int, help="ranks in all")
-    where("--rank", type=int, help="which of them this is, from 0")
-    where("--local-rank", type=int, help="which of those on this machine, and so which GPU")
+    where("--world-size", type=whole(), help="ranks in all")
+    where("--rank", type=whole(0), help="which of them this is, from 0")
+    where("--local-rank", type=whole(0), help="which of those on this machine, and so which GPU")
     where("--master-addr", help="the machine of rank 0")
-    where("--master-port", type=int, help="a free port there")
+    where("--master-port", type=whole(1, HIGHEST_PORT), help="a free port there")
     where("--backend", choices=("auto", "nccl", "gloo"), default="auto", help="auto: nccl between GPUs, gloo without")
     where("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: a GPU where there is one")
-    where("--num-workers", type=int, help="processes of each rank that make batches (default: none on a CPU, up to four beside a GPU)")
-    where("--micro-batch", type=int, help="positions that a rank takes at once (default: as many as fit; it is found out)")
+    where("--num-workers", type=whole(0), help="processes of each rank that make batches (default: none on a CPU, up to four beside a GPU)")
+    where("--micro-batch", type=whole(), help="positions that a rank takes at once (default: as many as fit; it is found out)")
     where("--shard-optimizer", action="store_true", help="each rank remembers its part of the optimizer's state, instead of all of it")
-    where("--threads", type=int, help="of a rank on the CPU (default: its part of the cores)")
+    where("--threads", type=as_setting("training.threads"), help="of a rank on the CPU (default: its part of the cores)")
     return parser
 
 
@@ -260,9 +275,6 @@ def check(told: dict[str, Any], world_size: int) -> None:
     Raises:
         ValueError: they do not; the message names the flag.
     """
-    for name in ("epochs", "norm_batch", "shuffle_positions", "checkpoint_every"):
-        if told[name] < 1:
-            raise ValueError(f"--{name.replace('_', '-')} {told[name]}: expected a whole number from 1")
     least = 2 * world_size  # so that each rank has a position of every group, in the smaller batches at an epoch's end too
     for name in ("batch_size", "norm_batch"):
         if told[name] < least:

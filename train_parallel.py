@@ -31,6 +31,7 @@ from typing import Any
 
 from rich.console import Console
 
+from configs.flags import as_setting, whole
 from configs.load import load_settings
 from distributed.parallel_zero import ParallelZeroTrainer
 from games.twenty48 import GameRules
@@ -55,25 +56,34 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--epochs", type=int, default=100, help="end after so many (default: %(default)s)")
-    add("--games-per-epoch", type=int, default=32, help="games played and learned from in an epoch (default: %(default)s)")
-    add("--batch-size", type=int, default=64, help="positions in an optimizer step (default: %(default)s)")
-    add("--lr", type=float, default=0.001, help="the learning rate (default: %(default)s)")
-    add("--simulations", type=int, default=50, help="of the search for each move (default: %(default)s)")
-    add("--filters", type=int, default=64, help="channels of the network's convolutions (default: %(default)s)")
-    add("--blocks", type=int, default=5, help="residual blocks of the network (default: %(default)s)")
-    add("--height", type=int, default=4, help="rows of the board, 2 to 5 (default: %(default)s)")
-    add("--width", type=int, default=4, help="columns of the board, 2 to 5 (default: %(default)s)")
+    add("--epochs", type=as_setting("run.iterations"), default=100, help="end after so many (default: %(default)s)")
+    add(
+        "--games-per-epoch",
+        type=as_setting("training.games_per_iteration"),
+        default=32,
+        help="games played and learned from in an epoch (default: %(default)s)",
+    )
+    add("--batch-size", type=as_setting("training.batch_size"), default=64, help="positions in an optimizer step (default: %(default)s)")
+    add("--lr", type=as_setting("training.learning_rate"), default=0.001, help="the learning rate (default: %(default)s)")
+    add("--simulations", type=as_setting("search.num_simulations"), default=50, help="of the search for each move (default: %(default)s)")
+    add("--filters", type=as_setting("network.channels"), default=64, help="channels of the network's convolutions (default: %(default)s)")
+    add("--blocks", type=as_setting("network.blocks"), default=5, help="residual blocks of the network (default: %(default)s)")
+    add("--height", type=whole(2, 5), default=4, help="rows of the board, 2 to 5 (default: %(default)s)")
+    add("--width", type=whole(2, 5), default=4, help="columns of the board, 2 to 5 (default: %(default)s)")
     workers = parser.add_mutually_exclusive_group()
     share = "over several GPUs rounded down to what divides evenly"
-    workers.add_argument("--workers", type=int, help=f"processes that play, {share} (default: one for each core, at least 2 for each GPU)")
-    workers.add_argument("--workers-per-gpu", type=int, help="processes that play on each GPU")
+    workers.add_argument(
+        "--workers",
+        type=as_setting("self_play.workers"),
+        help=f"processes that play, {share} (default: one for each core, at least 2 for each GPU)",
+    )
+    workers.add_argument("--workers-per-gpu", type=whole(), help="processes that play on each GPU")
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="what is computed on (default: the GPUs where there are any)")
     add("--checkpoint", type=Path, help="begin with the weights in this file, of a network with the same --filters and --blocks")
     add("--run-dir", type=Path, help="the run's folder (default: runs/twenty48-<date>-<time>)")
     add("--resume", action="store_true", help="go on with the run in --run-dir, as it was told then but for what is told now")
-    add("--minutes", type=float, help="end after so many minutes in all, if the epochs are not over sooner")
-    add("--seed", type=int, default=1, help="of everything random (default: %(default)s)")
+    add("--minutes", type=as_setting("run.minutes"), help="end after so many minutes in all, if the epochs are not over sooner")
+    add("--seed", type=as_setting("run.seed"), default=1, help="of everything random (default: %(default)s)")
     add("--smoke", action="store_true", help="shrink all numbers to a run of a minute; the code that runs is the same")
     return parser
 

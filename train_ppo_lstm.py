@@ -29,12 +29,13 @@ if __name__ == "__main__":
 import argparse
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from configs.flags import HIGHEST_PORT, HIGHEST_SEED, number, whole
 from games.trading import TradingMarkets, TradingSettings
 from games.trading_data import Bars, read_history
 from training.actor_critic import ActorCritic
@@ -112,58 +113,63 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,  # a --distributed in other words would be passed on to the ranks
     )
 
-    def kept(add: Any, flag: str, kind: type, text: str) -> None:
+    def kept(add: Any, flag: str, kind: Callable[[str], float], text: str) -> None:
         default = KEPT[flag[2:].replace("-", "_")]
         add(flag, type=kind, help=f"{text}{'' if default is None else f' (default: {default:g})'}")
 
     what = parser.add_argument_group("the run").add_argument
-    kept(what, "--episodes", int, "end after so many in all, of all ranks together")
+    kept(what, "--episodes", whole(), "end after so many in all, of all ranks together")
     what("--checkpoint-dir", type=Path, default=Path("checkpoints_ppo"), help="where everything goes (default: %(default)s)")
-    what("--checkpoint-interval", type=int, default=500, help="episodes between two checkpoints (default: %(default)s)")
+    what("--checkpoint-interval", type=whole(), default=500, help="episodes between two checkpoints (default: %(default)s)")
     what("--resume", action="store_true", help="go on with the newest checkpoint there, as it was told then but for what is told now")
-    kept(what, "--seed", int, "of everything random")
-    what("--log-interval", type=int, default=10, help="episodes between two lines (default: %(default)s)")
+    kept(what, "--seed", whole(0, HIGHEST_SEED), "of everything random")
+    what("--log-interval", type=whole(), default=10, help="episodes between two lines (default: %(default)s)")
     what("--smoke", action="store_true", help="shrink all numbers to a run of seconds; the code that runs is the same")
     market = parser.add_argument_group("the market").add_argument
     market("--data", type=Path, help="a history of prices, .csv or .parquet (default: simulated markets)")
-    kept(market, "--max-gap", float, "rows of the history may be so many times as far apart as usual; 0: any distance")
-    kept(market, "--window", int, "bars in an episode")
-    kept(market, "--capital", float, "dollars at its start")
-    kept(market, "--max-positions", int, "open at once")
-    kept(market, "--lot", float, "of the capital, that each position is worth when it is opened")
-    kept(market, "--fee", float, "of what is traded")
-    kept(market, "--slippage", float, "of the price, always to the worse")
+    kept(market, "--max-gap", number(least=0), "rows of the history may be so many times as far apart as usual; 0: any distance")
+    kept(market, "--window", whole(2), "bars in an episode")
+    kept(market, "--capital", number(above=0), "dollars at its start")
+    kept(market, "--max-positions", whole(), "open at once")
+    kept(market, "--lot", number(above=0), "of the capital, that each position is worth when it is opened")
+    kept(market, "--fee", number(least=0, below=1), "of what is traded")
+    kept(market, "--slippage", number(least=0, below=1), "of the price, always to the worse")
     market("--short", action=argparse.BooleanOptionalAction, help="whether selling may open positions (default: it may)")
     how = parser.add_argument_group("how it is learned").add_argument
-    kept(how, "--num-envs", int, "worlds that each rank steps at once")
-    kept(how, "--update-interval", int, "steps between two updates, of all worlds of all ranks; rounded up to whole sequences")
-    kept(how, "--learning-rate-actor", float, "of the policy, and of a shared memory")
-    kept(how, "--learning-rate-critic", float, "of what judges situations")
-    kept(how, "--epochs", int, "times that each step is learned from")
-    kept(how, "--minibatches", int, "in each of them")
-    kept(how, "--sequence-length", int, "steps through which gradients go back")
-    kept(how, "--gamma", float, "the discount of a step")
-    kept(how, "--gae-lambda", float, "of generalized advantage estimation")
-    kept(how, "--clip-coef", float, "how far a ratio may be from 1 and still count")
+    kept(how, "--num-envs", whole(), "worlds that each rank steps at once")
+    kept(how, "--update-interval", whole(), "steps between two updates, of all worlds of all ranks; rounded up to whole sequences")
+    kept(how, "--learning-rate-actor", number(above=0), "of the policy, and of a shared memory")
+    kept(how, "--learning-rate-critic", number(above=0), "of what judges situations")
+    kept(how, "--epochs", whole(), "times that each step is learned from")
+    kept(how, "--minibatches", whole(), "in each of them")
+    kept(how, "--sequence-length", whole(), "steps through which gradients go back")
+    kept(how, "--gamma", number(least=0, most=1), "the discount of a step")
+    kept(how, "--gae-lambda", number(least=0, most=1), "of generalized advantage estimation")
+    kept(how, "--clip-coef", number(above=0), "how far a ratio may be from 1 and still count")
     how("--clip-values", action=argparse.BooleanOptionalAction, help="whether values, too, are kept near what they were (default: no)")
-    kept(how, "--ent-coef", float, "of the policy's entropy, which keeps it trying things")
-    kept(how, "--vf-coef", float, "of the critic's loss")
-    kept(how, "--clip-norm", float, "gradients are scaled down to this norm")
-    kept(how, "--target-kl", float, "an update ends when the policy has moved half as far again; 0: never")
-    kept(how, "--lstm-size", int, "units of the memory")
+    kept(how, "--ent-coef", number(least=0), "of the policy's entropy, which keeps it trying things")
+    kept(how, "--vf-coef", number(least=0), "of the critic's loss")
+    kept(how, "--clip-norm", number(above=0), "gradients are scaled down to this norm")
+    kept(how, "--target-kl", number(least=0), "an update ends when the policy has moved half as far again; 0: never")
+    kept(how, "--lstm-size", whole(), "units of the memory")
     how("--shared-lstm", action=argparse.BooleanOptionalAction, help="one memory for actor and critic (default: one for each)")
     how("--mixed-precision", action=argparse.BooleanOptionalAction, help="learn in 16 bits, faster where the device is made for it")
     where = parser.add_argument_group("where it is learned").add_argument
     where("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: a GPU where there is one")
-    where("--threads", type=int, default=1, help="of each rank on the CPU; such small networks are fastest with one (default: %(default)s)")
+    where(
+        "--threads",
+        type=whole(),
+        default=1,
+        help="of each rank on the CPU; such small networks are fastest with one (default: %(default)s)",
+    )
     where("--distributed", action="store_true", help="start several ranks on this machine, by torchrun, which starts them anew if one dies")
-    where("--num-gpus", type=int, help="so many ranks, with --distributed (default: the GPUs here, or two)")
-    where("--max-restarts", type=int, default=3, help="how often they begin anew, from the last checkpoint (default: %(default)s)")
+    where("--num-gpus", type=whole(), help="so many ranks, with --distributed (default: the GPUs here, or two)")
+    where("--max-restarts", type=whole(0), default=3, help="how often they begin anew, from the last checkpoint (default: %(default)s)")
     where("--master-addr", help="the machine of rank 0, where ranks are started by hand")
-    where("--master-port", type=int, help="a free port there (default: 29500)")
-    where("--world-size", type=int, help="ranks in all, where they are started by hand")
-    where("--rank", type=int, help="which of them this is, from 0")
-    where("--local-rank", type=int, help="which of those on this machine, and so which GPU")
+    where("--master-port", type=whole(1, HIGHEST_PORT), help="a free port there (default: 29500)")
+    where("--world-size", type=whole(), help="ranks in all, where they are started by hand")
+    where("--rank", type=whole(0), help="which of them this is, from 0")
+    where("--local-rank", type=whole(0), help="which of those on this machine, and so which GPU")
     return parser
 
 
@@ -175,8 +181,6 @@ def start_ranks(arguments: argparse.Namespace, words: Sequence[str]) -> int:
         RuntimeError: a rank has died too often.
     """
     count = arguments.num_gpus if arguments.num_gpus is not None else count_gpus() or 2
-    if count < 1:
-        raise ValueError(f"--num-gpus {count}: expected a whole number from 1")
     for name in BY_HAND:
         if getattr(arguments, name) is not None:
             raise ValueError(f"--distributed starts all ranks of this machine: leave --{name.replace('_', '-')} out")
@@ -233,23 +237,7 @@ def prepared(arguments: argparse.Namespace, ranks: Ranks) -> tuple[dict[str, Any
     }
     if arguments.smoke:
         told |= {name: min(told[name], limit) for name, limit in SMOKE.items()}
-    check(told, arguments)
     return told, saved
-
-
-def check(told: dict[str, Any], arguments: argparse.Namespace) -> None:
-    """See that the numbers can be.
-
-    Raises:
-        ValueError: they cannot; the message names the flag.
-    """
-    counts = {
-        name: told[name] for name in ("episodes", "num_envs", "update_interval", "epochs", "minibatches", "lstm_size", "sequence_length")
-    }
-    counts |= {name: getattr(arguments, name) for name in ("checkpoint_interval", "log_interval", "threads")}
-    for name, value in counts.items():
-        if value < 1:
-            raise ValueError(f"--{name.replace('_', '-')} {value}: expected a whole number from 1")
 
 
 def build_trainer(told: dict[str, Any], worlds: TradingMarkets, arguments: argparse.Namespace, ranks: Ranks) -> PPOTrainer:

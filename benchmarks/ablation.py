@@ -34,6 +34,7 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from configs.flags import number, whole
 from configs.load import load_settings
 from games import load_game
 from training.evaluation.candidate import model_path_of_run
@@ -223,10 +224,10 @@ def main() -> None:
     """Play, measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(WITHOUT), help="techniques to leave out, each in runs of its own (default: %(default)s)")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--minutes", type=float, default=15.0, help="of each run (default: %(default)g)")
-    parser.add_argument("--games", type=int, default=60, help="of each measured model against the mark (default: %(default)s)")
-    parser.add_argument("--points", type=int, default=8, help="models of each run that are measured (default: %(default)s)")
+    parser.add_argument("--seeds", type=whole(0), nargs="+", default=[1, 2, 3])
+    parser.add_argument("--minutes", type=number(above=0), default=15.0, help="of each run (default: %(default)g)")
+    parser.add_argument("--games", type=whole(), default=60, help="of each measured model against the mark (default: %(default)s)")
+    parser.add_argument("--points", type=whole(), default=8, help="models of each run that are measured (default: %(default)s)")
     parser.add_argument("--folder", type=Path, default=Path("runs/ablation"), help="default: %(default)s")
     parser.add_argument("--mark", type=Path, help="a model's file, in place of the first run's")
     parser.add_argument("--show", action="store_true", help="print the table of what there is")

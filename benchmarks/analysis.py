@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.evaluator import learned_network
 from benchmarks.self_play import TimedEvaluator, per_second, random_positions
+from configs.flags import number, whole
 from configs.schema import SearchSettings
 from games import Game, load_game
 from games.game import Planes
@@ -83,13 +84,13 @@ def table(game: Game, evaluator: Evaluator, batches: list[int], *, simulations: 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[9, 19], help="of the board (default: 9 19)")
-    parser.add_argument("--blocks", type=int, default=6, help="of the network (default: 6)")
-    parser.add_argument("--channels", type=int, default=64, help="of the network (default: 64)")
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 4, 16, 64], help="leaves at once (default: 1 4 16 64)")
-    parser.add_argument("--simulations", type=int, default=3200, help="to which the tree grows (default: 3200)")
-    parser.add_argument("--seconds", type=float, default=1.0, help="for each way in each round (default: 1)")
-    parser.add_argument("--rounds", type=int, default=5, help="(default: 5)")
+    parser.add_argument("--sizes", type=whole(), nargs="+", default=[9, 19], help="of the board (default: 9 19)")
+    parser.add_argument("--blocks", type=whole(), default=6, help="of the network (default: 6)")
+    parser.add_argument("--channels", type=whole(), default=64, help="of the network (default: 64)")
+    parser.add_argument("--batches", type=whole(), nargs="+", default=[1, 4, 16, 64], help="leaves at once (default: 1 4 16 64)")
+    parser.add_argument("--simulations", type=whole(), default=3200, help="to which the tree grows (default: 3200)")
+    parser.add_argument("--seconds", type=number(above=0), default=1.0, help="for each way in each round (default: 1)")
+    parser.add_argument("--rounds", type=whole(), default=5, help="(default: 5)")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(1)

@@ -19,6 +19,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.learner import bare_steps, random_games
+from configs.flags import whole
 from games import Game, load_game
 from training.epochs import Epochs
 from training.feed import EpochFeed
@@ -59,11 +60,11 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--rounds", type=int, default=3)
-    add("--batch", type=int, default=64)
-    add("--threads", type=int, default=2)
-    add("--blocks", type=int, default=20)
-    add("--channels", type=int, default=256)
+    add("--rounds", type=whole(), default=3)
+    add("--batch", type=whole(), default=64)
+    add("--threads", type=whole(), default=2)
+    add("--blocks", type=whole(), default=20)
+    add("--channels", type=whole(), default=256)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     game = load_game("chess")

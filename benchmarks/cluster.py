@@ -40,6 +40,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.cluster_workers import GAMES, STOP_FILE, worker_name
+from configs.flags import number, whole
 from configs.schema import Settings
 from distributed.cluster import cluster_report
 from distributed.fleet import Fleet
@@ -274,12 +275,12 @@ def row(result: Result) -> str:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workers", type=int, nargs="+", default=[1, 10, 100, 500], help="how many, one after the other")
-    parser.add_argument("--games-per-second", type=float, default=100.0, help="of all workers together")
-    parser.add_argument("--seconds", type=float, default=20.0, help="of measuring, for each count of workers")
-    parser.add_argument("--batch", type=int, default=100, help="games in a file, at most (distributed.batch_size)")
+    parser.add_argument("--workers", type=whole(), nargs="+", default=[1, 10, 100, 500], help="how many, one after the other")
+    parser.add_argument("--games-per-second", type=number(above=0), default=100.0, help="of all workers together")
+    parser.add_argument("--seconds", type=number(above=0), default=20.0, help="of measuring, for each count of workers")
+    parser.add_argument("--batch", type=whole(), default=100, help="games in a file, at most (distributed.batch_size)")
     parser.add_argument(
-        "--flush", type=float, default=30.0, help="seconds that a game waits for its file to fill (self_play.flush_seconds)"
+        "--flush", type=number(above=0), default=30.0, help="seconds that a game waits for its file to fill (self_play.flush_seconds)"
     )
     parser.add_argument("--game", choices=sorted(GAMES), default="go", help="whose records travel; go is 9x9")
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)  # a Coach's process: its folder

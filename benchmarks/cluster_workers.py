@@ -19,6 +19,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from configs.flags import number, whole
 from games import Game, load_game
 from tests.training.synthetic import synthetic_batch
 from training.files import sha256_hex, write_atomically
@@ -139,17 +140,17 @@ def simulate(hosts: Path, count: int, games_per_second: float, game: Game) -> No
     shares = np.random.default_rng(1).random((count, 3))
     rate, workers = games_per_second / count, []
     due: list[tuple[float, int, float]] = []  # when, which worker, and then again after so many seconds
-    for number, (share, look, beat) in enumerate(shares):
-        root = hosts / worker_name(number) / "workers" / worker_name(number)
+    for index, (share, look, beat) in enumerate(shares):
+        root = hosts / worker_name(index) / "workers" / worker_name(index)
         workers.append(SimulatedWorker(root, rate=rate, share=share, games=games, game=game))
-        due.append((time.monotonic() + look * LOOK_SECONDS, number, LOOK_SECONDS))
-        due.append((time.monotonic() + beat * BEAT_SECONDS, number, BEAT_SECONDS))
+        due.append((time.monotonic() + look * LOOK_SECONDS, index, LOOK_SECONDS))
+        due.append((time.monotonic() + beat * BEAT_SECONDS, index, BEAT_SECONDS))
     heapq.heapify(due)
     while not all(worker.ended for worker in workers):
-        when, number, again = due[0]
+        when, index, again = due[0]
         time.sleep(max(0.0, when - time.monotonic()))
-        heapq.heapreplace(due, (max(when + again, time.monotonic()), number, again))
-        worker = workers[number]
+        heapq.heapreplace(due, (max(when + again, time.monotonic()), index, again))
+        worker = workers[index]
         if again == BEAT_SECONDS:
             worker.beat()
             continue
@@ -167,8 +168,8 @@ def main() -> None:
     """Be all workers."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="of the machines' folders")
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--games-per-second", type=float, default=100.0, help="of all workers together")
+    parser.add_argument("--workers", type=whole(), default=1)
+    parser.add_argument("--games-per-second", type=number(above=0), default=100.0, help="of all workers together")
     parser.add_argument("--game", choices=sorted(GAMES), default="go")
     arguments = parser.parse_args()
     game = load_game(arguments.game, **GAMES[arguments.game])

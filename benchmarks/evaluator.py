@@ -23,6 +23,7 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from configs.flags import whole
 from games import Game, load_game
 from training.evaluator import Evaluator
 from training.learner import Learner, to_tensors
@@ -84,7 +85,7 @@ def learned_network(game: Game, observations: NDArray[np.float32], network: dict
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="Compare the evaluator with plain torch.")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=whole(), default=5)
     parser.add_argument("--game", choices=sorted(NETWORKS), default="go")
     arguments = parser.parse_args()
     torch.set_num_threads(1)

@@ -19,6 +19,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from configs.flags import whole
 from games import Game, load_game
 from training.learner import Learner, TensorBatch, to_tensors
 from training.network import build_network
@@ -99,7 +100,7 @@ def drawing_steps(learner: Learner, window: ReplayWindow, seed: int) -> float:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="Compare the learner with a bare training loop.")
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--rounds", type=whole(), default=20)
     parser.add_argument("--game", choices=sorted(NETWORKS), default="go")
     arguments = parser.parse_args()
     torch.set_num_threads(1)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from configs.flags import whole
 from configs.schema import SearchSettings
 from games import Game, load_game
 from training.records import GameBatch, decode, encode
@@ -88,7 +89,7 @@ def main() -> None:
     """Measure one game and print a table."""
     parser = argparse.ArgumentParser(description="Measure files of games and the learner's samples.")
     parser.add_argument("--game", default="connect_four")
-    parser.add_argument("--size", type=int, help="of the board, for go")
+    parser.add_argument("--size", type=whole(), help="of the board, for go")
     arguments = parser.parse_args()
     game = load_game(arguments.game, **({} if arguments.size is None else {"size": arguments.size}))
     batch = played(game)

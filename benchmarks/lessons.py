@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.perfect_play import network_columns, search_choices
 from benchmarks.self_play import Session, as_batch
 from benchmarks.teaching import settings_to_try
+from configs.flags import whole
 from configs.schema import SearchSettings, Settings
 from games import Game, load_game
 from training.evaluation.candidate import model_path_of_run
@@ -125,10 +126,10 @@ def main() -> None:
     """Play, learn, judge, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="a run's folder, of Connect Four")
-    parser.add_argument("--positions", type=int, nargs="+", default=[100_000], help="to learn from, each in turn (default: 100000)")
+    parser.add_argument("--positions", type=whole(), nargs="+", default=[100_000], help="to learn from, each in turn (default: 100000)")
     parser.add_argument("--recorded", action="store_true", help="learn from the run's newest games, not from games that are played now")
-    parser.add_argument("--samples", type=int, default=300_000, help="to learn (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="of games, weights and samples (default: %(default)s)")
+    parser.add_argument("--samples", type=whole(), default=300_000, help="to learn (default: %(default)s)")
+    parser.add_argument("--seed", type=whole(0), default=1, help="of games, weights and samples (default: %(default)s)")
     parser.add_argument("--try", dest="tries", action="append", default=[], metavar="KEY=VALUE,...", help="other settings")
     arguments = parser.parse_args()
     torch.set_num_threads(1)

@@ -24,6 +24,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from configs.flags import whole
 from configs.schema import WorkerSettings
 from distributed.ssh import SshTransport, connect
 from games import load_game
@@ -226,9 +227,9 @@ def verdict(value: float, target: float) -> str:
 def main() -> None:
     """Measure, on links without a limit and on slow ones."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5, help="on links without a limit")
-    parser.add_argument("--slow-rounds", type=int, default=2, help=f"on links of {SLOW_MBIT:.0f} Mbit/s")
-    parser.add_argument("--steps", type=int, default=40, help="of training before each of the two models")
+    parser.add_argument("--rounds", type=whole(), default=5, help="on links without a limit")
+    parser.add_argument("--slow-rounds", type=whole(), default=2, help=f"on links of {SLOW_MBIT:.0f} Mbit/s")
+    parser.add_argument("--steps", type=whole(), default=40, help="of training before each of the two models")
     parser.add_argument("--receive", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.receive:

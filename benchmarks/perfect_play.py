@@ -18,6 +18,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from configs.flags import whole
 from configs.load import load_settings
 from configs.schema import SearchSettings
 from games import Game, load_game
@@ -68,8 +69,8 @@ def main() -> None:
     """Judge and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="a run's folder")
-    parser.add_argument("--version", type=int, nargs="+", default=[None], help="models of the run (default: the newest)")
-    parser.add_argument("--simulations", type=int, nargs="+", default=[128], help="a move (default: 128)")
+    parser.add_argument("--version", type=whole(), nargs="+", default=[None], help="models of the run (default: the newest)")
+    parser.add_argument("--simulations", type=whole(), nargs="+", default=[128], help="a move (default: 128)")
     parser.add_argument("--positions", type=Path, metavar="FILE", help="other solved positions than those that are shipped")
     arguments = parser.parse_args()
     torch.set_num_threads(1)

@@ -30,6 +30,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from configs.flags import whole
 from games.trading import TradingMarkets, TradingSettings
 from games.trading_kernels import ACTIONS, FEATURES, LIMIT
 from training.actor_critic import ActorCritic
@@ -292,15 +293,15 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--network", choices=sorted(NETWORKS), default="shared")
-    parser.add_argument("--num-envs", type=int, default=8)
-    parser.add_argument("--their-envs", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--cores", type=int, default=1, help="that each uses, we with ranks and they with threads")
+    parser.add_argument("--num-envs", type=whole(), default=8)
+    parser.add_argument("--their-envs", type=whole(), default=8)
+    parser.add_argument("--rounds", type=whole(), default=3)
+    parser.add_argument("--cores", type=whole(), default=1, help="that each uses, we with ranks and they with threads")
     parser.add_argument("--mixed-precision", action="store_true", help="ours learns in 16 bits; with --sweep both ways are shown")
     parser.add_argument("--sweep", action="store_true")
     parser.add_argument("--returns", action="store_true")
-    parser.add_argument("--steps", type=int, default=20_000, help="with --returns")
-    parser.add_argument("--seeds", type=int, default=5, help="with --returns")
+    parser.add_argument("--steps", type=whole(), default=20_000, help="with --returns")
+    parser.add_argument("--seeds", type=whole(0), default=5, help="with --returns")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.cores)
     if arguments.sweep:

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from configs.flags import number, whole
 from games import Game, load_game
 from games.chess_notation import START_FEN, position_from_fen
 from games.compiled import compiled
@@ -301,8 +302,8 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--games", nargs="+", choices=CONTESTS, default=list(CONTESTS), metavar="GAME", help=f"of {', '.join(CONTESTS)}")
-    parser.add_argument("--seconds", type=float, default=1.0, help="for each way of playing in each round (default: 1)")
-    parser.add_argument("--rounds", type=int, default=5, help="(default: 5)")
+    parser.add_argument("--seconds", type=number(above=0), default=1.0, help="for each way of playing in each round (default: 1)")
+    parser.add_argument("--rounds", type=whole(), default=5, help="(default: 5)")
     arguments = parser.parse_args()
     try:
         pyspiel = importlib.import_module("pyspiel")

@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.evaluator import BATCH_SIZES, learned_network, plain, rates
+from configs.flags import number, whole
 from configs.schema import SearchSettings
 from games import Game, load_game
 from games.game import Planes, States
@@ -277,12 +278,12 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--game", choices=sorted(OPTIONS), default="go", help="of tables 2 to 4 (default: go, on 9 x 9)")
-    parser.add_argument("--seconds", type=float, default=1.0, help="for each way in each round (default: 1)")
-    parser.add_argument("--rounds", type=int, default=5, help="(default: 5)")
-    parser.add_argument("--blocks", type=int, default=6, help="of the network (default: 6)")
-    parser.add_argument("--channels", type=int, default=64, help="of the network (default: 64)")
-    parser.add_argument("--simulations", type=int, default=64, help="of a full search (default: 64)")
-    parser.add_argument("--parallel-games", type=int, nargs="+", default=[16, 64, 128], help="side by side (default: 16 64 128)")
+    parser.add_argument("--seconds", type=number(above=0), default=1.0, help="for each way in each round (default: 1)")
+    parser.add_argument("--rounds", type=whole(), default=5, help="(default: 5)")
+    parser.add_argument("--blocks", type=whole(), default=6, help="of the network (default: 6)")
+    parser.add_argument("--channels", type=whole(), default=64, help="of the network (default: 64)")
+    parser.add_argument("--simulations", type=whole(), default=64, help="of a full search (default: 64)")
+    parser.add_argument("--parallel-games", type=whole(), nargs="+", default=[16, 64, 128], help="side by side (default: 16 64 128)")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(1)

@@ -19,6 +19,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from configs.flags import whole
 from games import Game, load_game
 from tests.training.networks import random_batch
 from training.evaluator import Evaluator
@@ -70,11 +71,11 @@ def rates(ways: list[Callable[[], int]], rounds: int) -> list[float]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="Compare a spiking network with the residual network of its size.")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=whole(), default=5)
     parser.add_argument("--game", default="connect_four")
-    parser.add_argument("--blocks", type=int, default=4)
-    parser.add_argument("--channels", type=int, default=32)
-    parser.add_argument("--time-steps", type=int, default=4)
+    parser.add_argument("--blocks", type=whole(), default=4)
+    parser.add_argument("--channels", type=whole(), default=32)
+    parser.add_argument("--time-steps", type=whole(), default=4)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(1)

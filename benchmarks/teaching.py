@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.perfect_play import network_values
 from benchmarks.self_play import as_batch
+from configs.flags import whole
 from configs.load import load_settings
 from configs.schema import SearchSettings, Settings
 from games import Game, load_game
@@ -88,9 +89,9 @@ def main() -> None:
     """Play, compare, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="a run's folder")
-    parser.add_argument("--version", type=int, help="a model of the run (default: the newest)")
-    parser.add_argument("--count", type=int, default=600, help="positions that games begin from (default: %(default)s)")
-    parser.add_argument("--games", type=int, default=10, help="from each, two at least (default: %(default)s)")
+    parser.add_argument("--version", type=whole(), help="a model of the run (default: the newest)")
+    parser.add_argument("--count", type=whole(), default=600, help="positions that games begin from (default: %(default)s)")
+    parser.add_argument("--games", type=whole(), default=10, help="from each, two at least (default: %(default)s)")
     parser.add_argument("--positions", type=Path, default=FILE, metavar="FILE", help="other solved positions than those that are shipped")
     parser.add_argument("--try", dest="tries", action="append", default=[], metavar="KEY=VALUE,...", help="other settings of the search")
     arguments = parser.parse_args()

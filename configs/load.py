@@ -237,6 +237,14 @@ def known_keys(section: type[BaseModel] = Settings, prefix: str = "") -> Iterato
             yield from known_keys(inner, f"{prefix}{name}.")
 
 
+def number_schema(key: str) -> dict[str, Any]:
+    """The JSON schema of the number that the setting of this dotted key may be: its ``type``, and its bounds as far as it has any."""
+    *section, name = key.split(".")
+    schema = _section_at(tuple(section)).model_json_schema()["properties"][name]
+    number: dict[str, Any] = next(form for form in schema.get("anyOf", [schema]) if form["type"] in ("integer", "number"))
+    return number
+
+
 def _dotted(path: Keys) -> str:
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path).removeprefix(".")
 

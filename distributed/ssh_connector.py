@@ -39,6 +39,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from configs.commands import CONFIG, connector, settings_file
+from configs.flags import as_setting, whole
 from configs.load import ConfigError, load_settings
 from configs.schema import DistributedSettings, WorkerSettings
 from distributed import control, ssh, status
@@ -397,9 +398,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--wheels", type=Path, metavar="DIR", help="with --bootstrap: send the packages of this folder, which pip download has made"
     )
-    parser.add_argument("--lines", type=int, default=LOG_LINES, help="of the log (default: %(default)s)")
+    parser.add_argument("--lines", type=whole(), default=LOG_LINES, help="of the log (default: %(default)s)")
     parser.add_argument("--name", help="with --add: what to call the machine (default: its host's first label)")
-    parser.add_argument("--port", type=int, help="with --add: of its SSH server, if it is not as ~/.ssh/config has it")
+    parser.add_argument(
+        "--port", type=as_setting("distributed.workers.port"), help="with --add: of its SSH server, if it is not as ~/.ssh/config has it"
+    )
     parser.add_argument("--key-path", help="with --add: the private key, if it is not one of the usual ones")
     arguments = parser.parse_args(argv)
     if arguments.add and len(arguments.add) > 2:

@@ -42,6 +42,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from configs.flags import HIGHEST_SEED, whole
 from configs.load import versions
 from games import Game
 from training.ctrl_c import INTERRUPTED, interruptible
@@ -94,11 +95,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     which.add_argument("--checkpoint", type=Path, metavar="FILE", help="a state dictionary: .pt or .pth")
     add = parser.add_argument
     add("--config", type=Path, metavar="FILE", help="with --checkpoint: its run's settings (default: config.yaml beside it)")
-    add("--version", type=positive, help="with --run: another of its models")
-    add("--games", type=positive, help="of each player (default: 100 for two players, 200 for one)")
-    add("--simulations", type=positive, help="of the network, before each move (default: 100 for two players, 50 for one)")
+    add("--version", type=whole(), help="with --run: another of its models")
+    add("--games", type=whole(), help="of each player (default: 100 for two players, 200 for one)")
+    add("--simulations", type=whole(), help="of the network, before each move (default: 100 for two players, 50 for one)")
     add("--algorithm", choices=["puct", "gumbel"], help="its search (default: the run's; without a run, gumbel)")
-    add("--seed", type=int, default=1, help="of everything random (default: %(default)s)")
+    add("--seed", type=whole(0, HIGHEST_SEED), default=1, help="of everything random (default: %(default)s)")
     add("--processes", type=processes, default="auto", help="that play (default: auto, one per core)")
     add("--save", type=Path, metavar="DIR", help=f"write {FILE} there; of two players {PICTURE} too, and {' or '.join(FILES.values())}")
     two = parser.add_argument_group("games for two")
@@ -106,12 +107,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     two.add_argument("--opponents", "--opponent", type=names, action="extend", metavar="NAMES", help=only)
     two.add_argument("--against-version", type=numbers, metavar="N,N", help="with --run: earlier models of it play too")
     two.add_argument("--against", type=Path, nargs="+", default=[], metavar="PATH", help="other runs' newest models, or files of models")
-    two.add_argument("--opening-plies", type=count, default=OPENING_PLIES, help="random moves of an opening (default: %(default)s)")
+    two.add_argument("--opening-plies", type=whole(0), default=OPENING_PLIES, help="random moves of an opening (default: %(default)s)")
     two.add_argument("--stockfish", type=Path, metavar="PATH", help="the engine (default: stockfish, if it is installed)")
     two.add_argument("--stockfish-levels", type=numbers, metavar="N,N", help="of its own scale, UCI_Elo (default: its least, and 1700)")
     time = two.add_mutually_exclusive_group()
-    time.add_argument("--stockfish-nodes", type=positive, default=NODES, help="it looks at before a move (default: %(default)s)")
-    time.add_argument("--stockfish-movetime", type=positive, metavar="MS", help="instead, milliseconds for a move")
+    time.add_argument("--stockfish-nodes", type=whole(), default=NODES, help="it looks at before a move (default: %(default)s)")
+    time.add_argument("--stockfish-movetime", type=whole(), metavar="MS", help="instead, milliseconds for a move")
     one = parser.add_argument_group("games for one")
     one.add_argument("--expectimax-depth", type=depth, default="auto", help="answers of chance it looks at; auto: as time allows")
     one.add_argument("--network-only", action="store_true", help="nobody plays beside the network")
@@ -134,28 +135,14 @@ def settle(arguments: argparse.Namespace, game: Game) -> None:
         raise ValueError(f"--games {arguments.games}: {game.name} is played in pairs with colours swapped, so give an even number")
 
 
-def positive(text: str) -> int:
-    """A whole number from 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError("expected a whole number from 1")
-    return int(text)
-
-
 def processes(text: str) -> int:
     """A number of processes; auto is one for each core that this one may use."""
-    return len(os.sched_getaffinity(0)) if text == "auto" else positive(text)
-
-
-def count(text: str) -> int:
-    """A whole number from 0."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError("expected a whole number from 0")
-    return int(text)
+    return len(os.sched_getaffinity(0)) if text == "auto" else whole()(text)
 
 
 def numbers(text: str) -> list[int]:
     """Whole numbers from 1, with commas between them."""
-    return [positive(part) for part in text.split(",")]
+    return [whole()(part) for part in text.split(",")]
 
 
 def names(text: str) -> list[str]:
@@ -165,11 +152,7 @@ def names(text: str) -> list[str]:
 
 def depth(text: str) -> int | None:
     """A depth of expectimax; None for auto."""
-    if text == "auto":
-        return None
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError("expected auto or a whole number from 0")
-    return int(text)
+    return None if text == "auto" else whole(0)(text)
 
 
 def find_candidate(arguments: argparse.Namespace, folder: Path) -> Candidate:

@@ -33,6 +33,7 @@ if __name__ == "__main__":
 
 import numpy as np
 
+from configs.flags import HIGHEST_SEED, whole
 from games import Game, load_game
 from games.connect_four import COLUMNS, ROWS, STONES
 from games.connect_four_solver import Table, action_values, new_table, solve
@@ -158,9 +159,9 @@ def label(game: Game, drawn: list[list[int]], table: Table) -> list[ActionValues
 def main() -> None:
     """Draw, solve, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=2000, help="how many positions")
-    parser.add_argument("--seed", type=int, default=4)
-    parser.add_argument("--first-ply", type=int, help="of positions (default: few from the plies 6 and 7, and all from 8 on)")
+    parser.add_argument("--count", type=whole(), default=2000, help="how many positions")
+    parser.add_argument("--seed", type=whole(0, HIGHEST_SEED), default=4)
+    parser.add_argument("--first-ply", type=whole(0, 41), help="of positions (default: few from the plies 6 and 7, and all from 8 on)")
     parser.add_argument("--out", type=Path, default=FILE)
     arguments = parser.parse_args()
     started = time.process_time()

@@ -33,6 +33,7 @@ if __name__ == "__main__":
 import numpy as np
 from rich.console import Console
 
+from configs.flags import HIGHEST_SEED, number, whole
 from configs.schema import SearchSettings
 from games import CHANCE, Game, load_game
 from games.game import States
@@ -148,13 +149,16 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--run", type=Path, help="the run's folder, such as runs/quickstart")
     which.add_argument("--model", type=Path, metavar="FILE", help="a model: .model or .safetensors")
-    parser.add_argument("--version", type=int, help="with --run: which of its models (default: the newest accepted one)")
-    parser.add_argument("--simulations", type=positive, default=400, help="positions that it looks at before each move (default: 400)")
+    parser.add_argument("--version", type=whole(), help="with --run: which of its models (default: the newest accepted one)")
+    parser.add_argument("--simulations", type=whole(), default=400, help="positions that it looks at before each move (default: 400)")
     parser.add_argument("--second", action="store_true", help="let it begin")
     parser.add_argument("--watch", action="store_true", help="watch it play a one-player game to the end")
-    parser.add_argument("--seed", type=int, help="of what chance does (default: another game each time)")
+    parser.add_argument("--seed", type=whole(0, HIGHEST_SEED), help="of what chance does (default: another game each time)")
     parser.add_argument(
-        "--resign", type=share, metavar="CHANCE", help="with --gtp: give a game up when its chance to win stays below this, such as 0.05"
+        "--resign",
+        type=number(least=0, most=1),
+        metavar="CHANCE",
+        help="with --gtp: give a game up when its chance to win stays below this, such as 0.05",
     )
     engine = parser.add_mutually_exclusive_group()
     engine.add_argument("--uci", action="store_true", help="be a chess engine: speak UCI on standard input and output")
@@ -167,22 +171,6 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
             "--resign: an engine cannot resign by UCI; its GUI ends a game by the scores that it is told, where that is chosen there"
         )
     return arguments
-
-
-def positive(text: str) -> int:
-    """A whole number from 1."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("expected a whole number from 1")
-    return number
-
-
-def share(text: str) -> float:
-    """A number from 0 to 1."""
-    number = float(text)
-    if not 0 <= number <= 1:
-        raise argparse.ArgumentTypeError("expected a number from 0 to 1")
-    return number
 
 
 def open_model(path: Path) -> Model:

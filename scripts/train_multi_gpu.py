@@ -37,6 +37,7 @@ if __name__ == "__main__":
 from rich.console import Console
 
 from configs.commands import settings_file
+from configs.flags import as_setting, whole
 from configs.load import load_settings
 from configs.schema import Settings
 from distributed.devices import Seat, gpus_here, see_only, take_seats
@@ -64,23 +65,31 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--gpus", help="the GPUs by number, such as 0,1, or cpu,cpu for two processes without any (default: all GPUs, or else all cores)")
-    add("--workers-per-gpu", type=int, default=1, help="processes that play on each (default: %(default)s)")
-    add("--iterations", type=int, help=f"end after so many in all (default: {ITERATIONS})")
-    add("--games-per-iter", type=int, help=f"games played and learned from in an iteration (default: {GAMES_PER_ITERATION})")
+    add("--workers-per-gpu", type=whole(), default=1, help="processes that play on each (default: %(default)s)")
+    add("--iterations", type=as_setting("run.iterations"), help=f"end after so many in all (default: {ITERATIONS})")
+    add(
+        "--games-per-iter",
+        type=as_setting("training.games_per_iteration"),
+        help=f"games played and learned from in an iteration (default: {GAMES_PER_ITERATION})",
+    )
     add("--save-dir", type=Path, help="the run's folder (default: runs/<game>-<date>-<time>)")
     add("--resume", action="store_true", help="go on with the run in --save-dir, as it was told then but for what is told now")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--game", choices=sorted(GAMES), help="what is played (default: chess)")
     what.add_argument("--config", type=settings_file, help="an experiment's settings: all that is not said here is as it has it")
-    add("--simulations", type=int, help="of the search for each move")
-    add("--parallel-games", type=int, help="games that each process plays side by side: more keep a GPU busier")
+    add("--simulations", type=as_setting("search.num_simulations"), help="of the search for each move")
+    add(
+        "--parallel-games",
+        type=as_setting("self_play.parallel_games"),
+        help="games that each process plays side by side: more keep a GPU busier",
+    )
     add("--network", choices=("resnet", "spiking"), help="the kind of network")
-    add("--blocks", type=int, help="residual blocks of the network")
-    add("--channels", type=int, help="channels of the network's convolutions")
-    add("--batch-size", type=int, help="positions in an optimizer step")
-    add("--lr", type=float, help="the learning rate, or with a schedule the highest")
-    add("--minutes", type=float, help="end after so many minutes in all, if the iterations are not over sooner")
-    add("--seed", type=int, help="of everything random")
+    add("--blocks", type=as_setting("network.blocks"), help="residual blocks of the network")
+    add("--channels", type=as_setting("network.channels"), help="channels of the network's convolutions")
+    add("--batch-size", type=as_setting("training.batch_size"), help="positions in an optimizer step")
+    add("--lr", type=as_setting("training.learning_rate"), help="the learning rate, or with a schedule the highest")
+    add("--minutes", type=as_setting("run.minutes"), help="end after so many minutes in all, if the iterations are not over sooner")
+    add("--seed", type=as_setting("run.seed"), help="of everything random")
     add("--smoke", action="store_true", help="shrink all numbers to a run of a minute; the code that runs is the same")
     return parser
 

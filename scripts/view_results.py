@@ -33,6 +33,7 @@ if __name__ == "__main__":
 from rich.console import Console
 from rich.text import Text
 
+from configs.flags import whole
 from training.auxiliary_heads import foresight_of
 from training.calibration import Bin, calibration_of
 from training.ctrl_c import interruptible
@@ -119,8 +120,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("run", nargs="?", type=Path, metavar="RUN", help="the run's folder, or its name if it is in runs/")
     which.add_argument("--training", type=Path, metavar="FILE", help="its training_stats.json, or the folder")
-    parser.add_argument("--last", type=int, default=LAST, metavar="N", help="how many iterations the table shows (default: %(default)s)")
-    parser.add_argument("--game", type=int, metavar="N", help="show a recorded game, from 1; -1 is the last one")
+    parser.add_argument(
+        "--last", type=whole(), default=LAST, metavar="N", help="how many iterations the table shows (default: %(default)s)"
+    )
+    parser.add_argument("--game", type=whole(None), metavar="N", help="show a recorded game, from 1; -1 is the last one")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write it all, and some games, to a page for browsers")
     parser.add_argument("--png", type=Path, metavar="FILE", help="draw the curves into a picture")
     parser.add_argument("--pgn", type=Path, metavar="FILE", help="write all games of self-play to a file of PGN; only for chess")
@@ -132,8 +135,6 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     args = parser.parse_args(argv)
     if args.benchmark and not args.export:
         parser.error("--benchmark needs --export")
-    if args.last < 1:
-        parser.error(f"--last {args.last}: show at least 1 iteration")
     args.path = stats_path(args.training or args.run)
     return args
 

@@ -44,6 +44,10 @@ def test_nothing_is_unpickled_by_a_back_door() -> None:
     assert not containing(r"allow_pickle=True", OURS)
 
 
+def test_numeric_flags_have_a_range() -> None:
+    assert not containing(r"type=(int|float)\b", OURS)  # configs.flags has the types that do
+
+
 def test_text_files_end_with_one_newline() -> None:
     assert not containing(r"[^\n]\Z|\n\n\Z", TEXTS)
 

@@ -65,12 +65,28 @@ def test_it_says_of_each_batch_and_each_epoch_how_it_goes_and_is_gone_on_with(
 def test_what_cannot_be_is_refused_with_a_remedy(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "start without --resume" in refusal(capsys, data, tmp_path, "--resume")
     assert "is not there" in refusal(capsys, tmp_path / "nowhere", tmp_path)
-    assert "--epochs 0" in refusal(capsys, data, tmp_path, "--epochs", "0")
-    assert "--norm-batch 1 is too small for 1 ranks: take at least 2" in refusal(capsys, data, tmp_path, "--norm-batch", "1")
-    assert "learning_rate" in refusal(capsys, data, tmp_path, "--learning-rate", "-1")
+    two = ("--check", "--world-size", "2", "--batch-size", "3")
+    assert "--batch-size 3 is too small for 2 ranks: take at least 4" in refusal(capsys, data, tmp_path, *two)
     assert "--world-size 2 needs --rank" in refusal(capsys, data, tmp_path, "--world-size", "2")
     (tmp_path / f"{NAME}.pt").touch()
     assert "go on with it by --resume, or choose another folder by --save-dir" in refusal(capsys, data, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "range_"),
+    [
+        ("--epochs", "0", "a whole number from 1"),
+        ("--norm-batch", "1", "a whole number from 2"),
+        ("--learning-rate", "-1", "a number above 0 and up to 10"),
+        ("--rank", "-1", "a whole number from 0"),
+    ],
+)
+def test_numbers_out_of_range_are_refused_with_their_flag_and_range(
+    capsys: pytest.CaptureFixture[str], flag: str, value: str, range_: str
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        train_distributed.main(["--data", "games", flag, value])
+    assert f"argument {flag}: expected {range_}, found {value}\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("scale", "rate"), [("none", 0.001), ("linear", 0.004), ("sqrt", 0.002)])

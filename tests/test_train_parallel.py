@@ -67,9 +67,20 @@ def test_workers_are_counted_in_one_way(capsys: pytest.CaptureFixture[str]) -> N
     assert "not allowed with" in usage(capsys, "--workers", 4, "--workers-per-gpu", 2)
 
 
-@pytest.mark.parametrize("arguments", [["--workers", "0"], ["--epochs", "0"], ["--lr", "-1"], ["--height", "9"], ["--blocks", "0"]])
-def test_numbers_that_cannot_be_are_refused(here: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
-    refusal(capsys, *arguments)
+@pytest.mark.parametrize(
+    ("flag", "value", "range_"),
+    [
+        ("--workers", "0", "a whole number from 1"),
+        ("--epochs", "0", "a whole number from 1"),
+        ("--lr", "-1", "a number above 0 and up to 10"),
+        ("--height", "9", "a whole number from 2 to 5"),
+        ("--blocks", "0", "a whole number from 1 to 100"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused_with_their_flag_and_range(
+    here: Path, capsys: pytest.CaptureFixture[str], flag: str, value: str, range_: str
+) -> None:
+    assert f"argument {flag}: expected {range_}, found {value}\n" in usage(capsys, flag, value)
     assert not list(here.iterdir())
 
 

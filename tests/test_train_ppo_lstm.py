@@ -59,13 +59,10 @@ def test_a_run_that_is_gone_on_with_ends_as_one_that_was_never_stopped(tmp_path:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["--episodes", "0"], "--episodes 0: expected a whole number from 1"),
         (["--resume"], "no checkpoint in .* start without --resume"),
         (["--data", "nowhere.csv"], "nowhere.csv"),
-        (["--fee", "2"], "fee is a share"),
         (["--distributed", "--rank", "1"], "leave --rank out"),
-        (["--distributed", "--num-gpus", "0"], "--num-gpus 0: expected a whole number from 1"),
-        (["--distributed", "--num-gpus", "2", "--fee", "2"], "fee is a share"),
+        (["--distributed", "--num-gpus", "2", "--data", "nowhere.csv"], "nowhere.csv"),
         (["--num-gpus", "2"], "only --distributed starts several ranks"),
         (["--rank", "1"], "--rank 1 is none of --world-size 1"),
     ],
@@ -75,6 +72,25 @@ def test_what_cannot_be_is_refused_with_its_flag(
 ) -> None:
     assert train_ppo_lstm.main([*words, "--checkpoint-dir", str(tmp_path)]) == 2
     assert re.search(complaint, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "range_"),
+    [
+        ("--episodes", "0", "a whole number from 1"),
+        ("--num-gpus", "0", "a whole number from 1"),
+        ("--fee", "2", "a number from 0 below 1"),
+        ("--gamma", "1.5", "a number from 0 up to 1"),
+        ("--learning-rate-actor", "nan", "a number above 0"),
+        ("--master-port", "65536", "a whole number from 1 to 65,535"),
+    ],
+)
+def test_numbers_out_of_range_are_refused_with_their_flag_and_range(
+    capsys: pytest.CaptureFixture[str], flag: str, value: str, range_: str
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        train_ppo_lstm.main([flag, value])
+    assert f"argument {flag}: expected {range_}, found {value}\n" in capsys.readouterr().err
 
 
 def test_worlds_that_begin_anew_when_a_run_goes_on_are_on_markets_that_were_not_traded_before() -> None:

@@ -109,7 +109,9 @@ def test_smoke_shrinks_numbers_and_raises_none() -> None:
     [["--iterations", "0"], ["--games-per-iter", "0"], ["--lr", "-1"], ["--blocks", "0"], ["--parallel-games", "0"], ["--batch-size", "1"]],
 )
 def test_numbers_that_cannot_be_are_refused(here: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
-    refusal(capsys, "--game", "tic_tac_toe", *arguments)
+    with pytest.raises(SystemExit, match="2"):
+        train_multi_gpu.main(["--game", "tic_tac_toe", *arguments])
+    assert re.search(rf"argument {arguments[0]}: expected .*, found {arguments[1]}\n", capsys.readouterr().err)
     assert not list(here.iterdir())
 
 

@@ -100,7 +100,7 @@ def test_unusable_input_is_refused_with_its_name(
 def test_fewer_than_one_iteration_cannot_be_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main([str(tmp_path), "--last", "0"])
-    assert "--last 0" in capsys.readouterr().err
+    assert "argument --last: expected a whole number from 1, found 0" in capsys.readouterr().err
 
 
 @pytest.mark.medium

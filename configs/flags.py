@@ -1,0 +1,66 @@
+"""Numbers on a command line: what is out of range is refused with its flag and the range, before anything is imported or written."""
+
+import argparse
+import math
+from collections.abc import Callable
+
+HIGHEST_SEED = 2**63 - 1
+HIGHEST_PORT = 65_535
+
+
+def whole(least: int | None = 1, most: int | None = None) -> Callable[[str], int]:
+    """The type of a flag that takes a whole number of this range; the most is included."""
+    low = "" if least is None else f" from {least:,}"
+    expected = f"expected a whole number{low}{'' if most is None else f' to {most:,}'}"
+
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{expected}, found {text or 'nothing'}") from None
+        if (least is not None and value < least) or (most is not None and value > most):
+            raise argparse.ArgumentTypeError(f"{expected}, found {text}")
+        return value
+
+    return read
+
+
+def number(
+    *, least: float | None = None, above: float | None = None, most: float | None = None, below: float | None = None
+) -> Callable[[str], float]:
+    """The type of a flag that takes a finite number of this range; ``least`` and ``most`` are included."""
+    low = f" from {least:g}" if least is not None else f" above {above:g}" if above is not None else ""
+    joint = " and" if above is not None else ""
+    high = f"{joint} up to {most:g}" if most is not None else f"{joint} below {below:g}" if below is not None else ""
+    expected = f"expected a number{low}{high}"
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{expected}, found {text or 'nothing'}") from None
+        too_low = (least is not None and value < least) or (above is not None and value <= above)
+        too_high = (most is not None and value > most) or (below is not None and value >= below)
+        if too_low or too_high or not math.isfinite(value):
+            raise argparse.ArgumentTypeError(f"{expected}, found {text}")
+        return value
+
+    return read
+
+
+def as_setting(key: str) -> Callable[[str], float]:
+    """The type of a flag that takes what the numeric setting of this dotted key may be.
+
+    The settings are imported when the flag is first given: a program that only shows its help need not wait for them.
+    """
+
+    def read(text: str) -> float:
+        from configs.load import number_schema
+
+        schema = number_schema(key)
+        least, above, most, below = (schema.get(name) for name in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"))
+        if schema["type"] == "integer":
+            return whole(least, most if below is None else below - 1)(text)
+        return number(least=least, above=above, most=most, below=below)(text)
+
+    return read
