@@ -3,7 +3,7 @@
 
     python train_ppo_lstm.py                                             simulated markets, in one process
     python train_ppo_lstm.py --data prices.csv --episodes 5000           the history in a file: timestamp,open,high,low,close,volume
-    python train_ppo_lstm.py --episodes 2000 --checkpoint-dir DIR --resume      go on after any end, a power cut included
+    python train_ppo_lstm.py --resume --episodes 2000                    go on with the newest run after any end, a power cut included
     python train_ppo_lstm.py --distributed --num-gpus 4 --episodes 10000 --learning-rate-actor 1e-3 --update-interval 512 \\
         --checkpoint-interval 500 --master-port 12356                    a process for each of 4 GPUs; without any, on the cores
     python train_ppo_lstm.py --smoke                                     the same program in seconds, to see that all is well
@@ -11,6 +11,7 @@
 In every bar of its market a trader may hold, buy or sell, up to --max-positions open at once. An episode is --window bars. Every
 --update-interval steps, of all worlds of all ranks together, the network learns from them. With several ranks, rank 0 trades on the
 history if there is one, and the others on simulated markets; all learn one network, as one process with all their worlds would.
+Where there are fewer GPUs than --num-gpus, as many ranks as there are train, or without any GPU a rank for each core at most.
 
     Episode 100/1000 - Reward: 2.35, Return: $234.56, Win Rate: 65.0% (20 closed, 3 open), Steps: 256 | GPUs: 4
 
@@ -18,7 +19,12 @@ are means over the episodes since the last such line: the reward in per cent of 
 that made some, how many were closed in an episode, and how many were open at its end. docs/ppo.md explains every number.
 
 --checkpoint-dir gets ppo_lstm_episode_N.pt (network, scales, optimizer, worlds: all that --resume needs), training_stats.json and
-TensorBoard's files. Ctrl-C ends in good order; a second one ends at once.
+TensorBoard's files. Without it, each new run has a folder of its own: checkpoints_ppo, checkpoints_ppo_2 ... --resume goes on with the
+newest. The lines are also in training.log, where the program was started: tail -f training.log | grep "Episode". Ctrl-C ends in good
+order; a second one ends at once.
+
+NCCL's variables (NCCL_DEBUG, NCCL_SOCKET_IFNAME, NCCL_IB_DISABLE, NCCL_P2P_DISABLE) count where GPUs speak to each other. NCCL_TIMEOUT
+is how many seconds ranks wait for each other, with GPUs or without. CUDA_VISIBLE_DEVICES says which GPUs there are.
 """
 
 if __name__ == "__main__":
@@ -29,7 +35,8 @@ if __name__ == "__main__":
 import argparse
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,16 +47,21 @@ from games.trading import TradingMarkets, TradingSettings
 from games.trading_data import Bars, read_history
 from training.actor_critic import ActorCritic
 from training.ctrl_c import INTERRUPTED, interruptible, stop_on_signals
-from training.evaluator import count_gpus, pick_device, use_threads
+from training.evaluator import pick_device, use_threads
 from training.learner import TrainingDiverged
+from training.logs import log_also_to
+from training.meeting import DEFAULT_PORT
 from training.network import seed_weights
 from training.observers.live import TerminalConsole
 from training.observers.ppo import ppo_observers
 from training.ppo import PPOSettings, PPOTrainer, world_streams
 from training.ppo_checkpoint import PPOCheckpoint, checkpoints, newest_checkpoint, save_checkpoint
 from training.random import seed_stream
-from training.ranks import ALONE, Place, Ranks, joined
-from training.torchrun import run_ranks
+from training.ranks import ALONE, NotNeeded, Place, Ranks, idle_variables, joined
+from training.save_folder import chosen_folder
+from training.torchrun import Start, room_for_ranks, run_ranks
+
+log = logging.getLogger("training.ppo")
 
 KEPT: dict[str, Any] = {  # what a run is told once, with what it is if it is told nothing
     "episodes": 1000,
@@ -57,7 +69,7 @@ KEPT: dict[str, Any] = {  # what a run is told once, with what it is if it is to
     "data": None,
     "max_gap": 6.0,
     "num_envs": 8,
-    "update_interval": 1024,
+    "update_interval": 128,
     "learning_rate_actor": 3e-4,
     "learning_rate_critic": 1e-3,
     "epochs": 4,
@@ -83,6 +95,7 @@ KEPT: dict[str, Any] = {  # what a run is told once, with what it is if it is to
     "short": True,
 }
 SMOKE = {"episodes": 16, "num_envs": 4, "update_interval": 128, "lstm_size": 16, "window": 32, "epochs": 2}
+FOLDER, LOG = Path("checkpoints_ppo"), Path("training.log")
 BY_HAND = ("rank", "world_size", "local_rank", "master_addr")  # said where ranks are started one by one
 
 
@@ -98,8 +111,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         told = {name: getattr(arguments, name) for name in BY_HAND}
         by_hand = any(value is not None for value in told.values())
         place = Place(**told, master_port=arguments.master_port) if by_hand else Place()
-        with joined(place, device=arguments.device) as ranks:
+        with joined(place, device=arguments.device, room=lambda asked: room_for_ranks(asked, arguments.device)[0]) as ranks:
             return begin(arguments, ranks)
+    except NotNeeded:
+        return 0
     except (TrainingDiverged, ValueError, OSError, RuntimeError) as error:  # a lost rank is a RuntimeError
         errors.print(f"train_ppo_lstm.py: {error}", style="red", markup=False, soft_wrap=True)
         return 2
@@ -119,9 +134,13 @@ def parser() -> argparse.ArgumentParser:
 
     what = parser.add_argument_group("the run").add_argument
     kept(what, "--episodes", whole(), "end after so many in all, of all ranks together")
-    what("--checkpoint-dir", type=Path, default=Path("checkpoints_ppo"), help="where everything goes (default: %(default)s)")
+    what("--checkpoint-dir", type=Path, help=f"where everything goes (default: {FOLDER}, or the first {FOLDER}_N without a run)")
     what("--checkpoint-interval", type=whole(), default=500, help="episodes between two checkpoints (default: %(default)s)")
-    what("--resume", action="store_true", help="go on with the newest checkpoint there, as it was told then but for what is told now")
+    what(
+        "--resume",
+        action="store_true",
+        help="go on with the newest run, or that in --checkpoint-dir, told as then but for what is told now",
+    )
     kept(what, "--seed", whole(0, HIGHEST_SEED), "of everything random")
     what("--log-interval", type=whole(), default=10, help="episodes between two lines (default: %(default)s)")
     what("--smoke", action="store_true", help="shrink all numbers to a run of seconds; the code that runs is the same")
@@ -163,10 +182,14 @@ def parser() -> argparse.ArgumentParser:
         help="of each rank on the CPU; such small networks are fastest with one (default: %(default)s)",
     )
     where("--distributed", action="store_true", help="start several ranks on this machine, by torchrun, which starts them anew if one dies")
-    where("--num-gpus", type=whole(), help="so many ranks, with --distributed (default: the GPUs here, or two)")
+    where(
+        "--num-gpus",
+        type=whole(),
+        help="so many ranks, with --distributed, but no more than there are GPUs (default: these, or two without)",
+    )
     where("--max-restarts", type=whole(0), default=3, help="how often they begin anew, from the last checkpoint (default: %(default)s)")
     where("--master-addr", help="the machine of rank 0, where ranks are started by hand")
-    where("--master-port", type=whole(1, HIGHEST_PORT), help="a free port there (default: 29500)")
+    where("--master-port", type=whole(1, HIGHEST_PORT), help=f"a free port there (default: {DEFAULT_PORT})")
     where("--world-size", type=whole(), help="ranks in all, where they are started by hand")
     where("--rank", type=whole(0), help="which of them this is, from 0")
     where("--local-rank", type=whole(0), help="which of those on this machine, and so which GPU")
@@ -180,54 +203,110 @@ def start_ranks(arguments: argparse.Namespace, words: Sequence[str]) -> int:
         ValueError: something is wrong that the ranks would find out, each for itself.
         RuntimeError: a rank has died too often.
     """
-    count = arguments.num_gpus if arguments.num_gpus is not None else count_gpus() or 2
     for name in BY_HAND:
         if getattr(arguments, name) is not None:
             raise ValueError(f"--distributed starts all ranks of this machine: leave --{name.replace('_', '-')} out")
-    told, _ = prepared(arguments, ALONE)
+    count, fewer = room_for_ranks(arguments.num_gpus, arguments.device, usual=2)
+    told, saved = prepared(arguments, ALONE)
+    if saved and (reached := nothing_left(told, saved, arguments.checkpoint_dir)):
+        print(reached)
+        return 0
     ppo_settings(told, count)
     build_worlds(told, ALONE)
-    own = [word for word in words if word != "--distributed"]
-    return run_ranks(Path(__file__).resolve(), own, count=count, port=arguments.master_port, restarts=arguments.max_restarts)
+    if fewer:
+        print(fewer, flush=True)
+    found = ["--checkpoint-dir", str(arguments.checkpoint_dir), "--num-gpus", str(count)]  # the last word counts
+    own = [*(word for word in words if word != "--distributed"), *found]
+    start = Start(ranks=count, master_port=arguments.master_port, restarts=arguments.max_restarts)
+    return run_ranks(Path(__file__).resolve(), own, start)
 
 
 def begin(arguments: argparse.Namespace, ranks: Ranks) -> int:
     """Train, from the beginning or from a checkpoint; returns the exit code."""
-    logging.getLogger("training").addHandler(logging.StreamHandler())
     use_threads(arguments.threads)
-    if ranks.alone and (arguments.num_gpus or 1) > 1:
+    if ranks.alone and ranks.started == 1 and (arguments.num_gpus or 1) > 1:
         raise ValueError(f"--num-gpus {arguments.num_gpus}: only --distributed starts several ranks")
     told, saved = prepared(arguments, ranks)
-    worlds = build_worlds(told, ranks, rounds_over=saved.state.counters["round"] if saved else 0)
-    trainer = build_trainer(told, worlds, arguments, ranks)
-    if saved:
-        trainer.restore(saved.state)
     console = TerminalConsole(highlight=False)
-    if ranks.is_main:
-        console.print(what_is_trained_on(told, arguments.checkpoint_dir, ranks), markup=False, soft_wrap=True)
+    with logged(ranks):
+        if saved and (reached := nothing_left(told, saved, arguments.checkpoint_dir)):
+            say(reached, console, ranks)
+            return 0
+        worlds = build_worlds(told, ranks, rounds_over=saved.state.counters["round"] if saved else 0)
+        trainer = build_trainer(told, worlds, arguments, ranks)
         if saved:
-            before = saved.state.counters["world_size"]
-            ranks_then = (
-                "" if before == ranks.world_size else f", by {before} rank{'s' if before > 1 else ''} then and {ranks.world_size} now"
-            )
-            console.print(f"Going on after {trainer.episodes_over:,} episodes{ranks_then}", soft_wrap=True)
-        device = "GPUs" if trainer.network.seen_returns.device.type == "cuda" else "Ranks"
-        trainer.observers = ppo_observers(arguments.checkpoint_dir, console, worlds, every=arguments.log_interval, device=device)
-    return run(trainer, arguments.checkpoint_dir, console)
+            trainer.restore(saved.state)
+        introduce(trainer, told, arguments, console, resumed_from=saved.state.counters["world_size"] if saved else None)
+        if ranks.is_main:
+            device = "GPUs" if trainer.network.seen_returns.device.type == "cuda" else "Ranks"
+            trainer.observers = ppo_observers(arguments.checkpoint_dir, console, worlds, every=arguments.log_interval, device=device)
+        return run(trainer, arguments.checkpoint_dir, console)
+
+
+@contextmanager
+def logged(ranks: Ranks) -> Iterator[None]:
+    """Within the block, what the library warns of is shown, and on rank 0 training.log gets all that it says."""
+    logger = logging.getLogger("training")
+    warnings = logging.StreamHandler()
+    warnings.setLevel(logging.WARNING)
+    handlers: list[logging.Handler] = [warnings]
+    logger.addHandler(warnings)
+    if ranks.is_main:
+        logger.setLevel(logging.INFO)
+        try:
+            handlers.append(logging.FileHandler(LOG, encoding="utf-8"))
+            log_also_to(logger, handlers[-1])
+        except OSError as error:
+            logger.warning("%s cannot be written: %s", LOG, error.strerror)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            logger.removeHandler(handler)
+            handler.close()
+
+
+def say(text: str, console: Console, ranks: Ranks) -> None:
+    """Show a line, and log it, on rank 0."""
+    if ranks.is_main:
+        log.info(text)
+        console.print(text, markup=False, soft_wrap=True)
+
+
+def introduce(
+    trainer: PPOTrainer, told: dict[str, Any], arguments: argparse.Namespace, console: Console, *, resumed_from: int | None
+) -> None:
+    """Say what is about to happen; ``resumed_from`` is the number of ranks that the checkpoint is of."""
+    ranks, now = trainer.ranks, trainer.ranks.world_size
+    if ranks.started > now:
+        say(room_for_ranks(ranks.started, arguments.device)[1], console, ranks)
+    if ranks.restarts:
+        say("A rank has ended: all begin anew from the last checkpoint", console, ranks)
+    if idle := idle_variables(ranks):
+        say(idle, console, ranks)
+    say(what_is_trained_on(told, arguments.checkpoint_dir, ranks), console, ranks)
+    if resumed_from:
+        then = f", by {resumed_from} rank{'s' if resumed_from > 1 else ''} then and {now} now" if resumed_from != now else ""
+        say(f"Going on after {trainer.episodes_over:,} episodes{then}", console, ranks)
 
 
 def prepared(arguments: argparse.Namespace, ranks: Ranks) -> tuple[dict[str, Any], PPOCheckpoint | None]:
-    """All that the run is told, now or when it began, and the checkpoint to go on with.
+    """All that the run is told, now or when it began, and the checkpoint to go on with; the folder is in ``arguments`` after it.
 
     Raises:
         ValueError: it cannot be, or does not fit what the folder holds; the message names the flag.
     """
+    default = arguments.checkpoint_dir is None
+    if default:
+        arguments.checkpoint_dir = chosen_folder(FOLDER, ranks, holds=lambda folder: bool(checkpoints(folder)), resume=arguments.resume)
+        if ranks.is_main and not arguments.resume and arguments.checkpoint_dir != FOLDER:
+            print(f"Earlier runs stay as they are: this one goes to {arguments.checkpoint_dir}, and --resume goes on with the newest")
     folder = arguments.checkpoint_dir
     begun = arguments.resume or ranks.largest(ranks.restarts) > 0
     saved = newest_checkpoint(ranks, folder) if begun else None
     if arguments.resume and saved is None:
         raise ValueError(f"there is no checkpoint in {folder} to go on with: start without --resume")
-    if not begun and ranks.largest(len(checkpoints(folder))):
+    if not begun and not default and ranks.largest(len(checkpoints(folder))):
         raise ValueError(f"{folder} holds a run already: go on with it by --resume, or choose another folder by --checkpoint-dir")
     told = {**KEPT, **(saved.told if saved else {})}
     told |= {
@@ -238,6 +317,17 @@ def prepared(arguments: argparse.Namespace, ranks: Ranks) -> tuple[dict[str, Any
     if arguments.smoke:
         told |= {name: min(told[name], limit) for name, limit in SMOKE.items()}
     return told, saved
+
+
+def nothing_left(told: dict[str, Any], saved: PPOCheckpoint, folder: Path) -> str:
+    """A sentence where the run that is gone on with has all of its episodes behind it; empty otherwise."""
+    over, wanted = saved.state.counters["episodes_over"], told["episodes"]
+    if over < wanted:
+        return ""
+    return (
+        f"{folder} has {over:,} episodes behind it, which --episodes {wanted} counts too, so nothing is left to do: "
+        f"--resume --episodes {over + wanted} trains {wanted:,} more"
+    )
 
 
 def build_trainer(told: dict[str, Any], worlds: TradingMarkets, arguments: argparse.Namespace, ranks: Ranks) -> PPOTrainer:

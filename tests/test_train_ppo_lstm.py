@@ -18,7 +18,7 @@ from training.ranks import Ranks
 
 PROGRAM = "train_ppo_lstm.py"
 LINE = re.compile(
-    r"Episode (\d+)/16 - Reward: -?\d+\.\d\d, Return: -?\$[\d,]+\.\d\d, Win Rate: \d+\.\d% \(\d+ closed, \d+ open\), Steps: \d+ \| Ranks: 1"
+    r"(?m)^Episode (\d+)/16 - Reward: -?\d+\.\d\d, Return: -?\$[\d,]+\.\d\d, Win Rate: \d+\.\d% \(\d+ closed, \d+ open\), Steps: \d+$"
 )
 SECONDS = 280  # a busy machine is not taken for a broken program
 LONG = ["--device", "cpu", "--episodes", "100000", "--num-envs", "4", "--update-interval", "128", "--lstm-size", "8", "--window", "16"]
@@ -27,14 +27,22 @@ TWO_RANKS = ["--distributed", "--num-gpus", "2"]
 pytestmark = pytest.mark.trial
 
 
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """training.log is written to where one is."""
+    monkeypatch.chdir(tmp_path)
+
+
 def saved(folder: Path, episodes: int) -> dict[str, Any]:
     return dict(torch.load(folder / f"ppo_lstm_episode_{episodes:07d}.pt", weights_only=True))
 
 
 def test_a_small_run_says_what_the_guide_says_and_leaves_what_it_promises(tmp_path: Path) -> None:
-    said = printed(PROGRAM, "--smoke", "--device", "cpu", "--checkpoint-dir", tmp_path, seconds=SECONDS)
+    said = printed(PROGRAM, "--smoke", "--device", "cpu", "--checkpoint-dir", tmp_path, cwd=tmp_path, seconds=SECONDS)
     lines = LINE.findall(said)
     assert lines and lines[-1] == "16", said
+    logged = (tmp_path / "training.log").read_text()
+    assert all(line in logged for line in said.splitlines() if line.startswith("Episode "))
     rows = json.loads((tmp_path / "training_stats.json").read_text())
     assert rows[-1]["run/episodes_over"] == 16 and {"learning/approx_kl", "episodes/win_rate"} <= rows[-1].keys()
     assert list((tmp_path / "tensorboard").iterdir())
@@ -103,7 +111,7 @@ def test_worlds_that_begin_anew_when_a_run_goes_on_are_on_markets_that_were_not_
 def test_a_fault_in_a_history_is_named_with_its_row(tmp_path: Path) -> None:
     path = tmp_path / "prices.csv"
     path.write_text("date,open,high,low,close,volume\n2024-01-01,1,2,0.5,1,1\n2024-01-02,1,2,-1,1,1\n")
-    refused = run(PROGRAM, "--data", path, "--checkpoint-dir", tmp_path / "run", seconds=SECONDS)
+    refused = run(PROGRAM, "--data", path, "--checkpoint-dir", tmp_path / "run", cwd=tmp_path, seconds=SECONDS)
     assert refused.returncode == 2 and "prices.csv, row 3: a price is not above 0" in refused.stderr
 
 
@@ -132,14 +140,16 @@ def rounds_of(folder: Path) -> list[int]:
 
 
 def test_ctrl_c_ends_a_run_in_good_order_from_where_it_is_gone_on_with(tmp_path: Path) -> None:
-    with begun(PROGRAM, *LONG, "--checkpoint-interval", 8, "--checkpoint-dir", tmp_path) as process:
+    with begun(PROGRAM, *LONG, "--checkpoint-interval", 8, "--checkpoint-dir", tmp_path, cwd=tmp_path) as process:
         wait_for_checkpoint(tmp_path, process)
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=SECONDS)
     assert process.returncode == 130 and "Traceback" not in said, said
     assert said.splitlines()[-1] == f"Go on: python {PROGRAM} --checkpoint-dir {tmp_path} --resume"
     episodes, rounds = int(re.findall(r"([\d,]+) episodes, ", said)[-1].replace(",", "")), rounds_of(tmp_path)
-    said = printed(PROGRAM, "--checkpoint-dir", tmp_path, "--resume", "--device", "cpu", "--episodes", episodes + 8, seconds=SECONDS)
+    said = printed(
+        PROGRAM, "--checkpoint-dir", tmp_path, "--resume", "--device", "cpu", "--episodes", episodes + 8, cwd=tmp_path, seconds=SECONDS
+    )
     assert f"Going on after {episodes:,} episodes" in said and f"Episode {episodes + 8}/{episodes + 8} - " in said
     assert rounds_of(tmp_path)[: len(rounds)] == rounds and rounds_of(tmp_path) == [*range(1, len(rounds_of(tmp_path)) + 1)]
 
@@ -148,7 +158,7 @@ def test_ctrl_c_ends_a_run_in_good_order_from_where_it_is_gone_on_with(tmp_path:
 @pytest.mark.timeout(1800)
 def test_ctrl_c_ends_all_ranks_in_good_order_and_another_number_of_them_goes_on(tmp_path: Path) -> None:
     words = [*LONG, *TWO_RANKS, "--checkpoint-interval", 8, "--checkpoint-dir", tmp_path, "--master-port", free_port()]
-    with begun(PROGRAM, *words) as process:
+    with begun(PROGRAM, *words, cwd=tmp_path) as process:
         wait_for_checkpoint(tmp_path, process, seconds=900)
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=SECONDS)
@@ -156,10 +166,12 @@ def test_ctrl_c_ends_all_ranks_in_good_order_and_another_number_of_them_goes_on(
     episodes = int(re.findall(r"([\d,]+) episodes, ", said)[-1].replace(",", ""))
     assert saved(tmp_path, episodes)["counters"]["world_size"] == 2
     words = ["--checkpoint-dir", tmp_path, "--resume", "--device", "cpu", "--episodes"]
-    said = printed(PROGRAM, *words, episodes + 8, seconds=900)
+    said = printed(PROGRAM, *words, episodes + 8, cwd=tmp_path, seconds=900)
     assert f"Going on after {episodes:,} episodes, by 2 ranks then and 1 now" in said
     assert saved(tmp_path, episodes + 8)["counters"]["world_size"] == 1
-    said = printed("train_ppo_lstm_distributed.py", *words, episodes + 15, "--num-gpus", 3, "--master-port", free_port(), seconds=900)
+    said = printed(
+        "train_ppo_lstm_distributed.py", *words, episodes + 15, "--num-gpus", 3, "--master-port", free_port(), cwd=tmp_path, seconds=900
+    )
     assert f"Going on after {episodes + 8:,} episodes, by 1 rank then and 3 now" in said and said.count("Episode ") == 1
     assert f"Episode {episodes + 15}/{episodes + 15} - " in said and "| Ranks: 3" in said
     assert rounds_of(tmp_path) == [*range(1, len(rounds_of(tmp_path)) + 1)]
@@ -169,7 +181,7 @@ def test_ctrl_c_ends_all_ranks_in_good_order_and_another_number_of_them_goes_on(
 @pytest.mark.timeout(1800)
 def test_a_rank_that_is_killed_has_all_go_on_from_the_last_checkpoint(tmp_path: Path) -> None:
     words = [*LONG, "--episodes", 400, *TWO_RANKS, "--checkpoint-interval", 8, "--checkpoint-dir", tmp_path, "--master-port", free_port()]
-    with begun(PROGRAM, *words) as process:
+    with begun(PROGRAM, *words, cwd=tmp_path) as process:
         wait_for_checkpoint(tmp_path, process, seconds=900)
         os.kill(ranks_of(process.pid, PROGRAM)[-1], signal.SIGKILL)
         said, _ = process.communicate(timeout=1200)
@@ -183,7 +195,7 @@ def test_a_rank_that_is_killed_has_all_go_on_from_the_last_checkpoint(tmp_path: 
 @pytest.mark.timeout(1800)
 def test_ranks_that_die_too_often_are_given_up_with_a_word_how_to_go_on(tmp_path: Path) -> None:
     words = [*LONG, *TWO_RANKS, "--max-restarts", 0, "--checkpoint-interval", 8, "--checkpoint-dir", tmp_path, "--master-port", free_port()]
-    with begun(PROGRAM, *words) as process:
+    with begun(PROGRAM, *words, cwd=tmp_path) as process:
         wait_for_checkpoint(tmp_path, process, seconds=900)
         os.kill(ranks_of(process.pid, PROGRAM)[-1], signal.SIGKILL)
         said, _ = process.communicate(timeout=600)

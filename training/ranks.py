@@ -10,9 +10,9 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,19 +21,26 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import FileStore, Store, TCPStore  # type: ignore[attr-defined]  # documented, but not marked as exported
 
+from training.meeting import DEFAULT_PORT, check_own_address, wait_for_address
+
 BUCKET_BYTES = 64 * 2**20  # of gradients that are summed in one go: large enough to fill a network, small enough to copy
 TIMEOUT = timedelta(minutes=15)  # of waiting for the others, who may be compiling or writing
 PATIENCE = timedelta(days=365)  # of waiting for rank 0's next word: that it has ended is noticed without it
-DEFAULT_PORT = 29500  # torchrun's own
 GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 ANY_PORT = 9
 SIOCGIFADDR = 0x8915  # of Linux: the IPv4 address of an interface, see netdevice(7)
 STORE_PORT = "keima/store_port"  # in torchrun's store: where the ranks' own one is
 REFUSED_AFTER = timedelta(seconds=1)  # of asking at an old address
+ROOM = "keima/room"  # in torchrun's store: which ranks have room on their machines
+NCCL, NCCL_TIMEOUT = "NCCL_", "NCCL_TIMEOUT"
 
 
 class RankLost(RuntimeError):
     """Another rank has ended, or cannot be reached any more."""
+
+
+class NotNeeded(Exception):
+    """torchrun has started more ranks here than the machine has room for, and this is one of those that leave."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,12 +61,21 @@ class Ranks:
     """
 
     def __init__(
-        self, *, rank: int = 0, world_size: int = 1, local_rank: int = 0, neighbours: int = 1, backend: str = "none", restarts: int = 0
+        self,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        local_rank: int = 0,
+        neighbours: int = 1,
+        backend: str = "none",
+        restarts: int = 0,
+        started: int | None = None,
     ) -> None:
         self.rank, self.world_size, self.local_rank = rank, world_size, local_rank
         self.neighbours = neighbours  # ranks on this machine, this one included
         self.backend = backend  # "nccl", "gloo", or "none" for a process alone
         self.restarts = restarts  # how often torchrun has begun anew after a failure
+        self.started = started or world_size  # ranks, with those that have left because there was no room for them
         self._patient: dist.ProcessGroup | None = None
 
     @property
@@ -185,6 +201,7 @@ def joined(
     backend: str = "auto",
     store: Store | None = None,
     environment: Mapping[str, str] | None = None,
+    room: Callable[[int], int] | None = None,
 ) -> Iterator[Ranks]:
     """Within the block, the group that this process belongs to.
 
@@ -194,16 +211,24 @@ def joined(
         backend: "nccl", "gloo", or "auto": NCCL where there are GPUs.
         store: by which the ranks find each other, where the one who started them has given them one.
         environment: of this process, but for tests.
+        room: how many of so many ranks there is room for on this machine; torchrun's others leave.
 
     Raises:
+        NotNeeded: this one leaves.
         ValueError: what is told does not fit together.
         RuntimeError: the others cannot be reached.
     """
     variables = os.environ if environment is None else environment
     place = _resolved(told, variables)
     assert place.rank is not None and place.world_size is not None and place.local_rank is not None
+    by_torchrun = told.rank is None and told.master_addr is None and "MASTER_ADDR" in variables
+    started = place.world_size
+    here = (None if told.world_size else _number(variables, "LOCAL_WORLD_SIZE")) or place.world_size
+    if room and by_torchrun and started > 1:
+        place, here = with_room(place, here, room(here)), room(here)
+    assert place.rank is not None and place.world_size is not None and place.local_rank is not None
     if place.world_size == 1:
-        yield Ranks(local_rank=place.local_rank, restarts=_restarts(variables))
+        yield Ranks(local_rank=place.local_rank, restarts=_restarts(variables), started=started)
         return
     on_gpu = device != "cpu" and torch.cuda.is_available()
     backend = ("nccl" if on_gpu else "gloo") if backend == "auto" else backend
@@ -213,31 +238,99 @@ def joined(
         if place.local_rank >= torch.cuda.device_count():
             raise ValueError(f"rank {place.rank} has no GPU: {torch.cuda.device_count()} are to be seen here; start fewer ranks")
         torch.cuda.set_device(place.local_rank)
-    by_torchrun = told.rank is None and told.master_addr is None and "MASTER_ADDR" in variables
     if store is None and by_torchrun and variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         store = store_of_this_start(place)
-    address = f"tcp://{place.master_addr or 'localhost'}:{place.master_port or DEFAULT_PORT}"
+    host, port = place.master_addr or "localhost", place.master_port or DEFAULT_PORT
+    if store is None and not by_torchrun:
+        meet(place.rank, host, port, seconds=patience(variables).total_seconds())
     if place.master_addr and GLOO_INTERFACE not in os.environ and (interface := interface_towards(place.master_addr)):
         os.environ[GLOO_INTERFACE] = interface
-    dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if backend == "nccl" else "gloo",
-        init_method=None if store else "env://" if by_torchrun else address,
-        store=store,
-        rank=place.rank,
-        world_size=place.world_size,
-        timeout=TIMEOUT,
-    )
+    try:
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if backend == "nccl" else "gloo",
+            init_method=None if store else "env://" if by_torchrun else f"tcp://{host}:{port}",
+            store=store,
+            rank=place.rank,
+            world_size=place.world_size,
+            timeout=patience(variables),
+        )
+    except RuntimeError as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise RuntimeError(f"the {place.world_size} ranks have not met at {host}, port {port}: {reason}") from error
     try:
         yield Ranks(
             rank=place.rank,
             world_size=place.world_size,
             local_rank=place.local_rank,
-            neighbours=(None if told.world_size else _number(variables, "LOCAL_WORLD_SIZE")) or place.world_size,
+            neighbours=here,
             backend=backend,
             restarts=_restarts(variables),
+            started=started,
         )
     finally:
         dist.destroy_process_group()
+
+
+def meet(rank: int, address: str, port: int, *, seconds: float) -> None:
+    """See that the ranks that are started one by one can meet: rank 0 at its own address, the others as soon as it is there.
+
+    Raises:
+        ValueError: rank 0 cannot listen there, or nobody knows the address.
+        RuntimeError: rank 0 is not there.
+    """
+    if rank == 0:
+        check_own_address(address, port)
+    else:
+        wait_for_address(address, port, seconds=seconds)
+
+
+def with_room(place: Place, here: int, room: int) -> Place:
+    """The place of a rank among those that stay, of whom each machine has as many as it has room for, the first ones.
+
+    Args:
+        place: torchrun's, with every number known.
+        here: ranks that torchrun has started on this machine.
+        room: for so many of them.
+
+    Raises:
+        NotNeeded: this one leaves.
+    """
+    assert place.rank is not None and place.world_size is not None and place.local_rank is not None
+    stays = place.local_rank < room
+    if here == place.world_size:
+        staying = [rank < room for rank in range(here)]
+    else:  # other machines have room for others
+        assert place.master_addr is not None and place.master_port is not None
+        store = TCPStore(place.master_addr, place.master_port, is_master=False, timeout=patience())
+        keys = [f"{ROOM}/{place.world_size}/{rank}" for rank in range(place.world_size)]
+        store.set(keys[place.rank], str(int(stays)))
+        staying = [store.get(key) == b"1" for key in keys] if stays else []
+    if not stays:
+        raise NotNeeded
+    return replace(place, rank=sum(staying[: place.rank]), world_size=sum(staying))
+
+
+def patience(variables: Mapping[str, str] = os.environ) -> timedelta:
+    """How long ranks wait for each other: ``NCCL_TIMEOUT`` seconds, also where it is not NCCL that waits.
+
+    Raises:
+        ValueError: it is no number of seconds.
+    """
+    seconds = _number(variables, NCCL_TIMEOUT)
+    if seconds is None:
+        return TIMEOUT
+    if seconds < 1:
+        raise ValueError(f"{NCCL_TIMEOUT}={seconds} in the environment: expected whole seconds from 1")
+    return timedelta(seconds=seconds)
+
+
+def idle_variables(ranks: Ranks, variables: Mapping[str, str] = os.environ) -> str:
+    """A sentence about variables of NCCL that are set and change nothing; empty if there are none."""
+    names = sorted(name for name in variables if name.startswith(NCCL) and (name != NCCL_TIMEOUT or ranks.alone))
+    if not names or ranks.backend == "nccl":
+        return ""
+    instead = "one process trains alone" if ranks.alone else f"the ranks speak gloo, which heeds {NCCL_TIMEOUT} and {GLOO_INTERFACE}"
+    return f"{', '.join(names)}: for NCCL, which GPUs speak to each other; here {instead}"
 
 
 def store_in(folder: Path, world_size: int) -> FileStore:
@@ -250,17 +343,31 @@ def interface_towards(address: str) -> str | None:
 
     Left alone, gloo listens where this machine's own name points, which on Debian is an address that no other machine reaches.
     """
+    try:
+        own = socket.inet_aton(own_address_towards(address))
+    except ValueError:
+        return None
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            with suppress(OSError):  # one without an address
+                if fcntl.ioctl(probe, SIOCGIFADDR, struct.pack("256s", name.encode()))[20:24] == own:
+                    return name
+    return None
+
+
+def own_address_towards(address: str) -> str:
+    """The address of this machine by which the machine at ``address`` reaches it.
+
+    Raises:
+        ValueError: that cannot be told.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((address, ANY_PORT))  # sends nothing, but looks up the way
-            own = socket.inet_aton(probe.getsockname()[0])
-            for _, name in socket.if_nameindex():
-                with suppress(OSError):  # one without an address
-                    if fcntl.ioctl(probe, SIOCGIFADDR, struct.pack("256s", name.encode()))[20:24] == own:
-                        return name
-        except OSError:
-            return None
-    return None
+        except OSError as error:
+            raise ValueError(f"--master-addr {address} cannot be reached: {str(error.strerror or error).lower()}") from error
+        own: str = probe.getsockname()[0]
+        return own
 
 
 def store_of_this_start(place: Place) -> TCPStore:

@@ -34,6 +34,8 @@ def test_the_line_of_the_guide_to_the_letter() -> None:
     said = "Episode 100/1000 - Reward: 45.23, Return: $234.56, Win Rate: 65.0% (20 closed, 3 open), Steps: 234 | GPUs: 4"
     report = round_report(1)
     assert episode_line(report, report.episodes, "GPUs") == said
+    alone = round_report(1, world_size=1)
+    assert episode_line(alone, alone.episodes, "GPUs") == said.removesuffix(" | GPUs: 4")
 
 
 def test_a_loss_is_told_as_one_and_no_trade_is_no_win() -> None:

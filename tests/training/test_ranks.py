@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,20 @@ from torch import Tensor
 
 from tests.sources import ROOT
 from tests.training.rank_program import train
-from training.ranks import ALONE, STORE_PORT, Place, interface_towards, joined, store_of_this_start
+from training.ranks import (
+    ALONE,
+    STORE_PORT,
+    TIMEOUT,
+    NotNeeded,
+    Place,
+    Ranks,
+    idle_variables,
+    interface_towards,
+    joined,
+    patience,
+    store_of_this_start,
+    with_room,
+)
 from training.weights_file import load_weights
 
 pytestmark = pytest.mark.timeout(1000)
@@ -125,3 +139,56 @@ def test_ranks_that_are_started_again_do_not_take_the_dead_for_the_living() -> N
 def test_ranks_listen_where_the_first_one_s_machine_reaches_them() -> None:
     assert interface_towards("127.0.0.1") == "lo"
     assert interface_towards("no.such.machine.invalid") is None
+
+
+def test_of_the_ranks_that_torchrun_has_started_those_leave_for_which_there_is_no_room() -> None:
+    places = [Place(rank=rank, world_size=4, local_rank=rank) for rank in range(4)]
+    staying = [with_room(place, 4, 2) for place in places[:2]]
+    assert [(place.rank, place.world_size) for place in staying] == [(0, 2), (1, 2)]
+    for place in places[2:]:
+        with pytest.raises(NotNeeded):
+            with_room(place, 4, 2)
+
+
+@pytest.mark.medium
+def test_each_machine_keeps_as_many_ranks_as_it_has_room_for() -> None:
+    torchruns = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    rooms = {0: 1, 1: 2}  # of two machines with three ranks each
+
+    def place(rank: int) -> tuple[int | None, int | None] | None:
+        told = Place(rank=rank, world_size=6, local_rank=rank % 3, master_addr="127.0.0.1", master_port=torchruns.port)
+        try:
+            found = with_room(told, 3, rooms[rank // 3])
+        except NotNeeded:
+            return None
+        return found.rank, found.world_size
+
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(place, range(6))) == [(0, 3), None, None, (1, 3), (2, 3), None]
+
+
+def test_ranks_wait_as_long_as_nccl_timeout_says() -> None:
+    assert patience({}) == TIMEOUT
+    assert patience({"NCCL_TIMEOUT": "3600"}) == timedelta(hours=1)
+    for text in ("soon", "0"):
+        with pytest.raises(ValueError, match="^NCCL_TIMEOUT='?" + text):
+            patience({"NCCL_TIMEOUT": text})
+
+
+def test_a_rank_that_does_not_come_is_waited_for_no_longer_than_that() -> None:
+    place, began = Place(rank=0, world_size=2, master_addr="127.0.0.1", master_port=free_port()), time.monotonic()
+    with pytest.raises(RuntimeError, match=r"^the 2 ranks have not met at 127\.0\.0\.1, port "):  # noqa: SIM117
+        with joined(place, device="cpu", environment={"NCCL_TIMEOUT": "1"}):
+            pass
+    assert time.monotonic() - began < TIMEOUT.total_seconds() / 2
+
+
+def test_variables_of_nccl_that_change_nothing_are_said_to() -> None:
+    told = {"NCCL_DEBUG": "INFO", "NCCL_TIMEOUT": "3600", "PATH": "/bin"}
+    assert idle_variables(ALONE, {"PATH": "/bin"}) == ""
+    assert (
+        idle_variables(ALONE, told) == "NCCL_DEBUG, NCCL_TIMEOUT: for NCCL, which GPUs speak to each other; here one process trains alone"
+    )
+    gloo = idle_variables(Ranks(world_size=2, backend="gloo"), told)
+    assert gloo.startswith("NCCL_DEBUG: for NCCL") and "the ranks speak gloo, which heeds NCCL_TIMEOUT" in gloo
+    assert idle_variables(Ranks(world_size=2, backend="nccl"), told) == ""

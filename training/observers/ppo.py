@@ -1,5 +1,6 @@
 """Who watches a PPO run: lines and a live view for people, and files for programs (``ppo_files.py``)."""
 
+import logging
 import math
 from pathlib import Path
 
@@ -15,12 +16,14 @@ from training.observers.files import EVENTS_FOLDER, STATS_NAME
 from training.observers.ppo_files import EPISODE_NAME, EpisodeFile, PPOEvents, PPOStats
 from training.ppo_reports import EpisodesReport, PPOObserver, RoundReport
 
+log = logging.getLogger(__name__)
+
 
 def episode_line(report: RoundReport, episodes: EpisodesReport, device: str) -> str:
     """What episodes came to in the mean, in the guide's words; their trades are of an episode too.
 
     Args:
-        device: what the ranks are called, "GPUs" or "Ranks".
+        device: what the ranks are called where there are several, "GPUs" or "Ranks".
     """
     figures, count = episodes.figures, max(1, episodes.count)
     parts = [f"Reward: {episodes.mean():.2f}"]
@@ -29,7 +32,8 @@ def episode_line(report: RoundReport, episodes: EpisodesReport, device: str) -> 
         trades = f"({figures['closed'] / count:.0f} closed, {figures['open'] / count:.0f} open)"
         parts += [f"Return: {money(episodes.mean('profit'))}", f"Win Rate: {share:.1%} {trades}"]
     parts.append(f"Steps: {episodes.steps / count:.0f}")
-    return f"Episode {report.episodes_over}/{report.episodes_planned} - {', '.join(parts)} | {device}: {report.world_size}"
+    several = f" | {device}: {report.world_size}" if report.world_size > 1 else ""
+    return f"Episode {report.episodes_over}/{report.episodes_planned} - {', '.join(parts)}{several}"
 
 
 def money(amount: float) -> str:
@@ -38,7 +42,7 @@ def money(amount: float) -> str:
 
 
 class EpisodeLines:
-    """Says a line for every so many episodes, and on a terminal shows beneath them how the run stands.
+    """Says a line for every so many episodes, and logs it; on a terminal it shows beneath them how the run stands.
 
     Args:
         console: where.
@@ -60,7 +64,9 @@ class EpisodeLines:
             self._live.update(standing(report), refresh=True)
         due = report.episodes_over // self._every > self._told or report.episodes_over == report.episodes_planned
         if due and self._since.count:
-            self._console.print(episode_line(report, self._since, self._device), markup=False, highlight=False, soft_wrap=True)
+            line = episode_line(report, self._since, self._device)
+            log.info(line)
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
             self._since, self._told = None, report.episodes_over // self._every
 
     def close(self) -> None:
