@@ -69,6 +69,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     default = f"what --run-dir resumes, else {QUICKSTART}, or {CLUSTER} with --distributed"
     parser.add_argument("--config", type=settings_file, help=f"what to train, and how (default: {default})")
     parser.add_argument("--distributed", action="store_true", help="have the config's distributed.workers play, instead of this machine")
+    parser.add_argument(
+        "--takeover",
+        action="store_true",
+        help="with --distributed: take over workers that play for another Coach, whose games are set aside",
+    )
     parser.add_argument("--resume", action="store_true", help="go on with the run where it ended")
     parser.add_argument("--run-dir", type=Path, help="the run's folder (default: runs/<name in the config>)")
     parser.add_argument(
@@ -83,7 +88,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         action="store_true",
         help="shrink the experiment to seconds, and to two iterations unless --iterations is given; the code is the same",
     )
-    return parser.parse_args(argv)
+    arguments = parser.parse_args(argv)
+    if arguments.takeover and not arguments.distributed:
+        parser.error("--takeover goes with --distributed")
+    return arguments
 
 
 def begin(arguments: argparse.Namespace) -> int:
@@ -104,7 +112,7 @@ def lead(arguments: argparse.Namespace, path: Path, settings: Settings, ranks: R
     make_run_folder(run_dir, resume=arguments.resume or begun_anew)
     log_to(logging.FileHandler(run_dir / "coach.log", encoding="utf-8"))
     with RunLock(run_dir), learner_ranks(settings, run_dir, present=ranks) as ranks:
-        return train(run_dir, settings, path, ranks)
+        return train(run_dir, settings, path, ranks, takeover=arguments.takeover)
 
 
 def read_settings(arguments: argparse.Namespace) -> tuple[Path, Settings]:
@@ -144,7 +152,7 @@ def with_present_workers(path: Path, settings: Settings) -> tuple[Path, Settings
     raise ConfigError(files[-1], [f"distributed.workers: none are listed; {remedy}"])
 
 
-def train(run_dir: Path, settings: Settings, config: Path, ranks: Ranks) -> int:
+def train(run_dir: Path, settings: Settings, config: Path, ranks: Ranks, *, takeover: bool = False) -> int:
     """Run the Coach to its end and say where everything lies."""
     if config != run_dir / "config.yaml":  # which is the run's own copy
         write_atomically(run_dir / FOLLOWED, str(config.resolve()).encode())
@@ -154,7 +162,16 @@ def train(run_dir: Path, settings: Settings, config: Path, ranks: Ranks) -> int:
     def make_backend(game: Game, run_id: str) -> SelfPlayBackend:
         if settings.distributed.enabled:
             log_for_all()
-            return Cluster(run_dir / "workers", config=config, run_dir=run_dir, game=game, settings=settings, run_id=run_id, tell=tell)
+            return Cluster(
+                run_dir / "workers",
+                config=config,
+                run_dir=run_dir,
+                game=game,
+                settings=settings,
+                run_id=run_id,
+                takeover=takeover,
+                tell=tell,
+            )
         return spread_processes(run_dir / "workers", game=game, settings=settings, run_id=run_id, tell=tell)
 
     with sitting(run_dir, settings, make_backend=make_backend, observers=observers, ranks=ranks) as coach:

@@ -90,7 +90,9 @@ class SimulatedWorker:
     def _batch(self, count: int) -> tuple[str, float, int]:
         assert self.assignment is not None
         columns = gather([self.games[(self._handed_over + i) % len(self.games)] for i in range(count)])
-        name = batch_name(self.assignment.worker, self._handed_over, count, sha256_hex(columns["actions"].tobytes()))
+        name = batch_name(
+            self.assignment.run_id, self.assignment.worker, self._handed_over, count, sha256_hex(columns["actions"].tobytes())
+        )
         batch = GameBatch(
             batch_id=name,
             run_id=self.assignment.run_id,

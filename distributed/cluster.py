@@ -13,6 +13,7 @@ from distributed import control, ssh, status
 from distributed.control import Desk
 from distributed.crew import RemoteCrew
 from distributed.fleet import Fleet
+from distributed.ownership import Claimant, owner_here
 from distributed.release import ours
 from distributed.status import StatusFile
 from distributed.steering import Steering
@@ -34,6 +35,7 @@ class Cluster(Fleet):
         game: what they play.
         settings: the run's.
         run_id: the run's.
+        takeover: whether workers that play for others are taken over at the first contact.
         tell: is told what is worth a line in the log.
         control_folder: where requests come in.
         status_folder: where status.txt is written.
@@ -52,6 +54,7 @@ class Cluster(Fleet):
         game: Game,
         settings: Settings,
         run_id: str,
+        takeover: bool = False,
         tell: Callable[[str], None] = log.warning,
         control_folder: Path = control.FOLDER,
         status_folder: Path = status.FOLDER,
@@ -60,6 +63,7 @@ class Cluster(Fleet):
         if distributed.unused_weights:
             tell(distributed.unused_weights)
         code = ours(distributed.worker_class, config=config)
+        owner = owner_here(run_id, lease_seconds=distributed.lease_seconds)
         title = f"{settings.run.name}: {game.name}"
         self._desk = Desk(control_folder, run=run_dir, config=config)
         self._status = StatusFile(status_folder, title=title)
@@ -71,7 +75,8 @@ class Cluster(Fleet):
             settings=settings,
             run_id=run_id,
             connect=partial(ssh.connect, host_key_policy=distributed.host_key_policy, login_seconds=distributed.login_seconds),
-            crew=partial(RemoteCrew, ours=code, bootstrap=distributed.bootstrap, pip=distributed.pip),
+            crew=partial(RemoteCrew, ours=code, bootstrap=distributed.bootstrap, pip=distributed.pip, coach=owner.coach),
+            claimant=Claimant(owner=owner, takeover=takeover, connector=code.connector),
             tell=tell,
         )
         self._steering = Steering(self, config, desk=self._desk, title=title, tell=tell)

@@ -50,7 +50,7 @@ class _Message(BaseModel):
 class Request(_Message):
     """What the Coach is asked to do."""
 
-    command: Literal["status", "restart", "stop", "add", "remove"]
+    command: Literal["status", "restart", "stop", "takeover", "add", "remove"]
     worker: str = Field(default="", max_length=100)  # whom it is about
     machine: WorkerSettings | None = None  # to be added
 
@@ -58,7 +58,7 @@ class Request(_Message):
     def _whole(self) -> "Request":
         if self.command == "add" and self.machine is None:
             raise ValueError("add needs a machine")
-        if self.command in ("restart", "stop", "remove") and not self.worker:
+        if self.command in ("restart", "stop", "takeover", "remove") and not self.worker:
             raise ValueError(f"{self.command} needs a worker")
         return self
 

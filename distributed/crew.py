@@ -46,6 +46,7 @@ class RemoteCrew:
         ours: the code and packages that it must have.
         bootstrap: whether to send them where they are missing.
         pip: where packages are taken from then.
+        coach: for whom the workers are started; empty: whoever.
         root: the checkout whose code is sent.
     """
 
@@ -56,9 +57,11 @@ class RemoteCrew:
         ours: Ours,
         bootstrap: bool = False,
         pip: PipSettings = NO_PIP_SETTINGS,
+        coach: str = "",
         root: Path = PROJECT,
     ) -> None:
         self._machine, self._ours, self._bootstrap, self._pip, self._root = machine, ours, bootstrap, pip, root
+        self._coach = coach
         self._probe: Probe | None = None
 
     def prepare(self, transport: Transport, tell: Tell, go_on: Callable[[], bool]) -> tuple[Seat, ...]:
@@ -83,11 +86,11 @@ class RemoteCrew:
     def start(self, transport: Transport, seat: Seat) -> None:
         """See ``Crew``."""
         assert self._probe is not None
-        remote.start(transport, seat, machine=self._machine, probe=self._probe, ours=self._ours)
+        remote.start(transport, seat, machine=self._machine, probe=self._probe, ours=self._ours, coach=self._coach)
 
     def stop(self, transport: Transport, seat: str, *, seconds: float = STOP_SECONDS) -> None:
         """See ``Crew``."""
-        remote.stop(transport, seat, seconds=seconds, python=self._machine.python)
+        remote.stop(transport, seat, seconds=seconds, python=self._machine.python, coach=self._coach)
 
     def alive(self, transport: Transport, seat: str) -> bool:
         """See ``Crew``."""

@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from distributed.crew import Crew
 from distributed.gauges import Gauges
 from distributed.link import Link
 from distributed.mirror import waiting_files
+from distributed.ownership import Claimant, owner_here
 from distributed.post import READY, SeatReport
 from distributed.transport import Transport
 from distributed.views import FleetView, WorkerView
@@ -77,6 +79,7 @@ class Fleet(FolderBackend):
         run_id: the run's.
         connect: makes a transport to a machine; raises ClusterError.
         crew: who starts and ends the workers of a machine.
+        claimant: who wants the workers; by default this process.
         tell: is told, from the Coach's thread, what is worth a line in the log.
         clock: seconds that never go back.
     """
@@ -91,12 +94,14 @@ class Fleet(FolderBackend):
         run_id: str,
         connect: Callable[[WorkerSettings], Transport],
         crew: Callable[[WorkerSettings], Crew],
+        claimant: Claimant | None = None,
         tell: Callable[[str], None] = log.warning,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(root, (), game=game, settings=settings, run_id=run_id)
         self.workers: tuple[str, ...] = ()
         self._connect, self._crew, self._tell, self._clock = connect, crew, tell, clock
+        self._claimant = claimant or Claimant(owner=owner_here(run_id, lease_seconds=settings.distributed.lease_seconds))
         self._threads: dict[str, _Thread] = {}  # by machine
         self._places: dict[str, _Thread] = {}  # by worker
         self._shown: set[str] = set()  # workers whose account the Coach has told
@@ -108,6 +113,7 @@ class Fleet(FolderBackend):
         self._waiting = waiting_files(root, run_id)  # worker -> files in its mirror's outbox
         for machine in machines:
             self.add(machine)
+        self._claimant = replace(self._claimant, takeover=False)  # which was said of those that were listed then
 
     # What the Coach asks for.
 
@@ -232,6 +238,7 @@ class Fleet(FolderBackend):
             root=self.root,
             run_id=self._run_id,
             settings=self._settings,
+            claimant=self._claimant,
             push=self._push,
             clock=self._clock,
         )
@@ -272,6 +279,14 @@ class Fleet(FolderBackend):
             ValueError: there is no such worker.
         """
         self._command(name, Stop())
+
+    def take_over(self, name: str) -> None:
+        """Take a worker, or all of a machine, over from whoever has it; the games of that run are set aside for it.
+
+        Raises:
+            ValueError: there is no such worker.
+        """
+        self._command(name, None)
 
     @property
     def machines(self) -> tuple[WorkerSettings, ...]:
@@ -392,9 +407,9 @@ class Fleet(FolderBackend):
         assignment = super()._assignment(name)
         return assignment if own == "auto" else assignment.model_copy(update={"parallel_games": own})
 
-    def _command(self, name: str, event: Restart | Stop) -> None:
+    def _command(self, name: str, event: Restart | Stop | None) -> None:
         thread = self._threads.get(name) or self._places.get(name)
         if thread is None:
             raise ValueError(f"there is no worker {name}; the workers are: {', '.join(self._places) or 'none'}")
-        thread.link.command(name, event)
+        thread.link.command(name, event) if event else thread.link.take_over(name)
         thread.wake()

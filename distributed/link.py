@@ -17,6 +17,7 @@ from distributed.crew import Crew
 from distributed.errors import Refused, RemoteFailure, Unreachable
 from distributed.machine import Seat
 from distributed.mirror import MARK, Mirror
+from distributed.ownership import Claim, Claimant, owner_here
 from distributed.post import Leaving, Post, SeatReport, Supplies, reason
 from distributed.transport import Transport
 from distributed.worker_state import NEVER, Busy, Event, Linked, Lost, Restart, Stop, Tick, Timing, TurnedDown, retry_after
@@ -50,6 +51,7 @@ class Link:
         root: the folder of the mirrors.
         run_id: the run's.
         settings: the run's.
+        claimant: who wants the workers; by default this process.
         push: makes deltas of models, for all links of the run.
         clock: seconds that never go back.
         draw: uniformly random in [0, 1).
@@ -67,6 +69,7 @@ class Link:
         root: Path,
         run_id: str,
         settings: Settings,
+        claimant: Claimant | None = None,
         push: ModelPush | None = None,
         clock: Callable[[], float] = time.monotonic,
         draw: Callable[[], float] = random.random,
@@ -81,11 +84,12 @@ class Link:
         self._sync_interval = distributed.sync_interval if settings.training.asynchronous else 0  # else an iteration has one model
         self._crew, self._connect, self._root, self._run_id = crew, connect, root, run_id
         self._clock, self._draw = clock, draw
+        self._claimant = claimant or Claimant(owner=owner_here(run_id, lease_seconds=distributed.lease_seconds))
         self._wanted: dict[str, Assignment] = {}
         self._model: PublishedModel | None = None
         self._players: Mapping[Contestant, bytes] = {}
         self._push = push or ModelPush()
-        self._commands: deque[tuple[str, Restart | Stop]] = deque()
+        self._commands: deque[tuple[str, Restart | Stop | None]] = deque()  # None: take it over
         self._leaving: Leaving | None = None
         self._transport: Transport | None = None
         self._transferred = 0  # by earlier connections
@@ -111,6 +115,10 @@ class Link:
     def command(self, name: str, event: Restart | Stop) -> None:
         """Restart or stop a worker, or with the machine's name, all of them."""
         self._commands.append((name, event))
+
+    def take_over(self, name: str) -> None:
+        """Take a worker over, or with the machine's name, all of them, whoever has it; its games are set aside for that run."""
+        self._commands.append((name, None))
 
     def leave(self, *, drain: bool, seconds: float) -> None:
         """Leave the machine, with ``drain`` after the games under way; after ``seconds`` at the latest nothing of ours is to run there."""
@@ -166,7 +174,7 @@ class Link:
             name, event = self._commands.popleft()
             for post in self._posts.values():
                 if name in (self.name, post.name):
-                    post.feed(event)
+                    post.feed(event) if event else post.mirror.claim.take_over()
             self._failures, self._retry_at = 0, self._clock()
 
     def _make_ready(self, transport: Transport) -> None:
@@ -262,12 +270,13 @@ class Link:
     def _post(self, seat: Seat) -> Post:
         return Post(
             seat,
-            Mirror(seat.name, root=self._root, run_id=self._run_id),
+            Mirror(seat.name, root=self._root, run_id=self._run_id, claim=Claim(seat.name, self._claimant, clock=self._clock)),
             crew=self._crew,
             timing=self.timing,
             arrived=self.arrived.append,
             tell=self.news.append,
             changed=self._renew_report,
+            python=self.machine.python,
             clock=self._clock,
         )
 

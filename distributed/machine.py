@@ -25,7 +25,7 @@ from games import text as texts
 PYTHON = "python3"  # of a machine for which nothing else was said
 PYTHONS = (PYTHON, *(f"python3.{minor}" for minor in range(14, 10, -1)))  # as scripts/setup.sh looks for them
 VENV_PYTHON = ".venv/bin/python"  # which bootstrap makes
-PROGRAM = ("__init__.py", "remote.py", "remote_code.py", "remote_machine.py", "remote_process.py")
+PROGRAM = ("__init__.py", "remote.py", "remote_code.py", "remote_machine.py", "remote_owner.py", "remote_process.py")
 MAIN = "import sys\n\nfrom distributed.remote import main\n\nsys.exit(main(sys.argv[1:]))\n"
 CALL_SECONDS = 8.0
 PROBE_SECONDS = 30.0  # a GPU's driver that sleeps takes several seconds
@@ -216,8 +216,8 @@ def probe(transport: Transport, machine: WorkerSettings, ours: Ours) -> Probe:
     return understood(transport, Probe, call(transport, "probe", request, python=machine.python, seconds=PROBE_SECONDS))
 
 
-def start(transport: Transport, seat: Seat, *, machine: WorkerSettings, probe: Probe, ours: Ours) -> Started:
-    """Start a seat's worker, unless it runs; it plays on when the connection ends.
+def start(transport: Transport, seat: Seat, *, machine: WorkerSettings, probe: Probe, ours: Ours, coach: str = "") -> Started:
+    """Start a seat's worker, unless it runs; it plays on when the connection ends. Not if it is another Coach's than ``coach``.
 
     Raises:
         Refused: the machine has no Python or not our code; ``check.findings`` says more.
@@ -231,6 +231,7 @@ def start(transport: Transport, seat: Seat, *, machine: WorkerSettings, probe: P
     argv += [] if seat.gpu is None else ["--gpu", str(seat.gpu)]
     argv += ["--worker-class", ours.worker_class] if ours.extra else []
     request: dict[str, Any] = {"place": place(seat.name), "argv": argv, "env": environment(seat, machine), "log": log_name(seat.name)}
+    request["coach"] = coach
     if folder.startswith("/"):  # a clone of the user's, who looks for its log there
         request["logs"] = f"{folder}/logs"
     return understood(transport, Started, call(transport, "start", request, python=machine.python, private=bool(machine.env)))
@@ -243,13 +244,14 @@ def environment(seat: Seat, machine: WorkerSettings) -> dict[str, str]:
     return {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **machine.env}
 
 
-def stop(transport: Transport, seat: str, *, seconds: float = 10.0, python: str = PYTHON) -> Stopped:
-    """End a seat's worker; it hands over its finished games, for which it gets so many seconds. No other process is touched.
+def stop(transport: Transport, seat: str, *, seconds: float = 10.0, python: str = PYTHON, coach: str = "") -> Stopped:
+    """End a seat's worker; it hands over its finished games, for which it gets so many seconds. No other process is touched, nor is
+    one of another Coach than ``coach``.
 
     Raises:
         ClusterError: see ``call``.
     """
-    request = {"place": place(seat), "seconds": seconds}
+    request = {"place": place(seat), "seconds": seconds, "coach": coach}
     return understood(transport, Stopped, call(transport, "stop", request, python=python, seconds=seconds + CALL_SECONDS + 5.0))
 
 

@@ -7,7 +7,6 @@ done again: a file that is fetched twice has the same name and content.
 """
 
 import json
-import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,26 +15,21 @@ from pydantic import ValidationError
 
 from distributed.errors import RemoteFailure
 from distributed.machine import place, printable
-from distributed.transport import Transport
+from distributed.ownership import Claim
+from distributed.remote_owner import LABEL, STRANGER
+from distributed.transport import Entry, Transport
 from training.evaluation.orders import MAX_RESULT_BYTES, Contestant
 from training.files import FileTooLarge, sync_folder, write_atomically
 from training.model_push import ModelPush, PublishedModel
 from training.receive import MAX_BYTES
-from training.worker_folder import BATCH_NAME, MAX_JSON_BYTES, Assignment, Heartbeat, WorkerFolder
+from training.records import CorruptBatch, run_in_header
+from training.worker_folder import BATCH_NAME, MAX_JSON_BYTES, TAGGED, Assignment, Heartbeat, WorkerFolder, is_of_run
 
-RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-STRANGER = "unknown"  # the run of a folder that does not say
 MARK = "run_id"  # the file of a mirror that says whose it is
 FAST_LINK = 70e6  # bytes a second; on faster links undoing a delta takes longer than sending the whole model does
 LARGE = 4 * 2**20  # bytes of a model that says how fast the link is
 FETCH_SECONDS = 2.0  # so long at a time; heartbeats wait meanwhile
-
-# Puts the folder $1 of run $2 aside, if there are games in it, and brings back what was put aside of run $3.
-MAKE_ROOM = (
-    'set -e; here=$1; aside=$1.$2; mine=$1.$3; if ls "$here"/outbox/*.games >/dev/null 2>&1; then '
-    'if [ -e "$aside" ]; then aside=$aside.$$; fi; mv "$here" "$aside"; '
-    'else rm -rf "$here"; fi; if [ -d "$mine" ] && [ "$mine" != "$aside" ]; then mv "$mine" "$here"; fi'
-)
+CHECK_SECONDS = 1.0  # so old may be what is known of a folder's owner when something is put there or removed
 
 
 class Mirror:
@@ -45,10 +39,14 @@ class Mirror:
         seat: the worker's name.
         root: the folder of the mirrors.
         run_id: of the run to which all this belongs.
+        claim: to the worker's folder.
     """
 
-    def __init__(self, seat: str, *, root: Path, run_id: str) -> None:
-        self.seat = seat
+    def __init__(self, seat: str, *, root: Path, run_id: str, claim: Claim) -> None:
+        self.seat, self.claim = seat, claim
+        self._at = place(seat)  # where games are fetched from: its folder, or the one in which ours are set aside
+        self._checked = float("-inf")  # when the folder was last seen to be ours, by this machine's clock
+        self._strangers: set[str] = set()  # batches of other runs, by their content alone
         self.folder = open_mirror(root, seat, run_id)
         self.run_id = run_id
         self.model: PublishedModel | None = None  # that lies on the worker, as the assignment there has it
@@ -68,24 +66,24 @@ class Mirror:
         """Whether the worker's outbox was empty at the last look, or holds only what it may forget."""
         return self.waiting == 0 and not self._fetched - set(self._free)
 
-    def settle(self, transport: Transport, end_worker: Callable[[], object]) -> None:
-        """See that the worker's folder is this run's; another run's worker is ended and its games are put aside.
+    def settle(self, transport: Transport, end_worker: Callable[[], object], *, python: str) -> None:
+        """See that the worker's folder is ours; the worker of another run is ended, if it may be, and its games are set aside.
+
+        Raises:
+            Taken: another Coach has it.
+            ClusterError: it could not be done.
+        """
+        if self.claim.take(transport, end_worker, python=python):
+            self._forget_all()
+        self._checked = time.monotonic()
+
+    def release(self, transport: Transport) -> None:
+        """Leave the worker's folder to whoever wants it.
 
         Raises:
             ClusterError: it could not be done.
         """
-        owner = self._owner(transport)
-        if owner is None:  # nothing there, or nothing any more
-            self._forget_all()
-        elif owner != self.run_id:
-            end_worker()
-            mine = self.run_id if RUN_ID.fullmatch(self.run_id) else STRANGER
-            done = transport.run(["sh", "-c", MAKE_ROOM, "keima", place(self.seat), owner, mine])
-            if done.code:
-                said = printable(done.stderr.decode("utf-8", "replace"))[-300:]
-                what = f"{place(self.seat)} belongs to another run, {owner}, and cannot be put aside: {said}"
-                raise RemoteFailure(transport.worker, what, "move that folder away")
-            self._forget_all()
+        transport.remove(f"{place(self.seat)}/outbox/{self.claim.owner.file_name}")  # a name that is nobody else's
 
     def _forget_all(self) -> None:
         """Nothing is known of what lies on the worker."""
@@ -124,10 +122,40 @@ class Mirror:
         Raises:
             ClusterError: a file could not be fetched, or not be kept; it is tried again at the next call.
         """
-        until = clock() + seconds
-        found = transport.names(f"{place(self.seat)}/outbox")
+        self._at = place(self.seat)
+        found = self._listed(transport)
         self._fetch_results(transport, {entry.name for entry in found})
-        entries = [entry for entry in found if BATCH_NAME.fullmatch(entry.name)]
+        return self._fetch_batches(transport, found, came, seconds, clock)
+
+    def fetch_aside(self, transport: Transport, *, came: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> int:
+        """While another Coach has the worker: fetch what was set aside of ours, as ``fetch`` does."""
+        self._at = self.claim.aside
+        return self._fetch_batches(transport, transport.names(f"{self._at}/outbox"), came, FETCH_SECONDS, clock)
+
+    def _listed(self, transport: Transport) -> list[Entry]:
+        """What lies in the worker's outbox, which also says whose it is.
+
+        Raises:
+            Moved: it is not ours any more.
+        """
+        found = transport.names(f"{place(self.seat)}/outbox")
+        self.claim.check(transport, (entry.name for entry in found))
+        self._checked = time.monotonic()
+        return found
+
+    def _check(self, transport: Transport) -> None:
+        """See that the folder is still ours, before anything is put there or removed; mostly that was seen a moment ago."""
+        if time.monotonic() - self._checked > CHECK_SECONDS:
+            self._listed(transport)
+
+    def _fetch_batches(
+        self, transport: Transport, found: list[Entry], came: Callable[[str], None], seconds: float, clock: Callable[[], float]
+    ) -> int:
+        until = clock() + seconds
+        names = {entry.name for entry in found}
+        self._strangers &= names
+        ours = [entry for entry in found if BATCH_NAME.fullmatch(entry.name) and is_of_run(entry.name, self.run_id)]
+        entries = [entry for entry in ours if entry.name not in self._strangers]
         there = {entry.name for entry in entries}
         here = {name for name in there if (self.folder.outbox / name).exists()}
         self._fetched = (self._fetched & there) | here
@@ -139,7 +167,7 @@ class Mirror:
             if fetched and clock() >= until:
                 self.more = True
                 break
-            if self._fetch_one(transport, entry.name, MAX_BYTES):
+            if self._fetch_one(transport, entry.name, MAX_BYTES) and entry.name not in self._strangers:
                 self._fetched.add(entry.name)
                 came(entry.name)
                 fetched += 1
@@ -161,11 +189,14 @@ class Mirror:
         """
         path = self.folder.outbox / name
         try:
-            data = transport.get(f"{place(self.seat)}/outbox/{name}", limit)
+            data = transport.get(f"{self._at}/outbox/{name}", limit)
         except FileNotFoundError:
             return False
         except FileTooLarge:
             data = None
+        if data is not None and name.endswith(".games") and self._is_stranger(name, data):
+            self._strangers.add(name)
+            return True
         try:
             if data is not None:
                 write_atomically(path, data)
@@ -180,6 +211,15 @@ class Mirror:
             raise RemoteFailure(transport.worker, what, "make room on the main node's disk, it is then fetched by itself") from error
         return True
 
+    def _is_stranger(self, name: str, data: bytes) -> bool:
+        """Whether a batch is of another run, of which its name, given by an earlier version, says nothing."""
+        if TAGGED.search(name):
+            return False
+        try:
+            return run_in_header(data) != self.run_id
+        except CorruptBatch:
+            return False  # whoever receives it names what is wrong
+
     def forget(self, transport: Transport, *, counted: bool) -> None:
         """Remove from the worker what the Coach has taken; ``counted``: its assignment says so, or nobody plays there any more.
 
@@ -189,7 +229,9 @@ class Mirror:
             ClusterError: a file could not be removed; it is tried again at the next call.
         """
         while counted and self._free:
-            transport.remove(f"{place(self.seat)}/outbox/{self._free[0]}")
+            if self._at == place(self.seat):
+                self._check(transport)
+            transport.remove(f"{self._at}/outbox/{self._free[0]}")
             self._fetched.discard(self._free.pop(0))
 
     def send_model(self, transport: Transport, model: PublishedModel, *, push: ModelPush, played: int | None, beside: str | None) -> None:
@@ -205,6 +247,7 @@ class Mirror:
         Raises:
             ClusterError: it did not get there; what did is not sent again.
         """
+        self._check(transport)
         name = self.folder.model_path(model.version).name
         self._whole = True
         if not (beside and self._link(transport, beside, name, name)):
@@ -240,6 +283,7 @@ class Mirror:
         Raises:
             ClusterError: one did not get there.
         """
+        self._check(transport)
         for player in wanted.players:
             if player not in players or player in self._players:
                 continue
@@ -271,22 +315,10 @@ class Mirror:
         }
         assignment = wanted.model_copy(update=changes)
         if assignment != self.sent:
+            self._check(transport)
             transport.put(assignment.model_dump_json(indent=1).encode(), f"{place(self.seat)}/inbox/assignment.json")
             self.sent = assignment
             self._players &= set(assignment.players)  # the worker removes what its assignment does not name
-
-    def _owner(self, transport: Transport) -> str | None:
-        """Whose the worker's folder is; None when nothing there needs care."""
-        try:
-            found = json.loads(transport.get(f"{place(self.seat)}/inbox/assignment.json", MAX_JSON_BYTES))
-        except FileNotFoundError:
-            found = None if not transport.names(f"{place(self.seat)}/outbox") else {}
-        except (ValueError, RecursionError):
-            found = {}
-        if found is None:
-            return None
-        owner = found.get("run_id") if isinstance(found, dict) else None
-        return owner if isinstance(owner, str) and RUN_ID.fullmatch(owner) else STRANGER
 
 
 def open_mirror(root: Path, seat: str, run_id: str) -> WorkerFolder:
@@ -299,7 +331,7 @@ def open_mirror(root: Path, seat: str, run_id: str) -> WorkerFolder:
     if mark.exists():
         owner = mark.read_text(encoding="utf-8", errors="replace")[:64]
         if owner != run_id:
-            mark.parent.rename(root / f"{seat}.{owner if RUN_ID.fullmatch(owner) else STRANGER}")
+            mark.parent.rename(root / f"{seat}.{owner if LABEL.fullmatch(owner) else STRANGER}")
     folder = WorkerFolder(root / seat).make()
     if not mark.exists():
         write_atomically(mark, run_id.encode())

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from distributed.crew import Crew
 from distributed.errors import ClusterError, Refused, RemoteFailure, Unreachable
-from distributed.machine import Seat
+from distributed.machine import PYTHON, Seat
 from distributed.mirror import Mirror
+from distributed.ownership import Moved, Owner, Taken
 from distributed.transport import Transport
 from distributed.worker_state import (
     Began,
@@ -85,6 +86,7 @@ class Post:
         arrived: is told the worker and the file when games have come.
         tell: is told what is worth a line in the log.
         changed: is called before something long begins.
+        python: of the machine, for our program there.
         clock: seconds that never go back.
     """
 
@@ -98,6 +100,7 @@ class Post:
         arrived: Callable[[tuple[str, str]], None],
         tell: Callable[[str], None],
         changed: Callable[[], None],
+        python: str = PYTHON,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.seat, self.mirror = seat, mirror
@@ -110,7 +113,8 @@ class Post:
         self._model_since = self._model_sent = clock()
         self._finished_then: int | None = None  # games, when it took up the model that it was sent last
         self._crew, self._timing, self._clock = crew, timing, clock
-        self._arrived, self._tell, self._changed = arrived, tell, changed
+        self._arrived, self._tell, self._changed, self._python = arrived, tell, changed, python
+        self._told_taken: Owner | None = None  # by whom
 
     @property
     def name(self) -> str:
@@ -158,11 +162,19 @@ class Post:
             self._exchange(transport, wanted, beside, is_turn)
         except (Unreachable, Refused):
             raise
+        except Taken as error:
+            if self._told_taken != error.owner:
+                self._tell(str(error))
+            self._told_taken = error.owner
+            self.feed(Failed(reason(error)))
         except RemoteFailure as error:
+            if isinstance(error, Moved):
+                self.settled = False
             if self.state.failure != reason(error):
                 self._tell(str(error))
             self.feed(Failed(reason(error)))
         else:
+            self._told_taken = None
             self.feed(Worked())
 
     def _exchange(
@@ -173,8 +185,7 @@ class Post:
         A heartbeat that cannot be understood stops nothing of this: if its process has died, only another one writes a better one.
         """
         if not self.settled:
-            self.mirror.settle(transport, lambda: self._crew.stop(transport, self.name))
-            self.settled = True
+            self._settle(transport)
         trouble = self._listen(transport)
         self._fetch(transport)
         supplies = None if self.retired else wanted()
@@ -185,6 +196,17 @@ class Post:
         self._act(transport, may_start=lambda: supplies is not None and is_turn())
         if trouble:
             raise trouble
+
+    def _settle(self, transport: Transport) -> None:
+        """Claim the worker's folder; while another Coach has it, take in what that one has set aside of ours."""
+        try:
+            self.mirror.settle(transport, lambda: self._crew.stop(transport, self.name), python=self._python)
+            self.settled = True
+        except Taken:
+            if self.mirror.fetch_aside(transport, came=lambda file: self._arrived((self.name, file)), clock=self._clock):
+                self._last_batch = self._clock()
+            self.mirror.forget(transport, counted=True)
+            raise
 
     def _listen(self, transport: Transport) -> RemoteFailure | None:
         """Take note of the heartbeat; returns why that cannot be done."""
@@ -216,6 +238,15 @@ class Post:
             self._finished_then = heartbeat.finished
 
     def _fetch(self, transport: Transport) -> None:
+        """Fetch what is finished; a folder that was deleted meanwhile is made anew, and one that another Coach has taken is left."""
+        try:
+            self._fetch_all(transport)
+        except Moved:
+            self.settled = False
+            self._settle(transport)
+            self._fetch_all(transport)
+
+    def _fetch_all(self, transport: Transport) -> None:
         if self.mirror.fetch(transport, came=lambda file: self._arrived((self.name, file)), clock=self._clock):
             self._last_batch = self._clock()
 
@@ -314,6 +345,9 @@ class Post:
         Raises:
             ClusterError: as it says.
         """
+        if self.mirror.claim.is_lost:  # nothing there is ours
+            self.ended = True
+            return
         self._crew.stop(transport, self.name, seconds=min(STOP_SECONDS, max(1.0, leaving.until - self._clock())))
         self.feed(Stop())
         self.feed(Found(False))
@@ -323,6 +357,7 @@ class Post:
             self._fetch(transport)
         if self.mirror.waiting:
             self._tell(f"{self.name}: there was no time for the last {self.mirror.waiting} files of games, they stay there")
+        self.mirror.release(transport)
         self.ended = True
 
 

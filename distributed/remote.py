@@ -18,13 +18,16 @@ from typing import Any
 
 from distributed.remote_code import unpack, unpack_cache
 from distributed.remote_machine import inspect, probe
-from distributed.remote_process import Failed, alive, start, stop, tail
+from distributed.remote_owner import give_way, own, start_owned, stop_owned
+from distributed.remote_process import Failed, alive, tail
 
 COMMANDS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "probe": probe,
-    "start": start,
-    "stop": stop,
+    "start": start_owned,
+    "stop": stop_owned,
     "alive": alive,
+    "own": own,
+    "give_way": give_way,
     "tail": tail,
     "unpack": unpack,
     "unpack_cache": unpack_cache,

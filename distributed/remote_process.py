@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
+import platform
 import signal
 import time
 from collections.abc import Iterator
@@ -23,6 +25,7 @@ LOCK_SECONDS = 4.0
 LOG_BYTES = 5 * 2**20  # a log that has grown beyond is put aside when the next process begins
 TAIL_BYTES = 64 * 2**10
 PROC = Path("/proc")
+MACHINE_ID = Path("/etc/machine-id")
 
 
 class Failed(Exception):
@@ -44,6 +47,18 @@ def read_text(path: Path) -> str:
 def boot_id() -> str:
     """Another one after each start of the machine."""
     return read_text(PROC / "sys/kernel/random/boot_id").strip()
+
+
+def host() -> str:
+    """This machine, as against others that share its homes."""
+    return f"{platform.node()}-{hashlib.sha256(read_text(MACHINE_ID).strip().encode()).hexdigest()[:8]}"
+
+
+def world() -> str:
+    """Where a process id means one process: this machine since its last start, and which of its lists of processes."""
+    with contextlib.suppress(OSError):
+        return f"{host()}/{boot_id()}/{(PROC / 'self/ns/pid').stat().st_ino}"
+    return f"{host()}/{boot_id()}/"
 
 
 @contextlib.contextmanager

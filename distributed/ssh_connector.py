@@ -173,6 +173,13 @@ class SSHConnector:
                 lines.append(f"{seat.name} {ended if stopped.found else 'was not running'}")
         return self._told("\n".join(lines))
 
+    def take_over_worker(self, name: str) -> str:
+        """Have the running Coach take a worker, or all of a machine, over from another one; that one's finished games are set aside."""
+        answer = self._asked(control.Request(command="takeover", worker=name))
+        if answer is None:
+            raise NotDone("no Coach is running, for which it could be taken over; begin one with: start_main.py --distributed --takeover")
+        return self._told(answer)
+
     def status(self) -> str:
         """How all workers stand: as the running Coach sees them, else as the machines themselves say."""
         answer = self._asked(control.Request(command="status"), any_config=True)
@@ -346,6 +353,8 @@ def carry_out(machines: SSHConnector, arguments: argparse.Namespace, tell: Calla
         return machines.restart_worker(arguments.restart)
     if arguments.stop:
         return machines.stop_worker(arguments.stop)
+    if arguments.takeover:
+        return machines.take_over_worker(arguments.takeover)
     if arguments.remove:
         return machines.remove_worker(arguments.remove)
     if arguments.bootstrap:
@@ -388,6 +397,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     what.add_argument("--status", action="store_true", help="how the workers stand, as the running Coach sees them, else as they say")
     what.add_argument("--restart", metavar="NAME", help="end a worker, or all of a machine, and start it again")
     what.add_argument("--stop", metavar="NAME", help="end a worker, or all of a machine, until it is restarted")
+    what.add_argument(
+        "--takeover", metavar="NAME", help="have the running Coach take over a worker, or all of a machine, from another Coach"
+    )
     what.add_argument("--add", nargs="+", metavar=("HOST", "USER"), help="add a machine to the settings, and to a running Coach")
     what.add_argument(
         "--remove", metavar="NAME", help="remove a machine from the settings, and from a running Coach; no finished game is lost"

@@ -45,6 +45,9 @@ class Steered(Protocol):
     def stop(self, name: str) -> None:
         """End a worker, or all of a machine, until it is restarted."""
 
+    def take_over(self, name: str) -> None:
+        """Take a worker, or all of a machine, over from whoever has it."""
+
     def view(self) -> FleetView:
         """How everything stands."""
 
@@ -111,6 +114,10 @@ class Steering:
             case "stop":
                 self._fleet.stop(request.worker)
                 return f"{request.worker} is being stopped, and stays so until --restart {request.worker}"
+            case "takeover":
+                self._fleet.take_over(request.worker)
+                aside = "the finished games of another run are set aside on its machine, for that run"
+                return f"{request.worker} is being taken over; {aside}; watch it in distributed/status.txt"
             case "add":
                 assert request.machine is not None
                 add_worker(self._config, request.machine)

@@ -21,7 +21,7 @@ from training.files import FileTooLarge, read_limited, remove_stale_parts, write
 from training.model_file import content_sha256
 from training.reports import ClusterReport
 from training.worker_class import load_worker_class
-from training.worker_folder import Assignment, BrokenMessage, Heartbeat, WorkerFolder
+from training.worker_folder import Assignment, BrokenMessage, Heartbeat, WorkerFolder, is_of_run
 
 log = logging.getLogger(__name__)
 
@@ -187,6 +187,7 @@ class FolderBackend:
             Parcel(worker=outbox.parent.name, batch_id=path.stem, fetch=partial(read_limited, path))
             for outbox in sorted(self.root.glob("*/outbox"))
             for path in WorkerFolder(outbox.parent).batches()
+            if is_of_run(path.name, self._run_id)
         ]
 
     def release(self, parcel: Parcel, *, delivered: int, refused: str = "") -> None:

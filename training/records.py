@@ -223,6 +223,15 @@ def decode(data: bytes, *, limits: BatchLimits = BatchLimits()) -> GameBatch:
     return batch
 
 
+def run_in_header(data: bytes) -> str:
+    """The run of a file's games, as its header has it.
+
+    Raises:
+        CorruptBatch: the file is damaged, or of another format.
+    """
+    return str(_open(data, BatchLimits())[0]["run_id"])
+
+
 def _require(condition: Any, reason: str) -> None:
     if not condition:
         raise CorruptBatch(reason)

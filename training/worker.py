@@ -28,7 +28,7 @@ from training.records import GameBatch, GameRecord, encode
 from training.search.puct import Evaluate
 from training.self_play import SelfPlay
 from training.tuning import AUTO_SIZES, in_parts, measure_parallel_games, search_is_compiled
-from training.worker_folder import Assignment, BrokenMessage, Heartbeat, WorkerFolder, batch_name
+from training.worker_folder import Assignment, BrokenMessage, Heartbeat, WorkerFolder, batch_name, end_of_batch, is_of_run
 from training.worker_match import OrderDropped, OrderPlayer
 
 log = logging.getLogger(__name__)
@@ -52,6 +52,7 @@ class Worker:
         self.folder = WorkerFolder(root).make()
         self.clock = clock
         self.assignment: Assignment | None = None
+        self._run_id = ""  # whom it plays for
         self.game: Game | None = None
         self.evaluator: Evaluator | None = None
         self.self_play: SelfPlay | None = None
@@ -176,25 +177,35 @@ class Worker:
 
     def look(self) -> None:
         """Read the assignment and take up what has changed."""
-        in_outbox = self.folder.ends_of_batches()  # before the assignment: a batch leaves only after "delivered" has been raised
+        in_outbox = self.folder.batches()  # before the assignment: a batch leaves only after "delivered" has been raised
         try:
             assignment = self.folder.read_assignment()
             self._say("assignment", "")
         except BrokenMessage as error:
             assignment = None
             self._say("assignment", str(error))
-        if assignment is not None:
+        if assignment is not None and self._is_ours(assignment):
             self._take(assignment, in_outbox)
         self._check_lease()
 
-    def _take(self, assignment: Assignment, in_outbox: list[int]) -> None:
+    def _is_ours(self, assignment: Assignment) -> bool:
+        """Whether an assignment is of the run that this worker plays for; another run's is refused, and named in the heartbeat."""
+        if not self._run_id or (self.assignment is None and assignment.run_id != self._run_id):
+            self._run_id = self.folder.owner_run() or assignment.run_id
+        ours = assignment.run_id == self._run_id
+        refusal = f"the assignment is refused: it is of run {assignment.run_id}, and this worker plays for run {self._run_id}"
+        self._say("run", "" if ours else refusal)
+        return ours
+
+    def _take(self, assignment: Assignment, in_outbox: list[Path]) -> None:
         first = self.assignment is None
         self.assignment = assignment
         if assignment.lease != self._lease:
             self._lease, self._lease_seen = assignment.lease, self.clock()
         if first:
             most = max(assignment.granted, assignment.promised)
-            believed = [end for end in in_outbox if end <= most]  # any other was not put there by a worker
+            ends = [end_of_batch(path.stem) for path in in_outbox if is_of_run(path.name, assignment.run_id)]
+            believed = [end for end in ends if end <= most]  # any other was not put there by a worker
             self._first_game = self._begun = self._next_game = max(assignment.delivered, *believed, 0)
             self.beat("starting" if search_is_compiled() else "compiling")  # which takes a while, without another beat
         self._orders.take(assignment)
@@ -289,7 +300,7 @@ class Worker:
         columns = gather(records)
         content = sha256_hex(columns["seeds"].tobytes() + columns["actions"].tobytes())
         return GameBatch(
-            batch_id=batch_name(self.assignment.worker, self._next_game, len(records), content),
+            batch_id=batch_name(self.assignment.run_id, self.assignment.worker, self._next_game, len(records), content),
             run_id=self.assignment.run_id,
             worker=self.assignment.worker,
             game=self.game.name,
@@ -303,23 +314,24 @@ class Worker:
         """Replace the heartbeat."""
         now = self.clock()
         self._beaten = now
-        if self.assignment is None:
+        if not self._run_id:
             return
+        assignment = self.assignment  # None: it has been told nothing yet, and has refused what was another run's
         self._beat += 1
         evaluations = self.self_play.evaluations if self.self_play else 0
         games_rate, evaluations_rate = self._rates.measure(now, evaluations)
         playing = self.self_play.num_playing if self.self_play else 0
         heartbeat = Heartbeat.model_validate(
             dict(
-                run_id=self.assignment.run_id,
-                worker=self.assignment.worker,
+                run_id=self._run_id,
+                worker=assignment.worker if assignment else self.folder.root.name,
                 beat=self._beat,
                 pid=os.getpid(),
                 state=state,
                 error=self.error[:1000],
                 model_version=self.model_version,
-                lease=self.assignment.lease,
-                granted=self.assignment.granted,
+                lease=assignment.lease if assignment else "",
+                granted=assignment.granted if assignment else 0,
                 begun=self._begun,
                 finished=self._begun - playing,
                 parallel_games=playing + self.self_play.num_idle() if self.self_play else 0,

@@ -6,6 +6,7 @@
                player-000007-<sha>.model   a model for evaluation games, for as long as the assignment names it
       outbox/  <batch id>.games      finished games; removed by the main node once it has them safe
                <order id>.match      evaluation games; removed once the assignment names their order no more
+               <coach>.owner         whose the folder is; only where several Coaches could reach it
       worker.json                    the worker's heartbeat; the worker replaces it
       worker.lock                    held while a worker process runs: one process a folder
 
@@ -21,12 +22,13 @@ soon as it sees it, while its own games wait, and puts the result into its outbo
 """
 
 import fcntl
+import hashlib
 import json
 import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -38,6 +40,11 @@ from training.files import read_limited, write_atomically
 
 MAX_JSON_BYTES = 64 * 2**10
 BATCH_NAME = re.compile(r"([0-9]{9,12})-([0-9]{1,5})-[a-z0-9-]{1,60}\.games")  # first game, number of games, worker and content
+TAGGED = re.compile(
+    r"^[0-9]{9,12}-[0-9]{1,5}-[a-z0-9][a-z0-9-]*--([a-z0-9]{1,16})-[0-9a-f]{1,16}\.games$"
+)  # whose a batch is; earlier versions do not say
+PLAIN = re.compile(r"[a-z0-9]{1,16}")
+OWNERS = "*.owner"  # in an outbox: who owns the folder, see ``distributed/remote_owner.py``
 RESULT_NAME = re.compile(ORDER_ID + re.escape(RESULT_SUFFIX))
 LOCK_SECONDS = 30.0  # so long a new process waits for an old one that is handing over its games
 
@@ -171,6 +178,13 @@ class WorkerFolder:
         """For each batch in the outbox, the number behind its last game, as its name has it."""
         return [end_of_batch(path.stem) for path in self.batches()]
 
+    def owner_run(self) -> str:
+        """The id of the run whose folder this is, as its owner has entered it; empty where none is entered."""
+        for path in sorted(self.outbox.glob(OWNERS)):
+            with suppress(ValueError, OSError, TypeError, LookupError):
+                return str(json.loads(read_limited(path, MAX_JSON_BYTES))["run_id"])
+        return ""
+
     def results(self) -> list[Path]:
         """The results of evaluation games in the outbox."""
         return sorted(path for path in self.outbox.iterdir() if RESULT_NAME.fullmatch(path.name))
@@ -213,9 +227,21 @@ class WorkerFolder:
             time.sleep(0.1)
 
 
-def batch_name(worker: str, first_game: int, games: int, digest: str) -> str:
-    """A batch's id, which says where its games stand among the worker's and is unique for ever by what it holds."""
-    return f"{first_game:09d}-{games}-{re.sub('[^a-z0-9]+', '-', worker.lower())[:40]}-{digest[:16]}"
+def run_tag(run_id: str) -> str:
+    """A run's part of its batches' names: its id, where that is short and plain, as ids are."""
+    return run_id if PLAIN.fullmatch(run_id) else hashlib.sha256(run_id.encode()).hexdigest()[:16]
+
+
+def batch_name(run_id: str, worker: str, first_game: int, games: int, digest: str) -> str:
+    """A batch's id: where its games stand among the worker's, whose they are, and what makes it unique for ever, what it holds."""
+    player = re.sub("[^a-z0-9]+", "-", worker.lower())[:24].strip("-") or "w"
+    return f"{first_game:09d}-{games}-{player}--{run_tag(run_id)}-{digest[:16]}"
+
+
+def is_of_run(name: str, run_id: str) -> bool:
+    """Whether a batch can be of this run, by its file's name: those of earlier versions do not say."""
+    found = TAGGED.search(name)
+    return found is None or found[1] == run_tag(run_id)
 
 
 def end_of_batch(batch_id: str) -> int:

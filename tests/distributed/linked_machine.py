@@ -8,6 +8,7 @@ from typing import Any
 from distributed.errors import RemoteFailure
 from distributed.link import Link
 from distributed.machine import Seat
+from distributed.ownership import Claimant
 from distributed.transport import Transport
 from distributed.worker_state import Mark
 from tests.distributed.local_fleet import Network, fleet_settings, worker_settings
@@ -24,8 +25,10 @@ GAMES = "{:09d}-10-worker1-00.games"
 class Machine:
     """A machine with one link, and its workers as the crew of the tests knows them."""
 
-    def __init__(self, root: Path, *, seats: tuple[str, ...] = (NAME,), run_id: str = "run", **changes: Any) -> None:
-        self.root, self.run_id = root, run_id
+    def __init__(
+        self, root: Path, *, seats: tuple[str, ...] = (NAME,), run_id: str = "run", claimant: Claimant | None = None, **changes: Any
+    ) -> None:
+        self.root, self.run_id, self.claimant = root, run_id, claimant
         self.now = 1000.0
         self.network = Network(root / "hosts")
         self.seats = tuple(Seat(name) for name in seats)
@@ -47,6 +50,7 @@ class Machine:
             root=self.root / "workers",
             run_id=self.run_id,
             settings=self.settings,
+            claimant=self.claimant,
             clock=lambda: self.now,
             draw=lambda: 1.0,
         )

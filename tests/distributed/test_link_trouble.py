@@ -206,30 +206,6 @@ def test_a_machine_that_was_wiped_gets_everything_anew(machine: Machine) -> None
 # Other runs.
 
 
-def test_the_worker_of_another_run_is_ended_and_its_games_are_put_aside_and_come_back(tmp_path: Path) -> None:
-    old = Machine(tmp_path, run_id="aaaa")
-    old.play()
-    file = old.finish(0)
-    (tmp_path / "other").mkdir()
-    new = Machine(tmp_path / "other", run_id="bbbb")
-    new.network.root = old.network.root
-    new.running.add(NAME)
-    new.publish(1)
-    new.assign()
-    new.step(steps=2)
-    assert new.stopped == [NAME] and new.started == [NAME]
-    assert new.assignment().run_id == "bbbb"
-    assert not new.link.arrived
-    assert [path.name for path in old.folder(f"{NAME}.aaaa").batches()] == [file]
-    mine = new.finish(0)
-    old.link = old.open_link()
-    old.publish(1)
-    old.assign()
-    old.step(steps=2)
-    assert [name for _, name in old.link.arrived] == [file]
-    assert [path.name for path in old.folder(f"{NAME}.bbbb").batches()] == [mine]
-
-
 def test_a_mirror_of_another_run_is_put_aside(tmp_path: Path) -> None:
     Machine(tmp_path, run_id="aaaa")
     (tmp_path / "workers" / NAME / "outbox" / GAMES.format(0)).write_bytes(b"games")

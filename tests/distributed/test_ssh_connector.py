@@ -305,6 +305,7 @@ Ask = Callable[[SSHConnector], str]
         (lambda c: c.restart_worker("worker1"), {"command": "restart", "worker": "worker1"}),
         (lambda c: c.stop_worker("worker1-2"), {"command": "stop", "worker": "worker1-2"}),
         (lambda c: c.remove_worker("worker1"), {"command": "remove", "worker": "worker1"}),
+        (lambda c: c.take_over_worker("worker1"), {"command": "takeover", "worker": "worker1"}),
         (lambda c: c.status(), {"command": "status"}),
         (
             lambda c: c.add_worker("new_worker.com", "username"),
@@ -318,6 +319,11 @@ def test_a_running_coach_is_asked_and_the_settings_are_left_to_it(
     before = desktop.config.read_text()
     assert json.loads(ask(desktop.connector())) == request_made
     assert desktop.config.read_text() == before
+
+
+def test_without_a_coach_nothing_is_taken_over_and_the_way_to_do_it_is_named(desktop: Desktop) -> None:
+    with pytest.raises(NotDone, match=r"start_main.py --distributed --takeover"):
+        desktop.connector().take_over_worker("worker1")
 
 
 def test_what_the_coach_refuses_fails(desktop: Desktop, coach: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -398,5 +404,5 @@ def test_importing_it_leaves_the_import_path_as_it_is() -> None:
 @pytest.mark.medium
 def test_its_help_names_every_command() -> None:
     said = run(str(PROGRAM), "--help", cwd=ROOT).stdout
-    for command in ("--check", "--status", "--restart", "--stop", "--add", "--remove", "--bootstrap", "--logs", "--config"):
+    for command in ("--check", "--status", "--restart", "--stop", "--takeover", "--add", "--remove", "--bootstrap", "--logs", "--config"):
         assert command in said

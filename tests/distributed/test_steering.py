@@ -52,6 +52,10 @@ class Fleet:
         self._known(name)
         self.told.append(f"stop {name}")
 
+    def take_over(self, name: str) -> None:
+        self._known(name)
+        self.told.append(f"take over {name}")
+
     def _known(self, name: str) -> None:
         if name not in self.all:
             raise ValueError(f"there is no worker {name}; the workers are: {', '.join(self.all)}")
@@ -91,7 +95,8 @@ def asked(coach: Coach, folder: Path, request: Request) -> Answer:
 def test_commands_reach_the_fleet(coach: Coach, folder: Path) -> None:
     assert asked(coach, folder, Request(command="restart", worker="worker1")).ok
     assert asked(coach, folder, Request(command="stop", worker="worker2")).ok
-    assert coach.fleet.told == ["restart worker1", "stop worker2"]
+    assert asked(coach, folder, Request(command="takeover", worker="worker1")).ok
+    assert coach.fleet.told == ["restart worker1", "stop worker2", "take over worker1"]
 
 
 def test_a_worker_that_nobody_knows_is_refused_with_those_there_are(coach: Coach, folder: Path) -> None:

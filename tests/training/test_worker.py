@@ -13,7 +13,7 @@ from training.model_file import Canary, content_sha256, decode_model
 from training.records import GameBatch, decode
 from training.verify import verify
 from training.worker import Worker
-from training.worker_folder import Assignment, FolderGone, Heartbeat, WorkerFolder
+from training.worker_folder import Assignment, FolderGone, Heartbeat, WorkerFolder, batch_name
 
 CYCLES = 2000  # of play, at most
 
@@ -169,6 +169,44 @@ def test_a_broken_assignment_is_named_and_forgotten_when_a_good_one_comes(tmp_pa
     main.play(worker, seconds=2.0)
     assert main.heartbeat().error == ""
     assert numbers(main.batches()) == [0, 1, 2]
+
+
+def test_the_assignment_of_another_run_is_refused_and_both_runs_are_named(tmp_path: Path) -> None:
+    main = Main(tmp_path, granted=2)
+    worker = main.worker()
+    main.play(worker)
+    mine = main.values["run_id"]
+    main.assign(granted=9, stop=True, run_id="intruder")
+    main.play(worker, seconds=2.0)
+    assert numbers(main.batches()) == [0, 1] and not worker.stopping
+    assert main.heartbeat().run_id == mine
+    assert main.heartbeat().error == f"the assignment is refused: it is of run intruder, and this worker plays for run {mine}"
+    main.assign(granted=3, stop=False, run_id=mine)
+    main.play(worker, seconds=2.0)
+    assert main.heartbeat().error == "" and numbers(main.batches()) == [0, 1, 2]
+
+
+def test_a_worker_plays_for_the_run_that_owns_its_folder_from_its_first_assignment_on(tmp_path: Path) -> None:
+    main = Main(tmp_path, granted=2)
+    (main.folder.make().outbox / "0123456789abcdef.owner").write_text('{"run_id": "owner"}')
+    worker = main.worker()
+    main.play(worker, seconds=2.0)
+    assert main.batches() == [] and worker.assignment is None
+    assert main.heartbeat().run_id == "owner" and "this worker plays for run owner" in main.heartbeat().error
+    main.assign(run_id="owner")
+    main.play(worker, seconds=2.0)
+    assert main.heartbeat().error == ""
+    assert [(batch.run_id, batch.batch_id.split("--")[1][:6]) for batch in main.batches()] == [("owner", "owner-")]
+
+
+def test_the_batches_of_another_run_in_the_outbox_do_not_move_the_count(tmp_path: Path) -> None:
+    main = Main(tmp_path, granted=2)
+    foreign = f"{batch_name('another', 'w', 0, 1, '0' * 16)}.games"
+    (main.folder.make().outbox / foreign).write_bytes(b"")
+    worker = main.worker()
+    main.play(worker)
+    (main.folder.outbox / foreign).unlink()
+    assert numbers(main.batches()) == [0, 1]
 
 
 def test_a_worker_ends_when_nobody_renews_its_lease(tmp_path: Path) -> None:

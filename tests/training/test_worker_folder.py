@@ -1,6 +1,7 @@
 """The messages and the folder between the main node and a worker."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from training.worker_folder import (
     Heartbeat,
     WorkerFolder,
     batch_name,
+    is_of_run,
 )
 
 GOOD = {"run_id": "run", "worker": "w", "beat": 3, "pid": 7, "state": "playing"}
@@ -76,10 +78,19 @@ def test_a_message_cannot_be_changed() -> None:
 
 @pytest.mark.parametrize("worker", ["local-1", "Worker.Example.org", "ä" * 60, "UPPER_case", "x" * 64])
 def test_the_name_of_a_batch_says_where_it_stands_and_is_a_name_that_both_sides_take(worker: str) -> None:
-    name = batch_name(worker, 1234, BatchLimits().max_games, "0123456789abcdef" * 4)
+    name = batch_name("0123456789abcdef", worker, 1234, BatchLimits().max_games, "0123456789abcdef" * 4)
     assert BATCH_ID.fullmatch(name)
     match = BATCH_NAME.fullmatch(f"{name}.games")
     assert match and (int(match[1]), int(match[2])) == (1234, BatchLimits().max_games)
+
+
+@pytest.mark.parametrize("run_id", ["0123456789abcdef", "run", "A run_of-ours", "x" * 64])
+@pytest.mark.parametrize("worker", ["local-1", "w_", "_", "a__b", "x" * 64])
+def test_the_name_of_a_batch_says_whose_it_is_and_older_names_do_not(run_id: str, worker: str) -> None:
+    name = f"{batch_name(run_id, worker, 7, 10, '0123456789abcdef')}.games"
+    assert is_of_run(name, run_id) and not is_of_run(name, "another")
+    player = re.sub("[^a-z0-9]+", "-", worker.lower())[:40]  # as earlier versions have it
+    assert is_of_run(f"000000007-10-{player}-0123456789abcdef.games", "another")
 
 
 def test_only_whole_batches_in_the_outbox_count_and_the_oldest_comes_first(tmp_path: Path) -> None:

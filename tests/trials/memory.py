@@ -56,7 +56,7 @@ class Recorded:
         """One batch, if it is granted."""
         if self._granted - self._delivered < BATCH_GAMES:
             return []
-        batch_id = batch_name("recorded", self._delivered, BATCH_GAMES, f"{self._delivered:016x}")
+        batch_id = batch_name(self._batch.run_id, "recorded", self._delivered, BATCH_GAMES, f"{self._delivered:016x}")
         data = encode(replace(self._batch, batch_id=batch_id, first_game=self._delivered))
         return [Parcel(worker="recorded", batch_id=batch_id, fetch=partial(_give, data))]
 
