@@ -5,6 +5,7 @@
     python train_parallel.py --workers 16                           so many processes, spread evenly over the GPUs
     python train_parallel.py --workers-per-gpu 2                    so many processes for each GPU
     python train_parallel.py --filters 64 --blocks 5 --epochs 100 --games-per-epoch 32 --batch-size 64 --lr 0.001 --simulations 50
+    python train_parallel.py --self-play-device cpu                 play on the CPU, and train on the GPU
     python train_parallel.py --checkpoint checkpoints/model_epoch_50.pth       begin with these weights
     python train_parallel.py --run-dir runs/big --resume            go on after any end, a power cut included
     python train_parallel.py --smoke                                the same program in a minute, to see that all is well
@@ -14,7 +15,10 @@ checkpoints/model_epoch_N.pth every 10 epochs and at the end, for --checkpoint a
 A file of that name is replaced. A run that begins with model_epoch_50.pth counts on from there: its first file is model_epoch_60.pth.
 
 Ctrl-C ends a run cleanly: the workers hand over the games that they have finished. A second Ctrl-C ends it at once; nothing that was
-finished is lost then either. Only the GPUs that CUDA_VISIBLE_DEVICES names are used, where it is set.
+finished is lost then either.
+
+If CUDA hangs or runs out of memory: let the workers play on the CPU (--self-play-device cpu; training still uses the GPU), let fewer
+play on each GPU (--workers-per-gpu 2), or use some of the GPUs alone (CUDA_VISIBLE_DEVICES=0,1 python train_parallel.py).
 """
 
 if __name__ == "__main__":
@@ -61,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
         "--games-per-epoch",
         type=as_setting("training.games_per_iteration"),
         default=32,
-        help="games played and learned from in an epoch (default: %(default)s)",
+        help="games played in an epoch, exactly so many (default: %(default)s)",
     )
     add("--batch-size", type=as_setting("training.batch_size"), default=64, help="positions in an optimizer step (default: %(default)s)")
     add("--lr", type=as_setting("training.learning_rate"), default=0.001, help="the learning rate (default: %(default)s)")
@@ -79,6 +83,8 @@ def parser() -> argparse.ArgumentParser:
     )
     workers.add_argument("--workers-per-gpu", type=whole(), help="processes that play on each GPU")
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="what is computed on (default: the GPUs where there are any)")
+    where = "what the workers play on; cpu keeps them off the GPUs, training does not change (default: as --device says)"
+    add("--self-play-device", choices=("auto", "cpu"), default="auto", help=where)
     add("--checkpoint", type=Path, help="begin with the weights in this file, of a network with the same --filters and --blocks")
     add("--run-dir", type=Path, help="the run's folder (default: runs/twenty48-<date>-<time>)")
     add("--resume", action="store_true", help="go on with the run in --run-dir, as it was told then but for what is told now")
@@ -137,6 +143,7 @@ def told_before(config: Path) -> dict[str, Any]:
         "height": settings.game.options.get("height", 4),
         "width": settings.game.options.get("width", 4),
         "device": settings.training.device,
+        "self_play_device": settings.self_play.device,
         "minutes": settings.run.minutes,
         "seed": settings.run.seed,
     }
@@ -156,6 +163,7 @@ def train(arguments: argparse.Namespace) -> int:
         num_workers=arguments.workers,
         workers_per_gpu=arguments.workers_per_gpu,
         device=arguments.device,
+        self_play_device=arguments.self_play_device,
         name=run_dir.name if run_dir else None,
         directory=run_dir.parent if run_dir else "runs",
         resume=arguments.resume,

@@ -161,6 +161,7 @@ class SelfPlaySettings(Section):
     parallel_games: Auto | Count = "auto"
     batch_size: Auto | Count = "auto"  # positions in one network call
     workers: Auto | Count = "auto"  # processes on this machine; auto: one per core
+    device: Auto | Literal["cpu"] = "auto"  # of these processes; auto: as training.device says
     cache_positions: CountOrZero = 0
     flush_seconds: Positive = 30.0  # a finished game waits at most so long for its batch to fill
 

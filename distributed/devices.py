@@ -66,7 +66,7 @@ def spread_workers(gpus: Sequence[str], *, cores: int, workers: int | None = Non
         if number is not None and number < 1:
             raise ValueError(f"{number} {name} cannot play: it takes at least 1")
     if not gpus:
-        note = f"no GPU is to be seen here, so {cores} workers play on the CPU, one for each core" if per_gpu else ""
+        note = f"there is no GPU to play on: {cores} workers play on the CPU, one for each core" if per_gpu else ""
         return Spread(devices=("",) * (workers or cores), note=note)
     if per_gpu is None:
         per_gpu = max(FEWEST_PER_GPU, cores // len(gpus)) if workers is None else max(1, workers // len(gpus))
@@ -84,7 +84,7 @@ def spread_here(settings: Settings, *, per_gpu: int | None = None) -> Spread:
         ValueError: see ``spread_workers``.
     """
     asked = settings.self_play.workers
-    gpus = () if settings.training.device == "cpu" else gpus_here()
+    gpus = () if "cpu" in (settings.training.device, settings.self_play.device) else gpus_here()
     workers = None if asked == "auto" else asked
     return spread_workers(gpus, cores=len(os.sched_getaffinity(0)), workers=workers, per_gpu=per_gpu)
 

@@ -34,6 +34,7 @@ class ParallelZeroTrainer:
         num_workers: processes in all, spread evenly over the GPUs; by default one for each core, and at least two for each GPU.
         workers_per_gpu: processes for each GPU, instead of ``num_workers``.
         device: "cpu", "cuda", or "auto": the GPUs where there are any.
+        self_play_device: "cpu" keeps the workers off the GPUs, while training uses one as ``device`` says.
         name: of the run, whose folder is ``directory``/``name``; by default the game's with the time of day.
         directory: where runs are kept.
         resume: go on with the run in that folder, where it ended, instead of beginning one from the weights of ``model``.
@@ -56,6 +57,7 @@ class ParallelZeroTrainer:
         *,
         workers_per_gpu: int | None = None,
         device: Literal["auto", "cpu", "cuda"] = "auto",
+        self_play_device: Literal["auto", "cpu"] = "auto",
         name: str | None = None,
         directory: str | Path = "runs",
         resume: bool = False,
@@ -65,7 +67,8 @@ class ParallelZeroTrainer:
         observers: Callable[[Path], Sequence[Observer]] | None = None,
     ) -> None:
         self.model, self.rules = model, rules
-        self.num_workers, self.workers_per_gpu, self.device, self.seed = num_workers, workers_per_gpu, device, seed
+        self.num_workers, self.workers_per_gpu, self.seed = num_workers, workers_per_gpu, seed
+        self.device, self.self_play_device = device, self_play_device
         self.run_dir = Path(directory) / (name or f"{rules.name}-{time.strftime('%Y%m%d-%H%M%S')}")
         self.resume, self.stopped = resume, False
         self.checkpoint_dir = Path(checkpoint_dir) if checkpoint_dir is not None else None
@@ -87,7 +90,7 @@ class ParallelZeroTrainer:
 
         Args:
             epochs: after so many in all, those of earlier calls and sittings included, the run ends; None: when it is stopped.
-            games_per_epoch: games that are played and learned from in one epoch.
+            games_per_epoch: exactly so many games are played in an epoch, all with one network, and then learned from.
             batch_size: positions in an optimizer step.
             lr: the learning rate; with a shipped experiment that has it fall towards the end, the highest.
             simulations: of the search for each move.
@@ -108,6 +111,8 @@ class ParallelZeroTrainer:
         document["run"] = {**self._run(), "iterations": epochs, "minutes": minutes}
         document["search"] |= {"num_simulations": simulations, "cheap_simulations": simulations}
         document["training"] |= {
+            "asynchronous": False,
+            "steps_per_model": None,
             "device": self.device,
             "batch_size": batch_size,
             "learning_rate": lr,
@@ -116,7 +121,8 @@ class ParallelZeroTrainer:
         }
         if epochs is None and minutes is None:
             document["training"]["learning_rate_schedule"] = "constant"  # there is no end towards which it could fall
-        document["self_play"]["workers"] = "auto" if self.num_workers is None else self.num_workers
+        workers = "auto" if self.num_workers is None else self.num_workers
+        document["self_play"] |= {"workers": workers, "device": self.self_play_device}
         spread = spread_here(validated(document), per_gpu=self.workers_per_gpu)
         settings = with_workers(document, spread)
         make_run_folder(self.run_dir, resume=self.resume)

@@ -110,6 +110,16 @@ class Game:
         if self.num_outcomes == 0:
             object.__setattr__(self, "outcome_symmetries", np.empty((len(self.action_symmetries), 0), np.int32))
 
+    @property
+    def height(self) -> int:
+        """Rows of the board, as the network sees it."""
+        return self.observation_shape[1]
+
+    @property
+    def width(self) -> int:
+        """Columns of the board, as the network sees it."""
+        return self.observation_shape[2]
+
     def initial_state(self) -> States:
         """A new state ``[S]`` at the start of the game."""
         return self.start.copy()

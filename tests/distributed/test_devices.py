@@ -81,17 +81,22 @@ def test_workers_are_counted_in_one_way() -> None:
 
 
 @pytest.mark.parametrize(
-    ("device", "listed", "expected"),
-    [("auto", None, {"0": 2, "1": 2}), ("auto", "5,GPU-ab", {"5": 2, "GPU-ab": 2}), ("cpu", None, {"": 4})],
+    ("device", "self_play_device", "listed", "expected"),
+    [
+        ("auto", "auto", None, {"0": 2, "1": 2}),
+        ("auto", "auto", "5,GPU-ab", {"5": 2, "GPU-ab": 2}),
+        ("cpu", "auto", None, {"": 4}),
+        ("cuda", "cpu", None, {"": 4}),
+    ],
 )
 def test_the_run_s_settings_and_this_process_decide(
-    monkeypatch: pytest.MonkeyPatch, device: str, listed: str | None, expected: dict[str, int]
+    monkeypatch: pytest.MonkeyPatch, device: str, self_play_device: str, listed: str | None, expected: dict[str, int]
 ) -> None:
     monkeypatch.setattr(devices, "count_gpus", lambda: 2)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if listed is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
-    settings = small_settings(Path(), training={"device": device}, self_play={"workers": 4})
+    settings = small_settings(Path(), training={"device": device}, self_play={"workers": 4, "device": self_play_device})
     assert shares(spread_here(settings)) == expected
 
 

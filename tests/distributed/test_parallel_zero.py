@@ -122,6 +122,14 @@ def test_what_the_call_says_is_what_the_run_is_told(trainer: Trainer, alone: Alo
 
 
 @pytest.mark.trial
+def test_an_epoch_plays_exactly_its_games_with_one_network(trainer: Trainer, alone: Alone) -> None:
+    trainer.self_play_device = "cpu"
+    trainer.train(epochs=3, games_per_epoch=5, batch_size=8, simulations=2)
+    assert [(report.self_play.games, report.total_games) for report in alone.watching.reports] == [(5, 5), (5, 10), (5, 15)]
+    assert alone.settings[0].self_play.device == "cpu"
+
+
+@pytest.mark.trial
 def test_a_run_without_an_end_is_ended_by_whoever_stops_it(trainer: Trainer, alone: Alone, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alone.watching, "iteration", lambda report: signal.raise_signal(signal.SIGINT))
     report = trainer.train(epochs=None, **TINY)
@@ -140,7 +148,7 @@ def test_what_the_call_leaves_open_is_as_in_the_shipped_experiment() -> None:
 @pytest.mark.trial
 def test_a_run_begins_from_the_model_s_weights_and_leaves_what_it_learned_in_it(trainer: Trainer) -> None:
     before = weights_of(trainer)
-    trainer.train(epochs=1, lr=1e-9, **TINY)
+    trainer.train(epochs=1, lr=1e-9, **TINY | {"games_per_epoch": 8})
     after = weights_of(trainer)
     assert not same(before, after)
     for name, tensor in before.items():

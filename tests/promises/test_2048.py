@@ -1,0 +1,238 @@
+"""The guide to 2048 with ParallelZeroTrainer, as it is typed.
+
+Where time forbids the guide's numbers:
+
+- the snippet: ``num_workers=8`` becomes 2, ``epochs=100`` 2, ``games_per_epoch=32`` 4 and ``simulations=50`` 1; its slow form changes the
+  number of epochs alone;
+- the commands: ``--smoke --height 2 --width 2 --epochs 1 --games-per-epoch 2`` is appended, and they are driven in this process, which also
+  plays. Their slow form appends ``--smoke`` alone, and processes of their own play;
+- the last two commands, of which one begins where the other has ended, play with processes of their own in either form, here with 2;
+- ``--epochs 500`` becomes 50, so that the file which the next command begins with is there.
+"""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import train_parallel
+from configs.load import load_settings
+from distributed import devices, parallel_zero
+from distributed.devices import spread_here, spread_workers
+from tests.sources import ROOT
+from training.backend import InlineBackend, SelfPlayBackend
+from training.ledger import read_ledger
+from training.observers.files import read_stats
+from training.weights_file import load_weights
+from training.zero_network import ZeroNetwork
+
+SNIPPET = """\
+from zero.game import GameRules
+from zeromodel import ZeroNetwork
+from distributed import ParallelZeroTrainer
+
+# Create model and rules
+rules = GameRules()
+model = ZeroNetwork(rules.height, rules.width, 16)
+
+# Create parallel trainer
+trainer = ParallelZeroTrainer(
+   model=model,
+   rules=rules,
+   num_workers=8  # number of parallel workers
+)
+
+# Train using parallel self-play
+trainer.train(
+   epochs=100,
+   games_per_epoch=32,
+   batch_size=64,
+   lr=0.001,
+   simulations=50  # MCTS simulations per move
+)
+"""
+COMMANDS = """\
+# Run with a specific number of workers
+python train_parallel.py --workers 8
+python train_parallel.py --workers-per-gpu 2
+CUDA_VISIBLE_DEVICES=0,1 python train_parallel.py
+# Run with default settings
+python train_parallel.py
+
+# Specify number of workers
+python train_parallel.py --workers 16
+
+# Configure model size
+python train_parallel.py --filters 64 --blocks 5
+
+# Training parameters
+python train_parallel.py --epochs 500 --games-per-epoch 64 --batch-size 128 --lr 0.0005
+
+# Load from checkpoint
+python train_parallel.py --checkpoint checkpoints/model_epoch_50.pth
+"""
+LINES = [line for line in COMMANDS.splitlines() if line and not line.startswith("#")]
+TRAINED, CONTINUED = LINES[-2:]
+SMALL = ("--smoke", "--height", "2", "--width", "2")  # games of some ten moves
+
+
+def words_of(line: str) -> tuple[dict[str, str], list[str]]:
+    """A line's variables, and what it gives to the program."""
+    words = shlex.split(line)
+    variables = dict(word.split("=", 1) for word in words[: words.index("python")])
+    assert words[len(variables) : len(variables) + 2] == ["python", "train_parallel.py"]
+    return variables, words[len(variables) + 2 :]
+
+
+def typed(line: str, *appended: str, cwd: Path) -> str:
+    """What is shown when the line is typed, with this checkout's interpreter and program, and comes to a good end."""
+    said = line.replace("python train_parallel.py", f"{sys.executable} {ROOT / 'train_parallel.py'}")
+    ended = subprocess.run(
+        [said + " " + shlex.join(appended)], shell=True, cwd=cwd, capture_output=True, text=True, timeout=1500, check=False
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def run_snippet(folder: Path, changes: dict[str, str]) -> Path:
+    """Run the snippet with these words changed; returns the run's folder."""
+    program = SNIPPET
+    for words, others in changes.items():
+        assert program.count(words) == 1
+        program = program.replace(words, others)
+    (folder / "program.py").write_text(program)
+    command = [sys.executable, "program.py"]
+    ended = subprocess.run(command, cwd=folder, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=3000, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    (run_dir,) = (folder / "runs").iterdir()
+    return run_dir
+
+
+def epochs_of(run_dir: Path) -> list[tuple[int, int]]:
+    """The games of each epoch, and those of all until then."""
+    return [(row.self_play.games, row.total_games) for row in read_stats(run_dir / "training_stats.json")]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, in which programs run."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The games are played in this process, whatever number of workers is asked for."""
+
+    def inline(root: Path, *, tell: Any, spread: Any, **options: Any) -> SelfPlayBackend:
+        if spread.note:
+            tell(spread.note)
+        return InlineBackend(root, cycles=40, **options)
+
+    monkeypatch.setattr(parallel_zero, "spread_processes", inline)
+
+
+@pytest.mark.trial
+@pytest.mark.timeout(900)  # most of it compiling, the first time
+def test_the_snippet_trains_and_an_epoch_plays_exactly_its_games(tmp_path: Path) -> None:
+    changes = {"num_workers=8": "num_workers=2", "epochs=100": "epochs=2", "games_per_epoch=32": "games_per_epoch=4"}
+    run_dir = run_snippet(tmp_path, changes | {"simulations=50": "simulations=1"})
+    assert epochs_of(run_dir) == [(4, 4), (4, 8)]
+    settings = load_settings(run_dir / "config.yaml")
+    assert (settings.network.channels, settings.network.blocks, settings.training.batch_size) == (64, 5, 64)
+    with read_ledger(run_dir) as ledger:
+        assert {worker for worker, books in ledger.all_books().items() if books.next_game} == {"local-1", "local-2"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_the_snippet_trains_with_all_its_numbers(tmp_path: Path) -> None:
+    assert epochs_of(run_snippet(tmp_path, {"epochs=100": "epochs=2"})) == [(32, 32), (32, 64)]
+
+
+@pytest.mark.trial
+@pytest.mark.timeout(900)
+def test_a_run_of_the_command_line_leaves_the_checkpoint_that_the_next_one_begins_with(tmp_path: Path) -> None:
+    fewer = ("--workers", "2", "--epochs", "50", "--games-per-epoch", "2", "--simulations", "1", "--filters", "8", "--blocks", "1")
+    said = typed(TRAINED, *fewer, *SMALL[1:], "--run-dir", "run", cwd=tmp_path)
+    assert "50 epochs, 100 games" in said
+    assert epochs_of(tmp_path / "run") == [(2, 2 * epoch) for epoch in range(1, 51)]
+    settings = load_settings(tmp_path / "run" / "config.yaml").training
+    assert (settings.batch_size, settings.learning_rate) == (128, 0.0005)
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {f"model_epoch_{number}.pth" for number in range(10, 51, 10)}
+    said = typed(CONTINUED, *SMALL, "--workers", "2", cwd=tmp_path)
+    assert "The weights are in checkpoints/model_epoch_52.pth" in said
+
+
+@pytest.mark.trial
+@pytest.mark.parametrize("line", LINES[:-1])
+@pytest.mark.usefixtures("alone")
+def test_every_command_trains(line: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    variables, words = words_of(line)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert train_parallel.main([*words, *SMALL, "--epochs", "1", "--games-per-epoch", "2", "--run-dir", "run"]) == 0
+    assert "1 epochs, 2 games" in capsys.readouterr().out
+    told = dict(zip(words[::2], words[1::2], strict=True))
+    if "--workers" in told:
+        assert load_settings(here / "run" / "config.yaml").self_play.workers == int(told["--workers"])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("line", LINES)
+def test_every_command_trains_with_processes_of_its_own(line: str, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    (tmp_path / "checkpoints").mkdir()
+    network = ZeroNetwork(4, 4, 16, filters=8, blocks=1)  # as large as --smoke makes it
+    torch.save(network.state_dict(), tmp_path / "checkpoints" / "model_epoch_50.pth")
+    assert "2 epochs, 16 games" in typed(line, "--smoke", cwd=tmp_path)
+    assert load_weights(tmp_path / "checkpoints" / f"model_epoch_{52 if line == CONTINUED else 2}.pth")
+
+
+def test_the_numbers_of_the_command_line_are_those_of_the_guide() -> None:
+    by_itself = vars(train_parallel.read_arguments([]))
+    snippet = {name: float(value) for name, value in re.findall(r"(epochs|games_per_epoch|batch_size|lr|simulations)=([0-9.]+)", SNIPPET)}
+    assert {name: by_itself[name] for name in snippet} == snippet
+    told = vars(train_parallel.read_arguments(words_of(TRAINED)[1]))
+    assert (told["epochs"], told["games_per_epoch"], told["batch_size"], told["lr"]) == (500, 64, 128, 0.0005)
+
+
+def test_workers_are_spread_over_the_gpus_as_the_guide_says() -> None:
+    assert spread_workers(("0", "1"), cores=2).devices == ("0", "1") * 2, "at least 2 for each GPU"
+    adjusted = spread_workers(("0", "1"), cores=16, workers=9)
+    assert adjusted.devices == ("0", "1") * 4
+    assert adjusted.note == "9 workers cannot be spread evenly over 2 GPUs: 8 play, 4 on each"
+
+
+@pytest.mark.trial
+@pytest.mark.usefixtures("alone")
+def test_an_adjusted_number_of_workers_is_said(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(devices, "count_gpus", lambda: 2)
+    assert train_parallel.main(["--workers", "9", *SMALL, "--epochs", "1", "--games-per-epoch", "2"]) == 0
+    assert "9 workers cannot be spread evenly over 2 GPUs: 8 play, 4 on each" in capsys.readouterr().out
+
+
+@pytest.mark.trial
+@pytest.mark.usefixtures("alone")
+def test_self_play_on_the_cpu_leaves_training_where_it_is_also_when_the_run_goes_on(here: Path) -> None:
+    line = ["--self-play-device", "cpu", *SMALL, "--run-dir", "run"]
+    assert train_parallel.main([*line, "--epochs", "1", "--games-per-epoch", "2"]) == 0
+    settings = load_settings(here / "run" / "config.yaml")
+    assert (settings.self_play.device, settings.training.device) == ("cpu", "auto")
+    assert set(spread_here(settings).devices) == {""}
+    assert train_parallel.read_arguments(["--run-dir", "run", "--resume"]).self_play_device == "cpu"
+
+
+def test_help_has_the_ways_out_of_cuda_trouble(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        train_parallel.main(["--help"])
+    shown = capsys.readouterr().out
+    assert all(
+        words in shown for words in ("--self-play-device cpu", "--workers-per-gpu 2", "CUDA_VISIBLE_DEVICES=0,1 python train_parallel.py")
+    )
