@@ -1,8 +1,9 @@
 """The network as search sees it: observations in, policy logits and values out.
 
 One ``Evaluator`` answers ``evaluate(observations [N, C, H, W]) -> (policy_logits [N, A], values [N])`` for any batch up to its
-``max_batch``; no row ever depends on another. It runs the network on a CPU through fused operators where that works
-(training/fused.py), else through torch; on a CUDA device through torch as one captured graph per batch size.
+``max_batch``; no row ever depends on another. On a CPU it runs a residual network through fused operators where that works
+(training/fused.py), a spiking one by its spikes (training/event_driven.py), else through torch; on a CUDA device through torch as one
+captured graph per batch size.
 """
 
 import copy
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from games.game import Game
+from training.event_driven import EventDrivenNetwork
 from training.fused import Arithmetic, Bfloat16, Float32, FusedResNet
 from training.network import value_head
 from training.resnet import ConvNorm, ResNet
@@ -50,7 +52,7 @@ class Evaluator:
         device: "auto" (a CUDA device where there is one), "cpu", "cuda", "cuda:1", ...
         dtype: "auto" (bfloat16 where the device is fast in it and the network bears it), "float32", "bfloat16" or "float16".
         max_batch: no batch is larger.
-        fused: whether to use the fused operators on a CPU where they work.
+        fused: whether to use what is faster than torch's ordinary operators on a CPU, where it works.
         graphs: whether to capture CUDA graphs on a CUDA device.
 
     Raises:
@@ -215,6 +217,8 @@ def pick_runtime(network: nn.Module, game: Game, device: torch.device, dtype: to
             return runtime
         except (AttributeError, RuntimeError, TypeError) as error:  # another torch, or a processor that its oneDNN does not serve
             log.warning("the network runs through plain torch, slower: the fused operators do not work here: %s", error)
+    if device.type == "cpu" and fused and isinstance(network, SpikingResNet) and dtype == torch.float32:
+        return EventDrivenRuntime(network)
     return ModuleRuntime(network, game, device, dtype, graphs=graphs and device.type == "cuda")
 
 
@@ -237,6 +241,26 @@ class FusedRuntime:
     def run(self, observations: NDArray[np.float32], count: int) -> tuple[Tensor, Tensor]:
         """Policy logits ``[count, A]`` and value logits ``[count]``."""
         return self._network(observations, count)
+
+
+class EventDrivenRuntime:
+    """A spiking network on a CPU."""
+
+    def __init__(self, network: SpikingResNet) -> None:
+        self.load(network)
+
+    def describe(self) -> str:
+        """For people and logs."""
+        return "event-driven float32 on cpu"
+
+    def load(self, network: nn.Module) -> None:
+        """Lay the weights out anew."""
+        assert isinstance(network, SpikingResNet)
+        self._network = EventDrivenNetwork(network)
+
+    def run(self, observations: NDArray[np.float32], count: int) -> tuple[Tensor, Tensor]:
+        """Policy logits ``[n, A]`` and value logits of the observations alone, for here no size of a batch costs more than its rows."""
+        return self._network(observations)
 
 
 class ModuleRuntime:

@@ -13,23 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from games.compiled import compiled, inlined
+from games.compiled import compiled
+from training.bfloat16 import Words, narrow, widen
 from training.resnet import Block, ConvNorm, GlobalPooling, PooledBlock, ResNet, width_scale
-
-Words = NDArray[np.uint16]  # the upper halves of float32 numbers: bfloat16
-
-
-@inlined
-def widen(word: int) -> float:
-    """The float32 number that a bfloat16 word stands for."""
-    return np.uint32(np.uint32(word) << np.uint32(16)).view(np.float32)  # type: ignore[return-value]
-
-
-@inlined
-def narrow(number: float) -> int:
-    """The nearest bfloat16 word, ties to even."""
-    bits = np.float32(number).view(np.uint32)
-    return np.uint16(np.uint32(bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16))  # type: ignore[return-value]
 
 
 @compiled

@@ -2,7 +2,7 @@
 
 A neuron is leaky integrate-and-fire: at each step its membrane keeps ``DECAY`` of what it held and takes in a current; where that
 exceeds ``THRESHOLD``, the neuron fires and loses as much at the next step. Firing has no slope, so training goes through that of an arc
-tangent (Fang et al., arXiv 2007.05785). The neurons are snntorch's (Eshraghian et al., arXiv 2109.12894).
+tangent (Fang et al., arXiv 2007.05785). The neurons say what snntorch's do (Eshraghian et al., arXiv 2109.12894), as the tests show.
 
 The tower is that of MS-ResNet (Hu et al., arXiv 2112.08954): currents pass by the blocks, and every convolution in a block sees
 spikes alone. The first layer turns a position into currents, which flow all the time. Norms take their statistics over positions and
@@ -15,11 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from training.bfloat16 import Words
 from training.resnet import HEAD_CHANNELS, ConvNorm, GlobalPooling, PolicyHead, pooled_channels
+from training.spike_kernels import DECAY, THRESHOLD, descend, descend_words, fire, fire_words
 from training.value_heads import make_value_head
 
 TIME_STEPS = 4
-DECAY, THRESHOLD = 0.5, 1.0
 
 
 class Neurons(nn.Module):
@@ -28,39 +29,74 @@ class Neurons(nn.Module):
     def __init__(self, time_steps: int) -> None:
         super().__init__()
         self.time_steps = time_steps
-        self.cell = leaky_cell()
 
     def forward(self, currents: Tensor) -> Tensor:
-        """Currents ``[T * N, C, H, W]`` -> spikes, 0 or 1, of the same shape."""
-        steps = currents.chunk(self.time_steps)
-        membrane, spikes = torch.zeros_like(steps[0]), []
-        for current in steps:
-            fired, membrane = self.cell(current, membrane)
-            spikes.append(fired.to(currents.dtype))
-        forget(self.cell)
-        return torch.cat(spikes)
+        """Currents ``[T * N, C, H, W]`` -> spikes, 0 or 1, of the same shape and type. Membranes are float32 whatever that type is."""
+        return _Fire.apply(currents, self.time_steps)  # type: ignore[no-untyped-call]
 
 
-def leaky_cell() -> nn.Module:
-    """The library's neuron, which is given its membrane at each call.
+class _Fire(torch.autograd.Function):
+    """All time steps of a layer at once. What the membranes hold is computed again for the gradient rather than kept."""
 
-    Raises:
-        ValueError: the library is not installed. Only who builds a spiking network needs it.
-    """
-    try:
-        import snntorch
-    except ImportError as error:
-        raise ValueError("network.type: spiking networks need snntorch, which is not installed: run make setup") from error
-    with torch.device("cpu"):  # it looks at its own constants, which the meta device does not have
-        cell = snntorch.Leaky(beta=DECAY, threshold=THRESHOLD)
-    snntorch.SpikingNeuron.instances.remove(cell)  # a list of all neurons ever made, which would keep every network in memory
-    forget(cell)
-    return cell
+    @staticmethod
+    def forward(ctx: Any, currents: Tensor, time_steps: int) -> Tensor:
+        currents = currents.detach()
+        if currents.ndim == 4 and not currents.is_contiguous():
+            currents = currents.contiguous(memory_format=torch.channels_last)
+        ctx.save_for_backward(currents)
+        ctx.time_steps = time_steps
+        spikes = torch.empty_like(currents)
+        steps, fired = by_step(currents, time_steps), by_step(spikes, time_steps)
+        if not kernels_work_with(currents):
+            fired.copy_(torch.stack(membranes(steps)) > THRESHOLD)
+        elif currents.dtype == torch.bfloat16:
+            fire_words(words(steps), words(fired))
+        else:
+            fire(steps.numpy(), fired.numpy())
+        return spikes
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (currents,) = ctx.saved_tensors
+        gradient = torch.empty_like(currents).copy_(gradients[0])
+        steps, slopes = by_step(currents, ctx.time_steps), by_step(gradient, ctx.time_steps)
+        if not kernels_work_with(currents):
+            later = torch.zeros_like(_wide(steps[0]))
+            for membrane, slope in zip(reversed(membranes(steps)), reversed(slopes.unbind()), strict=True):
+                later = DECAY * later + _wide(slope) / (1 + (torch.pi * (membrane - THRESHOLD)).square())
+                slope.copy_(later)
+        elif currents.dtype == torch.bfloat16:
+            descend_words(words(steps), words(slopes))
+        else:
+            descend(steps.numpy(), slopes.numpy())
+        return gradient, None
 
 
-def forget(cell: nn.Module) -> None:
-    """Drop what the library's neuron remembers of its last call: it would keep the memory of that call's gradients."""
-    cell.mem, cell.reset = None, None  # type: ignore[assignment]
+def by_step(maps: Tensor, time_steps: int) -> Tensor:
+    """The memory of maps ``[T * N, ...]`` as ``[T, elements of a step]``, in whatever order they lie in it."""
+    return (maps if maps.is_contiguous() else maps.permute(0, 2, 3, 1)).view(time_steps, -1)
+
+
+def kernels_work_with(currents: Tensor) -> bool:
+    """Whether the compiled kernels take these; torch's own operations take all others, such as those on a GPU."""
+    return currents.device.type == "cpu" and currents.dtype in (torch.float32, torch.bfloat16)
+
+
+def membranes(steps: Tensor) -> list[Tensor]:
+    """What the membranes hold after each step's currents ``[T, M]``, through torch."""
+    held = [torch.zeros_like(_wide(steps[0]))]
+    for current in steps:
+        held.append(DECAY * held[-1] + _wide(current) - (held[-1] > THRESHOLD).to(held[-1].dtype))
+    return held[1:]
+
+
+def words(steps: Tensor) -> Words:
+    """The memory of bfloat16 numbers as words."""
+    return steps.view(torch.uint16).numpy()
+
+
+def _wide(numbers: Tensor) -> Tensor:
+    return numbers.to(torch.promote_types(numbers.dtype, torch.float32))
 
 
 class SpikeConvNorm(ConvNorm):
@@ -116,9 +152,6 @@ class SpikingResNet(nn.Module):
         global_pooling: whether every third block, and the policy head, see the pooled board.
         most_points: that can be made in a one-player game; None for games that are won and lost.
         time_steps: in which neurons can fire.
-
-    Raises:
-        ValueError: snntorch is not installed.
     """
 
     def __init__(
@@ -148,6 +181,9 @@ class SpikingResNet(nn.Module):
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """Observations ``[N, C, H, W]`` -> policy logits ``[N, A]``, value logits as the value head has them."""
         currents = self.tower(torch.cat([self.stem(observations)] * self.time_steps))
-        rates = torch.stack(self.last(currents).chunk(self.time_steps)).mean(0)
+        return self.answers(torch.stack(self.last(currents).chunk(self.time_steps)).mean(0))
+
+    def answers(self, rates: Tensor) -> tuple[Tensor, Tensor]:
+        """What the heads say when the last neurons fire at these rates ``[N, channels, H, W]``."""
         pooled = self.pool(torch.relu(self.head(rates)))
         return self.policy(rates, pooled), self.value(pooled)
