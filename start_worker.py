@@ -29,7 +29,7 @@ from types import FrameType
 
 from configs.flags import whole
 from distributed.release import WORKER_CLASS
-from distributed.remote_process import Failed, claim
+from distributed.remote_process import Failed, claim, let_go
 from training.logs import log_to
 
 log = logging.getLogger("start_worker")
@@ -63,6 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception:
         log.exception("worker %s ends", folder.name)
         return 1
+    finally:
+        let_go(folder)
     log.info("worker %s has handed over its games and ends", folder.name)
     return 0
 

@@ -307,6 +307,12 @@ def call(
     if kind == "system":
         name = {"Darwin": "macOS"}.get(text, text)
         raise Refused(transport.worker, f"it runs {name}, and a worker needs Linux", "use a Linux machine, or a virtual one on it")
+    if kind == "elsewhere":
+        remedy = (
+            "give each of them a `directory` of its own in the config; or, if that process is no more, "
+            f"remove {request.get('place')}/process.json there"
+        )
+        raise RemoteFailure(transport.worker, text, remedy)
     if kind == "python":
         raise Refused(transport.worker, text, "mend it, or name another with `python:` in the config")
     raise RemoteFailure(transport.worker, f"{command}: {text}")

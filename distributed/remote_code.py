@@ -12,7 +12,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-from distributed.remote_process import Failed, locked, running
+from distributed.remote_process import Failed, elsewhere, locked, running
 
 FOLDERS = ("games", "training", "distributed")  # of code that a worker runs
 SUFFIXES = (".py", ".npz")
@@ -106,9 +106,9 @@ def extract(archive: Path, folder: Path) -> None:
 
 
 def forget_releases(releases: Path, *, keep: Path) -> None:
-    """Remove all but the newest releases, ``keep``, and those from which a worker runs."""
+    """Remove all but the newest releases, ``keep``, and those from which a worker runs, or may run on a machine that shares them."""
     whole = sorted(releases.glob(f"*/{WHOLE}"), key=lambda path: path.stat().st_mtime, reverse=True)
-    records = [running(place) for place in Path("workers").glob("*")]
+    records = [running(place) or elsewhere(place) for place in Path("workers").glob("*")]
     used = " ".join(argument for record in records if record for argument in record["argv"])
     others = [path.parent for path in whole if path.parent != keep]
     for folder in others[KEEP_RELEASES - 1 :]:

@@ -16,7 +16,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from distributed.remote_process import LOCK_SECONDS, Failed, locked, running, start, stop
+from distributed.remote_process import LOCK_SECONDS, Failed, elsewhere, locked, running, start, stop
 
 OWNER = ".owner"  # the suffix of a record
 GAMES = ".games"
@@ -139,7 +139,7 @@ def owner_of(place: Path) -> dict[str, Any] | None:
             if isinstance(found, dict) and all(isinstance(found.get(key), str) for key in ("run_id", "host", "label")):
                 return dict(found, coach=path.stem)
     said = assignment_of(place)
-    if said and not said.get("stop") and running(place):
+    if said and not said.get("stop") and (running(place) or elsewhere(place)):
         seconds = said.get("lease_seconds")
         patience = float(seconds) if isinstance(seconds, (int, float)) else 0.0
         return {"run_id": str(said.get("run_id")), "label": contents_of(place), "host": "", "coach": "", "lease_seconds": patience}

@@ -2,7 +2,8 @@
 
 A *place* is a folder: a worker's, or that of a long command. Who runs there is recorded in its ``process.json``, written under a
 lock that is let go only when the new program has begun, so that no two can ever begin at once. A process is signalled only if its
-boot, its id and its start time are those recorded: never a stranger that was given the same id later.
+boot, its id and its start time are those recorded: never a stranger that was given the same id later. Where several machines share the
+folder, the record of another one's process says nothing of whether it runs: nobody begins beside it, and nobody signals it.
 
 Like all of ``distributed/remote*.py`` it runs on a worker's machine too, before anything is installed: standard library only.
 """
@@ -86,8 +87,31 @@ def process_stat(pid: int | str) -> tuple[str, int, int] | None:
     return (fields[0], int(fields[2]), int(fields[19])) if len(fields) > 19 else None
 
 
+def elsewhere(place: Path) -> dict[str, Any] | None:
+    """The record of a process at ``place`` that began on another machine, of which nobody here knows whether it still runs."""
+    try:
+        record = json.loads((place / "process.json").read_text())
+        return dict(record) if record.get("host", host()) != host() else None
+    except (OSError, ValueError, AttributeError, TypeError):
+        return None
+
+
+def refuse_elsewhere(place: Path) -> None:
+    """Go on only if no process of another machine is recorded at ``place``.
+
+    Raises:
+        Failed: one is.
+    """
+    if found := elsewhere(place):
+        there, here = str(found["host"]).rpartition("-")[0], platform.node()
+        text = f"process {found.get('pid')} of {there} is recorded at {place}, and from {here} nobody can see whether it runs"
+        raise Failed(f"{text}: these machines share their home", "elsewhere")
+
+
 def running(place: Path) -> dict[str, Any] | None:
-    """The record of the process that runs at ``place``, if it does."""
+    """The record of the process that runs at ``place``, if it does, on this machine."""
+    if elsewhere(place):
+        return None
     try:
         record = json.loads((place / "process.json").read_text())
         found = process_stat(int(record["pid"]))
@@ -101,7 +125,7 @@ def record_myself(place: Path, argv: list[str]) -> None:
     """Write who runs at ``place``: this process."""
     found = process_stat(os.getpid())
     assert found is not None
-    record = {"pid": os.getpid(), "start_ticks": found[2], "boot_id": boot_id(), "argv": argv}
+    record = {"pid": os.getpid(), "start_ticks": found[2], "boot_id": boot_id(), "host": host(), "argv": argv}
     part = place / "process.json.part"
     part.write_text(json.dumps(record))
     part.replace(place / "process.json")
@@ -114,11 +138,19 @@ def claim(place: Path, argv: list[str], *, seconds: float = LOCK_SECONDS) -> int
         Failed: others are at it for longer than ``seconds``.
     """
     with locked(place / "launch.lock", seconds):
+        refuse_elsewhere(place)
         other = running(place)
         if other and other["pid"] != os.getpid():
             return int(other["pid"])
         record_myself(place, argv)
     return None
+
+
+def let_go(place: Path) -> None:
+    """Leave no record of this process at ``place``, where it ends: others who share the folder could not tell."""
+    with contextlib.suppress(OSError):
+        if (running(place) or {}).get("pid") == os.getpid():
+            (place / "process.json").unlink()
 
 
 def start(request: dict[str, Any]) -> dict[str, Any]:
@@ -130,6 +162,7 @@ def start(request: dict[str, Any]) -> dict[str, Any]:
     if request.get("logs"):
         link_log(log, Path(request["logs"]))
     with locked(place / "launch.lock", LOCK_SECONDS):
+        refuse_elsewhere(place)
         found = running(place)
         if found:
             return dict(found, already=True)
@@ -188,6 +221,7 @@ def stop(request: dict[str, Any]) -> dict[str, Any]:
     if not place.is_dir():
         return {"found": False, "killed": False}
     with locked(place / "launch.lock", LOCK_SECONDS):
+        refuse_elsewhere(place)
         found = running(place)
         if found is None:
             return {"found": False, "killed": False}
@@ -196,7 +230,7 @@ def stop(request: dict[str, Any]) -> dict[str, Any]:
             deadline = time.monotonic() + patience
             while time.monotonic() < deadline:
                 if not (running(place) or members(found["pid"])):
-                    (place / "process.json").unlink()
+                    (place / "process.json").unlink(missing_ok=True)
                     return {"found": True, "killed": number == signal.SIGKILL}
                 time.sleep(0.05)
     raise Failed(f"process {found['pid']} does not end, not even killed: its disk or its GPU hangs")
@@ -216,10 +250,13 @@ def members(group: int) -> list[int]:
 
 
 def alive(request: dict[str, Any]) -> dict[str, Any]:
-    """Whether a process runs at ``place``, and how the last command there ended, if it was one that says so."""
+    """Whether a process runs at ``place``, and how the last command there ended, if it was one that says so.
+
+    One of another machine counts as running, as it may.
+    """
     place = Path(request["place"])
-    found = running(place)
     code = read_text(place / "exit").strip()
+    found = running(place) or (None if code else elsewhere(place))
     return {"running": found is not None, "pid": found["pid"] if found else 0, "code": int(code) if code.isdigit() else None}
 
 

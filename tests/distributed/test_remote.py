@@ -16,7 +16,7 @@ from distributed.release import code_hash as our_hash
 from distributed.release import pack
 from distributed.remote_code import code_hash, unpack
 from distributed.remote_machine import processor
-from distributed.remote_process import Failed, claim, process_stat, running, stop
+from distributed.remote_process import Failed, boot_id, claim, let_go, process_stat, running, stop
 from tests.distributed.small_project import ask, make_project, root, wait_until
 from tests.sources import ROOT, imported_modules
 
@@ -147,6 +147,54 @@ def test_a_stranger_that_was_given_the_same_id_is_never_touched(root: Path, chan
         assert stop({"place": str(place), "seconds": 0.0}) == {"found": False, "killed": False}
         assert stranger.poll() is None
         stranger.kill()
+
+
+def recorded_elsewhere(place: Path) -> Path:
+    """The record of a worker that another machine, which shares this home, has started; its id and start time are this process's."""
+    place.mkdir(parents=True)
+    found = process_stat(os.getpid())
+    assert found is not None
+    record = {"pid": os.getpid(), "start_ticks": found[2], "boot_id": boot_id(), "host": "other-0123abcd", "argv": ["releases/theirs/x.py"]}
+    path = place / "process.json"
+    path.write_text(json.dumps(record))
+    return path
+
+
+def test_beside_a_worker_of_another_machine_with_this_home_none_is_started_and_none_is_signalled(program: Path, root: Path) -> None:
+    record = recorded_elsewhere(root / PLACE)
+    before = record.read_text()
+    for command, request in (("start", worker(root)), ("stop", {"place": PLACE, "seconds": 0.0})):
+        found = answer(ask(program, root, command, request))
+        assert found["kind"] == "elsewhere" and f"process {os.getpid()} of other is recorded at {PLACE}" in found["failed"]
+    assert answer(ask(program, root, "alive", {"place": PLACE}))["ok"]["running"]
+    with pytest.raises(Failed, match="share their home"):
+        claim(root / PLACE, ["by hand"])
+    assert record.read_text() == before
+
+
+def test_the_release_of_a_worker_of_another_machine_with_this_home_stays(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(root)
+    record = recorded_elsewhere(root / PLACE)
+    names = []
+    for number in range(4):
+        names.append(put_release(tmp_path, root, number))
+        os.utime(root / "releases" / names[-1] / ".whole", (number, number))
+        if number == 0:
+            record.write_text(record.read_text().replace("theirs", names[0]))
+    assert sorted(path.name for path in (root / "releases").glob("[!.]*")) == sorted([names[0], names[2], names[3]])
+
+
+def test_a_process_that_ends_by_itself_leaves_no_record_that_another_machine_would_have_to_believe(root: Path) -> None:
+    place = root / PLACE
+    other = recorded_elsewhere(place)
+    let_go(place)
+    assert other.exists()
+    other.unlink()
+    assert claim(place, ["by hand"]) is None
+    let_go(place)
+    assert not other.exists()
 
 
 def test_a_process_started_by_hand_is_known_too(root: Path) -> None:
