@@ -67,6 +67,7 @@ class Driver:
         hosts: the machines.
         in_config: how many of them the config lists; the others are there, and nobody knows of them.
         bare: how many of those that are listed have nothing of ours yet. All others have a clone of the checkout, as a user has it.
+        installed: another driver of these hosts has put there all that they have.
         machines: what the config says of a host, by its name, beside how it is reached.
         changes: of the config, by section.
         environment: of the program, beside this process's own.
@@ -79,6 +80,7 @@ class Driver:
         *,
         in_config: int,
         bare: int = 0,
+        installed: bool = False,
         machines: Mapping[str, Mapping[str, Any]] | None = None,
         changes: Mapping[str, Mapping[str, Any]] | None = None,
         environment: Mapping[str, str] | None = None,
@@ -98,7 +100,7 @@ class Driver:
         self._write_config(hosts[:in_config], changes or {})
         # What has been compiled is the same on all machines: they all are this one.
         subprocess.run([sys.executable, "start_worker.py", "--rehearse", "tic_tac_toe"], cwd=self.checkout, check=True, capture_output=True)
-        for number, host in enumerate(hosts):
+        for number, host in enumerate([] if installed else hosts):
             shutil.copytree(CACHE, host.home / ".cache" / "keima")
             if number >= bare:
                 self._clone(host)
