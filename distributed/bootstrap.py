@@ -4,6 +4,7 @@ Every step finds out first whether it has been done, and long ones run on the ma
 anywhere is gone on with by the next one, which may also find the long step finished.
 """
 
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,13 +29,12 @@ from distributed.machine import (
     remedy_bootstrap,
     understood,
 )
-from distributed.release import PROJECT, Ours, ours, pack
+from distributed.release import PROJECT, REQUIREMENTS, Ours, ours, pack
 from distributed.transport import Transport
 from distributed.wheels import Wheel
 
-REQUIREMENTS = "requirements.txt"
-JOB = ".remote/jobs/environment"  # the place of the long step
-REHEARSAL = ".remote/jobs/rehearsal"
+JOBS = ".remote/jobs"  # the places of the long steps
+REHEARSAL = f"{JOBS}/rehearsal"
 REHEARSAL_GAME = "tic_tac_toe"
 JOB_LOG = "logs/bootstrap.log"
 # Runs a command at a place and leaves its exit code there.
@@ -178,31 +178,42 @@ def make_environment(
         RemoteFailure: it failed; the text says why, and what remedies it.
     """
     folder = found.folder_of(ours_here.code_hash)
-    yield from send_wheels(transport, sent)
-    transport.remove(f".venv/installed-{REQUIREMENTS}")  # which says that they are installed; they are not
+    environment, shelf = ours_here.environment, wheels_folder(ours_here)
+    yield from send_wheels(transport, sent, shelf)
+    transport.remove(f"{environment}/installed-{REQUIREMENTS}")  # which says that they are installed; they are not
     argv = ["sh", f"{folder}/scripts/setup.sh", REQUIREMENTS]
-    env = {**pip.variables, **machine.env, "KEIMA_VENV": f"{found.root}/.venv"}
-    env |= {"KEIMA_WHEELS": f"{found.root}/{wheels.FOLDER}"} if sent else {}
+    env = {**pip.variables, **machine.env, "KEIMA_VENV": f"{found.root}/{environment}"}
+    env |= {"KEIMA_WHEELS": f"{found.root}/{shelf}"} if sent else {}
     if found.python:
         env["PYTHON"] = found.python.path
-    yield f"makes the environment {found.root}/.venv, which takes minutes; see {found.root}/{JOB_LOG}"
+    yield f"makes the environment {found.root}/{environment}, which takes minutes; see {found.root}/{JOB_LOG}"
     if not sent and not found.gpus and "TORCH_INDEX" not in env:
         yield f"it has no GPU: with `pip: {{torch_index: {CPU_TORCH}}}` in the config, torch is a tenth of the size"
-    yield from long_step(transport, JOB, argv, env, "making the environment", machine=machine, ours_here=ours_here)
+    yield from long_step(transport, job(ours_here), argv, env, "making the environment", machine=machine, ours_here=ours_here)
     for wheel in sent:
-        transport.remove(f"{wheels.FOLDER}/{wheel.path.name}")
+        transport.remove(f"{shelf}/{wheel.path.name}")
 
 
-def send_wheels(transport: Transport, sent: list[Wheel]) -> Iterator[str]:
+def job(ours_here: Ours) -> str:
+    """The place of the long step that makes the environment; another checkout's with other requirements has its own."""
+    return f"{JOBS}/{ours_here.environment.replace('/', '-')}"
+
+
+def wheels_folder(ours_here: Ours) -> str:
+    """Where wheels lie until they are installed, likewise."""
+    return f"{wheels.FOLDER}/{ours_here.environment.rpartition('/')[2]}"
+
+
+def send_wheels(transport: Transport, sent: list[Wheel], shelf: str) -> Iterator[str]:
     """Send the wheels that are not there; a large one that was cut off is gone on with."""
-    there = {entry.name: entry.size for entry in transport.names(wheels.FOLDER)}
+    there = {entry.name: entry.size for entry in transport.names(shelf)}
     new = [wheel for wheel in sent if there.get(wheel.path.name) != wheel.size]
     if new:
         yield f"sends {len(new)} packages, {sum(wheel.size for wheel in new) / 1e6:.0f} MB"
     for wheel in new:
         if wheel.size >= LARGE:
             yield f"sends {wheel.path.name}, {wheel.size / 1e6:.0f} MB"
-        transport.put(wheel.path.read_bytes(), f"{wheels.FOLDER}/{wheel.path.name}")
+        transport.put(wheel.path.read_bytes(), f"{shelf}/{wheel.path.name}")
 
 
 def play_rehearsal(transport: Transport, machine: WorkerSettings, found: Probe, ours_here: Ours, game: str) -> Iterator[str]:
@@ -231,7 +242,7 @@ def hand_over_compiled(transport: Transport, machine: WorkerSettings, found: Pro
     packed = compile_cache.pack() if compile_cache.serves(found) else b""
     if not packed:
         return
-    archive = ".remote/compiled.tar.gz"
+    archive = f".remote/compiled-{secrets.token_hex(4)}.tar.gz"  # another checkout may be at the same
     transport.put(packed, archive)
     request = {"archive": archive, "folder": machine.env.get("KEIMA_CACHE", compile_cache.DEFAULT)}
     call(transport, "unpack_cache", request, python=machine.python, seconds=60.0)

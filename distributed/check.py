@@ -185,9 +185,9 @@ def _described(gpu: Gpu) -> str:
 def _gpu_torch(probe: Probe, machine: WorkerSettings) -> list[Finding]:
     """A build of torch that leaves the GPU idle."""
     version = probe.python.packages.get("torch") if probe.python else None
-    if not probe.gpus or not version or not version.endswith("+cpu"):
+    if not probe.gpus or not probe.python or not version or not version.endswith("+cpu"):
         return []
-    own = own_python(machine) or ".venv/bin/python"
+    own = own_python(machine) or probe.python.path
     remedy = f"there: {own} -m pip install --force-reinstall torch=={_public(version)}, without PyTorch's CPU index"
     return [Finding("gpu", False, False, f"torch {version} cannot use the GPU", remedy)]
 

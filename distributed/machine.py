@@ -24,7 +24,7 @@ from games import text as texts
 
 PYTHON = "python3"  # of a machine for which nothing else was said
 PYTHONS = (PYTHON, *(f"python3.{minor}" for minor in range(14, 10, -1)))  # as scripts/setup.sh looks for them
-VENV_PYTHON = ".venv/bin/python"  # which bootstrap makes
+VENV_PYTHON = ".venv/bin/python"  # of a clone, and which earlier versions made
 PROGRAM = ("__init__.py", "remote.py", "remote_code.py", "remote_machine.py", "remote_owner.py", "remote_process.py")
 MAIN = "import sys\n\nfrom distributed.remote import main\n\nsys.exit(main(sys.argv[1:]))\n"
 CALL_SECONDS = 8.0
@@ -207,7 +207,8 @@ def probe(transport: Transport, machine: WorkerSettings, ours: Ours) -> Probe:
     """
     request = {
         "own": own_python(machine),
-        "environment": VENV_PYTHON,
+        "environments": [f"{ours.environment}/bin/python", VENV_PYTHON],
+        "clone": VENV_PYTHON,
         "python": PYTHONS,
         "packages": ours.packages,
         "code": [release_folder(ours.code_hash), "."],

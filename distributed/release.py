@@ -1,6 +1,7 @@
 """What a worker must have of us: this checkout's code under the name of its hash, as an archive, and the versions of the packages."""
 
 import gzip
+import hashlib
 import io
 import tarfile
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from distributed import remote_code
 
 PROJECT = Path(__file__).resolve().parent.parent
 WORKER_CLASS = "training.worker.Worker"
+REQUIREMENTS = "requirements.txt"
+ENVIRONMENTS = "environments"  # on a machine, each in a folder named after the requirements that it was made by
 PACKAGES = ("numba", "numpy", "pydantic", "PyYAML", "safetensors", "torch", "zstandard")  # which a worker imports
 
 
@@ -23,6 +26,7 @@ class Ours:
     extra: str = ""  # the module or package of the user's own worker class
     worker_class: str = WORKER_CLASS
     packages: dict[str, str] = field(default_factory=dict)  # versions by name
+    environment: str = f"{ENVIRONMENTS}/default"  # the folder there in which they are installed, if bootstrap does it
     connector: str = field(default_factory=connector)  # how the user calls the program that looks after the machines
 
 
@@ -35,8 +39,19 @@ def ours(worker_class: str = WORKER_CLASS, *, root: Path = PROJECT, config: Path
     extra = own_module(worker_class, root)
     packages = {name: metadata.version(name) for name in PACKAGES}
     return Ours(
-        code_hash=code_hash(root, worker_class), extra=extra, worker_class=worker_class, packages=packages, connector=connector(config)
+        code_hash=code_hash(root, worker_class),
+        extra=extra,
+        worker_class=worker_class,
+        packages=packages,
+        environment=environment_folder(root),
+        connector=connector(config),
     )
+
+
+def environment_folder(root: Path = PROJECT) -> str:
+    """The folder of the environment that has what is required here: checkouts that require the same share it, and no others do."""
+    required = (root / REQUIREMENTS).read_bytes() if (root / REQUIREMENTS).is_file() else b""
+    return f"{ENVIRONMENTS}/{hashlib.sha256(required).hexdigest()[:12]}"
 
 
 def own_module(worker_class: str, root: Path = PROJECT) -> str:

@@ -31,13 +31,13 @@ def probe(request: dict[str, Any]) -> dict[str, Any]:
     usage = shutil.disk_usage(root)
     gpus, trouble = find_gpus()
     clones = find_clones(root)
-    theirs = [str(clone / request["environment"]) for clone in clones]
+    theirs = [str(clone / request["clone"]) for clone in clones]
     code = {folder: code_hash(root / folder, request["extra"]) for folder in [*request["code"], *map(str, clones)]}
     return {
         "root": str(root),
         "writable": writable(root),
         "disk_free": usage.free,
-        "python": interpreter(request["own"], [request["environment"], *theirs, *request["python"]], request["packages"]),
+        "python": interpreter(request["own"], request["environments"], [*theirs, *request["python"]], request["packages"]),
         "platform": platform.platform(),
         "machine": platform.machine(),
         "processor": processor(),
@@ -63,18 +63,19 @@ def find_clones(root: Path) -> list[Path]:
     return [path for path in clones if path.resolve() != root.resolve()][:MOST_CLONES]
 
 
-def interpreter(own: str | None, candidates: list[str], packages: dict[str, str]) -> dict[str, Any] | None:
+def interpreter(own: str | None, environments: list[str], others: list[str], packages: dict[str, str]) -> dict[str, Any] | None:
     """The best of the interpreters that there are: one that has all packages, else one that is new enough; None when there is none.
 
     Args:
-        own: the one that the user has named, which comes before all others but the first of them, and must work.
-        candidates: the others, best first.
+        own: the one that the user has named, which comes before all others and must work; beside it, only the environments count.
+        environments: those that bootstrap has made, best first.
+        others: likewise.
         packages: versions by name.
     """
     found: list[dict[str, Any]] = []
     if own and shutil.which(str(Path(own).expanduser())) is None:
         return None
-    for candidate in [own, candidates[0]] if own else candidates:
+    for candidate in [own, *environments] if own else [*environments, *others]:
         path = shutil.which(str(Path(candidate).expanduser()))
         if path is None:
             continue

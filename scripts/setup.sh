@@ -5,6 +5,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 venv=${KEIMA_VENV:-.venv}
+mkdir -p "$(dirname "$venv")"
 
 new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
 

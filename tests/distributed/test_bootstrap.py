@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from configs.schema import PipSettings, WorkerSettings
-from distributed.bootstrap import JOB, NO_PIP_SETTINGS, bootstrap, bootstrap_steps
+from distributed.bootstrap import NO_PIP_SETTINGS, bootstrap, bootstrap_steps, job
 from distributed.check import findings
 from distributed.crew import RemoteCrew
 from distributed.errors import Refused, RemoteFailure
@@ -23,6 +23,7 @@ __all__ = ["root"]
 
 PYTHON_OF_TESTS = f'printf \'#!/bin/sh\\nexec {sys.executable} "$@"\\n\' >"$KEIMA_VENV/bin/python"; chmod +x "$KEIMA_VENV/bin/python"'
 INSTALL = f"""
+mkdir -p "$(dirname "$KEIMA_VENV")"
 echo ran >>"$KEIMA_VENV.runs"
 echo "Installing $1"
 mkdir -p "$KEIMA_VENV/bin"
@@ -59,8 +60,7 @@ def stand_in(path: Path, command: str) -> None:
 
 
 def runs(root: Path) -> int:
-    path = root / ".venv.runs"
-    return path.read_text().count("ran") if path.exists() else 0
+    return sum(path.read_text().count("ran") for path in (root / "environments").glob("*.runs"))
 
 
 @pytest.mark.medium
@@ -93,17 +93,49 @@ def test_new_code_is_sent_and_the_environment_stays(root: Path, project: Path) -
 
 
 @pytest.mark.medium
+def test_two_checkouts_with_other_requirements_have_an_environment_each_and_one_with_the_same_shares_it(
+    root: Path, project: Path, tmp_path: Path
+) -> None:
+    other = setup_is(make_project(tmp_path / "other"), INSTALL)
+    (other / "requirements.txt").write_text("numpy==1.0\n")
+    first, second = (root / ours(root=each).environment for each in (project, other))
+    assert first != second
+    run(root, project)
+    (first / "mark").touch()
+    run(root, other)
+    assert (first / "mark").exists() and second.is_dir() and runs(root) == 2
+    for each, environment in ((project, first), (other, second)):
+        assert run(root, each)[1] == "the environment is complete"
+        found = probe(LocalTransport(root), MACHINE, ours(root=each)).python
+        assert found and found.path == f"{environment}/bin/python"
+    third = setup_is(make_project(tmp_path / "third"), INSTALL)
+    (third / "games/__init__.py").write_text("x = 3\n")
+    run(root, third)
+    assert runs(root) == 2
+
+
+@pytest.mark.medium
+def test_an_environment_of_an_earlier_version_is_used_as_it_is(root: Path, project: Path) -> None:
+    python = root / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    stand_in(python, f'exec {sys.executable} "$@"')
+    assert "the environment is complete" in run(root, project)
+    assert not (root / "environments").exists()
+
+
+@pytest.mark.medium
 def test_a_bootstrap_that_was_cut_off_is_gone_on_with(root: Path, project: Path) -> None:
     setup_is(project, f'while [ ! -e "$KEIMA_VENV.go" ]; do sleep 0.02; done\n{INSTALL}')
     steps = bootstrap_steps(LocalTransport(root, worker="worker1"), MACHINE, root=project)
     while next(steps):  # until it waits for the long step
         pass
     del steps
-    assert running(root / JOB) is not None
+    assert running(root / job(ours(root=project))) is not None
     again = bootstrap_steps(LocalTransport(root, worker="worker1"), MACHINE, root=project)
     while next(again) != "an earlier bootstrap is still at it":
         pass
-    (root / ".venv.go").touch()
+    (root / "environments").mkdir(exist_ok=True)
+    (root / f"{ours(root=project).environment}.go").touch()
     assert list(again)[-1] == "ready: worker1"
     assert runs(root) == 1
 
@@ -111,10 +143,10 @@ def test_a_bootstrap_that_was_cut_off_is_gone_on_with(root: Path, project: Path)
 @pytest.mark.medium
 def test_one_whose_long_step_ended_meanwhile_finds_it_done(root: Path, project: Path) -> None:
     steps = bootstrap_steps(LocalTransport(root, worker="worker1"), MACHINE, root=project)
-    while not (root / JOB / "process.json").exists():
+    while not (root / job(ours(root=project)) / "process.json").exists():
         next(steps)
     del steps
-    wait_until(lambda: running(root / JOB) is None)
+    wait_until(lambda: running(root / job(ours(root=project))) is None)
     told = run(root, project)
     assert (told[1], told[-1]) == ("the environment is complete", "ready: worker1")
 
@@ -126,7 +158,7 @@ def test_the_index_and_the_proxy_of_the_settings_reach_pip(root: Path, project: 
         index_url="https://mirror/simple", extra_index_url="https://more", proxy="http://proxy:3128", torch_index="https://t/cpu"
     )
     assert "told https://mirror/simple https://more http://proxy:3128 https://t/cpu" in run(root, project, pip=pip)
-    record = json.loads((root / JOB / "process.json").read_text())
+    record = json.loads((root / job(ours(root=project)) / "process.json").read_text())
     assert "mirror" not in " ".join(record["argv"])
 
 
@@ -135,7 +167,7 @@ def test_what_a_machine_s_own_variables_say_counts_before_that(root: Path, proje
     setup_is(project, f'echo "index $PIP_INDEX_URL"\n{INSTALL}')
     machine = MACHINE.model_copy(update={"env": {"PIP_INDEX_URL": "https://mirror.example"}})
     assert "index https://mirror.example" in run(root, project, machine, pip=PipSettings(index_url="https://other"))
-    record = json.loads((root / JOB / "process.json").read_text())
+    record = json.loads((root / job(ours(root=project)) / "process.json").read_text())
     assert "mirror" not in " ".join(record["argv"])
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from configs.schema import PipSettings, WorkerSettings
 from distributed import bootstrap_trouble, compile_cache, wheels
-from distributed.bootstrap import CPU_ENVIRONMENT, CPU_TORCH, CUDA_ENVIRONMENT, bootstrap, room_for_environment
+from distributed.bootstrap import CPU_ENVIRONMENT, CPU_TORCH, CUDA_ENVIRONMENT, bootstrap, room_for_environment, wheels_folder
 from distributed.crew import RemoteCrew
 from distributed.errors import Refused, RemoteFailure
 from distributed.machine import call, install_remote, probe
@@ -82,9 +82,9 @@ def test_a_machine_without_any_interpreter_of_ours_is_set_up_when_it_is_connecte
     assert seat.name == "worker1"
     assert any(line.startswith("being set up: sends 2 packages") for line in told)
     found = probe(transport, bare, ours(root=project)).python
-    assert found and found.path == f"{bare.directory}/.venv/bin/python"
+    assert found and found.path == f"{bare.directory}/{ours(root=project).environment}/bin/python"
     assert found.packages == {name: metadata.version(name) for name in PURE}
-    assert transport.names(wheels.FOLDER) == []
+    assert transport.names(wheels_folder(ours(root=project))) == []
     transport.close()
 
 

@@ -60,7 +60,15 @@ def test_it_needs_nothing_but_the_standard_library() -> None:
 
 def test_it_answers_where_nothing_of_ours_is_installed(program: Path, root: Path) -> None:
     packages = {"numpy": "1", "no-such-package": "1"}
-    request = {"own": sys.executable, "environment": ".venv/bin/python", "python": [], "packages": packages, "code": ["."], "extra": ""}
+    request = {
+        "own": sys.executable,
+        "environments": [],
+        "clone": ".venv/bin/python",
+        "python": [],
+        "packages": packages,
+        "code": ["."],
+        "extra": "",
+    }
     found = answer(ask(program, root, "probe", request))["ok"]
     assert found["root"] == str(root)
     assert found["python"]["path"] == sys.executable
