@@ -21,6 +21,7 @@ from games import Game
 from training.backend import FolderBackend, Parcel
 from training.evaluator import use_threads
 from training.logs import log_to
+from training.spool import salvage_if_left
 from training.tuning import search_is_compiled
 from training.worker_class import load_worker_class
 from training.worker_folder import Heartbeat
@@ -167,6 +168,7 @@ class LocalProcesses(FolderBackend):
             what = f"ended with exit code {exit_code} and is started again; {see}"
         self._tell_death(name, what)
         self._dead.add(name)
+        salvage_if_left(self.folders[name])
         if self._unfinished(name) == 0:
             self._replace(name)
 

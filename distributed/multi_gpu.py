@@ -1,7 +1,7 @@
 """Training with one self-play process for each of the GPUs that somebody has named, the first of which trains too. It only wires.
 
-The loop is the Coach's in synchronous mode: all play an iteration's games with one model, then the network learns from them. Each
-finished game is handed over by itself, so that a worker that dies takes none with it.
+The loop is the Coach's in synchronous mode: all play an iteration's games with one model, then the network learns from them. A worker
+hands its games over by the hundred, or when its share is played; what it has finished is in its spool, so that a kill takes none of it.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,6 +22,7 @@ from training.observers.devices import DeviceLines
 from training.reports import IterationReport
 from training.run_lock import RunLock
 from training.sitting import sitting, teller
+from training.spool import BATCH_GAMES
 from training.weights_file import save_weights
 
 RESTARTS = 1  # of a worker within ten minutes; after one more death the others play without it
@@ -46,7 +47,7 @@ def synchronous(document: dict[str, Any], seats: Sequence[Seat]) -> Settings:
     on_gpu = bool(seats[0].device)
     training = {**document["training"], "asynchronous": False, "steps_per_model": None, "device": "cuda" if on_gpu else "cpu"}
     spread = Spread(devices=tuple(seat.device for seat in seats))
-    return with_workers({**document, "training": training}, spread, batch_games=1)
+    return with_workers({**document, "training": training}, spread, batch_games=BATCH_GAMES)
 
 
 def train(run_dir: Path, settings: Settings, seats: Sequence[Seat], *, say: Callable[[str], None]) -> Sitting:

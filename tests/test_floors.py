@@ -101,6 +101,8 @@ TRAINING = [
     "leading.py",
     "evaluation",
     "worker_folder.py",
+    "batching.py",
+    "spool.py",
     "model_push.py",
     "summary.py",
     "rates.py",

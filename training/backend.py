@@ -20,6 +20,7 @@ from training.evaluation.orders import MAX_RESULT_BYTES, RESULT_SUFFIX, Contesta
 from training.files import FileTooLarge, read_limited, remove_stale_parts, write_atomically
 from training.model_file import content_sha256
 from training.reports import ClusterReport
+from training.spool import salvage_if_left
 from training.worker_class import load_worker_class
 from training.worker_folder import Assignment, BrokenMessage, Heartbeat, WorkerFolder, is_of_run
 
@@ -117,6 +118,8 @@ class FolderBackend:
         self.folders = {name: WorkerFolder(root / name).make() for name in names}
         for folder in self.folders.values():
             folder.forget_heartbeat()  # an earlier sitting's
+        for outbox in root.glob("*/outbox"):
+            salvage_if_left(WorkerFolder(outbox.parent))
         self._game, self._settings, self._run_id = game, settings, run_id
         self._accounts = dict.fromkeys(names, (0, 0))
         self._renew_at = dict.fromkeys(names, 0.0)  # by this process's clock

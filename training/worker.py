@@ -11,15 +11,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from games import Game, load_game
+from training import batching
+from training.batching import batch_of, fitting
 from training.evaluation.orders import MatchOrder
 from training.evaluator import Evaluator
-from training.files import remove_stale_parts, sha256_hex, write_atomically
+from training.files import remove_stale_parts, write_atomically
 from training.model_file import CANARY_POSITIONS, Model, check_canary
 from training.model_push import ModelInbox
 from training.random import seed_stream
@@ -27,8 +25,9 @@ from training.rates import Rates, Speed
 from training.records import GameBatch, GameRecord, encode
 from training.search.puct import Evaluate
 from training.self_play import SelfPlay
+from training.spool import Spool, salvage
 from training.tuning import AUTO_SIZES, in_parts, measure_parallel_games, search_is_compiled
-from training.worker_folder import Assignment, BrokenMessage, Heartbeat, WorkerFolder, batch_name, end_of_batch, is_of_run
+from training.worker_folder import Assignment, BrokenMessage, Heartbeat, WorkerFolder, end_of_batch, is_of_run
 from training.worker_match import OrderDropped, OrderPlayer
 
 log = logging.getLogger(__name__)
@@ -36,7 +35,6 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.3  # between looks at the assignment
 BEAT_SECONDS = 1.0
 IDLE_SECONDS = 0.05
-MOST_POSITIONS = 500_000  # in a batch, however many games it could have: well below what its readers accept
 RETRY_SECONDS = 2.0  # after a disk has refused finished games
 
 
@@ -64,6 +62,8 @@ class Worker:
         self._buffer: list[GameRecord] = []
         self._buffered_moves = 0
         self._buffered_since = 0.0
+        self._spool = Spool(self.folder)
+        self._spooled = 0  # of the buffered games
         self._first_game = 0  # where this process began to count
         self._begun = 0  # games in all
         self._next_game = 0  # the number of the first game of the next batch
@@ -91,6 +91,7 @@ class Worker:
         """
         with self.folder.lock() as check_folder:
             remove_stale_parts(self.folder.outbox)
+            salvage(self.folder)
             signal.signal(signal.SIGTERM, self._on_signal)
             while not self.stopping:
                 check_folder()
@@ -144,6 +145,7 @@ class Worker:
     def _play_measured(self, self_play: SelfPlay) -> bool:
         games, evaluations = self._rates.games, self_play.evaluations
         played = self.play(self_play)
+        self._spool_games()
         finished, playing = self._rates.games - games, self_play.num_playing
         full = finished >= self_play.num_idle()  # every slot had its game until this step ended some
         progress = finished + (playing - self._playing) / 2
@@ -263,6 +265,18 @@ class Worker:
         self._buffered_moves += len(record.actions)
         self._rates.games += 1
 
+    def _spool_games(self) -> None:
+        """Put finished games where a kill does not reach them, if they may have to wait for long."""
+        if self.assignment is None or self.assignment.flush_seconds is not None or self._spooled == len(self._buffer):
+            return
+        waiting = range(self._spooled, len(self._buffer))
+        try:
+            self._spool.add([self._batch(self._buffer[i : i + 1], self._next_game + i) for i in waiting])
+        except OSError as error:
+            log.warning("finished games wait in memory alone: %s", error)
+            return
+        self._spooled = len(self._buffer)
+
     def _nothing_more_to_wait_for(self) -> bool:
         """Whether games must be handed over although they do not fill a batch."""
         assert self.assignment is not None and self.self_play is not None
@@ -286,28 +300,28 @@ class Worker:
         """
         while self._buffer and self.assignment is not None and (rest or self._fills_a_batch(self.assignment.batch_games)):
             records = fitting(self._buffer[: self.assignment.batch_games])
-            batch = self._batch(records)
+            batch = self._batch(records, self._next_game)
             write_atomically(self.folder.outbox / f"{batch.batch_id}.games", encode(batch))
             self._next_game += len(records)
             self._buffered_moves -= batch.num_positions
             del self._buffer[: len(records)]
+            self._spooled = max(0, self._spooled - len(records))
+            if not self._buffer:
+                self._spool.clear()
 
     def _fills_a_batch(self, batch_games: int) -> bool:
-        return len(self._buffer) >= batch_games or self._buffered_moves > MOST_POSITIONS
+        return len(self._buffer) >= batch_games or self._buffered_moves > batching.MOST_POSITIONS
 
-    def _batch(self, records: list[GameRecord]) -> GameBatch:
+    def _batch(self, records: list[GameRecord], first_game: int) -> GameBatch:
         assert self.assignment is not None and self.game is not None
-        columns = gather(records)
-        content = sha256_hex(columns["seeds"].tobytes() + columns["actions"].tobytes())
-        return GameBatch(
-            batch_id=batch_name(self.assignment.run_id, self.assignment.worker, self._next_game, len(records), content),
+        return batch_of(
+            records,
             run_id=self.assignment.run_id,
             worker=self.assignment.worker,
             game=self.game.name,
             options=self.game.options,
             rules_version=self.game.rules_version,
-            first_game=self._next_game,
-            **columns,
+            first_game=first_game,
         )
 
     def beat(self, state: str) -> None:
@@ -373,23 +387,3 @@ class Worker:
         self._errors.pop(what, None)
         if text:
             self._errors[what] = text
-
-
-def fitting(records: list[GameRecord]) -> list[GameRecord]:
-    """As many of the first ``records`` as a batch holds, at least one: games of some worlds have thousands of moves."""
-    positions = np.cumsum([len(record.actions) for record in records])
-    return records[: max(1, int(np.searchsorted(positions, MOST_POSITIONS, side="right")))]
-
-
-def gather(records: list[GameRecord]) -> dict[str, NDArray[Any]]:
-    """The columns of a ``GameBatch`` of these games."""
-    joined = ("actions", "root_values", "flags", "surprise", "policy_sizes", "policy_actions", "policy_weights")
-    return {
-        "lengths": np.array([len(record.actions) for record in records], np.int32),
-        "returns": np.stack([record.returns for record in records]),
-        "first_model": np.array([record.first_model for record in records], np.int32),
-        "last_model": np.array([record.last_model for record in records], np.int32),
-        "seeds": np.array([record.seed for record in records], np.uint64),
-        "resigned": np.array([record.resigned for record in records], np.uint8),
-        **{name: np.concatenate([getattr(record, name) for record in records]) for name in joined},
-    }

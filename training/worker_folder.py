@@ -7,6 +7,7 @@
       outbox/  <batch id>.games      finished games; removed by the main node once it has them safe
                <order id>.match      evaluation games; removed once the assignment names their order no more
                <coach>.owner         whose the folder is; only where several Coaches could reach it
+      spool                          finished games that wait for their batch (``training.spool``)
       worker.json                    the worker's heartbeat; the worker replaces it
       worker.lock                    held while a worker process runs: one process a folder
 

@@ -17,6 +17,8 @@ from scripts.audit import main as audit
 from tests.training.small_run import small_settings
 from training.ledger import read_ledger
 from training.observers.files import STATS_NAME, StatsRow, read_stats
+from training.receive import load_received
+from training.spool import FILE, spooled
 from training.weights_file import load_weights
 from training.worker_folder import WorkerFolder
 
@@ -32,10 +34,10 @@ def settings_in(folder: Path, *, iterations: int, games: int = GAMES, seats: tup
     return synchronous(document, seats)
 
 
-def test_all_play_an_iteration_with_one_model_and_hand_each_game_over_by_itself(tmp_path: Path) -> None:
+def test_all_play_an_iteration_with_one_model_and_hand_games_over_by_the_hundred(tmp_path: Path) -> None:
     settings = settings_in(tmp_path / "run", iterations=1)
     assert not settings.training.asynchronous and settings.training.steps_per_model is None
-    assert settings.distributed.batch_size == 1 and not settings.distributed.enabled
+    assert settings.distributed.batch_size == 100 and not settings.distributed.enabled
     assert (settings.self_play.workers, settings.training.device) == (2, "cpu")
     on_gpus = take_seats("0,1,2", ("0", "1", "2"), cores=1)
     assert settings_in(tmp_path / "run", iterations=1, seats=on_gpus).training.device == "cuda"
@@ -91,21 +93,22 @@ def test_what_is_said_is_what_the_files_have_and_a_resumed_run_goes_on(tmp_path:
 
 
 class Crash:
-    """Kills the second worker once it has handed over some games of its share, and again in the next iteration."""
+    """Kills the second worker once it has finished some games of its share, and again in the next iteration."""
 
     def __init__(self, folder: Path, times: int) -> None:
         self.folder = WorkerFolder(folder / "workers" / "cpu-1")
-        self.times, self.kept, self.killed = times, set[str](), set[int]()
+        self.times, self.finished, self.killed = times, set[int](), set[int]()
         self.said: list[str] = []
 
     def look(self) -> None:
-        heartbeat, assignment, ends = self.folder.read_heartbeat(), self.folder.read_assignment(), self.folder.ends_of_batches()
-        if not self.times or not heartbeat or not assignment or heartbeat.pid in self.killed:
+        heartbeat, assignment, spool = self.folder.read_heartbeat(), self.folder.read_assignment(), self.folder.root / FILE
+        if not self.times or not heartbeat or not assignment or heartbeat.pid in self.killed or not spool.exists():
             return
-        if len(ends) >= 3 and max(ends) < assignment.granted - 50:
+        seeds = [int(game.seeds[0]) for game in spooled(spool)]
+        if len(seeds) >= 3 and len(seeds) < 50:
             os.kill(heartbeat.pid, signal.SIGKILL)
             self.killed.add(heartbeat.pid)
-            self.kept |= {path.stem for path in self.folder.batches()}
+            self.finished |= set(seeds)
             self.times -= 1
 
 
@@ -129,7 +132,7 @@ def test_a_crash_in_mid_iteration_costs_no_finished_game(tmp_path: Path, times: 
 
     monkeypatch.setattr(multi_gpu.LocalProcesses, "collect", watched)
     ended = train(folder, Settings.model_validate(document), SEATS, say=crash.said.append)
-    assert crash.times == 0 and crash.kept
+    assert crash.times == 0 and crash.finished
     assert ended.report and ended.report.total_games == games * times
     errors = [line for line in crash.said if line.startswith("ERROR in CPU 1: ended")]
     assert (
@@ -139,7 +142,9 @@ def test_a_crash_in_mid_iteration_costs_no_finished_game(tmp_path: Path, times: 
     )
     assert ("ended 2 times in 10 minutes" in errors[-1]) == (times == 2)
     with read_ledger(folder) as ledger:
-        assert crash.kept <= set(ledger.batch_ids_in_order())
+        rows = ledger.received_batches()
+        assert crash.finished <= {int(seed) for row in rows for seed in load_received(folder, row).seeds}
+        assert len(rows) <= times * (2 * 3 + 3), "games lie in files of about a hundred, or of what a worker had left"
         assert ledger.books("cpu-0").received > games / 2 * times, "the others have played what the dead one had not finished"
         assert all(books.discarded == books.outstanding == 0 for books in ledger.all_books().values())
     assert audit([str(folder)]) == 0

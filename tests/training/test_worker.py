@@ -104,7 +104,7 @@ def test_batches_leave_when_they_are_full_and_the_rest_when_the_grant_is_used_up
 
 
 def test_a_batch_of_long_games_leaves_before_it_has_its_number_of_games(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.worker.MOST_POSITIONS", 27)  # three games of tic-tac-toe at the longest
+    monkeypatch.setattr("training.batching.MOST_POSITIONS", 27)  # three games of tic-tac-toe at the longest
     main = Main(tmp_path, granted=40)
     worker = main.worker()
     main.now += 1.0

@@ -61,7 +61,7 @@ def test_a_class_in_a_package_of_the_user_s_is_found(beside: Path) -> None:
         ("broken.Mine", "its module cannot be imported: ZeroDivisionError"),
         ("broken.poor.Mine", "its module needs no_such_package, which is not installed"),
         ("training.worker.NoSuchClass", "the module training.worker has no NoSuchClass"),
-        ("training.worker.gather", "gather must be a class derived from training.worker.Worker"),
+        ("training.worker.salvage", "salvage must be a class derived from training.worker.Worker"),
         ("training.self_play.SelfPlay", "SelfPlay must be a class derived from training.worker.Worker"),
     ],
 )
