@@ -22,9 +22,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from configs.flags import number, whole
 from games import Game, load_game
 from tests.training.synthetic import synthetic_batch
+from training.batching import gather
 from training.files import sha256_hex, write_atomically
 from training.records import GameBatch, GameRecord, encode
-from training.worker import BEAT_SECONDS, LOOK_SECONDS, gather
+from training.worker import BEAT_SECONDS, LOOK_SECONDS
 from training.worker_folder import Assignment, Heartbeat, WorkerFolder, batch_name
 
 GAMES: dict[str, dict[str, Any]] = {"connect_four": {}, "go": {"size": 9}}

@@ -23,11 +23,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from configs.flags import whole
 from configs.schema import SearchSettings
 from games import Game, load_game
+from training.batching import gather
 from training.records import GameBatch, decode, encode
 from training.replay import Batch, ReplayWindow
 from training.self_play import SelfPlay
 from training.verify import verify
-from training.worker import gather
 
 GAMES = 100  # a batch
 SAMPLES = 256  # a step

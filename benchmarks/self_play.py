@@ -39,6 +39,7 @@ from configs.flags import number, whole
 from configs.schema import SearchSettings
 from games import Game, load_game
 from games.game import Planes, States
+from training.batching import gather
 from training.evaluator import Evaluator
 from training.model_file import canary_positions
 from training.network import build_network
@@ -46,7 +47,6 @@ from training.records import GameBatch, GameRecord, encode
 from training.search.puct import Evaluate
 from training.search.search import Search
 from training.self_play import SelfPlay
-from training.worker import gather
 
 Floats = NDArray[np.float32]
 
