@@ -27,27 +27,11 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from configs.commands import connector, settings_file
 from configs.flags import as_setting
-from configs.load import ConfigError, load_settings, shrink
-from configs.schema import Settings
-from distributed.cluster import Cluster
-from distributed.learner_ranks import learner_ranks
-from distributed.local import spread_processes
-from games import Game
-from training.backend import SelfPlayBackend
 from training.ctrl_c import INTERRUPTED, interruptible
-from training.files import write_atomically
-from training.following import follow
-from training.logs import log_also_to, log_to
-from training.observers import make_observers
-from training.observers.plain import score_line
-from training.ranks import Place, Ranks, joined
-from training.reports import IterationReport
-from training.run_lock import RunLock
-from training.sitting import exit_code, game_of, make_run_folder, sitting, teller
+from training.run_folder import see_run_folder
+from training.start import before_imports, see_file
 
 QUICKSTART = Path("configs/quickstart.yaml")
 CLUSTER = Path("configs/config.yaml")
@@ -94,6 +78,52 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return arguments
 
 
+def see(arguments: argparse.Namespace) -> None:
+    """See that what the command line names is there.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if arguments.resume and arguments.run_dir:
+        see_run_folder(arguments.run_dir, resume=True)
+    see_file(config_of(arguments))
+
+
+def config_of(arguments: argparse.Namespace) -> Path:
+    """The file with the settings."""
+    resumed = resumed_config(arguments)
+    default = settings_file(CLUSTER if arguments.distributed else QUICKSTART)
+    return arguments.config or (resumed if resumed and resumed.exists() else default)
+
+
+def resumed_config(arguments: argparse.Namespace) -> Path | None:
+    """Where the run that goes on keeps its own settings."""
+    return arguments.run_dir / "config.yaml" if arguments.resume and arguments.run_dir else None
+
+
+if __name__ == "__main__":
+    before_imports(parse, see, loading="PyTorch")
+
+from rich.console import Console
+
+from configs.load import ConfigError, load_settings, shrink
+from configs.schema import Settings
+from distributed.cluster import Cluster
+from distributed.learner_ranks import learner_ranks
+from distributed.local import spread_processes
+from games import Game
+from training.backend import SelfPlayBackend
+from training.files import write_atomically
+from training.following import follow
+from training.logs import log_also_to, log_to
+from training.observers import make_observers
+from training.observers.plain import score_line
+from training.ranks import Place, Ranks, joined
+from training.reports import IterationReport
+from training.run_lock import RunLock
+from training.sitting import exit_code, game_of, make_run_folder, sitting, teller
+
+
 def begin(arguments: argparse.Namespace) -> int:
     """Begin the run that is asked for, or go on with it."""
     path, settings = read_settings(arguments)
@@ -119,9 +149,7 @@ def read_settings(arguments: argparse.Namespace) -> tuple[Path, Settings]:
     """The config file, and what it says with the command line's changes."""
     given = {"run.iterations": arguments.iterations, "run.minutes": arguments.minutes, "run.seed": arguments.seed}
     overrides: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    resumed = arguments.run_dir / "config.yaml" if arguments.resume and arguments.run_dir else None
-    default = settings_file(CLUSTER if arguments.distributed else QUICKSTART)
-    path = arguments.config or (resumed if resumed and resumed.exists() else default)
+    path, resumed = config_of(arguments), resumed_config(arguments)
     if arguments.distributed and path != resumed:
         overrides["distributed.enabled"] = True
     settings = load_settings(path, overrides=overrides)

@@ -30,6 +30,7 @@ from types import FrameType
 from configs.flags import whole
 from distributed.release import WORKER_CLASS
 from distributed.remote_process import Failed, claim, let_go
+from games import GAMES
 from training.logs import log_to
 
 log = logging.getLogger("start_worker")
@@ -45,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     start_log(arguments.log)
     if arguments.rehearse:
         use_device(arguments.gpu)
+        log.info("rehearsal: loading PyTorch, and compiling what is not compiled yet")
         rehearse(arguments.rehearse)
         return 0
     try:
@@ -74,7 +76,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--folder", type=Path, help="the worker folder; made if it is not there")
-    what.add_argument("--rehearse", metavar="GAME", help="play two games of GAME at random instead: whether all works, and to compile it")
+    rehearsal = "play two games of GAME at random instead: whether all works, and to compile it"
+    what.add_argument("--rehearse", metavar="GAME", choices=GAMES, help=rehearsal)
     parser.add_argument(
         "--gpu", type=whole(0), metavar="N", help="play on this GPU, as nvidia-smi numbers them (default: on one core of the CPU)"
     )

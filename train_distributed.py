@@ -33,26 +33,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from configs.commands import settings_file
 from configs.flags import HIGHEST_PORT, as_setting, whole
-from configs.load import load_settings
-from configs.schema import Settings
-from distributed.wiring import default_settings, validated
-from games import GAMES, Game, load_game
-from training.big_learner import BigLearner, Epoch, Step, checkpoint_path, newest_checkpoint
+from games import GAMES
 from training.ctrl_c import INTERRUPTED, interruptible, stop_on_signals
-from training.epochs import Epochs
-from training.evaluator import use_threads
-from training.feed import EpochFeed
-from training.game_files import find_files
-from training.learner import Learner, TrainingDiverged
-from training.observers.charts import duration
-from training.ranks import ALONE, Place, Ranks, joined
-from training.run import make_learner, window_options
-from training.total_batch import group_bounds
+from training.start import before_imports, see_file
 
+CHECKPOINTS = "AlphaZeroNet_*_distributed.pt"  # as ``name_of`` names them
 USUAL_BATCH = 256  # to which learning rates are scaled
 PLACE = ("rank", "world_size", "local_rank", "master_addr", "master_port")
 SIZES = {"blocks": 20, "channels": 256}
@@ -156,6 +143,41 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
+def see(arguments: argparse.Namespace) -> None:
+    """See that what the command line names is there. A checkpoint may be on the machine of another rank.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if not arguments.data.exists():
+        raise ValueError(f"--data {arguments.data} is not there: name a run's folder, or one with batches of games, PGN or SGF files")
+    if arguments.config:
+        see_file(arguments.config)
+    if arguments.resume and arguments.rank is None and not any(arguments.save_dir.glob(CHECKPOINTS)):
+        raise ValueError(f"there is no checkpoint in {arguments.save_dir} to go on with: start without --resume")
+
+
+if __name__ == "__main__":
+    before_imports(lambda argv: parser().parse_args(argv), see, loading="PyTorch")
+
+from rich.console import Console
+
+from configs.load import load_settings
+from configs.schema import Settings
+from distributed.wiring import default_settings, validated
+from games import Game, load_game
+from training.big_learner import BigLearner, Epoch, Step, checkpoint_path, newest_checkpoint
+from training.epochs import Epochs
+from training.evaluator import use_threads
+from training.feed import EpochFeed
+from training.game_files import find_files
+from training.learner import Learner, TrainingDiverged
+from training.observers.charts import duration
+from training.ranks import ALONE, Place, Ranks, joined
+from training.run import make_learner, window_options
+from training.total_batch import group_bounds
+
+
 def begin(arguments: argparse.Namespace, ranks: Ranks) -> int:
     """Train, from the beginning or from a checkpoint; returns the exit code."""
     listen(ranks)
@@ -213,7 +235,7 @@ def candidates(arguments: argparse.Namespace) -> list[Path]:
     """The checkpoint that the command line means, or the only one in the folder."""
     if arguments.config or arguments.blocks or arguments.channels:
         return [checkpoint_path(arguments.save_dir, name_of(experiment(arguments)))]
-    there = sorted(arguments.save_dir.glob("AlphaZeroNet_*_distributed.pt"))
+    there = sorted(arguments.save_dir.glob(CHECKPOINTS))
     return there[:1] if len(there) == 1 else [checkpoint_path(arguments.save_dir, name_of(experiment(arguments)))]
 
 

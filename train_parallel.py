@@ -29,22 +29,14 @@ if __name__ == "__main__":
 import argparse
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from configs.flags import as_setting, whole
-from configs.load import load_settings
-from distributed.parallel_zero import ParallelZeroTrainer
-from games.twenty48 import GameRules
 from training.ctrl_c import INTERRUPTED, interruptible
-from training.network import seed_weights
-from training.reports import IterationReport
-from training.sitting import exit_code
-from training.weights_file import CorruptWeights, load_weights
-from training.zero_network import ZeroNetwork
+from training.run_folder import see_run_folder
+from training.start import before_imports, see_file
 
 CHECKPOINTS = Path("checkpoints")
 SMOKE = {"epochs": 2, "games_per_epoch": 8, "batch_size": 16, "simulations": 4, "filters": 8, "blocks": 1}
@@ -94,24 +86,56 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
+def parse(argv: Sequence[str] | None, before: Mapping[str, Any] | None = None) -> argparse.Namespace:
+    """The arguments on the command line; what it leaves open is as ``before`` has it."""
+    line = parser()
+    line.set_defaults(**before or {})
+    arguments = line.parse_args(argv)
+    if arguments.resume and arguments.run_dir is None:
+        line.error("--resume needs the --run-dir to go on with")
+    if arguments.resume and arguments.checkpoint is not None:
+        line.error("--checkpoint begins a run, --resume goes on with one: give one of them")
+    if arguments.workers_per_gpu is not None:
+        arguments.workers = None
+    return arguments
+
+
+def see(arguments: argparse.Namespace) -> None:
+    """See that what the command line names is there.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if arguments.resume:
+        see_run_folder(arguments.run_dir, resume=True)
+    if arguments.checkpoint:
+        see_file(arguments.checkpoint)
+
+
+if __name__ == "__main__":
+    before_imports(parse, see, loading="PyTorch")
+
+from rich.console import Console
+
+from configs.load import load_settings
+from distributed.parallel_zero import ParallelZeroTrainer
+from games.twenty48 import GameRules
+from training.network import seed_weights
+from training.reports import IterationReport
+from training.sitting import exit_code
+from training.weights_file import CorruptWeights, load_weights
+from training.zero_network import ZeroNetwork
+
+
 def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """What the command line says, and of a run that goes on, what it was told when it was begun.
 
     Raises:
         ConfigError, ValueError: the run's own settings cannot be read, or are of another game.
     """
-    line = parser()
-    arguments = line.parse_args(argv)
-    if arguments.resume:
-        if arguments.run_dir is None:
-            line.error("--resume needs the --run-dir to go on with")
-        if arguments.checkpoint is not None:
-            line.error("--checkpoint begins a run, --resume goes on with one: give one of them")
-        if (arguments.run_dir / "config.yaml").exists():
-            line.set_defaults(**told_before(arguments.run_dir / "config.yaml"))
-            arguments = line.parse_args(argv)
-            if arguments.workers_per_gpu is not None:
-                arguments.workers = None
+    arguments = parse(argv)
+    if arguments.resume and (arguments.run_dir / "config.yaml").exists():
+        arguments = parse(argv, told_before(arguments.run_dir / "config.yaml"))
     if arguments.smoke:
         vars(arguments).update({name: min(getattr(arguments, name), limit) for name, limit in SMOKE.items()})
         if arguments.workers is None and arguments.workers_per_gpu is None:

@@ -40,26 +40,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from configs.flags import HIGHEST_PORT, HIGHEST_SEED, number, whole
-from games.trading import TradingMarkets, TradingSettings
-from games.trading_data import Bars, read_history
-from training.actor_critic import ActorCritic
 from training.ctrl_c import INTERRUPTED, interruptible, stop_on_signals
-from training.evaluator import pick_device, use_threads
-from training.learner import TrainingDiverged
-from training.logs import log_also_to
 from training.meeting import DEFAULT_PORT
-from training.network import seed_weights
-from training.observers.live import TerminalConsole
-from training.observers.ppo import ppo_observers
-from training.ppo import PPOSettings, PPOTrainer, world_streams
-from training.ppo_checkpoint import PPOCheckpoint, checkpoints, newest_checkpoint, save_checkpoint
-from training.random import seed_stream
-from training.ranks import ALONE, NotNeeded, Place, Ranks, idle_variables, joined
-from training.save_folder import chosen_folder
-from training.torchrun import Start, room_for_ranks, run_ranks
+from training.start import before_imports, see_file
 
 log = logging.getLogger("training.ppo")
 
@@ -194,6 +178,41 @@ def parser() -> argparse.ArgumentParser:
     where("--rank", type=whole(0), help="which of them this is, from 0")
     where("--local-rank", type=whole(0), help="which of those on this machine, and so which GPU")
     return parser
+
+
+def see(arguments: argparse.Namespace) -> None:
+    """See that what the command line names is there. A checkpoint may be on the machine of another rank.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if arguments.data:
+        see_file(arguments.data)
+    folder = arguments.checkpoint_dir
+    if arguments.resume and folder and arguments.rank is None and not any(folder.glob("*.pt")):
+        raise ValueError(f"there is no checkpoint in {folder} to go on with: start without --resume")
+
+
+if __name__ == "__main__":
+    before_imports(lambda argv: parser().parse_args(argv), see, loading="PyTorch")
+
+from rich.console import Console
+
+from games.trading import TradingMarkets, TradingSettings
+from games.trading_data import Bars, read_history
+from training.actor_critic import ActorCritic
+from training.evaluator import pick_device, use_threads
+from training.learner import TrainingDiverged
+from training.logs import log_also_to
+from training.network import seed_weights
+from training.observers.live import TerminalConsole
+from training.observers.ppo import ppo_observers
+from training.ppo import PPOSettings, PPOTrainer, world_streams
+from training.ppo_checkpoint import PPOCheckpoint, checkpoints, newest_checkpoint, save_checkpoint
+from training.random import seed_stream
+from training.ranks import ALONE, NotNeeded, Place, Ranks, idle_variables, joined
+from training.save_folder import chosen_folder
+from training.torchrun import Start, room_for_ranks, run_ranks
 
 
 def start_ranks(arguments: argparse.Namespace, words: Sequence[str]) -> int:

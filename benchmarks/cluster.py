@@ -51,9 +51,9 @@ from games import Game
 from training.backend import Parcel
 from training.coach import WAIT_SECONDS, Coach
 from training.evaluator import use_threads
-from training.ledger import FILE
 from training.reports import ClusterReport
 from training.run import open_coach
+from training.run_folder import BOOKS_NAME
 from training.worker_folder import MAX_JSON_BYTES
 
 AHEAD_SECONDS = 5.0  # of play, that a worker is granted ahead beside two batches, so that it never waits
@@ -233,7 +233,7 @@ def with_books(run_dir: Path, figures: dict[str, float], count: int) -> Result:
     """
     since, until = figures.pop("since"), figures.pop("until")
     offered = [json.loads(line) for line in (run_dir / "offered").read_text().splitlines()]
-    books = sqlite3.connect(run_dir / FILE)
+    books = sqlite3.connect(run_dir / BOOKS_NAME)
     received: dict[str, float] = dict(books.execute("SELECT id, time FROM batches WHERE state = 'received'"))
     total: int = books.execute("SELECT SUM(received) FROM workers").fetchone()[0]
     books.close()

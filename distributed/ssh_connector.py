@@ -35,11 +35,69 @@ if __name__ == "__main__":
 
     ends_at_once()
 
+from configs.commands import CONFIG, connector, settings_file
+from configs.flags import as_setting, whole
+from training.ctrl_c import interruptible
+from training.start import before_imports, say, see_file
+
+LOG_LINES = 40
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="ssh_connector.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--check", action="store_true", help="look at every machine; what is not right is shown with its remedy")
+    what.add_argument("--status", action="store_true", help="how the workers stand, as the running Coach sees them, else as they say")
+    what.add_argument("--restart", metavar="NAME", help="end a worker, or all of a machine, and start it again")
+    what.add_argument("--stop", metavar="NAME", help="end a worker, or all of a machine, until it is restarted")
+    what.add_argument(
+        "--takeover", metavar="NAME", help="have the running Coach take over a worker, or all of a machine, from another Coach"
+    )
+    what.add_argument("--add", nargs="+", metavar=("HOST", "USER"), help="add a machine to the settings, and to a running Coach")
+    what.add_argument(
+        "--remove", metavar="NAME", help="remove a machine from the settings, and from a running Coach; no finished game is lost"
+    )
+    what.add_argument("--bootstrap", metavar="NAME", help="send the code to a machine, make the environment there, and verify it")
+    what.add_argument("--logs", metavar="NAME", help="the end of a worker's log")
+    parser.add_argument("--config", type=settings_file, help="the settings (default: those of the running Coach, else configs/config.yaml)")
+    parser.add_argument(
+        "--wheels", type=Path, metavar="DIR", help="with --bootstrap: send the packages of this folder, which pip download has made"
+    )
+    parser.add_argument("--lines", type=whole(), default=LOG_LINES, help="of the log (default: %(default)s)")
+    parser.add_argument("--name", help="with --add: what to call the machine (default: its host's first label)")
+    parser.add_argument(
+        "--port", type=as_setting("distributed.workers.port"), help="with --add: of its SSH server, if it is not as ~/.ssh/config has it"
+    )
+    parser.add_argument("--key-path", help="with --add: the private key, if it is not one of the usual ones")
+    arguments = parser.parse_args(argv)
+    if arguments.add and len(arguments.add) > 2:
+        parser.error("--add takes HOST, or HOST and USER")
+    if not arguments.add and (arguments.name or arguments.port or arguments.key_path):
+        parser.error("--name, --port and --key-path go with --add")
+    if arguments.wheels and not arguments.bootstrap:
+        parser.error("--wheels goes with --bootstrap")
+    return arguments
+
+
+def see(arguments: argparse.Namespace) -> None:
+    """See that the settings are there.
+
+    Raises:
+        ValueError: they are not.
+    """
+    if arguments.config:
+        see_file(arguments.config)
+
+
+if __name__ == "__main__":
+    before_imports(parse, see)
+
 from pydantic import ValidationError
 from rich.console import Console
 
-from configs.commands import CONFIG, connector, settings_file
-from configs.flags import as_setting, whole
 from configs.load import ConfigError, load_settings
 from configs.schema import DistributedSettings, WorkerSettings
 from distributed import control, ssh, status
@@ -50,9 +108,7 @@ from distributed.errors import ClusterError, Unreachable
 from distributed.release import PROJECT, Ours, ours
 from distributed.transport import Transport
 from distributed.worker_list import add_worker, remove_worker
-from training.ctrl_c import interruptible
 
-LOG_LINES = 40
 log = logging.getLogger(__name__)
 
 Connect = Callable[[WorkerSettings], Transport]
@@ -339,6 +395,7 @@ def main(argv: Sequence[str] | None = None, *, make: Callable[[Path | None], SSH
     try:
         machines = make(arguments.config)
         if arguments.check:
+            say(f"looking at the machines of {machines.config}")
             return check(machines, tell)
         tell(carry_out(machines, arguments, tell))
     except NotDone as error:
@@ -385,45 +442,6 @@ def check(machines: SSHConnector, tell: Callable[[str], None]) -> int:
     tell("")
     tell("\n".join(f"{what}: {', '.join(names)}" for what, names in (("ready", ready), ("not ready", wanting)) if names))
     return 1 if wanting else 0
-
-
-def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="ssh_connector.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--check", action="store_true", help="look at every machine; what is not right is shown with its remedy")
-    what.add_argument("--status", action="store_true", help="how the workers stand, as the running Coach sees them, else as they say")
-    what.add_argument("--restart", metavar="NAME", help="end a worker, or all of a machine, and start it again")
-    what.add_argument("--stop", metavar="NAME", help="end a worker, or all of a machine, until it is restarted")
-    what.add_argument(
-        "--takeover", metavar="NAME", help="have the running Coach take over a worker, or all of a machine, from another Coach"
-    )
-    what.add_argument("--add", nargs="+", metavar=("HOST", "USER"), help="add a machine to the settings, and to a running Coach")
-    what.add_argument(
-        "--remove", metavar="NAME", help="remove a machine from the settings, and from a running Coach; no finished game is lost"
-    )
-    what.add_argument("--bootstrap", metavar="NAME", help="send the code to a machine, make the environment there, and verify it")
-    what.add_argument("--logs", metavar="NAME", help="the end of a worker's log")
-    parser.add_argument("--config", type=settings_file, help="the settings (default: those of the running Coach, else configs/config.yaml)")
-    parser.add_argument(
-        "--wheels", type=Path, metavar="DIR", help="with --bootstrap: send the packages of this folder, which pip download has made"
-    )
-    parser.add_argument("--lines", type=whole(), default=LOG_LINES, help="of the log (default: %(default)s)")
-    parser.add_argument("--name", help="with --add: what to call the machine (default: its host's first label)")
-    parser.add_argument(
-        "--port", type=as_setting("distributed.workers.port"), help="with --add: of its SSH server, if it is not as ~/.ssh/config has it"
-    )
-    parser.add_argument("--key-path", help="with --add: the private key, if it is not one of the usual ones")
-    arguments = parser.parse_args(argv)
-    if arguments.add and len(arguments.add) > 2:
-        parser.error("--add takes HOST, or HOST and USER")
-    if not arguments.add and (arguments.name or arguments.port or arguments.key_path):
-        parser.error("--name, --port and --key-path go with --add")
-    if arguments.wheels and not arguments.bootstrap:
-        parser.error("--wheels goes with --bootstrap")
-    return arguments
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,22 +31,50 @@ if __name__ == "__main__":
 
     ends_at_once()
 
+from training.ctrl_c import interruptible
+from training.ledger import LedgerDamaged, LedgerMismatch, NoSuchRun, read_ledger
+from training.run_folder import RUNS, run_folder
+from training.start import before_imports
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line; ``folder`` is the run's."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", metavar="RUN", help=f"the run's folder, or its name if it is in {RUNS}/")
+    parser.add_argument("--quick", action="store_true", help="check files by their SHA-256 alone, without replaying the games in them")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    args = parser.parse_args(argv)
+    args.folder = run_folder(Path(args.run))
+    return args
+
+
+def see(args: argparse.Namespace) -> None:
+    """See that there is a run.
+
+    Raises:
+        NoSuchRun, LedgerMismatch: there is nothing here that this program can check.
+    """
+    with suppress(LedgerDamaged):  # which is what the audit finds
+        read_ledger(args.folder).close()
+
+
+if __name__ == "__main__":
+    before_imports(parse, see, loading="numba")
+
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 from games import Game
 from games.text import printable
-from training.ctrl_c import interruptible
 from training.files import PART, read_limited, sha256_hex
 from training.game_view import game_of
-from training.ledger import Ledger, LedgerDamaged, LedgerMismatch, NoSuchRun, read_ledger
+from training.ledger import Ledger
 from training.ledger_rows import QUARANTINED, RECEIVED, BatchRow, ModelRow, WorkerBooks
 from training.receive import MAX_BYTES, SUFFIX, games_path
 from training.records import CorruptBatch, decode
 from training.verify import verify
 
-RUNS = Path("runs")
 MAX_MODEL_BYTES = 2**34
 SETTLE_SECONDS = 3.0  # a running Coach enters a file in the books so soon after it is in place
 COLUMNS = ("granted", "received", "quarantined", "missing", "discarded", "outstanding")  # of a worker's account
@@ -327,17 +356,6 @@ def show(found: Audit) -> None:
         lines.append((f"The books of {found.run} balance.", "bold green"))
     for text, style in lines:
         console.print(text, style=style, soft_wrap=True)
-
-
-def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line; ``folder`` is the run's."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", metavar="RUN", help=f"the run's folder, or its name if it is in {RUNS}/")
-    parser.add_argument("--quick", action="store_true", help="check files by their SHA-256 alone, without replaying the games in them")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    args = parser.parse_args(argv)
-    args.folder = Path(args.run) if Path(args.run).is_dir() else RUNS / args.run
-    return args
 
 
 @interruptible

@@ -38,52 +38,19 @@ if __name__ == "__main__":
 
     ends_at_once()
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.text import Text
-
 from configs.flags import HIGHEST_SEED, whole
-from configs.load import versions
-from games import Game
 from training.ctrl_c import INTERRUPTED, interruptible
-from training.evaluation.candidate import Candidate, candidate_of_model, candidate_of_run, candidate_of_weights, earlier_versions, others
-from training.evaluation.contenders import Contender, ExpectimaxContender, NetworkContender, RandomContender
-from training.evaluation.engine_process import EngineFailed
-from training.evaluation.ladder import GO_ENGINE_MISSING, USUAL_GO_ENGINES, chosen, find_program, go_rungs, ladder, stockfish_rungs
-from training.evaluation.match_benchmark import Entrant, Match, Tally, play_pairs, ratings
-from training.evaluation.match_text import FILES, match_text
-from training.evaluation.score_benchmark import Result, depth_for, play_contender
-from training.evaluation.slices import SliceFailed
-from training.files import write_atomically
-from training.observers.charts import Column, percent, points, rate, table
-from training.observers.rating_picture import rating_picture
-from training.observers.standings import rated_players, standings, standings_table
-from training.random import seed_stream
+from training.ledger import read_ledger
+from training.start import before_imports, see_file
 
 FILE, PICTURE = "benchmark.json", "ratings.png"
+FILES = {"chess": "games.pgn", "go": "games.sgf"}  # with the games, by what is played
 FILE_WIDTH = 200  # columns where the output is no terminal
 LINE_SECONDS = 30.0  # between two lines of progress there
 DEFAULT_GAMES, DEFAULT_SIMULATIONS = {1: 200, 2: 100}, {1: 50, 2: 100}  # by the game's players
 OPENING_PLIES = 4
 NODES = 20_000  # that Stockfish looks at before a move: its lower levels take the strength from what they choose, not from the time
 NO_STOCKFISH = "Stockfish is not here, so its levels are left out: install it (Debian: apt-get install stockfish), or name it."
-
-
-@interruptible
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the program; returns its exit code."""
-    arguments = parse(argv)
-    console = Console(highlight=False)
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            candidate = find_candidate(arguments, Path(folder))
-            settle(arguments, candidate.game)
-            network = candidate.contender(arguments.simulations, arguments.algorithm)
-            measure = measure_by_elo if candidate.game.num_players == 2 else measure_by_score
-            return measure(candidate, network, arguments, console)
-    except (ValueError, OSError, SliceFailed, EngineFailed) as error:
-        print(f"benchmark.py: {error}", file=sys.stderr)
-        return 2
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -123,18 +90,6 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return arguments
 
 
-def settle(arguments: argparse.Namespace, game: Game) -> None:
-    """Give what the command line leaves open its default for this game.
-
-    Raises:
-        ValueError: the games cannot be played in pairs.
-    """
-    arguments.games = arguments.games or DEFAULT_GAMES[game.num_players]
-    arguments.simulations = arguments.simulations or DEFAULT_SIMULATIONS[game.num_players]
-    if game.num_players == 2 and arguments.games % 2:
-        raise ValueError(f"--games {arguments.games}: {game.name} is played in pairs with colours swapped, so give an even number")
-
-
 def processes(text: str) -> int:
     """A number of processes; auto is one for each core that this one may use."""
     return len(os.sched_getaffinity(0)) if text == "auto" else whole()(text)
@@ -153,6 +108,73 @@ def names(text: str) -> list[str]:
 def depth(text: str) -> int | None:
     """A depth of expectimax; None for auto."""
     return None if text == "auto" else whole(0)(text)
+
+
+def see(arguments: argparse.Namespace) -> None:
+    """See that what the command line names is there.
+
+    Raises:
+        ValueError: it is not.
+    """
+    for run in (arguments.run, *(path for path in arguments.against if path.is_dir())):
+        if run:
+            read_ledger(run).close()
+    for file in (arguments.model, arguments.checkpoint, arguments.config, *(path for path in arguments.against if not path.is_dir())):
+        if file:
+            see_file(file)
+
+
+if __name__ == "__main__":
+    before_imports(parse, see, loading="PyTorch")
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from configs.load import versions
+from games import Game
+from training.evaluation.candidate import Candidate, candidate_of_model, candidate_of_run, candidate_of_weights, earlier_versions, others
+from training.evaluation.contenders import Contender, ExpectimaxContender, NetworkContender, RandomContender
+from training.evaluation.engine_process import EngineFailed
+from training.evaluation.ladder import GO_ENGINE_MISSING, USUAL_GO_ENGINES, chosen, find_program, go_rungs, ladder, stockfish_rungs
+from training.evaluation.match_benchmark import Entrant, Match, Tally, play_pairs, ratings
+from training.evaluation.match_text import match_text
+from training.evaluation.score_benchmark import Result, depth_for, play_contender
+from training.evaluation.slices import SliceFailed
+from training.files import write_atomically
+from training.observers.charts import Column, percent, points, rate, table
+from training.observers.rating_picture import rating_picture
+from training.observers.standings import rated_players, standings, standings_table
+from training.random import seed_stream
+
+
+@interruptible
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; returns its exit code."""
+    arguments = parse(argv)
+    console = Console(highlight=False)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            candidate = find_candidate(arguments, Path(folder))
+            settle(arguments, candidate.game)
+            network = candidate.contender(arguments.simulations, arguments.algorithm)
+            measure = measure_by_elo if candidate.game.num_players == 2 else measure_by_score
+            return measure(candidate, network, arguments, console)
+    except (ValueError, OSError, SliceFailed, EngineFailed) as error:
+        print(f"benchmark.py: {error}", file=sys.stderr)
+        return 2
+
+
+def settle(arguments: argparse.Namespace, game: Game) -> None:
+    """Give what the command line leaves open its default for this game.
+
+    Raises:
+        ValueError: the games cannot be played in pairs.
+    """
+    arguments.games = arguments.games or DEFAULT_GAMES[game.num_players]
+    arguments.simulations = arguments.simulations or DEFAULT_SIMULATIONS[game.num_players]
+    if game.num_players == 2 and arguments.games % 2:
+        raise ValueError(f"--games {arguments.games}: {game.name} is played in pairs with colours swapped, so give an even number")
 
 
 def find_candidate(arguments: argparse.Namespace, folder: Path) -> Candidate:

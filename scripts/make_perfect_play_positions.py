@@ -22,6 +22,7 @@ import argparse
 import io
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -31,9 +32,25 @@ if __name__ == "__main__":
 
     ends_at_once()
 
+from configs.flags import HIGHEST_SEED, whole
+from training.start import before_imports
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=whole(), default=2000, help="how many positions")
+    parser.add_argument("--seed", type=whole(0, HIGHEST_SEED), default=4)
+    parser.add_argument("--first-ply", type=whole(0, 41), help="of positions (default: few from the plies 6 and 7, and all from 8 on)")
+    parser.add_argument("--out", type=Path, help="the file (default: the one that runs are measured with)")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    before_imports(parse, loading="numba")
+
 import numpy as np
 
-from configs.flags import HIGHEST_SEED, whole
 from games import Game, load_game
 from games.connect_four import COLUMNS, ROWS, STONES
 from games.connect_four_solver import Table, action_values, new_table, solve
@@ -158,13 +175,8 @@ def label(game: Game, drawn: list[list[int]], table: Table) -> list[ActionValues
 
 def main() -> None:
     """Draw, solve, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=whole(), default=2000, help="how many positions")
-    parser.add_argument("--seed", type=whole(0, HIGHEST_SEED), default=4)
-    parser.add_argument("--first-ply", type=whole(0, 41), help="of positions (default: few from the plies 6 and 7, and all from 8 on)")
-    parser.add_argument("--out", type=Path, default=FILE)
-    arguments = parser.parse_args()
-    started = time.process_time()
+    arguments = parse(None)
+    out, started = arguments.out or FILE, time.process_time()
     game, table = load_game("connect_four"), new_table(slots=SLOTS)
     drawn = draw(game, arguments.count, arguments.seed, table, arguments.first_ply)
     print(f"drawn after {time.process_time() - started:,.0f} s", flush=True)
@@ -181,8 +193,8 @@ def main() -> None:
         share_with_something_to_lose=to_lose.mean(),
         seed=arguments.seed,
     )
-    write_atomically(arguments.out, buffer.getvalue(), mode=0o644)
-    print(f"{arguments.out}: {len(drawn)} positions, {to_lose.mean():.1%} with something to lose, {buffer.tell():,} bytes,")
+    write_atomically(out, buffer.getvalue(), mode=0o644)
+    print(f"{out}: {len(drawn)} positions, {to_lose.mean():.1%} with something to lose, {buffer.tell():,} bytes,")
     print(f"after {time.process_time() - started:,.0f} s of one core")
 
 

@@ -30,16 +30,65 @@ if __name__ == "__main__":
 
     ends_at_once()
 
+from configs.flags import HIGHEST_SEED, number, whole
+from training.ctrl_c import interruptible
+from training.ledger import read_ledger
+from training.start import before_imports, see_file
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--run", type=Path, help="the run's folder, such as runs/quickstart")
+    which.add_argument("--model", type=Path, metavar="FILE", help="a model: .model or .safetensors")
+    parser.add_argument("--version", type=whole(), help="with --run: which of its models (default: the newest accepted one)")
+    parser.add_argument("--simulations", type=whole(), default=400, help="positions that it looks at before each move (default: 400)")
+    parser.add_argument("--second", action="store_true", help="let it begin")
+    parser.add_argument("--watch", action="store_true", help="watch it play a one-player game to the end")
+    parser.add_argument("--seed", type=whole(0, HIGHEST_SEED), help="of what chance does (default: another game each time)")
+    parser.add_argument(
+        "--resign",
+        type=number(least=0, most=1),
+        metavar="CHANCE",
+        help="with --gtp: give a game up when its chance to win stays below this, such as 0.05",
+    )
+    engine = parser.add_mutually_exclusive_group()
+    engine.add_argument("--uci", action="store_true", help="be a chess engine: speak UCI on standard input and output")
+    engine.add_argument("--gtp", action="store_true", help="be a Go engine: speak GTP on standard input and output")
+    arguments = parser.parse_args(argv)
+    if arguments.version is not None and not arguments.run:
+        parser.error("--version names one of a run's models: it needs --run")
+    if arguments.uci and arguments.resign is not None:
+        parser.error(
+            "--resign: an engine cannot resign by UCI; its GUI ends a game by the scores that it is told, where that is chosen there"
+        )
+    return arguments
+
+
+def see(arguments: argparse.Namespace) -> None:
+    """See that the run or the model is there.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if arguments.run:
+        read_ledger(arguments.run).close()
+    else:
+        see_file(arguments.model)
+
+
+if __name__ == "__main__":
+    before_imports(parse, see, loading="PyTorch")
+
 import numpy as np
 from rich.console import Console
 
-from configs.flags import HIGHEST_SEED, number, whole
 from configs.schema import SearchSettings
 from games import CHANCE, Game, load_game
 from games.game import States
 from training import gtp, uci
 from training.auxiliary_heads import foresight_of
-from training.ctrl_c import interruptible
 from training.evaluation.candidate import model_path_of_run
 from training.evaluation.contenders import read_model
 from training.evaluator import Evaluator
@@ -141,36 +190,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, EOFError):
         console.print()
     return 0
-
-
-def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--run", type=Path, help="the run's folder, such as runs/quickstart")
-    which.add_argument("--model", type=Path, metavar="FILE", help="a model: .model or .safetensors")
-    parser.add_argument("--version", type=whole(), help="with --run: which of its models (default: the newest accepted one)")
-    parser.add_argument("--simulations", type=whole(), default=400, help="positions that it looks at before each move (default: 400)")
-    parser.add_argument("--second", action="store_true", help="let it begin")
-    parser.add_argument("--watch", action="store_true", help="watch it play a one-player game to the end")
-    parser.add_argument("--seed", type=whole(0, HIGHEST_SEED), help="of what chance does (default: another game each time)")
-    parser.add_argument(
-        "--resign",
-        type=number(least=0, most=1),
-        metavar="CHANCE",
-        help="with --gtp: give a game up when its chance to win stays below this, such as 0.05",
-    )
-    engine = parser.add_mutually_exclusive_group()
-    engine.add_argument("--uci", action="store_true", help="be a chess engine: speak UCI on standard input and output")
-    engine.add_argument("--gtp", action="store_true", help="be a Go engine: speak GTP on standard input and output")
-    arguments = parser.parse_args(argv)
-    if arguments.version is not None and not arguments.run:
-        parser.error("--version names one of a run's models: it needs --run")
-    if arguments.uci and arguments.resign is not None:
-        parser.error(
-            "--resign: an engine cannot resign by UCI; its GUI ends a game by the scores that it is told, where that is chosen there"
-        )
-    return arguments
 
 
 def open_model(path: Path) -> Model:

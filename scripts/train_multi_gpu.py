@@ -34,20 +34,12 @@ if __name__ == "__main__":
 
     ends_at_once()
 
-from rich.console import Console
-
 from configs.commands import settings_file
 from configs.flags import as_setting, whole
-from configs.load import load_settings
-from configs.schema import Settings
-from distributed.devices import Seat, gpus_here, see_only, take_seats
-from distributed.multi_gpu import Sitting, synchronous, train
-from distributed.wiring import default_settings, validated
-from games import GAMES, load_game
+from games import GAMES
 from training.ctrl_c import INTERRUPTED, interruptible
-from training.files import write_atomically
-from training.observers.live import TerminalConsole
-from training.sitting import exit_code, make_run_folder
+from training.run_folder import see_run_folder
+from training.start import before_imports, see_file
 
 ITERATIONS, GAMES_PER_ITERATION = 100, 100  # of a run that is told nothing else
 SMOKE = {"iterations": 2, "games_per_iter": 8, "batch_size": 16, "simulations": 4, "blocks": 1, "channels": 8}
@@ -94,6 +86,45 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The arguments on the command line."""
+    line = parser()
+    arguments = line.parse_args(argv)
+    if arguments.resume and arguments.save_dir is None:
+        line.error("--resume needs the --save-dir to go on with")
+    if arguments.resume and (arguments.config or arguments.game):
+        line.error("--resume goes on with the run's own settings: leave --config and --game out")
+    return arguments
+
+
+def see(arguments: argparse.Namespace) -> None:
+    """See that what the command line names is there.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if arguments.resume:
+        see_run_folder(arguments.save_dir, resume=True)
+    if arguments.config:
+        see_file(arguments.config)
+
+
+if __name__ == "__main__":
+    before_imports(parse, see, loading="PyTorch")
+
+from rich.console import Console
+
+from configs.load import load_settings
+from configs.schema import Settings
+from distributed.devices import Seat, gpus_here, see_only, take_seats
+from distributed.multi_gpu import Sitting, synchronous, train
+from distributed.wiring import default_settings, validated
+from games import load_game
+from training.files import write_atomically
+from training.observers.live import TerminalConsole
+from training.sitting import exit_code, make_run_folder
+
+
 def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """What the command line says, and where it says nothing, the experiment or the run that goes on; ``document`` has its settings.
 
@@ -101,12 +132,7 @@ def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         ConfigError: its settings cannot be read.
         ValueError: there is no run to go on with.
     """
-    line = parser()
-    arguments = line.parse_args(argv)
-    if arguments.resume and arguments.save_dir is None:
-        line.error("--resume needs the --save-dir to go on with")
-    if arguments.resume and (arguments.config or arguments.game):
-        line.error("--resume goes on with the run's own settings: leave --config and --game out")
+    arguments = parse(argv)
     if arguments.resume:
         make_run_folder(arguments.save_dir, resume=True)
         arguments.document = load_settings(arguments.save_dir / "config.yaml").model_dump()

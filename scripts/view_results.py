@@ -30,22 +30,69 @@ if __name__ == "__main__":
 
     ends_at_once()
 
+from configs.flags import whole
+from training.ctrl_c import interruptible
+from training.ledger import read_ledger
+from training.run_folder import STATS_NAME, stats_path
+from training.start import before_imports
+
+LAST = 20  # iterations shown
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line; ``path`` is the statistics file that it means."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("run", nargs="?", type=Path, metavar="RUN", help="the run's folder, or its name if it is in runs/")
+    which.add_argument("--training", type=Path, metavar="FILE", help="its training_stats.json, or the folder")
+    parser.add_argument(
+        "--last", type=whole(), default=LAST, metavar="N", help="how many iterations the table shows (default: %(default)s)"
+    )
+    parser.add_argument("--game", type=whole(None), metavar="N", help="show a recorded game, from 1; -1 is the last one")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write it all, and some games, to a page for browsers")
+    parser.add_argument("--png", type=Path, metavar="FILE", help="draw the curves into a picture")
+    parser.add_argument("--pgn", type=Path, metavar="FILE", help="write all games of self-play to a file of PGN; only for chess")
+    parser.add_argument("--sgf", type=Path, metavar="FILE|DIR", help="the same as SGF, in a file or each game in its own; only for Go")
+    parser.add_argument("--export", type=Path, metavar="FILE", help="write the newest model to NAME.safetensors, and NAME.md about it")
+    parser.add_argument(
+        "--benchmark", type=Path, nargs="+", default=[], metavar="FILE", help="with --export: what benchmark.py --save has found of it"
+    )
+    args = parser.parse_args(argv)
+    if args.benchmark and not args.export:
+        parser.error("--benchmark needs --export")
+    args.path = stats_path(args.training or args.run)
+    return args
+
+
+def see(args: argparse.Namespace) -> None:
+    """See that there is a file with figures, or a run with games.
+
+    Raises:
+        ValueError: there is not.
+    """
+    games = args.game is not None or args.pgn or args.sgf
+    if games and args.path.name == STATS_NAME:
+        read_ledger(args.path.parent).close()
+    elif not args.path.exists():
+        raise ValueError(f"{args.path} is not there: name a run's folder (it has the file after its first iteration)")
+
+
+if __name__ == "__main__":
+    before_imports(parse, see, loading="PyTorch")
+
 from rich.console import Console
 from rich.text import Text
 
-from configs.flags import whole
 from training.auxiliary_heads import foresight_of
 from training.calibration import Bin, calibration_of
-from training.ctrl_c import interruptible
 from training.evaluation.candidate import candidate_of_run
 from training.files import write_atomically
 from training.foresight import Foresee
 from training.game_export import games_as_pgn, games_as_sgf, write_games
 from training.game_view import game_of, recorded_game, sample_games
-from training.ledger import read_ledger
 from training.observers import ppo_results
 from training.observers.charts import FAINT, TITLE, count, duration, percent, points, rate, rating, table
-from training.observers.files import StatsRow, UnreadableStats, read_stats, stats_path
+from training.observers.files import StatsRow, read_stats
 from training.observers.model_card import export_model
 from training.observers.page import charts, page
 from training.observers.png import picture
@@ -53,7 +100,6 @@ from training.observers.ppo_files import Round, read_rounds
 from training.observers.steps import keyboard, print_game, step_through
 from training.observers.views import history, trends
 
-LAST = 20  # iterations shown
 FILE_WIDTH = 200  # columns where the output is no terminal
 PAGE, PICTURE = "open it in a browser", "the run's curves"
 
@@ -114,31 +160,6 @@ def report(rows: Sequence[StatsRow], run_dir: Path, *, last: int, width: int) ->
     return [*lines, *(Text.assemble((f"{title:<20}", FAINT), (text, TITLE)) for title, text in titles)]
 
 
-def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line; ``path`` is the statistics file that it means."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("run", nargs="?", type=Path, metavar="RUN", help="the run's folder, or its name if it is in runs/")
-    which.add_argument("--training", type=Path, metavar="FILE", help="its training_stats.json, or the folder")
-    parser.add_argument(
-        "--last", type=whole(), default=LAST, metavar="N", help="how many iterations the table shows (default: %(default)s)"
-    )
-    parser.add_argument("--game", type=whole(None), metavar="N", help="show a recorded game, from 1; -1 is the last one")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write it all, and some games, to a page for browsers")
-    parser.add_argument("--png", type=Path, metavar="FILE", help="draw the curves into a picture")
-    parser.add_argument("--pgn", type=Path, metavar="FILE", help="write all games of self-play to a file of PGN; only for chess")
-    parser.add_argument("--sgf", type=Path, metavar="FILE|DIR", help="the same as SGF, in a file or each game in its own; only for Go")
-    parser.add_argument("--export", type=Path, metavar="FILE", help="write the newest model to NAME.safetensors, and NAME.md about it")
-    parser.add_argument(
-        "--benchmark", type=Path, nargs="+", default=[], metavar="FILE", help="with --export: what benchmark.py --save has found of it"
-    )
-    args = parser.parse_args(argv)
-    if args.benchmark and not args.export:
-        parser.error("--benchmark needs --export")
-    args.path = stats_path(args.training or args.run)
-    return args
-
-
 @interruptible
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the results; 2 when there are none to read."""
@@ -148,12 +169,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.pgn or args.sgf:
         return export_games(args.path.parent, pgn=args.pgn, sgf=args.sgf)
     try:
+        see(args)
         rounds = read_rounds(args.path)
         rows = read_stats(args.path) if rounds is None else []
-    except FileNotFoundError:
-        print(f"view_results: {args.path} is not there: name a run's folder (it has the file after its first iteration)", file=sys.stderr)
-        return 2
-    except (OSError, UnreadableStats) as error:
+    except (OSError, ValueError) as error:
         print(f"view_results: {error}", file=sys.stderr)
         return 2
     if not rounds and not rows:

@@ -16,6 +16,7 @@ import select
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -26,12 +27,50 @@ if __name__ == "__main__":
 
     ends_at_once()
 
+from training.ctrl_c import interruptible
+from training.run_folder import STATS_NAME, stats_path
+from training.start import before_imports
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line; ``path`` is the statistics file that it means."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("run", nargs="?", type=Path, metavar="RUN", help="the run's folder, or its name if it is in runs/")
+    which.add_argument("--file", type=Path, metavar="FILE", help="its training_stats.json, or the folder")
+    parser.add_argument("--simple", action="store_true", help="plain lines, for slow connections and for pipes")
+    parser.add_argument("--once", action="store_true", help="show what there is now, and end")
+    args = parser.parse_args(argv)
+    args.path = stats_path(args.file or args.run)
+    return args
+
+
+def see(args: argparse.Namespace) -> None:
+    """See that there is something to watch.
+
+    Raises:
+        ValueError: there is nothing.
+    """
+    with suppress(PermissionError):  # of which there is more to say
+        if problem := missing(args.path):
+            raise ValueError(problem)
+
+
+def missing(path: Path) -> str:
+    """What is not there, or nothing; a run's file may still be missing, but not its folder."""
+    if not path.parent.is_dir() or (not path.exists() and path.name != STATS_NAME):
+        return f"there is no {path}: name a run's folder, such as runs/connect_four, or the {STATS_NAME} in it"
+    return ""
+
+
+if __name__ == "__main__":
+    before_imports(parse, see)
+
 from rich.console import Console
 from rich.live import Live
 
-from training.ctrl_c import interruptible
 from training.observers.charts import duration
-from training.observers.files import STATS_NAME, StatsRow, UnreadableStats, read_stats, stats_path
+from training.observers.files import StatsRow, UnreadableStats, read_stats
 from training.observers.plain import iteration_line
 from training.observers.views import Frame
 from training.reports import ProgressReport
@@ -179,26 +218,13 @@ def write_lines(rows: Sequence[StatsRow], console: Console) -> int:
     return rows[-1].iteration if rows else 0
 
 
-def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line; ``path`` is the statistics file that it means."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("run", nargs="?", type=Path, metavar="RUN", help="the run's folder, or its name if it is in runs/")
-    which.add_argument("--file", type=Path, metavar="FILE", help="its training_stats.json, or the folder")
-    parser.add_argument("--simple", action="store_true", help="plain lines, for slow connections and for pipes")
-    parser.add_argument("--once", action="store_true", help="show what there is now, and end")
-    args = parser.parse_args(argv)
-    args.path = stats_path(args.file or args.run)
-    return args
-
-
 @interruptible
 def main(argv: Sequence[str] | None = None) -> int:
     """Watch until Ctrl-C; 2 when there is nothing to watch."""
     args = parse(argv)
     console, stats = Output(highlight=False), Stats(args.path)
     stats.poll()
-    problem = stats.unreadable or unwatchable(stats, once=args.once)
+    problem = stats.unreadable or missing(stats.path) or unwatchable(stats, once=args.once)
     if problem:
         print(f"watch_training: {problem}", file=sys.stderr)
         return 2
@@ -212,9 +238,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def unwatchable(stats: Stats, *, once: bool) -> str:
-    """Why there is nothing to watch, or nothing; a run's file may still be missing, but not its folder."""
-    if not stats.path.parent.is_dir() or (not stats.path.exists() and stats.path.name != STATS_NAME):
-        return f"there is no {stats.path}: name a run's folder, such as runs/connect_four, or the {STATS_NAME} in it"
+    """Why there is nothing to watch by now, or nothing."""
     if once and not stats.rows:
         return stats.problem or f"{stats.path} holds no iterations yet"
     return ""

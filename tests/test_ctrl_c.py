@@ -1,5 +1,6 @@
 """How Ctrl-C ends our programs: quietly, also while they are still being imported."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -11,22 +12,24 @@ import pytest
 
 from tests.programs import begun, heed_ctrl_c
 from tests.sources import ROOT
+from tests.training.small_run import GAME
+from training.ledger import open_ledger
+from training.run_folder import STATS_NAME
 
-NOWHERE = ROOT / "runs" / "nowhere"
-PROGRAMS: dict[str, Sequence[object]] = {
-    "start_main.py": ["--run-dir", NOWHERE, "--resume"],
+PROGRAMS: dict[str, Sequence[str]] = {  # with calls that nothing is wrong with: RUN is the folder of a run, NEW will be one
+    "start_main.py": ["--run-dir", "NEW"],
     "start_worker.py": ["--rehearse", "tic_tac_toe"],
-    "train_parallel.py": ["--run-dir", NOWHERE, "--resume"],
-    "train_distributed.py": ["--data", NOWHERE],
-    "train_ppo_lstm.py": ["--checkpoint-dir", NOWHERE, "--resume"],
-    "scripts/audit.py": [NOWHERE],
-    "scripts/benchmark.py": ["--run", NOWHERE],
-    "scripts/make_perfect_play_positions.py": ["--help"],
-    "scripts/play.py": ["--run", NOWHERE],
-    "scripts/train_multi_gpu.py": ["--save-dir", NOWHERE, "--resume"],
-    "scripts/view_results.py": [NOWHERE],
-    "scripts/watch_training.py": [NOWHERE],
-    "distributed/ssh_connector.py": ["--config", NOWHERE, "--check"],
+    "train_parallel.py": ["--run-dir", "NEW"],
+    "train_distributed.py": ["--data", "RUN"],
+    "train_ppo_lstm.py": ["--checkpoint-dir", "NEW"],
+    "scripts/audit.py": ["RUN"],
+    "scripts/benchmark.py": ["--run", "RUN"],
+    "scripts/make_perfect_play_positions.py": [],
+    "scripts/play.py": ["--run", "RUN"],
+    "scripts/train_multi_gpu.py": ["--save-dir", "NEW"],
+    "scripts/view_results.py": ["RUN"],
+    "scripts/watch_training.py": ["RUN"],
+    "distributed/ssh_connector.py": ["--check"],
 }
 CLEANING_UP = """
 import sys, time
@@ -52,14 +55,18 @@ def test_all_programs_are_tried() -> None:
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_ctrl_c_ends_a_program_that_is_still_importing_without_a_word(program: str) -> None:
-    with begun(program, *PROGRAMS[program]) as process:
+def test_ctrl_c_ends_a_program_that_is_still_importing_without_a_word(program: str, tmp_path: Path) -> None:
+    places = {"RUN": tmp_path, "NEW": tmp_path / "new"}
+    with open_ledger(tmp_path, GAME):
+        (tmp_path / STATS_NAME).write_text("[]")
+    with begun(program, *(places.get(word, word) for word in PROGRAMS[program])) as process:
         maps = Path(f"/proc/{process.pid}/maps")
         while process.poll() is None and "site-packages" not in maps.read_text():  # the first of the large libraries
             time.sleep(0.002)
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=60)
-    assert (process.returncode, said) == (-signal.SIGINT, "")  # which a shell calls 130
+    assert process.returncode == -signal.SIGINT  # which a shell calls 130
+    assert re.fullmatch(r"(.*: loading .*\n)?", said)  # what it has said before
 
 
 def test_what_a_program_has_open_is_closed_at_ctrl_c() -> None:

@@ -29,6 +29,8 @@ TRAINING = [
     "time_keeping.py",
     "resignation.py",
     "run_lock.py",
+    "start.py",
+    "run_folder.py",
     "ledger_rows.py",
     "ledger.py",
     "receive.py",

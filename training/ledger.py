@@ -18,13 +18,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from games import Game
 from training.files import sync_folder
 from training.ledger_rows import BATCH_COLUMNS, BOOKS_COLUMNS, FORMAT, TABLES, BatchRow, ModelRow, WorkerBooks
+from training.run_folder import BOOKS_NAME as FILE
 
-FILE = "run.db"
+if TYPE_CHECKING:  # programs look into the books before they import numba
+    from games import Game
+
 WAIT_MS = 10_000  # for a reader that holds the file
 
 
@@ -285,7 +287,7 @@ class Ledger:
         self._db.execute("INSERT INTO events VALUES (NULL, ?, ?, ?, ?)", (kind, worker, text, time.time()))
 
 
-def open_ledger(folder: Path, game: Game, *, run_id: str | None = None) -> Ledger:
+def open_ledger(folder: Path, game: "Game", *, run_id: str | None = None) -> Ledger:
     """Open the books in ``folder`` for writing, or begin them; the caller holds the ``RunLock``.
 
     A new run is called ``run_id``, or gets an id of its own.
@@ -341,7 +343,7 @@ def _format(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
-def _begin(connection: sqlite3.Connection, game: Game, run_id: str) -> None:
+def _begin(connection: sqlite3.Connection, game: "Game", run_id: str) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     facts = {
         "run_id": run_id,

@@ -25,6 +25,7 @@ from training.learner import TrainingDiverged
 from training.ranks import ALONE, RankLost, Ranks
 from training.reports import Observer, tell_event
 from training.run import MakeBackend, open_coach
+from training.run_folder import see_run_folder
 from training.run_lock import RunLocked
 
 log = logging.getLogger(__name__)
@@ -80,11 +81,7 @@ def make_run_folder(run_dir: Path, *, resume: bool, option: str = "--run-dir") -
     Raises:
         ValueError: it is there and nobody said ``resume``, or the other way round.
     """
-    begun = (run_dir / "run.db").exists()
-    if begun and not resume:
-        raise ValueError(f"{run_dir} holds a run already: go on with it by --resume, or choose another folder by {option}")
-    if resume and not begun:
-        raise ValueError(f"there is no run in {run_dir} to go on with: start it without --resume")
+    see_run_folder(run_dir, resume=resume, option=option)
     run_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 

@@ -16,8 +16,9 @@ from distributed.multi_gpu import FINAL, synchronous, train
 from scripts.audit import main as audit
 from tests.training.small_run import small_settings
 from training.ledger import read_ledger
-from training.observers.files import STATS_NAME, StatsRow, read_stats
+from training.observers.files import StatsRow, read_stats
 from training.receive import load_received
+from training.run_folder import STATS_NAME
 from training.spool import FILE, spooled
 from training.weights_file import load_weights
 from training.worker_folder import WorkerFolder

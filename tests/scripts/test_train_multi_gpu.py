@@ -13,7 +13,8 @@ from scripts.train_multi_gpu import read_arguments, settings_of
 from tests.programs import printed
 from tests.sources import ROOT
 from training.bounds import window_capacity
-from training.observers.files import STATS_NAME, read_stats
+from training.observers.files import read_stats
+from training.run_folder import STATS_NAME
 from training.weights_file import load_weights
 
 OF_THE_GUIDE = {"--gpus", "--iterations", "--games-per-iter", "--save-dir", "--resume"}

@@ -7,9 +7,10 @@ from scripts.view_results import main
 from tests.programs import printed
 from tests.training.example_reports import evaluation, iteration, progress
 from tests.training.ppo_run import leave_a_run
-from training.observers.files import STATS_NAME, StatsFile
+from training.observers.files import StatsFile
 from training.observers.png import COLOURS
 from training.reports import EvaluationReport
+from training.run_folder import STATS_NAME
 
 
 def write(run_dir: Path, evaluations: list[EvaluationReport | None]) -> None:

@@ -17,7 +17,8 @@ from rich.console import Console
 from scripts.watch_training import Stats, follow, main, screen
 from tests.programs import command, heed_ctrl_c
 from tests.training.example_reports import evaluation, iteration, progress, worker
-from training.observers.files import STATS_NAME, StatsFile, StatsRow, read_stats
+from training.observers.files import StatsFile, StatsRow, read_stats
+from training.run_folder import STATS_NAME
 from training.run_lock import RunLock
 
 

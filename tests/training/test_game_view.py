@@ -23,12 +23,13 @@ from training.auxiliary_heads import foresight_of
 from training.game_view import recorded_game, sample_games, view_game
 from training.ledger import Ledger, open_ledger
 from training.network import build_network
-from training.observers.files import STATS_NAME, StatsFile
+from training.observers.files import StatsFile
 from training.observers.page import page
 from training.observers.steps import print_game, step_through
 from training.observers.svg import MOST_POINTS, Series, laid_out, svg, ticks
 from training.receive import Received, receive
 from training.records import GameBatch, encode
+from training.run_folder import STATS_NAME
 
 CONNECT_FOUR, GO = load_game("connect_four"), load_game("go", size=5)
 

@@ -21,7 +21,8 @@ from training.ledger import open_ledger
 from training.ledger_rows import model_path, model_row
 from training.model_file import Model, canary_positions, describe_model, encode_model
 from training.network import build_network
-from training.observers.files import STATS_NAME, StatsFile
+from training.observers.files import StatsFile
+from training.run_folder import STATS_NAME
 
 GO = load_game("go", size=5, komi=2.5)
 NETWORK: dict[str, Any] = {"type": "resnet", "blocks": 1, "channels": 32, "predict_ownership": True}

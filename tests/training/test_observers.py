@@ -15,20 +15,12 @@ from rich.console import Console
 
 from tests.training.example_reports import evaluation, iteration, progress, worker
 from training.observers import make_observers, shielded
-from training.observers.files import (
-    METRICS_NAME,
-    STATS_NAME,
-    EventFile,
-    MetricsFile,
-    StatsFile,
-    UnreadableStats,
-    earlier_rows,
-    read_stats,
-)
+from training.observers.files import METRICS_NAME, EventFile, MetricsFile, StatsFile, UnreadableStats, earlier_rows, read_stats
 from training.observers.live import LiveView, TerminalConsole
 from training.observers.plain import PlainLines
 from training.observers.tensorboard import crc32c, restart_event, scalars_event, version_event
 from training.reports import IterationReport, Observer, ProgressReport
+from training.run_folder import STATS_NAME
 
 
 def iterations_in(path: Path) -> list[int]:

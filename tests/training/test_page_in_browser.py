@@ -19,9 +19,9 @@ from training.auxiliary_heads import foresight_of
 from training.game_view import GameView, view_game
 from training.network import build_network
 from training.observers import ppo_results
-from training.observers.files import STATS_NAME
 from training.observers.page import page
 from training.observers.ppo_files import read_episode, read_rounds
+from training.run_folder import STATS_NAME
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which("chromedriver") and shutil.which("chromium")), reason="needs the Debian packages chromium and chromium-driver"

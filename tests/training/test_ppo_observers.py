@@ -6,10 +6,10 @@ from pathlib import Path
 
 from games.trading_kernels import NOTHING, TRADES
 from tests.training.ppo_run import WORLDS, leave_a_run
-from training.observers.files import STATS_NAME
 from training.observers.ppo import episode_line
 from training.observers.ppo_files import EPISODE_NAME, PPOStats, read_episode, read_rounds
 from training.ppo_reports import EpisodesReport, RoundReport
+from training.run_folder import STATS_NAME
 
 
 def round_report(number: int, *, episodes_over: int = 100, world_size: int = 4) -> RoundReport:

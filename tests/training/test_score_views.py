@@ -8,9 +8,10 @@ import pytest
 from scripts.view_results import main as view_results
 from tests.training import example_reports
 from tests.training.one_player import iteration
-from training.observers.files import STATS_NAME, MetricsFile, StatsFile, read_stats, scalars
+from training.observers.files import MetricsFile, StatsFile, read_stats, scalars
 from training.observers.plain import iteration_line
 from training.observers.views import Frame
+from training.run_folder import STATS_NAME
 
 
 def screen(rows: list[int], *, width: int = 160) -> str:

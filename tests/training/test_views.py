@@ -23,10 +23,11 @@ from games.text import printable
 from tests.sources import ROOT
 from tests.training.example_reports import evaluation, iteration, progress, worker
 from training.observers.charts import BLOCKS, Column, bar, count, duration, percent, rate, rating, sparkline, spread, table
-from training.observers.files import STATS_NAME, read_stats
+from training.observers.files import read_stats
 from training.observers.plain import heartbeat_line
 from training.observers.views import Frame
 from training.reports import ClusterReport, Standing
+from training.run_folder import STATS_NAME
 
 
 @pytest.mark.parametrize(

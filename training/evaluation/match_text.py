@@ -8,7 +8,6 @@ from training.evaluation.match import after, opening_moves
 from training.evaluation.match_benchmark import Match
 from training.played_games import last_state
 
-FILES = {"chess": "games.pgn", "go": "games.sgf"}  # by game
 EVENT = "Benchmark of a network"
 RESULTS = {1.0: ("1-0", "0-1"), 0.5: ("1/2-1/2", "1/2-1/2"), 0.0: ("0-1", "1-0")}  # by the first player's score; with White, with Black
 OPENED = "The random moves end here."

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from training.observers.files import EVENTS_FOLDER, METRICS_NAME, STATS_NAME, EventFile, MetricsFile, StatsFile, earlier_rows
+from training.observers.files import EVENTS_FOLDER, METRICS_NAME, EventFile, MetricsFile, StatsFile, earlier_rows
 from training.observers.live import LiveView, TerminalConsole
 from training.observers.plain import PlainLines
 from training.reports import IterationReport, Observer, ProgressReport
+from training.run_folder import STATS_NAME
 
 logger = logging.getLogger(__name__)
 

@@ -18,8 +18,6 @@ from training.observers.row_file import RowFile, rows_in
 from training.observers.tensorboard import restart_event, scalars_event, version_event
 from training.reports import IterationReport, ProgressReport
 
-RUNS = Path("runs")  # where a name is looked for
-STATS_NAME = "training_stats.json"
 METRICS_NAME = "metrics.jsonl"
 EVENTS_FOLDER = "tensorboard"
 
@@ -58,12 +56,6 @@ def read_stats(path: Path) -> list[StatsRow]:
     except ValueError as error:
         raise UnreadableStats(f"{path} is not a list of iterations: {error}") from error
     return found
-
-
-def stats_path(given: Path) -> Path:
-    """The statistics file that is meant by its own path, by its run's folder, or by the run's name."""
-    folders = [folder for folder in (given, RUNS / given) if folder.is_dir()]
-    return folders[0] / STATS_NAME if folders else given
 
 
 def scalars(report: IterationReport) -> dict[str, float]:

@@ -12,9 +12,10 @@ from rich.text import Text
 from games.trading import TradingMarkets
 from training.observers import Shield
 from training.observers.charts import bar, duration, rate
-from training.observers.files import EVENTS_FOLDER, STATS_NAME
+from training.observers.files import EVENTS_FOLDER
 from training.observers.ppo_files import EPISODE_NAME, EpisodeFile, PPOEvents, PPOStats
 from training.ppo_reports import EpisodesReport, PPOObserver, RoundReport
+from training.run_folder import STATS_NAME
 
 log = logging.getLogger(__name__)
 

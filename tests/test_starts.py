@@ -1,0 +1,90 @@
+"""What programs do before the imports that take seconds: as they are started, with every import in the order in which it ends."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.sources import ROOT
+
+HEAVY = re.compile(r"import time:.*\| +(torch|numba|numpy|pydantic|rich|paramiko)$")
+NOWHERE = ROOT / "runs" / "nowhere"
+MISSING: dict[str, Sequence[Sequence[object]]] = {  # calls that name what is not there
+    "start_main.py": (["--config", NOWHERE], ["--run-dir", NOWHERE, "--resume"]),
+    "start_worker.py": (),
+    "train_parallel.py": (["--checkpoint", NOWHERE], ["--run-dir", NOWHERE, "--resume"]),
+    "train_distributed.py": (["--data", NOWHERE], ["--data", ROOT, "--resume", "--save-dir", NOWHERE]),
+    "train_ppo_lstm.py": (["--data", NOWHERE], ["--resume", "--checkpoint-dir", NOWHERE]),
+    "train_ppo_lstm_distributed.py": (["--data", NOWHERE],),
+    "scripts/audit.py": ([NOWHERE],),
+    "scripts/benchmark.py": (["--run", NOWHERE], ["--model", NOWHERE], ["--checkpoint", NOWHERE]),
+    "scripts/make_perfect_play_positions.py": (),
+    "scripts/play.py": (["--run", NOWHERE], ["--model", NOWHERE], ["--model", NOWHERE, "--gtp"]),
+    "scripts/train_multi_gpu.py": (["--save-dir", NOWHERE, "--resume"], ["--config", NOWHERE]),
+    "scripts/view_results.py": ([NOWHERE], [NOWHERE, "--game", 1]),
+    "scripts/watch_training.py": ([NOWHERE],),
+    "distributed/ssh_connector.py": (["--check", "--config", NOWHERE],),
+}
+WAITED_FOR: dict[str, tuple[Sequence[object], str]] = {  # what a program says that it loads, and a call that gets as far
+    "start_main.py": (["--run-dir", NOWHERE], "PyTorch"),
+    "train_parallel.py": (["--run-dir", NOWHERE], "PyTorch"),
+    "train_distributed.py": (["--data", ROOT], "PyTorch"),
+    "train_ppo_lstm.py": (["--checkpoint-dir", NOWHERE], "PyTorch"),
+    "scripts/play.py": (["--model", ROOT / "models" / "go7.safetensors", "--gtp"], "PyTorch"),
+    "scripts/benchmark.py": (["--model", ROOT / "models" / "go7.safetensors"], "PyTorch"),
+    "scripts/train_multi_gpu.py": (["--save-dir", NOWHERE], "PyTorch"),
+    "scripts/make_perfect_play_positions.py": ([], "numba"),
+}
+
+
+@contextmanager
+def started(program: str, *words: object) -> Iterator[Iterator[str]]:
+    """The lines on standard error of a program that is started with every import told; it ends with the block."""
+    line = [sys.executable, "-X", "importtime", str(ROOT / program), *map(str, words)]
+    with subprocess.Popen(line, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr
+            yield iter(process.stderr)
+        finally:
+            process.kill()
+
+
+def answered(program: str, *words: object) -> tuple[int, str, list[str]]:
+    """The exit code, what is said, and which large libraries were imported for that."""
+    line = [sys.executable, "-X", "importtime", str(ROOT / program), *map(str, words)]
+    ended = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    told = ended.stderr.splitlines()
+    said = "\n".join(line for line in told if not line.startswith("import time:"))
+    return ended.returncode, ended.stdout + said, [line for line in told if HEAVY.search(line)]
+
+
+def test_every_program_is_tried() -> None:
+    files = [*ROOT.glob("start_*.py"), *ROOT.glob("train_*.py"), *(ROOT / "scripts").glob("[!_]*.py")]
+    assert {path.relative_to(ROOT).as_posix() for path in files} <= set(MISSING)
+
+
+@pytest.mark.parametrize("program", MISSING)
+def test_help_is_shown_before_anything_large_is_imported(program: str) -> None:
+    code, said, imported = answered(program, "--help")
+    assert (code, imported) == (0, [])
+    assert "usage:" in said
+
+
+@pytest.mark.parametrize(("program", "words"), [(program, words) for program, calls in MISSING.items() for words in calls])
+def test_what_is_not_there_is_told_before_anything_large_is_imported(program: str, words: Sequence[object]) -> None:
+    code, said, imported = answered(program, *words)
+    assert (code, imported) == (2, [])
+    name = "train_ppo_lstm.py" if program.startswith("train_ppo") else Path(program).name
+    assert said.startswith(f"{name}: ") and "nowhere" in said and len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("program", WAITED_FOR)
+def test_the_first_line_says_what_is_loaded_before_it_is(program: str) -> None:
+    words, large = WAITED_FOR[program]
+    with started(program, *words) as lines:
+        first = next(line for line in lines if not line.startswith("import time:") or HEAVY.search(line.rstrip()))
+        assert first == f"{Path(program).name}: loading {large}\n"

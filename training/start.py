@@ -1,0 +1,66 @@
+"""How our programs begin: whatever is wrong with a call is told, and what is waited for is said, before the imports that take seconds.
+
+A program has its command line above those imports, and this between them::
+
+    if __name__ == "__main__":
+        before_imports(parse, see, loading="PyTorch")
+
+This file is imported before all that takes long to import: it needs nothing but Python's standard library.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+LAUNCHED = "TORCHELASTIC_RUN_ID"  # torchrun sets it for its ranks
+WRONG = 2  # the exit code when something is wrong that can be put right
+RED = "\x1b[31m{}\x1b[0m"
+
+Parse = Callable[[list[str] | None], argparse.Namespace]
+See = Callable[[argparse.Namespace], None]
+
+
+def before_imports(parse: Parse, see: See | None = None, *, loading: str = "") -> None:
+    """End the program if its command line is wrong, or names what is not there; else say what it loads now.
+
+    What torchrun has started, several times over, says nothing: whoever called torchrun has said it.
+
+    Args:
+        parse: reads the command line; what it ends the program with stands, such as ``--help``.
+        see: raises ValueError or OSError for what the command line names and cannot be.
+        loading: what takes long; nothing is said where it is empty.
+    """
+    program = Path(sys.argv[0]).name
+    try:
+        arguments = parse(None)
+        if LAUNCHED in os.environ:
+            return
+        if see:
+            see(arguments)
+    except (ValueError, OSError) as error:
+        text = f"{program}: {error}"
+        say(RED.format(text) if sys.stderr.isatty() else text)
+        sys.exit(WRONG)
+    if loading:
+        say(f"{program}: loading {loading}")
+
+
+def say(text: str) -> None:
+    """Tell whoever waits, on standard error: what a program has to say itself may be a protocol, or read by another program."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def see_file(path: Path) -> None:
+    """See that a file can be read.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    try:
+        with path.open("rb"):
+            return
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read: {error.strerror}") from None
