@@ -90,6 +90,11 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
 # What is refused is refused here, once: torchrun would start all ranks anew as after a failure.
 "$python" "$here/train_distributed.py" --check --world-size "$((gpus * nodes))" "$@" || exit $?
 
+# Under nohup all go on without their terminal; by itself torchrun would end with it all the same.
+if grep -q '^SigIgn:.*[13579bdf]$' /proc/self/status 2>/dev/null; then
+    export TORCHELASTIC_SIGNALS_TO_HANDLE="${TORCHELASTIC_SIGNALS_TO_HANDLE:-SIGTERM,SIGINT,SIGQUIT}"
+fi
+
 is_host=$([ "$node_rank" -eq 0 ] && echo true || echo false)
 exec "$python" -m torch.distributed.run \
     --nnodes "$nodes" --nproc-per-node "$gpus" --node-rank "$node_rank" --max-restarts "$restarts" --local-addr "$local_addr" \

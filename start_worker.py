@@ -31,6 +31,7 @@ from configs.flags import whole
 from distributed.release import WORKER_CLASS
 from distributed.remote_process import Failed, claim, let_go
 from games import GAMES
+from training.ctrl_c import heeds_hangup, leave_lost_terminal
 from training.logs import log_to
 
 log = logging.getLogger("start_worker")
@@ -108,7 +109,8 @@ def play(folder: Path, worker_class: str, *, one_core: bool) -> None:
         RuntimeError: the folder was deleted while this process was starting, and another one has taken its place.
     """
     signal.signal(signal.SIGINT, hand_over)
-    signal.signal(signal.SIGHUP, hand_over)
+    if heeds_hangup():
+        signal.signal(signal.SIGHUP, hand_over)
     from training.evaluator import use_threads  # only now: torch looks at the environment when it is imported
     from training.worker_class import load_worker_class
 
@@ -141,8 +143,9 @@ def rehearse(name: str) -> None:
 
 
 def hand_over(number: int, frame: FrameType | None) -> None:
-    """End as on termination, whose handler the worker sets; the second time at once."""
-    signal.signal(number, signal.SIG_DFL)
+    """End as on termination, whose handler the worker sets; the second time at once, but for a terminal that is closed."""
+    signal.signal(number, signal.SIG_IGN if number == signal.SIGHUP else signal.SIG_DFL)
+    leave_lost_terminal()
     signal.raise_signal(signal.SIGTERM)
 
 

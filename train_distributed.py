@@ -36,7 +36,7 @@ from typing import Any
 from configs.commands import settings_file
 from configs.flags import HIGHEST_PORT, as_setting, whole
 from games import GAMES
-from training.ctrl_c import INTERRUPTED, interruptible, stop_on_signals
+from training.ctrl_c import INTERRUPTED, interruptible, leave_lost_terminal, stop_on_signals
 from training.start import before_imports, see_file
 
 CHECKPOINTS = "AlphaZeroNet_*_distributed.pt"  # as ``name_of`` names them
@@ -366,9 +366,17 @@ def teller(ranks: Ranks) -> Any:
     def tell(what: Step | Epoch) -> None:
         if ranks.is_main:
             for line in lines_of(what, ranks.world_size):
-                print(line, flush=True)
+                say(line)
 
     return tell
+
+
+def say(line: str) -> None:
+    """Print a line; where nobody can read it any more, training goes on without."""
+    try:
+        print(line, flush=True)
+    except OSError:
+        leave_lost_terminal()
 
 
 def lines_of(what: Step | Epoch, world_size: int) -> list[str]:
@@ -389,10 +397,10 @@ def run(training: BigLearner) -> int:
     with stop_on_signals(training):
         ended = training.train()
     if training.ranks.is_main:
-        print(f"The checkpoint is {training.path}")
-        print(f"Play with it: python scripts/play.py --model {training.path.with_suffix('.safetensors')}")
+        say(f"The checkpoint is {training.path}")
+        say(f"Play with it: python scripts/play.py --model {training.path.with_suffix('.safetensors')}")
         if not ended:
-            print(f"Go on: python train_distributed.py --data {training.data} --save-dir {training.save_dir} --resume")
+            say(f"Go on: python train_distributed.py --data {training.data} --save-dir {training.save_dir} --resume")
     return 0 if ended else INTERRUPTED
 
 

@@ -41,7 +41,7 @@ from pathlib import Path
 from typing import Any
 
 from configs.flags import HIGHEST_PORT, HIGHEST_SEED, number, whole
-from training.ctrl_c import INTERRUPTED, interruptible, stop_on_signals
+from training.ctrl_c import INTERRUPTED, interruptible, leave_lost_terminal, stop_on_signals
 from training.meeting import DEFAULT_PORT
 from training.start import before_imports, see_file
 
@@ -427,6 +427,7 @@ def run(trainer: PPOTrainer, folder: Path, console: Console) -> int:
     finally:
         for observer in trainer.observers:
             observer.close()
+        leave_lost_terminal()
     ended = trainer.episodes_over >= trainer.episodes
     if trainer.ranks.is_main and (kept := checkpoints(folder)):
         console.print(f"{trainer.episodes_over:,} episodes, {trainer.total_steps:,} steps. The network is {kept[-1]}", soft_wrap=True)

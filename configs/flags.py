@@ -30,8 +30,8 @@ def number(
 ) -> Callable[[str], float]:
     """The type of a flag that takes a finite number of this range; ``least`` and ``most`` are included."""
     low = f" from {least:g}" if least is not None else f" above {above:g}" if above is not None else ""
-    joint = " and" if above is not None else ""
-    high = f"{joint} up to {most:g}" if most is not None else f"{joint} below {below:g}" if below is not None else ""
+    upwards = " and up to" if above is not None else " to" if least is not None else " up to"
+    high = f"{upwards} {most:g}" if most is not None else f" and below {below:g}" if below is not None else ""
     expected = f"expected a number{low}{high}"
 
     def read(text: str) -> float:

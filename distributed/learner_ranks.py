@@ -12,6 +12,7 @@ from pathlib import Path
 
 from configs.schema import Settings
 from distributed.local import Process, end_with_parent, last_line, start_process
+from training.ctrl_c import leave_to_parent
 from training.evaluator import count_gpus
 from training.following import follow
 from training.logs import log_to
@@ -92,7 +93,7 @@ def describe(processes: Mapping[int, Process], run_dir: Path, *, wait: float = 0
 
 def be_rank(where: Place, device: str, folder: Path, log_file: Path, parent: int) -> None:
     """What the process of a rank does: follow rank 0, for as long as that lives."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the Coach decides what it means
+    leave_to_parent()
     end_with_parent(parent, by=signal.SIGKILL)
     log_to(logging.FileHandler(log_file, encoding="utf-8"))
     assert where.rank is not None and where.world_size is not None

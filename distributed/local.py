@@ -19,6 +19,7 @@ from configs.schema import Settings
 from distributed.devices import CUDA_VISIBLE_DEVICES, Spread, spread_here
 from games import Game
 from training.backend import FolderBackend, Parcel
+from training.ctrl_c import leave_to_parent
 from training.evaluator import use_threads
 from training.logs import log_to
 from training.spool import salvage_if_left
@@ -260,7 +261,7 @@ def be_worker(device: str | None, target: Callable[[Path, int], None], root: Pat
 
 def play_in_folder(root: Path, parent: int, *, worker_class: str) -> None:
     """What a worker process does: play in the worker folder ``root`` on one core, for as long as process ``parent`` lives."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the Coach decides what it means
+    leave_to_parent()
     end_with_parent(parent)
     log_to(logging.FileHandler(root / "logs" / f"worker_{root.name}.log", encoding="utf-8"))
     use_threads(1)  # one thread a process scales better than several threads in one

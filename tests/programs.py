@@ -1,11 +1,18 @@
 """Programs of the checkout, started as people start them."""
 
+import fcntl
+import os
+import pty
+import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import termios
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -27,6 +34,70 @@ def begun(program: str, *words: object, cwd: Path = ROOT) -> Iterator[subprocess
             process.kill()
 
 
+class Terminal:
+    """A terminal in which one program runs, as one opens a window for it or logs in over SSH.
+
+    Args:
+        line: the command.
+        environment: beside this process's own.
+    """
+
+    def __init__(self, *line: str, cwd: Path = ROOT, environment: Mapping[str, str] | None = None) -> None:
+        self._end, inside = pty.openpty()
+
+        def at_home() -> None:
+            heed_ctrl_c()
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # of whose processes the system tells when it is closed
+
+        variables = {**os.environ, "TERM": "xterm", **(environment or {})}
+        self.process = subprocess.Popen(
+            line, cwd=cwd, env=variables, stdin=inside, stdout=inside, stderr=inside, start_new_session=True, preexec_fn=at_home
+        )
+        os.close(inside)
+        self.shown = b""
+
+    def wait_for(self, what: Callable[[], bool], *, seconds: float = 280) -> None:
+        """Read on until ``what`` is the case; fails when the program ends before."""
+        deadline = time.monotonic() + seconds
+        while not what():
+            alive = self.process.poll() is None
+            self._read()
+            assert what() or (alive and time.monotonic() < deadline), self.shown.decode("utf-8", "replace")
+
+    def wait(self, *, seconds: float = 280) -> int:
+        """Read on until the program has ended; returns how."""
+        deadline = time.monotonic() + seconds
+        while self.process.poll() is None:
+            assert time.monotonic() < deadline, self.shown.decode("utf-8", "replace")
+            self._read()
+        self._read()
+        return self.process.returncode
+
+    def _read(self) -> None:
+        if select.select([self._end], [], [], 0.05)[0]:
+            with suppress(OSError):  # no program is there any more
+                self.shown += os.read(self._end, 65536)
+
+    def type(self, text: str) -> None:
+        """Press keys."""
+        os.write(self._end, text.encode())
+
+    def close(self) -> int:
+        """Close the window: the system takes the terminal away, and tells its processes (SIGHUP). Returns how the program ends."""
+        os.close(self._end)
+        self._end = -1
+        return self.process.wait(280)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *what: object) -> None:
+        if self._end >= 0:
+            os.close(self._end)
+        self.process.kill()
+        self.process.wait()
+
+
 def run(program: str, *words: object, cwd: Path = ROOT, seconds: float = 280) -> subprocess.CompletedProcess[str]:
     """Run a program to its end, which may take so long."""
     return subprocess.run(command(program, *words), cwd=cwd, capture_output=True, text=True, timeout=seconds, check=False)
@@ -45,8 +116,9 @@ def command(program: str, *words: object) -> list[str]:
 
 
 def heed_ctrl_c() -> None:
-    """In a child: what a terminal's programs do. Those of a script in the background are started to ignore it."""
+    """In a child: what a terminal's programs do. Those of a script in the background, or of nohup, are started to ignore signals."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def ranks_of(launcher: int, program: str) -> list[int]:

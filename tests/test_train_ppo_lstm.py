@@ -87,8 +87,8 @@ def test_what_cannot_be_is_refused_with_its_flag(
     [
         ("--episodes", "0", "a whole number from 1"),
         ("--num-gpus", "0", "a whole number from 1"),
-        ("--fee", "2", "a number from 0 below 1"),
-        ("--gamma", "1.5", "a number from 0 up to 1"),
+        ("--fee", "2", "a number from 0 and below 1"),
+        ("--gamma", "1.5", "a number from 0 to 1"),
         ("--learning-rate-actor", "nan", "a number above 0"),
         ("--master-port", "65536", "a whole number from 1 to 65,535"),
     ],

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
+from training.ctrl_c import leave_to_parent
 from training.epochs import Epochs
 from training.replay import WHOLE, Batch
 
@@ -43,7 +44,7 @@ class EpochFeed:
     def batches(self, epoch: int, *, done: int = 0) -> Iterator[Ready]:
         """The batches of an epoch, but for its first ``done`` positions; each is drawn by ``sample`` before the next is asked for."""
         source = _Source(self.epochs, self.rows, epoch, done)
-        for ready in DataLoader(source, batch_size=None, num_workers=self.num_workers, collate_fn=_as_it_is):
+        for ready in DataLoader(source, batch_size=None, num_workers=self.num_workers, collate_fn=_as_it_is, worker_init_fn=_of_this_rank):
             self._ready = ready
             yield ready
 
@@ -72,3 +73,7 @@ class _Source(IterableDataset[Ready]):
 
 def _as_it_is(ready: Any) -> Any:
     return ready
+
+
+def _of_this_rank(number: int) -> None:
+    leave_to_parent()

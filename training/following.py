@@ -17,12 +17,12 @@ from training.weights_file import read_tree
 
 
 def follow(ranks: Ranks) -> None:
-    """Take part in the training of a run until rank 0 has it end. Ctrl-C and termination are for rank 0 to hear.
+    """Take part in the training of a run until rank 0 has it end. Ctrl-C, termination and a closed terminal are for rank 0 to hear.
 
     Raises:
         RankLost: rank 0 or another one has ended.
     """
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     _, details, _ = heard(ranks)
     settings = Settings.model_validate(details["settings"])

@@ -16,7 +16,7 @@ from configs.load import located, save_resolved
 from configs.schema import Settings
 from games import GAMES, Game, load_game
 from training.coach import Coach
-from training.ctrl_c import INTERRUPTED, stop_on_signals
+from training.ctrl_c import INTERRUPTED, leave_lost_terminal, stop_on_signals
 from training.evaluator import use_threads
 from training.files import write_atomically
 from training.granting import NobodyPlays
@@ -109,6 +109,7 @@ def sitting(
     finally:
         for observer in observers:
             observer.close()
+        leave_lost_terminal()
 
 
 def teller(observers: Sequence[Observer]) -> Callable[[str], None]:

@@ -11,11 +11,12 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import RendezvousError
 from torch.distributed.run import parse_args, run
 
-from training.ctrl_c import INTERRUPTED
+from training.ctrl_c import INTERRUPTED, heeds_hangup
 from training.evaluator import count_gpus
 from training.meeting import DEFAULT_PORT, check_own_address, wait_for_address
 from training.ranks import own_address_towards, patience
 
+OF_TORCHRUN = "TORCHELASTIC_SIGNALS_TO_HANDLE"
 SECONDS_TO_END = 300  # for a rank that is asked to: it ends what it is at, and keeps it
 HERE = "localhost"
 
@@ -62,6 +63,8 @@ def _ranks(count: int) -> str:
 def run_ranks(program: Path, words: Sequence[str], start: Start) -> int:
     """Run a program on several ranks to its end; returns 0, or 130 after Ctrl-C, which all ranks are told of once.
 
+    A terminal that is closed is as Ctrl-C, but not for a program that was started to outlive it, as by nohup.
+
     Args:
         program: a file of Python, which joins the others by ``training.ranks.joined``.
         words: its arguments.
@@ -79,6 +82,8 @@ def run_ranks(program: Path, words: Sequence[str], start: Start) -> int:
     else:
         wait_for_address(address, port, seconds=patience().total_seconds())
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does, but for a warning
+    if not heeds_hangup():
+        os.environ.setdefault(OF_TORCHRUN, "SIGTERM,SIGINT,SIGQUIT")  # by itself torchrun ends with its terminal under nohup too
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # what it says of a failure is said below, and shorter
     line = [*_meeting(start, address, port), "--nproc-per-node", str(start.ranks), "--max-restarts", str(start.restarts)]
     try:

@@ -23,7 +23,7 @@ def refusal(kind: Callable[[str], float], text: str) -> str:
         (whole(None), ["-1", "0", "7"], ["one"], "a whole number"),
         (number(above=0), ["1e-9", "5"], ["0", "-1", "nan", "inf", "fast"], "a number above 0"),
         (number(above=0, most=10), ["10"], ["10.1", "0"], "a number above 0 and up to 10"),
-        (number(least=0, below=1), ["0", "0.999"], ["1", "-0.1"], "a number from 0 below 1"),
+        (number(least=0, below=1), ["0", "0.999"], ["1", "-0.1"], "a number from 0 and below 1"),
     ],
 )
 def test_what_is_out_of_range_is_refused_with_flag_and_range(
