@@ -102,9 +102,9 @@ def test_games_do_not_depend_on_other_threads() -> None:
 
 PLAIN_PYTHON = """
 import json
-from tests.training.test_self_play import TIC_TAC_TOE, VARIANTS, play
-for variant in ("puct", "gumbel"):
-    for record in play(TIC_TAC_TOE, VARIANTS[variant], 2, parallel_games=2):
+from tests.training.test_self_play import CONNECT_FOUR, TIC_TAC_TOE, VARIANTS, play
+for variant, game in (("puct", TIC_TAC_TOE), ("gumbel", TIC_TAC_TOE), ("puct", CONNECT_FOUR)):
+    for record in play(game, VARIANTS[variant], 2, parallel_games=2):
         print(json.dumps([record.actions.tolist(), record.policy_actions.tolist(), record.policy_weights.tolist()]))
 """
 
@@ -116,7 +116,8 @@ def test_plain_python_plays_the_same_games_as_compiled_code() -> None:
         [sys.executable, "-c", PLAIN_PYTHON], env=environment, cwd=PROJECT, capture_output=True, text=True, check=True
     )
     plain = [json.loads(line) for line in finished.stdout.splitlines()]
-    records = [record for variant in ("puct", "gumbel") for record in play(TIC_TAC_TOE, VARIANTS[variant], 2)]
+    played = (("puct", TIC_TAC_TOE), ("gumbel", TIC_TAC_TOE), ("puct", CONNECT_FOUR))
+    records = [record for variant, game in played for record in play(game, VARIANTS[variant], 2)]
     assert plain == [[r.actions.tolist(), r.policy_actions.tolist(), r.policy_weights.tolist()] for r in records]
 
 

@@ -322,7 +322,7 @@ def await_evaluation(rules: Rules, trees: Trees, leaves: Leaves, b: int, number:
     """Note a new node's legal actions, and observe it in ``row``."""
     search, node = trees.searches[b], trees.nodes[b, number]
     leaf = leaves.rows[b, search.waiting]
-    leaf.node, leaf.hash = number, np.uint64(rules.hash(leaves.state))
+    leaf.node, leaf.hash = number, np.uint64(np.int64(rules.hash(leaves.state)))  # without compiling, uint64 refuses a negative int
     node.first_candidate = search.used_candidates
     node.num_candidates = rules.legal_actions(leaves.state, trees.actions[b, node.first_candidate :])
     search.used_candidates += node.num_candidates
