@@ -95,6 +95,39 @@ def test_a_lost_connection_is_offline_after_ten_seconds_of_silence_and_a_short_o
     assert playing().then(Lost("no route"), after=1.0).then(Linked(), Found(True), beat(9), after=5.0).mark is Mark.ACTIVE
 
 
+def test_silence_is_counted_to_the_second() -> None:
+    assert playing().then(Lost("no route"), Tick(), after=10.0).mark is Mark.OFFLINE
+    assert playing().then(Tick(), after=10.0).mark is Mark.OFFLINE
+    assert playing().then(Tick(), after=59.9).actions != (Do.STOP,)
+    assert playing().then(Tick(), after=60.0).actions == (Do.STOP,)
+
+
+def test_a_connection_or_a_start_is_a_sign_of_life_though_nothing_was_heard_yet() -> None:
+    back = playing().then(Lost("no route"), Tick(), after=20.0).then(Linked(), Lost("no route"))
+    assert back.mark is Mark.SYNCING
+    assert back.then(Tick(), after=10.0).mark is Mark.OFFLINE
+    started = Story().then(Linked()).then(Found(False), after=20.0).then(Began(), Lost("no route"))
+    assert started.mark is Mark.SYNCING
+    assert started.then(Tick(), after=10.0).mark is Mark.OFFLINE
+
+
+def test_whether_a_silent_process_runs_is_asked_every_two_seconds_and_no_more_often() -> None:
+    story = playing()
+    asked = []
+    for _ in range(8):
+        story.then(Tick(), after=0.5)
+        asked.append(story.actions == (Do.ASK,))
+        if asked[-1]:
+            story.then(Found(True))
+    assert asked == [False, False, False, True] * 2
+
+
+def test_a_process_that_says_it_has_ended_is_asked_for_before_it_is_silent() -> None:
+    story = playing().then(Tick(), after=2.0).then(Found(True)).then(beat(3, "ended"), after=1.9)
+    assert story.actions == ()
+    assert story.then(beat(4, "ended"), after=0.1).actions == (Do.ASK,)
+
+
 def test_a_machine_that_was_never_reached_is_offline_at_once() -> None:
     assert Story().then(Lost("no such host")).mark is Mark.OFFLINE
 
@@ -118,6 +151,7 @@ def test_a_dead_process_is_started_five_times_in_ten_minutes_and_no_more() -> No
     assert story.actions == (Do.TAIL,)
     story.then(Tailed("ImportError: no torch"))
     assert story.mark is Mark.ERROR and not story.actions
+    assert story.state.reason.startswith("ended 6 times in 10 minutes; ")
     assert "ImportError: no torch" in story.state.reason
     assert story.then(Tick(), after=3600).actions == ()
     assert story.then(Restart()).actions == (Do.START,)
@@ -129,6 +163,15 @@ def test_a_process_that_dies_rarely_is_always_started_again() -> None:
     for _ in range(30):
         assert story.then(Found(False), after=130.0).actions == (Do.START,)
         story.then(Began())
+
+
+def test_old_deaths_count_no_more_once_a_process_has_lived_for_ten_minutes() -> None:
+    story = Story().then(Linked(), Sent(1))
+    for _ in range(1 + TIMING.restarts):
+        assert story.then(Found(False), after=1.0).actions == (Do.START,)
+        story.then(Began())
+    story.then(beat(1), beat(2))
+    assert story.then(Found(False), after=TIMING.restart_window).actions == (Do.START,)
 
 
 def test_what_the_worker_says_is_wrong_is_its_error_until_it_is_right_again() -> None:
@@ -149,6 +192,11 @@ def test_a_refusal_is_an_error_and_stays_one_however_long_it_lasts() -> None:
         assert story.then(Tick(), after=30.0).mark is Mark.ERROR
     assert story.then(Busy("looking at the machine")).mark is Mark.ERROR
     assert story.then(Linked()).mark is Mark.SYNCING
+
+
+def test_a_refused_machine_is_offline_for_that_reason_once_it_is_to_be_tried_again() -> None:
+    story = Story().then(TurnedDown("its host key has changed"), Restart())
+    assert (story.mark, story.state.reason) == (Mark.OFFLINE, "its host key has changed")
 
 
 def test_a_worker_that_is_being_sent_a_model_is_not_silent() -> None:
