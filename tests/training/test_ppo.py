@@ -1,9 +1,13 @@
+import itertools
+import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+import train_ppo_lstm
 from games.memory_tasks import TMaze
 from games.trading import TradingMarkets, TradingSettings
 from games.worlds import Worlds
@@ -112,6 +116,45 @@ def test_the_run_ends_with_its_episodes() -> None:
     assert training.run() is None
 
 
+class Alike(Ranks):
+    """Ranks that all show and say what this one does."""
+
+    def sum_(self, tensors: Sequence[torch.Tensor]) -> None:
+        for tensor in tensors:
+            tensor *= self.world_size
+
+    def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        return [tensor] * self.world_size
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_a_round_is_reported_for_all_ranks_together(world_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "perf_counter", map(float, itertools.count(10)).__next__)  # a second of acting, and one of learning
+    training = trainer(ranks=Alike(world_size=world_size))
+    training.episodes = 3000
+    first, second = run(training, 2)
+    steps, ended = 8 * 4 * world_size, 4 * world_size  # of each world one episode of six steps, and a part of the next
+    assert (first.round, first.steps, first.total_steps, first.world_size) == (1, steps, steps, world_size)
+    assert (first.episodes.count, first.episodes_over, first.episodes_planned) == (ended, ended, 3000)
+    assert (first.seconds, first.steps_per_second, first.acting_share) == (2.0, steps / 2, 0.5)
+    assert (second.round, second.steps, second.total_steps, second.seconds) == (2, steps, 2 * steps, 4.0)
+    assert second.episodes_over == ended + second.episodes.count
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_state_is_kept_after_so_many_episodes_and_at_the_end_by_rank_0_alone(rank: int) -> None:
+    training = trainer(ranks=Alike(rank=rank, world_size=2))
+    kept: list[int] = []
+    training.keep = lambda state: kept.append(state.counters["episodes_over"])
+    training.keep_every, training.episodes = 20, 60
+    over = [0, *(report.episodes_over for report in run(training, 100))]
+    assert over[-1] == 60 and len(over) > 5
+    crossed = [after for before, after in itertools.pairwise(over) if before // 20 < after // 20]
+    assert kept == ([*crossed, 60] if rank == 0 else [])
+
+
 def test_episodes_are_shared_out_evenly_and_rank_0_takes_the_rest() -> None:
     assert [share_of(10, Ranks(rank=rank, world_size=4)) for rank in range(4)] == [4, 2, 2, 2]
     assert [share_of(3, Ranks(rank=rank, world_size=4)) for rank in range(4)] == [3, 0, 0, 0]
@@ -206,12 +249,37 @@ def test_actor_and_critic_learn_at_their_own_rates() -> None:
     assert moved == {"critic", "critic_lstm"}
 
 
+COUNTS = ("num_steps", "sequence_length", "num_epochs", "num_minibatches")
+SHARES = ("gamma", "gae_lambda")
+AMOUNTS = ("learning_rate_actor", "learning_rate_critic", "clip_coef", "clip_norm")
+
+
 @pytest.mark.parametrize(
-    "wrong", [{"num_steps": 0}, {"sequence_length": 5}, {"gamma": 1.5}, {"learning_rate_actor": 0.0}, {"num_minibatches": 0}]
+    "wrong",
+    [
+        *({name: 0} for name in COUNTS),
+        *({name: number} for name in SHARES for number in (-0.1, 1.1)),
+        *({name: 0.0} for name in AMOUNTS),
+        {"sequence_length": 5},
+    ],
 )
 def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=next(iter(wrong)).split("_")[0]):
+    ((name, number),) = wrong.items()
+    with pytest.raises(ValueError, match=r"sequences of 5 steps do not fill the 8" if number == 5 else f"^{name} must be"):
         PPOSettings(**{**vars(QUICK), **wrong})
+
+
+def test_settings_may_be_as_small_and_as_large_as_can_be() -> None:
+    PPOSettings(**dict.fromkeys(COUNTS, 1), **dict.fromkeys(AMOUNTS, 1e-9), gamma=0.0, gae_lambda=1.0)
+    PPOSettings(gamma=1.0, gae_lambda=0.0)
+
+
+def test_the_program_and_the_trainer_have_the_same_defaults() -> None:
+    ours = vars(PPOSettings()) | {"epochs": PPOSettings().num_epochs, "minibatches": PPOSettings().num_minibatches}
+    both = ours.keys() & train_ppo_lstm.KEPT.keys()
+    assert len(both) >= 13
+    assert {name: ours[name] for name in both} == {name: train_ppo_lstm.KEPT[name] for name in both}
+    assert ours["scale_observations"] and ours["scale_rewards"]  # for which it has no flags
 
 
 MAZE = PPOSettings(num_steps=32, sequence_length=32, num_minibatches=2, num_epochs=4, target_kl=None, learning_rate_actor=3e-3)
