@@ -1,0 +1,90 @@
+"""The faults that tests/mutation.py puts into modules, and that it tells those that tests notice from those that they do not."""
+
+import ast
+import subprocess
+import sys
+
+import pytest
+
+from tests import mutants
+from tests.sources import ROOT
+
+EXAMPLE = '''
+LIMIT = 3
+
+def kept(values: list[int] | None, more: bool = False) -> list[int]:
+    """Some of them, 1 at least."""
+    log.info("kept %d", 7)
+    if not values or (more and
+                      values[0] < LIMIT):
+        raise ValueError(f"not {values[0] + 1}")
+    self.last = db.execute("SELECT name FROM players WHERE games > 5 AND lost = 0 ORDER BY name")
+    with db:
+        return sorted([value * 2.0 for value in values if value != 0], key=max)
+'''
+
+
+def shown(line: int) -> set[tuple[str, str]]:
+    return {(mutant.was, mutant.now) for mutant in mutants.mutants(ast.parse(EXAMPLE)) if mutant.line == line}
+
+
+def test_operators_bounds_conditions_and_statements_are_changed() -> None:
+    assert shown(2) == {("3", "4")}
+    assert shown(4) == {("False", "True")}
+    assert {now for was, now in shown(7) if was.startswith("if ")} == {"if True:", "if False:"}
+    assert {now for was, now in shown(7) if was == "more and values[0] < LIMIT"} == {
+        "more or values[0] < LIMIT",
+        "more",
+        "values[0] < LIMIT",
+    }
+    assert ("not values", "values") in shown(7)
+    assert {now for was, now in shown(8) if was == "values[0] < LIMIT"} == {"values[0] <= LIMIT", "values[0] >= LIMIT"}
+    assert {now for was, now in shown(11)} >= {"if True:"}
+    comprehension = "[value * 2.0 for value in values if value != 0]"
+    assert shown(12) >= {
+        ("value * 2.0", "value / 2.0"),
+        ("2.0", "4.0"),
+        ("value != 0", "value == 0"),
+        (comprehension, comprehension[:-15] + "]"),
+    }
+    assert any(now == "return" for _, now in shown(12))
+
+
+def test_what_is_said_and_what_types_say_stays() -> None:
+    assert shown(5) == shown(6) == set()
+    assert {now for _, now in shown(9)} == {mutants.DELETED}
+
+
+def test_sql_is_changed_too() -> None:
+    changed = {now for was, now in shown(10) if was.startswith("...") or "SELECT" in was}
+    for end in ("WHERE games >= 5 AND lost = 0 ORDER BY name'", " > 5 OR lost = 0 ORDER BY name'", " > 5 AND lost = 0'"):
+        assert any(now.endswith(end) for now in changed), end
+
+
+def test_a_fault_s_statement_is_known_without_its_block() -> None:
+    found = {mutant.line: mutant.lines for mutant in mutants.mutants(ast.parse(EXAMPLE))}
+    assert (found[2], found[4]) == (None, None)  # met when it is loaded
+    assert found[8] == range(7, 9)
+    assert found[12] == range(12, 13)
+
+
+def test_a_fault_that_is_put_into_a_tree_is_in_its_code() -> None:
+    tree = ast.parse("def least(a, b):\n    return min(a, b)\n")
+    (fault,) = (mutant for mutant in mutants.mutants(tree) if mutant.now == "max(a, b)")
+    fault.put()
+    assert "max(a, b)" in ast.unparse(tree)
+
+
+@pytest.mark.slow
+def test_faults_that_tests_notice_are_told_from_those_that_they_do_not() -> None:
+    """Of the tests for a worker's marks: the times that a setting has by default are looked at, the default of a heartbeat's is not."""
+    words = [sys.executable, "tests/mutation.py", "--sample", "0", "--least", "1", "distributed/worker_state.py:90-95"]
+    ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    assert ended.returncode == 1, ended.stderr
+    assert "| `distributed/worker_state.py` | 1 | 1 | 0 | 0.0% |" in ended.stdout
+    assert "distributed/worker_state.py:94: 0  ->  1" in ended.stdout
+    killed = subprocess.run(
+        [*words[:-1], "distributed/worker_state.py:40-41"], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert killed.returncode == 0, killed.stdout + killed.stderr
+    assert "| 2 | 2 | 2 | 100.0% |" in killed.stdout
