@@ -69,7 +69,7 @@ from games.intrinsics import fields, lowest_bit
 SMALLEST, LARGEST = 5, 19
 LETTERS = "ABCDEFGHJKLMNOPQRST"  # columns have no I
 MARKS = {EMPTY: ".", BLACK: "X", WHITE: "O"}
-MINE, THEIRS, LIBERTIES, FORBIDDEN, RECENT, PASSED, KOMI, ONES, PLANES = 0, 1, 2, 5, 6, 11, 12, 13, 14
+LIBERTIES, FORBIDDEN, RECENT, PASSED, KOMI, ONES, PLANES = 2, 5, 6, 11, 12, 13, 14
 KOMI_SCALE = np.float32(2 * 20)  # half points for 1 of what the network sees: KataGo's scale
 
 

@@ -160,11 +160,6 @@ class Ranks:
         """The text that the rank ``source`` gives."""
         return self.broadcast_bytes(text.encode(), source=source).decode()
 
-    def wait_for_all(self) -> None:
-        """Return when all ranks have come so far."""
-        if not self.alone:
-            self.sum_([torch.zeros(1)])
-
 
 ALONE = Ranks()
 

@@ -77,7 +77,6 @@ class ReplayWindow:
         *,
         capacity_positions: int,
         policy_surprise_weight: float = 0.5,
-        train_on_cheap: bool = False,
         train_on_afterstates: bool = False,
         td_lambda: float = 1.0,
         discount: float = 1.0,
@@ -92,7 +91,6 @@ class ReplayWindow:
             capacity_positions: how many positions to learn from it may hold. The newest game is kept in any case.
             policy_surprise_weight: how much of each game's sampling weight goes to its positions in proportion to how far search
                 moved away from the prior; the rest is spread evenly. 0.5 is KataGo's (docs/KataGoMethods.md there).
-            train_on_cheap: also learn values, but no policies, from positions without a full search, except before random moves.
             train_on_afterstates: also learn values where nature is to move, as often as where a player is.
             td_lambda: 1 learns values from the game's outcome; less, from the root values of the searches on the way there too
                 (``value_targets``), so that a blunder near the end does not falsify what was right before it.
@@ -104,7 +102,7 @@ class ReplayWindow:
         self._game = game
         self._capacity = capacity_positions
         self._policy_surprise_weight = policy_surprise_weight
-        self._train_on_cheap, self._train_on_afterstates = train_on_cheap, train_on_afterstates
+        self._train_on_afterstates = train_on_afterstates
         self._td_lambda, self._discount = td_lambda, discount if game.num_players == 1 else 1.0
         self._num_symmetries = len(game.action_symmetries) if symmetries else 1
         self._lengths, self._sampled = Tail(np.int32), Tail(np.int32)
@@ -138,7 +136,6 @@ class ReplayWindow:
         weights = sampling_weights(
             batch,
             policy_surprise_weight=self._policy_surprise_weight,
-            train_on_cheap=self._train_on_cheap,
             train_on_afterstates=self._train_on_afterstates,
         )
         sampled = np.add.reduceat((weights > 0).astype(np.int32), np.cumsum(batch.lengths) - batch.lengths)
@@ -270,9 +267,7 @@ class ReplayWindow:
         )
 
 
-def sampling_weights(
-    batch: GameBatch, *, policy_surprise_weight: float, train_on_cheap: bool = False, train_on_afterstates: bool = False
-) -> NDArray[np.float32]:
+def sampling_weights(batch: GameBatch, *, policy_surprise_weight: float, train_on_afterstates: bool = False) -> NDArray[np.float32]:
     """How often each position is drawn, relative to the others, ``[M]``: for the positions with a full search, 1 on average in each game.
 
     Policy surprise weighting as in KataGo (docs/KataGoMethods.md there).
@@ -284,8 +279,6 @@ def sampling_weights(
     counts = np.repeat(np.add.reduceat(full.astype(np.int64), starts), batch.lengths)
     shares = np.divide(surprise * counts, totals, out=np.ones_like(surprise), where=totals > 0)
     weights = np.where(full, 1 - policy_surprise_weight + policy_surprise_weight * shares, 0)
-    if train_on_cheap:
-        weights[(batch.flags & (FULL_SEARCH | RANDOM_MOVE | CHANCE_OUTCOME)) == 0] = 1
     if train_on_afterstates:
         weights[(batch.flags & CHANCE_OUTCOME) != 0] = 1
     return weights.astype(np.float32)

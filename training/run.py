@@ -199,7 +199,7 @@ def refill_window(
         if batch is None:
             continue
         newest.append(batch)
-        weights = sampling_weights(batch, policy_surprise_weight=settings.training.policy_surprise_weight, train_on_cheap=False)
+        weights = sampling_weights(batch, policy_surprise_weight=settings.training.policy_surprise_weight)
         samples += int(np.count_nonzero(weights))
         if samples > capacity:
             break

@@ -231,7 +231,7 @@ def read_batch(data: bytes) -> object:
     game = GAMES.get(batch.game, GAMES["go"])
     verify(batch, game)
     assert encode(decode(encode(batch))) == encode(batch)
-    window = ReplayWindow(game, capacity_positions=1000, train_on_cheap=True, td_lambda=0.5)
+    window = ReplayWindow(game, capacity_positions=1000, td_lambda=0.5)
     if window.add(batch):
         sample = window.sample(8, 1)
         assert np.allclose(sample.policies.sum(axis=1), sample.policy_mask, atol=1e-5)

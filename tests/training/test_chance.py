@@ -169,7 +169,7 @@ def test_what_is_learned_are_the_points_still_to_be_made(batch: GameBatch, td_la
 
 
 def test_only_positions_where_somebody_chose_are_learned_from(batch: GameBatch) -> None:
-    window = ReplayWindow(SMALL, capacity_positions=10**6, train_on_cheap=True)
+    window = ReplayWindow(SMALL, capacity_positions=10**6)
     assert window.add(batch) == int(((batch.flags & CHANCE_OUTCOME) == 0).sum())
     assert window.sample(200, 1).policy_mask.all()
 

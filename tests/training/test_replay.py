@@ -174,36 +174,22 @@ def test_half_of_the_weight_is_even_and_half_goes_with_the_surprise_within_each_
         flags=np.array([1, 1, 0, 1, 1, 3, 2], np.uint8),
         surprise=np.array([0, 1, 0, 3, 0, 0, 0], np.float32),
     )
-    weights = sampling_weights(batch, policy_surprise_weight=0.5, train_on_cheap=False)
+    weights = sampling_weights(batch, policy_surprise_weight=0.5)
     assert weights.tolist() == [0.5, 0.5 + 0.5 * 3 / 4, 0, 0.5 + 0.5 * 9 / 4, 1, 1, 0]
-    weights = sampling_weights(batch, policy_surprise_weight=0, train_on_cheap=False)
+    weights = sampling_weights(batch, policy_surprise_weight=0)
     assert weights.tolist() == [1, 1, 0, 1, 1, 1, 0]
-    weights = sampling_weights(batch, policy_surprise_weight=1, train_on_cheap=True)
-    assert weights.tolist() == [0, 0.75, 1, 2.25, 1, 1, 0]
+    weights = sampling_weights(batch, policy_surprise_weight=1)
+    assert weights.tolist() == [0, 0.75, 0, 2.25, 1, 1, 0]
 
 
 @pytest.mark.medium
 def test_positions_are_drawn_as_often_as_they_weigh(connect_four: Game) -> None:
     batch = numbered(synthetic_batch(connect_four, games=20, full_share=0.5))
-    weights = sampling_weights(batch, policy_surprise_weight=0.5, train_on_cheap=False)
+    weights = sampling_weights(batch, policy_surprise_weight=0.5)
     hits = drawn_positions(window_of(connect_four, batch, td_lambda=0.0), batch, 50_000)
     expected = weights / weights.sum() * 50_000
     assert (hits[weights == 0] == 0).all()
     assert (np.abs(hits - expected) <= 5 * np.sqrt(expected)).all()
-
-
-def test_cheap_positions_can_teach_values_but_no_policies(connect_four: Game) -> None:
-    batch = numbered(synthetic_batch(connect_four, games=20, full_share=0.5))
-    random = (batch.flags == 0) & (np.arange(batch.num_positions) % 3 == 0)
-    batch = replace(batch, flags=np.where(random, RANDOM_MOVE, batch.flags).astype(np.uint8))
-    window = window_of(connect_four, batch, td_lambda=0.0, train_on_cheap=True)
-    hits = drawn_positions(window, batch, 20_000)
-    assert ((hits > 0) == ~random).all()
-    sample = window.sample(2000, 5)
-    full = sample.policy_mask == 1
-    assert 0.3 < full.mean() < 0.9
-    assert np.allclose(sample.policies[full].sum(axis=1), 1)
-    assert (sample.policy_mask[~full] == 0).all() and (sample.policies[~full] == 0).all()
 
 
 def test_a_seed_gives_the_same_batch_and_another_seed_another(game: Game) -> None:
