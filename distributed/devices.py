@@ -94,6 +94,7 @@ def take_seats(asked: str | None, gpus: Sequence[str], *, cores: int, per_device
 
     Args:
         asked: numbers of GPUs, such as "0,1", or "cpu" as often as workers are to play on it; None: all GPUs, or without any, the cores.
+            Where there is no GPU at all, the CPU stands in for each that is asked for.
         gpus: the names of the GPUs that there are.
         cores: of this machine, that this process may use.
         per_device: workers for each.
@@ -112,6 +113,8 @@ def take_seats(asked: str | None, gpus: Sequence[str], *, cores: int, per_device
         devices = [_gpu(word, gpus, asked) for word in words]
     if len(set(devices)) < len(devices):
         raise ValueError(f"--gpus {asked} names a GPU twice: name each once")
+    if not gpus:
+        devices = [(f"cpu-{number}", f"CPU {number}", "") for number in range(len(devices))]
     rounds = [f"-{number + 1}" if per_device > 1 else "" for number in range(per_device)]
     return tuple(Seat(worker=name + suffix, title=title, device=device) for suffix in rounds for name, title, device in devices)
 
@@ -122,7 +125,7 @@ def _gpu(word: str, gpus: Sequence[str], asked: str) -> tuple[str, str, str]:
         raise ValueError(f'--gpus {asked} is no list of GPUs: write their numbers, such as 0,1, or cpu,cpu; found "{word}"')
     number = int(word)
     if not gpus:
-        raise ValueError(f"there is no GPU {number}: no GPU is to be seen here; --gpus cpu,cpu plays with two processes on the CPU")
+        return f"cpu-{number}", f"CPU {number}", ""
     if number >= len(gpus):
         there = "the only one is GPU 0" if len(gpus) == 1 else f"there are {len(gpus)}: {', '.join(map(str, range(len(gpus))))}"
         raise ValueError(f"there is no GPU {number} here: {there}")

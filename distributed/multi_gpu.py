@@ -66,7 +66,8 @@ def train(run_dir: Path, settings: Settings, seats: Sequence[Seat], *, say: Call
     """
     titles = {seat.worker: seat.title for seat in seats}
     with RunLock(run_dir), logged(run_dir / "coach.log"), learner_ranks(settings, run_dir) as ranks:
-        observers = make_observers(run_dir, name=settings.run.name, game=settings.game.name, terminal=DeviceLines(titles, say))
+        lines = DeviceLines(titles, say, epochs=settings.training.samples_per_position)
+        observers = make_observers(run_dir, name=settings.run.name, game=settings.game.name, terminal=lines)
         tell = teller(observers)
 
         def make_backend(game: Game, run_id: str) -> SelfPlayBackend:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from configs.load import load_settings
 from configs.schema import Settings
 from distributed.devices import Spread
-from games import Game
+from games import Game, load_game
 from training.logs import log_also_to
 from training.reports import IterationReport, ProgressReport
 from training.weights_file import save_weights
@@ -65,6 +65,12 @@ class WeightsFiles:
             path.parent.mkdir(parents=True, exist_ok=True)
             save_weights(path, self._weights())
             self._iteration, self.path = iteration, path
+
+
+def shipped_rules(name: str) -> Game:
+    """The game called ``name``, as the shipped experiment of that name has it; where there is none, as it is by itself."""
+    shipped = CONFIGS / f"{name}.yaml"
+    return load_game(name, **load_settings(shipped).game.options) if shipped.exists() else load_game(name)
 
 
 def default_settings(rules: Game) -> dict[str, Any]:

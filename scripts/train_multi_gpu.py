@@ -2,13 +2,15 @@
 """Train a network by self-play on the GPUs of this machine: one process plays on each, and the first one trains.
 
     python scripts/train_multi_gpu.py --gpus 0,1 --iterations 2 --games-per-iter 100 --save-dir checkpoints_8gpu
-    python scripts/train_multi_gpu.py --gpus cpu,cpu --network spiking        two processes on the CPU, a spiking network
+    python scripts/train_multi_gpu.py --gpus cpu,cpu --minutes 60             two processes on the CPU
+    python scripts/train_multi_gpu.py --network resnet                        a residual network; by itself it is a spiking one
     python scripts/train_multi_gpu.py --config configs/go9.yaml               another experiment; by itself it is chess
     python scripts/train_multi_gpu.py --save-dir checkpoints_8gpu --resume    go on after any end, a power cut included
     python scripts/train_multi_gpu.py --gpus cpu,cpu --smoke                  the same program in a minute, to see that all is well
 
-In every iteration all processes play with one network, as many games each as can be, and then the network learns from them. A process
-that dies is named and started again, once; the games that it had not finished go to the others, those that it had finished count.
+Where there is no GPU, a process on the CPU stands in for each that is asked for. In every iteration all processes play with one network,
+as many games each as can be, and then the network learns from them. A process that dies is named and started again, once; the games that
+it had not finished go to the others, those that it had finished count.
 
 The save dir is the run's folder. Beside what every run has there, checkpoint_iter_10.pt, checkpoint_iter_20.pt ... and at the end
 model_final.pt hold the weights for other PyTorch programs (state dictionaries), and training_stats.json all figures:
@@ -41,8 +43,11 @@ from training.ctrl_c import INTERRUPTED, interruptible
 from training.run_folder import see_run_folder
 from training.start import before_imports, see_file
 
+WIDTH = 70  # of the lines above and below a title
+TIME_STEPS = 2  # more of them take longer in proportion; the network plays and learns with two
 ITERATIONS, GAMES_PER_ITERATION = 100, 100  # of a run that is told nothing else
 SMOKE = {"iterations": 2, "games_per_iter": 8, "batch_size": 16, "simulations": 4, "blocks": 1, "channels": 8}
+NO_OTHER_HEADS = {"predict_reply": False, "predict_ownership": False, "predict_score": False}  # a spiking network has none
 ASKED = "gpus"  # in a run's folder: the devices that it was told to play on last
 
 
@@ -75,7 +80,12 @@ def parser() -> argparse.ArgumentParser:
         type=as_setting("self_play.parallel_games"),
         help="games that each process plays side by side: more keep a GPU busier",
     )
-    add("--network", choices=("resnet", "spiking"), help="the kind of network")
+    add("--network", choices=("resnet", "spiking"), help="the kind of network (default: spiking; with --config: as it says)")
+    add(
+        "--time-steps",
+        type=as_setting("network.time_steps"),
+        help=f"of a spiking network (default: {TIME_STEPS}; with --config: as it says)",
+    )
     add("--blocks", type=as_setting("network.blocks"), help="residual blocks of the network")
     add("--channels", type=as_setting("network.channels"), help="channels of the network's convolutions")
     add("--batch-size", type=as_setting("training.batch_size"), help="positions in an optimizer step")
@@ -118,8 +128,7 @@ from configs.load import load_settings
 from configs.schema import Settings
 from distributed.devices import Seat, gpus_here, see_only, take_seats
 from distributed.multi_gpu import Sitting, synchronous, train
-from distributed.wiring import default_settings, validated
-from games import load_game
+from distributed.wiring import default_settings, shipped_rules, validated
 from training.files import write_atomically
 from training.observers.live import TerminalConsole
 from training.sitting import exit_code, make_run_folder
@@ -157,7 +166,8 @@ def asked_before(save_dir: Path) -> str | None:
 
 def experiment(game: str) -> dict[str, Any]:
     """The sections of a new run of ``game``. Strength is not measured meanwhile: there is scripts/benchmark.py for that."""
-    document = default_settings(load_game(game))
+    document = default_settings(shipped_rules(game))
+    document["network"] |= {"type": "spiking", "time_steps": TIME_STEPS}
     document["run"] |= {"iterations": ITERATIONS, "minutes": None}
     document["training"]["games_per_iteration"] = GAMES_PER_ITERATION
     document["training"]["window"] |= {"min_positions": 1, "growth_exponent": 1.0}  # a plain buffer of the newest max_positions
@@ -176,6 +186,7 @@ def told_in(document: dict[str, Any]) -> dict[str, Any]:
         "lr": document["training"]["learning_rate"],
         "simulations": document["search"]["num_simulations"],
         "network": document["network"]["type"],
+        "time_steps": document["network"]["time_steps"],
         "blocks": document["network"]["blocks"],
         "channels": document["network"]["channels"],
     }
@@ -192,7 +203,8 @@ def settings_of(arguments: argparse.Namespace, seats: Sequence[Seat]) -> Setting
     bounds = {"iterations": arguments.iterations, "minutes": arguments.minutes, "seed": arguments.seed}
     document["run"] = {**document["run"], **bounds, "name": folder.name, "directory": str(folder.parent)}
     network = {**document["network"], "type": arguments.network, "blocks": arguments.blocks, "channels": arguments.channels}
-    document["network"] = network | ({"time_steps": None} if arguments.network == "resnet" else {})
+    spiking = arguments.network == "spiking"
+    document["network"] = network | ({"time_steps": arguments.time_steps} | NO_OTHER_HEADS if spiking else {"time_steps": None})
     cheap = min(document["search"]["cheap_simulations"], arguments.simulations)
     document["search"] = {**document["search"], "num_simulations": arguments.simulations, "cheap_simulations": cheap}
     window = document["training"]["window"]
@@ -226,9 +238,28 @@ def begin(arguments: argparse.Namespace) -> int:
     def say(line: str) -> None:
         console.print(line, style="red" if line.startswith("ERROR") else None, markup=False, soft_wrap=True)
 
+    for line in banner(settings, seats):
+        say(line)
+    if arguments.gpus and "cpu" not in arguments.gpus and not seats[0].device:
+        say(f"No GPU is to be seen here: {len(seats)} processes play on the CPU instead of GPUs {arguments.gpus}.")
+    say("")
     ended = train(arguments.save_dir, settings, seats, say=say)
     say_goodbye(console, arguments.save_dir, ended)
     return INTERRUPTED if ended.stopped else 0
+
+
+def banner(settings: Settings, seats: Sequence[Seat]) -> list[str]:
+    """The lines with which a run begins: what it is, and where it trains and plays."""
+    kind = " SNN" if settings.network.type == "spiking" else ""
+    devices = list(dict.fromkeys(seat.title for seat in seats))
+    numbers = [int(title.split()[1]) for title in devices]
+    return [
+        "=" * WIDTH,
+        f"  Multi-GPU {settings.game.name.replace('_', ' ').title()}{kind} Training",
+        "=" * WIDTH,
+        f"Primary training device: {f'cuda:{numbers[0]}' if seats[0].device else 'cpu'}",
+        f"Parallel self-play {devices[0].split()[0]}s: {numbers}",
+    ]
 
 
 def say_goodbye(console: Console, save_dir: Path, ended: Sitting) -> None:

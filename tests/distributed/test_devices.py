@@ -121,6 +121,12 @@ def test_the_cpu_is_taken_as_often_as_it_is_asked_for() -> None:
     assert seats_of("cpu, cpu", 0) == seats_of("cpu,cpu", 2) == [("cpu-0", "CPU 0", ""), ("cpu-1", "CPU 1", "")]
 
 
+def test_where_there_is_no_gpu_the_cpu_stands_in_for_each() -> None:
+    assert seats_of("3,0", 0) == [("cpu-0", "CPU 0", ""), ("cpu-1", "CPU 1", "")]
+    with pytest.raises(ValueError, match="names a GPU twice"):
+        seats_of("0,0", 0)
+
+
 def test_by_itself_all_gpus_are_taken_or_all_cores() -> None:
     assert [title for _, title, _ in seats_of(None, 2)] == ["GPU 0", "GPU 1"]
     assert [title for _, title, _ in seats_of(None, 0)] == ["CPU 0", "CPU 1", "CPU 2"]
@@ -135,7 +141,6 @@ def test_several_workers_of_a_gpu_take_turns_so_that_the_shares_of_gpus_stay_eve
     [
         ("0,5", 2, "there is no GPU 5 here: there are 2: 0, 1"),
         ("1", 1, "there is no GPU 1 here: the only one is GPU 0"),
-        ("0", 0, "there is no GPU 0: no GPU is to be seen here; --gpus cpu,cpu"),
         ("0,0", 2, "names a GPU twice"),
         ("0,cpu", 2, 'found "cpu"'),
         ("", 2, "is no list of GPUs"),

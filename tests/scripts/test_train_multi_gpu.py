@@ -66,7 +66,8 @@ def test_by_itself_it_plays_chess_and_measures_no_strength() -> None:
     assert settings.game.name == "chess"
     assert (settings.run.iterations, settings.training.games_per_iteration) == (100, 100)
     assert settings.evaluation.every == 0 and not settings.training.asynchronous
-    assert settings.network.type == "resnet"
+    assert (settings.network.type, settings.network.time_steps) == ("spiking", 2)
+    assert settings.game.options["max_plies"] == 240, "as in configs/chess.yaml"
     assert settings.training.window.min_positions == settings.training.batch_size
     assert window_capacity(settings.training.window, 300_000) == 300_000, "nothing is forgotten before the buffer is full"
 
@@ -78,6 +79,10 @@ def test_what_the_command_line_says_is_what_the_run_is_told() -> None:
     assert (settings.training.games_per_iteration, settings.training.batch_size, settings.training.learning_rate) == (30, 8, 0.01)
     assert settings.search.num_simulations == 5 >= settings.search.cheap_simulations
     assert (settings.network.type, settings.network.blocks, settings.network.channels) == ("spiking", 3, 24)
+    assert told("--time-steps", 3).network.time_steps == 3
+    assert told("--network", "resnet").network.time_steps is None
+    assert not told("--game", "connect_four").network.predict_ownership, "a spiking network has no such head"
+    assert told("--game", "connect_four", "--network", "resnet").network.predict_ownership
     assert settings.self_play.parallel_games == 11
 
 
@@ -119,7 +124,6 @@ def test_numbers_that_cannot_be_are_refused(here: Path, capsys: pytest.CaptureFi
 def test_a_gpu_that_is_not_there_is_named_with_those_that_are(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "there is no GPU 0: no GPU is to be seen here; --gpus cpu,cpu" in refusal(capsys, "--game", "tic_tac_toe", "--gpus", "0,1")
     monkeypatch.setattr(train_multi_gpu, "gpus_here", lambda: ("0", "1"))
     assert "there is no GPU 2 here: there are 2: 0, 1" in refusal(capsys, "--game", "tic_tac_toe", "--gpus", "0,2")
     assert not list(here.iterdir())
@@ -143,6 +147,7 @@ def test_the_guide_s_commands_train_chess_and_show_what_it_came_to(tmp_path: Pat
     folder = tmp_path / "checkpoints_2cpu"
     rows = read_stats(folder / STATS_NAME)
     assert [row.iteration for row in rows] == [1, 2]
+    assert said.startswith(f"{'=' * 70}\n  Multi-GPU Chess SNN Training\n{'=' * 70}\nPrimary training device: cpu\n")
     assert said.count("Generating 8 games across 2 CPUs...\nGames per CPU: [4, 4]\n") == 2
     assert f"Completed 8 games in {rows[0].self_play.seconds:.1f}s" in said
     assert "ERROR" not in said

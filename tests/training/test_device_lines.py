@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from tests.training.example_reports import evaluation, iteration, progress, worker
-from training.observers.devices import DeviceLines
-from training.reports import IterationReport, ProgressReport, WorkerReport
+from training.observers.devices import RULE, DeviceLines, games_line
+from training.reports import IterationReport, ProgressReport, ScoreReport, WorkerReport
 
 TITLES = {"gpu-0": "GPU 0", "gpu-1": "GPU 1"}
 
@@ -16,7 +16,7 @@ class Desk:
 
     def __init__(self, titles: dict[str, str] | None = None) -> None:
         self.now, self.said = 0.0, list[str]()
-        self.lines = DeviceLines(titles or TITLES, self.said.append, clock=lambda: self.now)
+        self.lines = DeviceLines(titles or TITLES, self.said.append, epochs=2.0, clock=lambda: self.now)
 
     def look(self, *workers: WorkerReport, here: int = 0, complete: bool = False, number: int = 1) -> list[str]:
         """What is said at a look at these workers."""
@@ -40,9 +40,12 @@ def test_an_iteration_is_told_as_it_happens_in_the_guide_s_words() -> None:
     desk = Desk()
     assert desk.look(seat("gpu-0"), seat("gpu-1")) == [], "nothing is shared out yet"
     assert desk.look(seat("gpu-0", outstanding=50), seat("gpu-1", outstanding=50)) == [
-        "Iteration 1/2",
+        "=== Iteration 1 ===",
+        "Generating 100 games...",
+        "",
         "Generating 100 games across 2 GPUs...",
         "Games per GPU: [50, 50]",
+        RULE,
     ]
     desk.now = 4.0
     assert desk.look(seat("gpu-0", games=20, outstanding=30), seat("gpu-1", outstanding=50, waiting=10), here=20) == []
@@ -52,13 +55,18 @@ def test_an_iteration_is_told_as_it_happens_in_the_guide_s_words() -> None:
     desk.now = 9.1
     assert desk.look(seat("gpu-0", games=50), seat("gpu-1", games=50), complete=True) == [
         "[    9.1s] GPU 1: Completed 50 games | Total: 2/2 GPUs done | Progress: 100/100 games",
+        RULE,
         "Completed 100 games in 9.1s (11.0 games/sec)",
-        "Game stats: total_games=100 avg_moves=23.0 white_win_rate=0.550 draw_rate=0.080",
+        "",
+        "Game stats: {'total_games': 100, 'avg_moves': 23.0, 'white_win_rate': 0.55, 'draw_rate': 0.08}",
+        "Adding games to replay buffer...",
+        "Buffer size: 2300",
     ]
     assert desk.look(seat("gpu-0", games=50), seat("gpu-1", games=50), complete=True) == []
     assert desk.conclude(iteration(1, workers=(seat("gpu-0", games=50), seat("gpu-1", games=50)))) == [
-        "Buffer size: 2300 positions of 100 games",
-        "Losses: total=2.0000 policy=1.5000 value=0.5000 entropy=1.0000",
+        "Training for 2 epochs...",
+        "Training losses: {'total_loss': 2.0, 'policy_loss': 1.5, 'value_loss': 0.5, 'entropy': 1.0}",
+        "",
     ]
 
 
@@ -67,9 +75,13 @@ def test_the_next_iteration_begins_anew() -> None:
     workers = seat("gpu-0", games=50), seat("gpu-1", games=50)
     desk.conclude(iteration(1, workers=workers))
     desk.now = 100.0
-    assert desk.look(seat("gpu-0", games=50, outstanding=51), seat("gpu-1", games=50, outstanding=50), number=2)[1:] == [
+    assert desk.look(seat("gpu-0", games=50, outstanding=51), seat("gpu-1", games=50, outstanding=50), number=2) == [
+        "=== Iteration 2 ===",
+        "Generating 101 games...",
+        "",
         "Generating 101 games across 2 GPUs...",
         "Games per GPU: [51, 50]",
+        RULE,
     ]
     desk.now = 103.0
     assert desk.look(seat("gpu-0", games=50, outstanding=51, waiting=51), seat("gpu-1", games=50, outstanding=50), number=2) == [
@@ -101,7 +113,7 @@ def test_a_worker_in_trouble_is_named_once_and_cannot_steer_the_terminal() -> No
 def test_an_iteration_that_an_earlier_sitting_began_says_what_is_here() -> None:
     desk = Desk()
     said = desk.look(seat("gpu-0", games=40, outstanding=30), seat("gpu-1", games=40, outstanding=30), here=40)
-    assert said[1:] == [
+    assert said[3:5] == [
         "Generating 60 games across 2 GPUs... (40 of this iteration's 100 are here already)",
         "Games per GPU: [30, 30]",
     ]
@@ -109,7 +121,7 @@ def test_an_iteration_that_an_earlier_sitting_began_says_what_is_here() -> None:
 
 def test_several_workers_of_a_gpu_are_counted_together() -> None:
     desk = Desk({"gpu-0-1": "GPU 0", "gpu-0-2": "GPU 0"})
-    assert desk.look(seat("gpu-0-1", outstanding=50), seat("gpu-0-2", outstanding=50))[1:] == [
+    assert desk.look(seat("gpu-0-1", outstanding=50), seat("gpu-0-2", outstanding=50))[3:5] == [
         "Generating 100 games across 1 GPU...",
         "Games per GPU: [100]",
     ]
@@ -118,12 +130,28 @@ def test_several_workers_of_a_gpu_are_counted_together() -> None:
 
 def test_processes_on_the_cpu_are_called_so() -> None:
     desk = Desk({"cpu-0": "CPU 0", "cpu-1": "CPU 1"})
-    assert desk.look(seat("cpu-0", outstanding=1), seat("cpu-1", outstanding=1))[2] == "Games per CPU: [1, 1]"
+    assert desk.look(seat("cpu-0", outstanding=1), seat("cpu-1", outstanding=1))[4] == "Games per CPU: [1, 1]"
 
 
 @pytest.mark.parametrize("learned", [True, False])
 def test_whatever_was_not_told_before_is_told_at_the_end(learned: bool) -> None:
     said = Desk().conclude(iteration(2, learned=learned, measured=evaluation(2)))
     assert said[0] == "Completed 100 games in 0.0s (12.3 games/sec)"
-    assert said[3].startswith("Losses: total=1.0000" if learned else "Losses: none, there are too few positions")
-    assert said[4] == "Strength of model 2: elo=200 ± 40, not_lost_to_random=0.990"
+    assert said[4] == "Buffer size: 4600"
+    trained = ["Training for 2 epochs...", "Training losses: {'total_loss': 1.0, 'policy_loss': 0.75, 'value_loss': 0.25, 'entropy': 1.0}"]
+    assert said[5:-2] == (trained if learned else ["Training losses: none, there are too few positions to learn from yet"])
+    assert said[-2:] == ["Strength of model 2: elo=200 ± 40, not_lost_to_random=0.990", ""]
+
+
+def test_training_is_said_to_begin_when_it_does() -> None:
+    desk = Desk()
+    desk.look(seat("gpu-0", outstanding=50), seat("gpu-1", outstanding=50))
+    desk.look(seat("gpu-0", games=50), seat("gpu-1", games=50), complete=True)
+    desk.lines.progress(replace(progress(1), phase="training"))
+    desk.lines.progress(replace(progress(1), phase="training"))
+    assert desk.said.count("Training for 2 epochs...") == 1 and desk.said[-1] == "Training for 2 epochs..."
+
+
+def test_in_a_game_of_chance_plies_are_called_so() -> None:
+    games = replace(iteration(1).self_play, score=ScoreReport(games=100, mean=2014.04, margin=None, median=1926.0, best=3592.0))
+    assert games_line(games) == "Game stats: {'total_games': 100, 'avg_plies': 23.0, 'avg_score': 2014.0}"

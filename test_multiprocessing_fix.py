@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""Check that games travel between processes and become tensors: two play chess for a moment, and what they hand over is read.
+
+    python test_multiprocessing_fix.py                 the first two GPUs, or two processes on the CPU
+    python test_multiprocessing_fix.py --gpus 0,1
+
+It takes some seconds, or a minute where nothing is compiled yet, and leaves nothing behind. It is scripts/train_multi_gpu.py with the
+smallest of numbers. The guide to chess on several GPUs begins with it; Keima's own tests are started by make test.
+"""
+
+if __name__ == "__main__":
+    from training.ctrl_c import ends_at_once
+
+    ends_at_once()
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from rich.console import Console
+
+from distributed.devices import gpus_here, see_only, take_seats
+from distributed.multi_gpu import train
+from games import load_game
+from scripts.train_multi_gpu import read_arguments, settings_of
+from training.ctrl_c import interruptible
+from training.evaluator import pick_device
+from training.learner import to_tensors
+from training.ledger import read_ledger
+from training.receive import load_if_intact
+from training.replay import ReplayWindow
+from training.sitting import exit_code
+
+SMALLEST = ("--smoke", "--iterations", "1", "--games-per-iter", "2", "--simulations", "1")
+
+
+@interruptible
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the check; returns its exit code: 0, or 130 after Ctrl-C, 2 when something is wrong that can be put right."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gpus", default="0,1", help="by number, or cpu,cpu (default: %(default)s)")
+    asked: str = parser.parse_args(argv).gpus
+    return exit_code("test_multiprocessing_fix.py", lambda: check(asked))
+
+
+def check(asked: str) -> int:
+    """Play, read what was handed over, and say what it is."""
+    console = Console(highlight=False)
+    gpus = gpus_here()
+    seats = take_seats("0" if asked == "0,1" and len(gpus) == 1 else asked, gpus, cores=2)
+    with TemporaryDirectory() as folder:
+        run_dir = Path(folder) / "run"
+        run_dir.mkdir()
+        settings = settings_of(read_arguments([*SMALLEST, "--save-dir", str(run_dir)]), seats)
+        see_only(seats)
+        errors: list[str] = []
+        ended = train(run_dir, settings, seats, say=lambda line: errors.append(line) if line.startswith("ERROR") else None)
+        game = load_game(settings.game.name, **settings.game.options)
+        window = ReplayWindow(game, capacity_positions=1_000_000)
+        with read_ledger(run_dir) as ledger:
+            for row in ledger.received_batches():
+                if batch := load_if_intact(run_dir, row, tell=errors.append):
+                    window.add(batch)
+    if errors or ended.stopped or window.num_games != settings.training.games_per_iteration:
+        raise ValueError("; ".join(errors) or f"{window.num_games} of {settings.training.games_per_iteration} games came back")
+    states = to_tensors(window.sample(8, 1), pick_device(settings.training.device)).observations
+    console.print("✓ Multi-GPU test completed successfully!")
+    console.print(f"  State type: {type(states)}", markup=False)
+    console.print("  ✓ States are PyTorch tensors (correctly converted)")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
