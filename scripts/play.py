@@ -8,7 +8,8 @@
     python scripts/play.py --run runs/go9 --gtp                     a Go engine for programs that speak GTP, such as Sabaki
     python scripts/play.py --model model-000012.model --uci         the same with a model's file
 
-Type a move as the board names it (a column in Connect Four, a point such as D4 or "pass" in Go), or one of: hint, undo, new, quit.
+Type a move as the board names it (a column in Connect Four, a point such as D4 or "pass" in Go), or one of: help, hint, undo, resign, new,
+quit.
 In a one-player game you play, and "go" lets the network make a move, "watch" all moves to the end.
 """
 
@@ -83,10 +84,11 @@ if __name__ == "__main__":
 
 import numpy as np
 from rich.console import Console
+from rich.text import Text
 
 from configs.schema import SearchSettings
 from games import CHANCE, Game, load_game
-from games.game import States
+from games.game import IllegalAction, States
 from training import gtp, uci
 from training.auxiliary_heads import foresight_of
 from training.evaluation.candidate import model_path_of_run
@@ -94,22 +96,42 @@ from training.evaluation.contenders import read_model
 from training.evaluator import Evaluator
 from training.line_reader import LineReader, Partner, converse
 from training.model_file import Model
+from training.observers.boards import painted
+from training.resignation import Resignation
 from training.search.search import Search
 from training.thinking import Thinker
 
 EXAMPLES = 3  # of moves, shown to somebody who typed none
 WATCH_SECONDS = 0.3  # between two moves that are watched
 MOST_LEAVES = 32  # that the engine evaluates at once
+WORDS = (
+    "hint     what it would play, and what it expects",
+    "undo     take your last move back",
+    "resign   give the game up",
+    "new      begin another game",
+    "quit     leave",
+)
+HELP = {
+    1: ("go       let it make a move", "watch    let it play to the end", *WORDS),
+    2: WORDS,
+}  # by the number of players
 LONGEST = 10  # plies for each point, after which a game of the Go engine ends; people end it earlier
 
 
 class Table:
-    """A game under way between a person and a network, who see the same board; or a one-player game that they play together."""
+    """A game under way between a person and a network, who see the same board; or a one-player game that they play together.
 
-    def __init__(self, game: Game, search: Search, *, person: int, seed: int | None = None) -> None:
+    Args:
+        resign_below: the network gives up when its chance to win stays below this; see ``Resignation``.
+    """
+
+    def __init__(self, game: Game, search: Search, *, person: int, seed: int | None = None, resign_below: float = 0.0) -> None:
         self.game, self.search, self.person = game, search, person
+        self.resigned: int | None = None  # who has given up
+        self._resignation = Resignation(resign_below)
         self._random = np.random.default_rng(seed)
         self.history: list[States] = [self._after_chance(game.initial_state())]
+        self.moves: list[str] = []
 
     @property
     def state(self) -> States:
@@ -118,6 +140,7 @@ class Table:
 
     def play(self, action: int) -> None:
         """Make a move; see ``Game.play``."""
+        self.moves.append(move_name(self.game, self.state, action))
         state = self.state.copy()
         self.game.play(state, action)
         self.history.append(self._after_chance(state))
@@ -133,6 +156,7 @@ class Table:
         """Take back the person's last move, and the answer to it."""
         while len(self.history) > 1:
             self.history.pop()
+            self.moves.pop()
             if self.game.current_player(self.state) == self.person:
                 return
 
@@ -141,8 +165,35 @@ class Table:
         found = self.search.find(self.state[None])
         return int(found.actions[0]), float(found.values[0])
 
+    def answer(self) -> str:
+        """Let the network move, or give up; what there is to say about it."""
+        action, value = self.think()
+        if self._resignation.wanted(value):
+            self.resigned = 1 - self.person
+            return "It resigns."
+        said = f"It plays {move_name(self.game, self.state, action)} and expects to win {(1 + value) / 2:.0%}."
+        self.play(action)
+        return said
+
+    @property
+    def over(self) -> bool:
+        """Whether the game has ended, or somebody has given it up."""
+        return self.resigned is not None or self.game.terminal(self.state)
+
+    def board(self) -> Text:
+        """The board in colours, with the last move marked, and named below it."""
+        now = self.game.render(self.state)
+        if self.game.num_players == 1:
+            return Text(now)
+        if not self.moves:
+            return painted(now)
+        mover = "you" if self.game.current_player(self.history[-2]) == self.person else "it"
+        return painted(now, self.game.render(self.history[-2])).append(f"\n\nLast move: {self.moves[-1]}, by {mover}")
+
     def result(self) -> str:
         """How the game ended, as the person sees it."""
+        if self.resigned is not None and self.game.num_players == 2:
+            return "You resign: it wins." if self.resigned == self.person else "It resigns: you win!"
         won = self.game.returns(self.state)[self.person]
         if self.game.num_players == 1:
             return f"The game is over: score {won:,.0f}."
@@ -180,12 +231,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return serve(make, long, evaluator, arguments.simulations)
     settings = SearchSettings(forced_playouts=False)
     search = Search(game, evaluator, settings, num_simulations=arguments.simulations, num_trees=1)
-    words = "hint, undo, new or quit" if game.num_players == 2 else "hint, go, watch, undo, new or quit"
-    console.print(f"{game.name}, model {model.model_version}, {arguments.simulations} simulations a move. Type {words}.")
+    about = f"{game.name}, model {model.model_version}, {arguments.simulations} simulations a move"
+    console.print(f"{about}. Type a move, or help.", soft_wrap=True)
     try:
         again = True
         while again:
-            table = Table(game, search, person=1 if arguments.second else 0, seed=arguments.seed)
+            person = 1 if arguments.second else 0
+            table = Table(game, search, person=person, seed=arguments.seed, resign_below=arguments.resign or 0.0)
             again = play_game(table, console, watch=arguments.watch)
     except (KeyboardInterrupt, EOFError):
         console.print()
@@ -232,31 +284,42 @@ def play_game(table: Table, console: Console, *, watch: bool = False) -> bool:
     """Play one game; returns whether another is wanted."""
     if watch:
         watch_game(table, console)
-    while not table.game.terminal(table.state):
-        console.print(f"\n{table.game.render(table.state)}\n", markup=False)
+    shown = None
+    while not table.over:
+        if table.state is not shown:
+            shown = table.state
+            show_board(table, console)
         if table.game.current_player(table.state) != table.person:
-            action, value = table.think()
-            console.print(f"It plays {table.game.action_name(action)} and expects to win {(1 + value) / 2:.0%}.", markup=False)
-            table.play(action)
+            console.print(table.answer(), markup=False)
             continue
         command = console.input("Your move: ").strip()
-        if command in {"quit", "q", "exit"}:
-            return False
-        if command == "new":
-            return True
-        if command == "watch" and table.game.num_players == 1:
-            watch_game(table, console)
-            continue
-        for line in obey(table, command):
-            console.print(line, markup=False)
-    console.print(f"\n{table.game.render(table.state)}\n\n{table.result()}\n", markup=False)
+        match command.lower():
+            case "quit" | "q" | "exit":
+                return False
+            case "new":
+                return True
+            case "resign":
+                table.resigned = table.person
+            case "watch" if table.game.num_players == 1:
+                watch_game(table, console)
+            case _:
+                for line in obey(table, command):
+                    console.print(line, markup=False)
+    if table.state is not shown:
+        show_board(table, console)
+    console.print(f"{table.result()}\n", markup=False)
     return console.input("Another game? [y/N] ").strip().lower().startswith("y")
+
+
+def show_board(table: Table, console: Console) -> None:
+    """The board, with an empty line above it and below."""
+    console.print(Text("\n").append(table.board()).append("\n"), soft_wrap=True)
 
 
 def watch_game(table: Table, console: Console) -> None:
     """Let the network play a one-player game to its end, as fast as eyes follow."""
     while not table.game.terminal(table.state):
-        console.print(f"\n{table.game.render(table.state)}\n", markup=False)
+        show_board(table, console)
         action, value = table.think()
         console.print(f"It plays {table.game.action_name(action)}, {hope(table.game, value)}.", markup=False)
         table.play(action)
@@ -271,27 +334,59 @@ def hope(game: Game, value: float) -> str:
 def obey(table: Table, command: str) -> Iterator[str]:
     """Carry out what the person typed; yields what there is to say about it."""
     game = table.game
-    if command == "undo":
-        table.undo()
-    elif command == "hint":
-        action, value = table.think()
-        yield f"It would play {game.action_name(action)}, {hope(game, value)}."
-    elif command == "go" and game.num_players == 1:
-        action, value = table.think()
-        table.play(action)
-        yield f"It plays {game.action_name(action)}, {hope(game, value)}."
-    else:
-        legal = game.legal_actions(table.state)
-        try:
-            action = game.parse_action(command)
-        except ValueError as error:
-            yield str(error)
-            return
-        if action in legal:
+    match command.lower():
+        case "help" | "?":
+            yield from HELP[game.num_players]
+            yield f"Here, for example, you may play {examples(table)}."
+        case "undo":
+            table.undo()
+        case "hint":
+            action, value = table.think()
+            yield f"It would play {move_name(game, table.state, action)}, {hope(game, value)}."
+        case "go" if game.num_players == 1:
+            action, value = table.think()
             table.play(action)
-            return
-        some = ", ".join(game.action_name(int(choice)) for choice in np.random.default_rng(0).permutation(legal)[:EXAMPLES])
-        yield f"{command} is not legal here; {some} would be."
+            yield f"It plays {game.action_name(action)}, {hope(game, value)}."
+        case _:
+            try:
+                action = parse_move(game, table.state, command)
+            except ValueError as error:
+                illegal = isinstance(error, IllegalAction)
+                yield f"{command} is not legal here; {examples(table)} would be." if illegal else f"{error}; or type help"
+                return
+            table.play(action)
+
+
+def examples(table: Table) -> str:
+    """Some legal moves."""
+    legal = np.random.default_rng(0).permutation(table.game.legal_actions(table.state))[:EXAMPLES]
+    return ", ".join(move_name(table.game, table.state, int(action)) for action in legal)
+
+
+def move_name(game: Game, state: States, action: int) -> str:
+    """A move as people write it: in chess, whose actions are named as the mover sees them, by the board's squares."""
+    if game.name == "chess":
+        from games.chess_notation import uci_of  # here, so that nobody else waits for chess
+
+        return uci_of(state, action)
+    return game.action_name(action)
+
+
+def parse_move(game: Game, state: States, text: str) -> int:
+    """The action that ``move_name`` writes so.
+
+    Raises:
+        ValueError: it is no move.
+        IllegalAction: it is not legal here.
+    """
+    if game.name == "chess":
+        from games.chess_notation import action_of_uci
+
+        return action_of_uci(state, text.lower())
+    action = game.parse_action(text)
+    if action not in game.legal_actions(state):
+        raise IllegalAction(f"{text} is not legal here")
+    return action
 
 
 if __name__ == "__main__":

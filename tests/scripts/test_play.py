@@ -1,5 +1,6 @@
 """Playing against a network in the terminal, with a person who is a list of lines."""
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from games import CHANCE
+from games import CHANCE, load_game
 from scripts import play
 from tests.training.one_player import SMALL
 from tests.training.small_run import GAME, NETWORK, model_bytes
@@ -16,6 +17,7 @@ from training.ledger import open_ledger
 from training.ledger_rows import ModelRow
 from training.model_file import Model, describe_model, encode_model
 from training.network import build_network
+from training.observers.boards import CHANGED, FIRST, painted
 
 
 @pytest.fixture
@@ -116,6 +118,69 @@ def test_another_game_follows_when_it_is_wanted(run: Path, type_lines: list[str]
     moves = len(every_move(1)) - len(type_lines) - 1  # the last line answered whether another is wanted
     type_lines[:] = [*every_move(1)[:moves], "yes", "quit"]
     assert played(capsys, run).count("Your move:") == moves + 1
+
+
+def test_help_says_what_may_be_typed(run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    type_lines += ["help", "HELP", "quit"]
+    said = played(capsys, run)
+    for word in ("hint", "undo", "resign", "new", "quit"):
+        assert len(re.findall(rf"(?m)^{word} ", said)) == 2
+    assert "Here, for example, you may play " in said and "Type a move, or help." in said
+
+
+def test_a_game_can_be_given_up(run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    type_lines += [GAME.action_name(4), "resign", "y", "quit"]
+    said = played(capsys, run)
+    assert "You resign: it wins." in said
+    assert said.count("Your move:") == 3
+
+
+def test_the_network_gives_up_where_that_is_asked_for(run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    move = GAME.action_name(4)
+    type_lines += [move, "undo", move, "undo", move]
+    said = played(capsys, run, "--resign", "1")
+    assert said.count("It plays") == 2 and "It resigns.\nIt resigns: you win!" in said
+
+
+@pytest.mark.parametrize("typed", ["xyzzy", "", "hint", "help", "undo", GAME.action_name(4)])
+def test_the_board_is_shown_again_only_when_it_has_changed(
+    run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str], typed: str
+) -> None:
+    type_lines += [GAME.action_name(4), typed, "quit"]
+    said = played(capsys, run)
+    boards = len(re.findall(r"(?m)^[1-9XO] [1-9XO] [1-9XO]\n[1-9XO] [1-9XO] [1-9XO]\n", said))
+    assert boards == (4 if typed == "undo" else 3)  # at the beginning, after either's move, and taken back
+
+
+def test_the_last_move_is_named_below_the_board(run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    type_lines += [GAME.action_name(4), "quit"]
+    mine, its = re.findall(r"Last move: (\w+), by (you|it)", played(capsys, run))
+    assert mine == (GAME.action_name(4), "you") and its[1] == "it"
+
+
+def test_men_are_in_colour_and_what_the_last_move_has_changed_is_marked() -> None:
+    chess, go = load_game("chess"), load_game("go", size=5)
+    for game, moves, marked in ((GAME, [0, 4], "O"), (chess, [chess.parse_action("e2e4")], "P."), (go, [0, 24], "O")):
+        state = game.initial_state()
+        for move in moves:
+            before = game.render(state)
+            game.play(state, move)
+        text = painted(game.render(state), before)
+        assert text.plain == game.render(state)
+        assert "".join(text.plain[span.start : span.end] for span in text.spans if CHANGED in str(span.style)) == marked
+    start = painted(chess.render(chess.initial_state()))
+    first = "".join(start.plain[span.start : span.end] for span in start.spans if FIRST in str(span.style))
+    assert set(first) == set("PRNBQK"), "neither coordinates nor words"
+
+
+def test_moves_of_chess_are_typed_and_named_by_the_board_s_squares() -> None:
+    chess = load_game("chess")
+    table = play.Table(chess, None, person=1)  # type: ignore[arg-type]
+    table.play(play.parse_move(chess, table.state, "e2e4"))
+    assert list(play.obey(table, "E7E5")) == []
+    assert table.moves == ["e2e4", "e7e5"] and "Last move: e7e5, by you" in table.board().plain
+    assert "e9e5' is not a move" in next(iter(play.obey(table, "e9e5")))
+    assert "e2e4 is not legal here; " in next(iter(play.obey(table, "e2e4")))
 
 
 def test_the_end_of_the_input_ends_the_program(run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
