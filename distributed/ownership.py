@@ -22,7 +22,7 @@ from distributed.errors import RemoteFailure
 from distributed.machine import CALL_SECONDS, Answer, Count, Text, call, place, understood
 from distributed.remote_owner import LABEL, OWNER, STRANGER
 from distributed.transport import Transport
-from training.worker_folder import TAGGED, run_tag
+from training.worker_folder import TAGGED, is_of_run, run_tag
 
 ASK_SECONDS = 5.0  # between two questions whether a worker has become free
 
@@ -104,7 +104,7 @@ class _Answered(Answer):
     owner: Owner | None
     token: Text
     contents: Text
-    aside: bool
+    unsorted: bool
 
 
 @dataclass(frozen=True)
@@ -137,6 +137,7 @@ class Claim:
         run_id = claimant.owner.run_id
         own_name = run_id if LABEL.fullmatch(run_id) else STRANGER
         self._labels = list(dict.fromkeys([claimant.owner.label, own_name]))
+        self._sorting = {"labels": self._labels, "tagged": TAGGED.pattern}  # by which our program there knows our games
 
     @property
     def aside(self) -> str:
@@ -148,12 +149,15 @@ class Claim:
         self._takeover, self._ask_at = True, 0.0
 
     def check(self, transport: Transport, names: Iterable[str]) -> None:
-        """See whether the folder is still the one that was claimed, by the names in its outbox.
+        """See whether the folder is still the one that was claimed, and holds nothing of other runs, by the names in its outbox.
 
         Raises:
-            Moved: it is not.
+            Moved: it is not, or it does: a worker that was slow to end may have left that.
         """
-        if [name for name in names if name.endswith(OWNER)] != [self.owner.file_name]:
+        found = list(names)
+        if not all(is_of_run(name, self.owner.run_id) for name in found):
+            raise Moved(transport.worker, f"{place(self._seat)} holds games of another run", "they are set aside")
+        if [name for name in found if name.endswith(OWNER)] != [self.owner.file_name]:
             raise Moved(transport.worker, f"{place(self._seat)} was deleted, or taken over by another Coach", "it is looked at again")
 
     def take(self, transport: Transport, end_worker: Callable[[], object], *, python: str) -> bool:
@@ -173,8 +177,8 @@ class Claim:
         foreign = bool(answer.contents) and answer.contents not in self._labels
         if foreign:
             end_worker()
-        if foreign or answer.aside:
-            request = {"labels": self._labels, "coach": self.owner.coach, "contents": answer.contents, "tagged": TAGGED.pattern}
+        if foreign or answer.unsorted:
+            request = {"coach": self.owner.coach, "contents": answer.contents, **self._sorting}
             call(transport, "give_way", {"place": place(self._seat), **request}, python=python)
         self._fresh = self._takeover = self.is_lost = False
         self._watched = self._refusal = None
@@ -186,7 +190,7 @@ class Claim:
             "fresh": self._fresh,
             "force": self._takeover,
             "expired": expired,
-            "labels": self._labels,
+            **self._sorting,
         }
         answer = call(transport, "own", {"place": place(self._seat), **request}, python=python, seconds=CALL_SECONDS)
         return understood(transport, _Answered, answer)

@@ -13,6 +13,7 @@ import contextlib
 import json
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,18 +41,19 @@ def own(request: dict[str, Any]) -> dict[str, Any]:
             same_run = request["fresh"] and found["run_id"] == mine["run_id"]
             expired = request["expired"] == {"coach": found["coach"], "token": token}
             if not (same_run or expired or request["force"]):
-                return {"mine": False, "owner": found, "token": token, "contents": "", "aside": False}
+                return {"mine": False, "owner": found, "token": token, "contents": "", "unsorted": False}
         others = [path for path in (place / "outbox").glob(f"*{OWNER}") if path.stem != mine["coach"]]
         contents = contents_of(place) or (found["label"] if found else STRANGER if any((place / "outbox").glob(f"*{GAMES}")) else "")
         write_owner(place, mine)
         for path in others:
             path.unlink()
-    aside = any(True for label in request["labels"] for _ in set_aside_of(place, label))
-    return {"mine": True, "owner": found, "token": token, "contents": contents, "aside": aside}
+    aside = any(set_aside_of(place, label) for label in request["labels"])
+    strays = any(games_of_others(place / "outbox", contents, request["labels"], re.compile(request["tagged"])))
+    return {"mine": True, "owner": found, "token": token, "contents": contents, "unsorted": aside or strays}
 
 
 def give_way(request: dict[str, Any]) -> dict[str, Any]:
-    """Empty the folder ``place`` of what is not of the run with these ``labels``, whose worker has been ended; bring back what is.
+    """Empty the folder ``place`` of what is not of the run with these ``labels``; bring back what is. No other run's worker runs there.
 
     Games go to ``<place>.<label of their run>``, where that run finds them when it comes back. ``tagged`` finds the run in a batch's name,
     and those that do not say are of the run ``contents``.
@@ -89,17 +91,22 @@ def stop_owned(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def move_games(outbox: Path, place: Path, contents: str, labels: list[str], tagged: re.Pattern[str]) -> int:
-    """Put the games of other runs aside, each to its run's; those that do not say are of the run ``contents``."""
-    moved = 0
+    """Put the games of other runs aside, each to its run's; returns how many."""
+    found = list(games_of_others(outbox, contents, labels, tagged))
+    for path, whose in found:
+        folder = place.with_name(f"{place.name}.{whose}") / "outbox"
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.rename(folder / path.name)
+    return len(found)
+
+
+def games_of_others(outbox: Path, contents: str, labels: list[str], tagged: re.Pattern[str]) -> Iterator[tuple[Path, str]]:
+    """The games of other runs, and the label of each one's; those that do not say are of the run ``contents``."""
     for path in sorted(outbox.glob(f"*{GAMES}")):
         match = tagged.search(path.name)
-        whose = match[1] if match else contents
+        whose = match[1] if match else contents or labels[0]
         if whose not in labels:
-            folder = place.with_name(f"{place.name}.{whose}") / "outbox"
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            path.rename(folder / path.name)
-            moved += 1
-    return moved
+            yield path, whose
 
 
 def bring_back(place: Path, labels: list[str]) -> int:

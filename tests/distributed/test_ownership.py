@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from distributed import ownership
+from distributed.errors import Unreachable
 from distributed.ownership import ASK_SECONDS, Claimant, owner_here
 from distributed.worker_state import Mark
 from tests.distributed.linked_machine import NAME, Machine
@@ -191,7 +192,9 @@ def test_a_takeover_counts_once_so_that_two_do_not_take_turns(coaches: Callable[
     assert first.mark() is Mark.ERROR and second.assignment().run_id == "bbbb"
 
 
-def test_batches_of_another_run_stay_where_they_are_whatever_their_names_say(coaches: Callable[..., tuple[Coach, Coach]]) -> None:
+def test_batches_of_another_run_are_neither_fetched_nor_removed_whatever_their_names_say(
+    coaches: Callable[..., tuple[Coach, Coach]],
+) -> None:
     first, second = coaches()
     first.play()
     foreign = second.finish(0)
@@ -203,8 +206,29 @@ def test_batches_of_another_run_stay_where_they_are_whatever_their_names_say(coa
         first.assign(granted=100 + number)
         first.step()
     assert list(first.link.arrived) == [(NAME, unnamed["aaaa"])]
-    assert first.in_outbox() == sorted([foreign, *unnamed.values()])
-    assert first.in_mirror() == [unnamed["aaaa"]]
+    assert first.in_outbox() == sorted(unnamed.values()) and first.aside(second) == [foreign]
+    assert first.in_mirror() == [unnamed["aaaa"]] and first.stopped == [] and first.mark() is Mark.ACTIVE
+
+
+def test_a_takeover_that_was_cut_off_is_gone_on_with(coaches: Callable[..., tuple[Coach, Coach]], monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = coaches()
+    first.play()
+    file = first.finish(0)
+    second.want()
+
+    def cut(*arguments: object, **options: object) -> None:
+        raise Unreachable(NAME, "the cable is out")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(second, "stop", cut)
+        second.link.take_over(NAME)
+        second.step(steps=2)
+    first.step()
+    assert "plays for run bbbb" in first.reason and second.started == []
+    second.gone().want()  # and killed
+    second.step(steps=2)
+    assert second.stopped == [NAME] and second.started == [NAME] and second.assignment().run_id == "bbbb"
+    assert second.aside(first) == [file]
 
 
 def test_games_among_those_of_another_run_go_each_to_its_own(coaches: Callable[..., tuple[Coach, Coach]]) -> None:
