@@ -11,6 +11,7 @@ import pytest
 from distributed import ownership
 from distributed.errors import Unreachable
 from distributed.ownership import ASK_SECONDS, Claimant, owner_here
+from distributed.remote_process import claim
 from distributed.worker_state import Mark
 from tests.distributed.linked_machine import NAME, Machine
 from tests.training.networks import CONNECT_FOUR
@@ -249,6 +250,21 @@ def test_a_coach_of_an_earlier_version_is_known_by_its_assignment(coaches: Calla
     second.want()
     second.step(steps=2)  # no worker runs there, so that nobody plays for it
     assert second.started == [NAME] and second.aside(first) == [file]
+
+
+def test_the_worker_of_an_earlier_version_is_left_alone_as_long_as_its_lease_is_renewed(
+    coaches: Callable[..., tuple[Coach, Coach]],
+) -> None:
+    first, second = coaches()
+    first.play()
+    (first.folder().outbox / first.claimant.owner.file_name).unlink()  # such a Coach leaves none
+    claim(first.folder().root, ["start_worker.py"])  # a process that runs: this one
+    second.want()
+    second.step(steps=2)
+    assert (second.started, second.stopped) == ([], [])
+    assert f"{NAME} plays for run aaaa of an earlier version, lease until" in second.reason
+    second.step(after=LEASE + ASK_SECONDS, steps=2)
+    assert second.stopped == [NAME] and second.started == [NAME]
 
 
 def test_a_folder_that_changes_hands_in_the_middle_of_an_exchange_gets_nothing_more(
