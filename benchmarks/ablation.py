@@ -37,13 +37,13 @@ sys.path.insert(0, str(ROOT))
 from configs.flags import number, whole
 from configs.load import load_settings
 from games import load_game
-from training.evaluation.candidate import model_path_of_run
 from training.evaluation.contenders import read_model
 from training.evaluation.guest import search_for_strength
 from training.evaluation.match import SearchPlayer, play_match
 from training.files import write_atomically
 from training.intervals import mean_margin
 from training.ledger import read_ledger
+from training.model_heading import model_path_of_run
 from training.random import seed_stream
 
 EVERYTHING = "everything"

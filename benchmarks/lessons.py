@@ -31,13 +31,13 @@ from benchmarks.teaching import settings_to_try
 from configs.flags import whole
 from configs.schema import SearchSettings, Settings
 from games import Game, load_game
-from training.evaluation.candidate import model_path_of_run
 from training.evaluation.contenders import read_model
 from training.evaluation.perfect_play import errors, load_positions
 from training.evaluator import Evaluator
 from training.learner import Learner, to_tensors
 from training.ledger import read_ledger
 from training.model_file import Model, describe_model
+from training.model_heading import model_path_of_run
 from training.random import seed_stream
 from training.receive import load_received
 from training.records import FULL_SEARCH, GameBatch, GameRecord

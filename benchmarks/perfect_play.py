@@ -23,13 +23,13 @@ from configs.load import load_settings
 from configs.schema import SearchSettings
 from games import Game, load_game
 from games.game import Actions, Floats
-from training.evaluation.candidate import model_path_of_run
 from training.evaluation.contenders import read_model
 from training.evaluation.guest import search_for_strength
 from training.evaluation.perfect_play import SolvedPositions, errors, load_positions, policy_actions, read_positions
 from training.evaluation.strength import search_actions
 from training.evaluator import Evaluator
 from training.model_file import Model
+from training.model_heading import model_path_of_run
 from training.search.puct import Evaluate
 
 PLIES = (0, 8, 12, 16, 20)  # where the columns by plies begin

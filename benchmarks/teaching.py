@@ -30,10 +30,10 @@ from configs.load import load_settings
 from configs.schema import SearchSettings, Settings
 from games import Game, load_game
 from games.game import Actions
-from training.evaluation.candidate import model_path_of_run
 from training.evaluation.contenders import read_model
 from training.evaluation.perfect_play import FILE, SolvedPositions, errors, read_moves, read_positions
 from training.evaluator import Evaluator
+from training.model_heading import model_path_of_run
 from training.records import GameBatch, GameRecord
 from training.replay import ReplayWindow
 from training.self_play import SelfPlay

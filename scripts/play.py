@@ -33,8 +33,15 @@ if __name__ == "__main__":
 
 from configs.flags import HIGHEST_SEED, number, whole
 from training.ctrl_c import interruptible
-from training.ledger import read_ledger
+from training.early import Early
+from training.gtp_words import Hello as GtpHello
+from training.line_reader import LineReader
+from training.model_heading import Heading, model_path_of_run, read_heading
 from training.start import before_imports, see_file
+from training.uci_options import Hello as UciHello
+from training.uci_options import Options
+
+NAME = "Keima"
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -73,14 +80,64 @@ def see(arguments: argparse.Namespace) -> None:
     Raises:
         ValueError: it is not.
     """
-    if arguments.run:
-        read_ledger(arguments.run).close()
-    else:
-        see_file(arguments.model)
+    path = file_of(arguments)
+    see_file(path)
+    heading = read_heading(path)
+    if heading:
+        see_game(arguments, heading.game)
 
+
+def see_game(arguments: argparse.Namespace, game: str) -> None:
+    """See that the engine that is wanted is one for this game.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if arguments.uci and game != "chess":
+        raise ValueError(f"--uci: the Universal Chess Interface is for chess, and this model plays {game}")
+    if arguments.gtp and game != "go":
+        raise ValueError(f"--gtp: the Go Text Protocol is for go, and this model plays {game}")
+
+
+def file_of(arguments: argparse.Namespace) -> Path:
+    """The model's file.
+
+    Raises:
+        ValueError, OSError: there is no such run, or it has no such model.
+    """
+    path: Path = model_path_of_run(arguments.run, arguments.version) if arguments.run else arguments.model
+    return path
+
+
+def greet(arguments: argparse.Namespace) -> Early | None:
+    """For an engine, begin to answer what needs no network; None where it is none, or the model cannot be understood."""
+    heading = read_heading(file_of(arguments)) if arguments.uci or arguments.gtp else None
+    if heading is None:
+        return None
+    hello = uci_hello(heading, arguments) if arguments.uci else GtpHello(name=NAME, version=gtp_version(heading.model_version))
+    return Early(LineReader(sys.stdin.fileno()), hello)
+
+
+def uci_hello(heading: Heading, arguments: argparse.Namespace) -> UciHello:
+    """What the chess engine says of itself."""
+    return UciHello(uci_name(heading.model_version), Options(simulations=arguments.simulations))
+
+
+def uci_name(model_version: int) -> str:
+    """The chess engine's name, which has the model's version, for UCI has no other place for it."""
+    return f"{NAME} {model_version}"
+
+
+def gtp_version(model_version: int) -> str:
+    """The Go engine's version."""
+    keima = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return f"{keima['version']} model {model_version}"
+
+
+early: Early | None = None  # who answers while this program loads
 
 if __name__ == "__main__":
-    before_imports(parse, see, loading="PyTorch")
+    early = greet(before_imports(parse, see, loading="PyTorch"))
 
 import numpy as np
 from rich.console import Console
@@ -89,12 +146,10 @@ from rich.text import Text
 from configs.schema import SearchSettings
 from games import CHANCE, Game, load_game
 from games.game import IllegalAction, States
-from training import gtp, uci
 from training.auxiliary_heads import foresight_of
-from training.evaluation.candidate import model_path_of_run
 from training.evaluation.contenders import read_model
 from training.evaluator import Evaluator
-from training.line_reader import LineReader, Partner, converse
+from training.line_reader import Partner, converse
 from training.model_file import Model
 from training.observers.boards import painted
 from training.resignation import Resignation
@@ -206,28 +261,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse(argv)
     console = Console(highlight=False)
     try:
-        model = open_model(model_path_of_run(arguments.run, arguments.version) if arguments.run else arguments.model)
+        model = open_model(file_of(arguments))
         game = load_game(model.description.game, **model.description.options)
         if game.num_players == 1 and arguments.second:
             raise ValueError(f"--second: {game.name} is a game for one player")
         if game.num_players == 2 and arguments.watch:
             raise ValueError(f"--watch: {game.name} is a game for two; the games of a run are shown by scripts/view_results.py --game")
-        if arguments.uci and game.name != "chess":
-            raise ValueError(f"--uci: the Universal Chess Interface is for chess, and this model plays {game.name}")
-        if arguments.gtp and game.name != "go":
-            raise ValueError(f"--gtp: the Go Text Protocol is for go, and this model plays {game.name}")
+        see_game(arguments, game.name)
         network = model.build(game)
         evaluator = Evaluator(network, game, max_batch=MOST_LEAVES)
     except (ValueError, OSError) as error:
         print(f"play.py: {error}", file=sys.stderr)
         return 2
     if arguments.uci:
-        return serve(partial(uci.Engine, game, name=f"Keima {model.model_version}"), game, evaluator, arguments.simulations)
+        from training import uci  # which compiles chess
+
+        return serve(partial(uci.Engine, game, name=uci_name(model.model_version)), game, evaluator, arguments.simulations)
     if arguments.gtp:
+        from training import gtp  # which compiles Go
+
         long = load_game("go", **(model.description.options | {"max_plies": LONGEST * game.options["size"] ** 2}))
-        keima = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-        version = f"{keima['version']} model {model.model_version}"
-        make = partial(gtp.Engine, long, name="Keima", version=version, foresee=foresight_of(network), resign_below=arguments.resign or 0.0)
+        version = gtp_version(model.model_version)
+        make = partial(gtp.Engine, long, name=NAME, version=version, foresee=foresight_of(network), resign_below=arguments.resign or 0.0)
         return serve(make, long, evaluator, arguments.simulations)
     settings = SearchSettings(forced_playouts=False)
     search = Search(game, evaluator, settings, num_simulations=arguments.simulations, num_trees=1)
@@ -270,7 +325,7 @@ def serve(make: Callable[..., Partner], game: Game, evaluator: Evaluator, simula
     engine = make(think=think, write=write, simulations=simulations)
     with contextlib.redirect_stdout(sys.stderr):
         try:
-            converse(LineReader(sys.stdin.fileno()), engine)
+            converse(early.end() if early else LineReader(sys.stdin.fileno()), engine)
             engine.close()
         except BrokenPipeError:
             return 0  # nobody listens any more

@@ -41,7 +41,8 @@ from training.checkpoint import CorruptCheckpoint, read_checkpoint
 from training.evaluation.away import decode_result
 from training.files import sha256_hex
 from training.model_delta import encode_delta, expand_delta
-from training.model_file import PREFIX, load_safetensors, open_model, seal, sha256_of
+from training.model_file import load_safetensors, open_model, seal, sha256_of
+from training.model_heading import PREFIX
 from training.model_weights import CorruptModel
 from training.observers.files import UnreadableStats, read_stats
 from training.pgn_games import games_of_pgn

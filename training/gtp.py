@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 
@@ -21,7 +20,22 @@ from training.gtp_board import Board, handicap_points
 from training.gtp_clock import PlayerClock, TimeSettings, parse_kgs_time_settings, parse_time_settings
 from training.gtp_outlook import Outlook
 from training.gtp_rules import parse_rules
-from training.gtp_words import Command, Refused, Wanted, action_of, info, number, parse_command, parse_wanted, player_of, whole
+from training.gtp_words import (
+    COMMANDS,
+    Command,
+    Hello,
+    Refused,
+    Wanted,
+    action_of,
+    answered,
+    info,
+    number,
+    parse_command,
+    parse_wanted,
+    player_of,
+    refused,
+    whole,
+)
 from training.resignation import Resignation
 from training.search.analysis import Line, simulations_in
 from training.thinking import Thinker
@@ -79,7 +93,7 @@ class Engine:
         resign_below: float = 0.0,
     ) -> None:
         self._game, self._write, self._make_thinker, self._simulations = game, write, think, simulations
-        self._answers = {"protocol_version": "2", "name": name, "version": version}
+        self._greeting = Hello(name=name, version=version)
         self._board = Board(game)
         self._outlook = Outlook(game, foresee) if foresee else None
         self._thinker: Thinker | None = None
@@ -104,13 +118,13 @@ class Engine:
         if command is None:
             return True
         try:
-            if command.name not in self.COMMANDS:
+            if command.name not in COMMANDS:
                 raise Refused("unknown command")
-            answer = self.COMMANDS[command.name](self, command, arrived)
+            answer = getattr(self, f"_{COMMANDS[command.name]}")(command, arrived)
             if answer is not None:
-                self._write(f"={command.identity} {answer}".rstrip() + "\n")
+                self._write(answered(command, answer))
         except Refused as error:
-            self._write(f"?{command.identity} {error}\n")
+            self._write(refused(command, error))
         return command.name != "quit"
 
     def close(self) -> None:
@@ -244,19 +258,10 @@ class Engine:
     def _begin_clocks(self, settings: TimeSettings | None) -> None:
         self._clocks = [PlayerClock(settings), PlayerClock(settings)] if settings else []
 
-    # The commands: each returns its answer, or None when it has answered itself.
+    # The commands, as ``COMMANDS`` names them: each returns its answer, or None when it has answered itself.
 
-    def _answer(self, command: Command, arrived: float) -> str:
-        return self._answers[command.name]
-
-    def _known_command(self, command: Command, arrived: float) -> str:
-        return "true" if command.only() in self.COMMANDS else "false"
-
-    def _list_commands(self, command: Command, arrived: float) -> str:
-        return "\n".join(self.COMMANDS)
-
-    def _quit(self, command: Command, arrived: float) -> str:
-        return ""
+    def _hello(self, command: Command, arrived: float) -> str | None:
+        return self._greeting.answer(command)
 
     def _boardsize(self, command: Command, arrived: float) -> str:
         if whole(command.only()) != self._board.size:
@@ -393,38 +398,3 @@ class Engine:
 
     def _showboard(self, command: Command, arrived: float) -> str:
         return "\n" + self._game.render(self._board.state)
-
-    COMMANDS: ClassVar[dict[str, Callable[["Engine", Command, float], str | None]]] = {
-        "protocol_version": _answer,
-        "name": _answer,
-        "version": _answer,
-        "known_command": _known_command,
-        "list_commands": _list_commands,
-        "quit": _quit,
-        "boardsize": _boardsize,
-        "clear_board": _clear_board,
-        "komi": _komi,
-        "get_komi": _get_komi,
-        "play": _play,
-        "genmove": _genmove,
-        "reg_genmove": _reg_genmove,
-        "undo": _undo,
-        "fixed_handicap": _fixed_handicap,
-        "place_free_handicap": _place_free_handicap,
-        "set_free_handicap": _set_free_handicap,
-        "time_settings": _time_settings,
-        "time_left": _time_left,
-        "kgs-time_settings": _time_settings,
-        "final_score": _final_score,
-        "final_status_list": _final_status_list,
-        "loadsgf": _loadsgf,
-        "showboard": _showboard,
-        "kgs-genmove_cleanup": _genmove,
-        "kgs-game_over": _game_over,
-        "kata-get-rules": _get_rules,
-        "kata-set-rules": _set_rules,
-        "lz-analyze": _analyze,
-        "kata-analyze": _analyze,
-        "lz-genmove_analyze": _genmove_analyze,
-        "kata-genmove_analyze": _genmove_analyze,
-    }

@@ -3,20 +3,58 @@
 lz-analyze came with Leela Zero, kata-analyze with KataGo; what programs for people read of them is written here.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:  # an engine is asked for its name before it has loaded anything
+    import numpy as np
+    from numpy.typing import NDArray
 
-from games.game import Game
-from training.search.analysis import Line
+    from games.game import Game
+    from training.search.analysis import Line
 
 CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 IDENTITY = re.compile(r"[0-9]{1,10}")
 PLAYERS = {"b": 0, "black": 0, "w": 1, "white": 1}
 SECONDS = 0.01  # the unit of an interval
+COMMANDS = {  # all that the engine knows, and which of its methods does it; the first ones by ``Hello``
+    "protocol_version": "hello",
+    "name": "hello",
+    "version": "hello",
+    "known_command": "hello",
+    "list_commands": "hello",
+    "quit": "hello",
+    "boardsize": "boardsize",
+    "clear_board": "clear_board",
+    "komi": "komi",
+    "get_komi": "get_komi",
+    "play": "play",
+    "genmove": "genmove",
+    "reg_genmove": "reg_genmove",
+    "undo": "undo",
+    "fixed_handicap": "fixed_handicap",
+    "place_free_handicap": "place_free_handicap",
+    "set_free_handicap": "set_free_handicap",
+    "time_settings": "time_settings",
+    "time_left": "time_left",
+    "kgs-time_settings": "time_settings",
+    "final_score": "final_score",
+    "final_status_list": "final_status_list",
+    "loadsgf": "loadsgf",
+    "showboard": "showboard",
+    "kgs-genmove_cleanup": "genmove",
+    "kgs-game_over": "game_over",
+    "kata-get-rules": "get_rules",
+    "kata-set-rules": "set_rules",
+    "lz-analyze": "analyze",
+    "kata-analyze": "analyze",
+    "lz-genmove_analyze": "genmove_analyze",
+    "kata-genmove_analyze": "genmove_analyze",
+}
 KATAGO_ONLY = ("ownershipStdev", "movesOwnership", "movesOwnershipStdev", "pvVisits", "pvEdgeVisits", "rootInfo")
 
 
@@ -58,6 +96,54 @@ def parse_command(line: str) -> Command | None:
     if not words:
         return None
     return Command(identity=identity, name=words[0], words=tuple(words[1:]))
+
+
+class Hello:
+    """Answers what programs ask of an engine before they play, for which it needs no network.
+
+    Args:
+        name: of the engine.
+        version: of the engine.
+    """
+
+    def __init__(self, *, name: str, version: str) -> None:
+        self._facts = {"protocol_version": "2", "name": name, "version": version, "list_commands": "\n".join(COMMANDS), "quit": ""}
+
+    def answer(self, command: Command) -> str | None:
+        """The answer, or None: it is another command.
+
+        Raises:
+            Refused: the command's arguments are wrong.
+        """
+        if command.name == "known_command":
+            return "true" if command.only() in COMMANDS else "false"
+        return self._facts.get(command.name)
+
+    def at_once(self, line: str) -> str | None:
+        """All that is said to a line; None: it must wait for the engine."""
+        command = parse_command(line)
+        if command is None:
+            return ""
+        try:
+            answer = self.answer(command)
+            return None if answer is None else answered(command, answer) + "\n"
+        except Refused as error:
+            return refused(command, error) + "\n"
+
+    def ends(self, line: str) -> bool:
+        """Whether a line ends the conversation."""
+        command = parse_command(line)
+        return command is not None and command.name == "quit"
+
+
+def answered(command: Command, answer: str) -> str:
+    """An answer as the protocol has it; an empty line ends it."""
+    return f"={command.identity} {answer}".rstrip() + "\n"
+
+
+def refused(command: Command, error: Refused) -> str:
+    """A refusal as the protocol has it; an empty line ends it."""
+    return f"?{command.identity} {error}\n"
 
 
 def player_of(word: str) -> int:

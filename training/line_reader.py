@@ -30,21 +30,43 @@ class LineReader:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor, self._rest = descriptor, b""
-        self.ended = False
+        self._kept: list[tuple[str, float]] = []
+        self._closed = False
         self.arrived = time.monotonic()  # when the latest lines did
+
+    @property
+    def ended(self) -> bool:
+        """Whether no line will come any more."""
+        return self._closed and not self._kept
+
+    @property
+    def kept(self) -> bool:
+        """Whether there are lines that were read and put back."""
+        return bool(self._kept)
+
+    def keep(self, line: str) -> None:
+        """Put a line that was just read back, behind those that were before."""
+        self._kept.append((line, self.arrived))
 
     def lines(self, *, wait: bool) -> list[str]:
         """The complete lines that have come, empty ones too; with ``wait`` it waits for something to come.
 
-        An unfinished line at the end counts.
+        An unfinished line at the end counts. Lines that were put back come first, one by one.
         """
-        if self.ended or not select.select([self._descriptor], [], [], None if wait else 0)[0]:
+        if self._kept:
+            line, self.arrived = self._kept.pop(0)
+            return [line]
+        return self.read(wait=wait)
+
+    def read(self, *, wait: bool) -> list[str]:
+        """The same, past the lines that were put back."""
+        if self._closed or not select.select([self._descriptor], [], [], None if wait else 0)[0]:
             return []
         data = os.read(self._descriptor, MOST_BYTES)
         self.arrived = time.monotonic()
-        self.ended = not data
+        self._closed = not data
         *lines, self._rest = (self._rest + data).split(b"\n")
-        if self.ended and self._rest:
+        if self._closed and self._rest:
             lines.append(self._rest)
         return [line.decode(errors="replace").strip() for line in lines]
 

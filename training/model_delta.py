@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from games.compiled import compiled
 from training.columns import from_planes
-from training.model_file import DIGEST_BYTES, FORMAT, MAGIC, PREFIX, Content, content_sha256, parse_header, sha256_of
+from training.model_file import DIGEST_BYTES, FORMAT, Content, content_sha256, parse_header, sha256_of
+from training.model_heading import MAGIC, PREFIX
 from training.model_weights import DTYPES, LIMITS, ModelLimits, pack, require, unpacked
 
 DELTA_MAGIC = b"KEIMADL\n"

@@ -9,7 +9,6 @@ receiver's rules, network and processor say the same.
 """
 
 import hashlib
-import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from torch import Tensor, nn
 
 from games.game import CHANCE, Game
 from training.files import write_atomically
+from training.model_heading import MAGIC, METADATA, PREFIX
 from training.model_weights import (
     LIMITS,
     CorruptModel,
@@ -43,15 +43,12 @@ from training.model_weights import (
 )
 from training.network import build_network, value_head
 
-MAGIC = b"KEIMAMD\n"
 FORMAT = 2
-PREFIX = struct.Struct("<8sHI")  # magic, format number, length of the header
 DIGEST_BYTES = 32
 MAX_MODEL_BYTES = LIMITS.max_bytes
 CANARY_POSITIONS = 4
 CANARY_ACTIONS = 16
 SURE = 0.99999  # the largest value of a canary of which the logit can be told
-METADATA = "keima"  # the key of our metadata in a safetensors file
 
 Evaluate = Callable[[NDArray[np.float32]], tuple[NDArray[np.float32], NDArray[np.float32]]]
 

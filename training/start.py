@@ -22,7 +22,7 @@ Parse = Callable[[list[str] | None], argparse.Namespace]
 See = Callable[[argparse.Namespace], None]
 
 
-def before_imports(parse: Parse, see: See | None = None, *, loading: str = "") -> None:
+def before_imports(parse: Parse, see: See | None = None, *, loading: str = "") -> argparse.Namespace:
     """End the program if its command line is wrong, or names what is not there; else say what it loads now.
 
     What torchrun has started, several times over, says nothing: whoever called torchrun has said it.
@@ -31,12 +31,15 @@ def before_imports(parse: Parse, see: See | None = None, *, loading: str = "") -
         parse: reads the command line; what it ends the program with stands, such as ``--help``.
         see: raises ValueError or OSError for what the command line names and cannot be.
         loading: what takes long; nothing is said where it is empty.
+
+    Returns:
+        The command line.
     """
     program = Path(sys.argv[0]).name
     try:
         arguments = parse(None)
         if LAUNCHED in os.environ:
-            return
+            return arguments
         if see:
             see(arguments)
     except (ValueError, OSError) as error:
@@ -45,6 +48,7 @@ def before_imports(parse: Parse, see: See | None = None, *, loading: str = "") -
         sys.exit(WRONG)
     if loading:
         say(f"{program}: loading {loading}")
+    return arguments
 
 
 def say(text: str) -> None:

@@ -16,7 +16,7 @@ from training.evaluator import use_threads
 from training.search.analysis import Line, simulations_in
 from training.thinking import Thinker
 from training.time_keeping import TimeKeeper
-from training.uci_options import Options
+from training.uci_options import Hello, Options
 from training.uci_words import Broken, Go, moves_of, parse_go, parse_position, parse_setoption, score_words
 
 FIRST_INFO, INFO_EVERY = 0.1, 1.0  # seconds
@@ -161,11 +161,7 @@ class Engine:
     # The commands.
 
     def _uci(self, words: list[str], arrived: float) -> None:
-        self._write(f"id name {self._name}")
-        self._write("id author the authors of Keima")
-        for option in self._options.words():
-            self._write(option)
-        self._write("uciok")
+        self._write(str(Hello(self._name, self._options).at_once("uci")).removesuffix("\n"))
 
     def _isready(self, words: list[str], arrived: float) -> None:
         self._ready()

@@ -100,3 +100,25 @@ class Options:
     def lines(self) -> int:
         """How many lines of play to tell."""
         return self._values["MultiPV"]
+
+
+class Hello:
+    """Answers ``uci``, for which an engine needs no network.
+
+    Args:
+        name: of the engine.
+        options: that it has.
+    """
+
+    def __init__(self, name: str, options: Options) -> None:
+        self._lines = [f"id name {name}", "id author the authors of Keima", *options.words(), "uciok"]
+
+    def at_once(self, line: str) -> str | None:
+        """All that is said to a line; None: it must wait for the engine."""
+        if line == "uci":
+            return "".join(f"{said}\n" for said in self._lines)
+        return "" if not line or self.ends(line) else None
+
+    def ends(self, line: str) -> bool:
+        """Whether a line ends the conversation."""
+        return line == "quit"

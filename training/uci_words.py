@@ -1,15 +1,18 @@
 """The words of the Universal Chess Interface (Stefan Meyer-Kahlen, 2004): what a program for people says to an engine, and hears of it."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from games import Game
-from games.chess_notation import uci_of
-from games.game import States
-from training.search.analysis import Line
 from training.time_keeping import Clock
+
+if TYPE_CHECKING:  # an engine is asked for its name before it has loaded anything
+    from games import Game
+    from games.game import States
+    from training.search.analysis import Line
 
 NUMBERS = ("wtime", "btime", "winc", "binc", "movestogo", "depth", "nodes", "movetime", "mate")
 FLAGS = ("ponder", "infinite")
@@ -123,6 +126,8 @@ def score_words(line: Line) -> str:
 
 def moves_of(game: Game, state: States, actions: Sequence[int]) -> list[str]:
     """A line of play from a position."""
+    from games.chess_notation import uci_of
+
     state, found = state.copy(), []
     for action in actions:
         found.append(uci_of(state, action))

@@ -10,8 +10,8 @@ from games import Game, load_game
 from training.evaluation.contenders import NetworkContender, read_model
 from training.evaluation.match_benchmark import Entrant
 from training.evaluation.score_benchmark import model_of_weights
-from training.ledger import read_ledger
 from training.model_file import Model, describe_model, save_safetensors
+from training.model_heading import model_path_of_run
 from training.model_weights import CorruptModel
 from training.weights_file import load_weights
 
@@ -41,19 +41,6 @@ def candidate_of_run(run: Path, version: int | None = None) -> Candidate:
         ValueError, OSError: there is none, or it cannot be read.
     """
     return candidate_of_model(model_path_of_run(run, version))
-
-
-def model_path_of_run(run: Path, version: int | None) -> Path:
-    """The file of a run's model, by default of the newest that was accepted.
-
-    Raises:
-        ValueError, OSError: there is none.
-    """
-    with read_ledger(run) as ledger:
-        rows = [row for row in ledger.models() if (version is None and row.accepted) or row.version == version]
-    if not rows:
-        raise ValueError(f"{run} has no {'accepted model yet' if version is None else f'model {version}'}")
-    return run / rows[-1].path
 
 
 def candidate_of_model(path: Path) -> Candidate:
