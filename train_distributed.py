@@ -1,22 +1,27 @@
 #!/usr/bin/env python3
 """Train a big network on files of games: alone, on all GPUs of a machine, or on several machines.
 
-    python train_distributed.py --data runs/chess --epochs 2                   one process; the newest games of a run
+    python train_distributed.py                                                one process; the newest run's games
+    python train_distributed.py --data runs/chess --epochs 2                   the newest games of a run
+    python train_distributed.py --world-size 8                                 a process for each of 8 GPUs of this machine
+    ./launch_distributed_training.sh --gpus 8 --batch-size 2048 --mixed-precision
     torchrun --nproc-per-node 8 train_distributed.py --data games --mixed-precision
-    ./launch_distributed_training.sh --gpus 8 --batch-size 2048 --mixed-precision -- --data games
-    python train_distributed.py --data games --world-size 2 --rank 0 --master-addr 192.168.1.100 --master-port 12355
+    python train_distributed.py --data games --world-size 2 --rank 0 --master-addr 192.168.1.100        started one by one
 
 --data is a run's folder, a folder with batches of games (*.games), PGN files of chess (*.pgn, *.pgn.zst) or SGF files of Go (*.sgf), or
-such a file. Every position is learned from once in an epoch, in an order that follows from --seed. Games that cannot be used are left
-out and told with their place.
+such a file. Without it, the newest run under runs/ is taken that has games, or where there is none the sample games of Keima. Every
+position is learned from once in an epoch, in an order that follows from --seed. Games that cannot be used are left out and told with
+their place.
 
 --batch-size is the total of all ranks, and each takes its share of it. So N ranks learn what one process learns from the same games,
 up to the rounding of numbers. Batch norm takes its statistics over groups of --norm-batch positions of the total batch, whichever
-ranks they are on. Where the memory is too small for a rank's share, it takes half of it at once, or less, and adds up.
+ranks they are on. Where the memory is too small for a rank's share, it takes half of it at once, or less, and adds up. Where there are
+fewer GPUs than ranks, as many ranks as there are GPUs train, or without any GPU a rank for each core.
 
-Rank 0 writes AlphaZeroNet_20x256_distributed.pt to --save-dir, from which --resume goes on exactly, with any number of ranks; torchrun
-does so by itself when a rank has died. Beside it lies a .safetensors with the averaged weights: scripts/play.py --model plays with them.
-Ctrl-C ends in good order.
+Rank 0 alone prints, and writes AlphaZeroNet_20x256_distributed.pt to --save-dir, from which --resume goes on exactly, with any number
+of ranks; torchrun does so by itself when a rank has died. Without --save-dir, each training has a folder of its own: checkpoints,
+checkpoints_2 ... Beside the checkpoint lies a .safetensors with the averaged weights: scripts/play.py --model plays with them. Ctrl-C
+ends in good order.
 """
 
 if __name__ == "__main__":
@@ -25,27 +30,32 @@ if __name__ == "__main__":
     ends_at_once()  # before the imports, which take seconds
 
 import argparse
+import json
 import logging
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from configs.commands import settings_file
+from configs.commands import settings_file, shipped
 from configs.flags import HIGHEST_PORT, as_setting, whole
 from games import GAMES
 from training.ctrl_c import INTERRUPTED, interruptible, leave_lost_terminal, stop_on_signals
+from training.meeting import DEFAULT_PORT
 from training.start import before_imports, see_file
 
-CHECKPOINTS = "AlphaZeroNet_*_distributed.pt"  # as ``name_of`` names them
 USUAL_BATCH = 256  # to which learning rates are scaled
 PLACE = ("rank", "world_size", "local_rank", "master_addr", "master_port")
+FOLDER, NAME = Path("checkpoints"), "AlphaZeroNet_{}_distributed"
+RUNS = Path("runs")
 SIZES = {"blocks": 20, "channels": 256}
 KEPT: dict[str, Any] = {  # what a training is told once, with what it is if it is told nothing
+    "data": None,  # as it was named, or found
     "epochs": 1,
-    "batch_size": 2048,
+    "batch_size": 1024,
     "norm_batch": 256,
     "seed": 1,
     "learning_rate": None,
@@ -58,44 +68,73 @@ KEPT: dict[str, Any] = {  # what a training is told once, with what it is if it 
     "settings": None,  # of the experiment, as a document
 }
 
-log = logging.getLogger(__name__)
+
+class RefusedByAll(ValueError):
+    """What every rank refuses; rank 0 says it."""
 
 
 @interruptible
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code: 0, or 130 after Ctrl-C, 2 when something is wrong that can be put right."""
-    arguments = parser().parse_args(argv)
+    words = words_of(argv)
+    arguments = parser().parse_args(words)
     console = Console(stderr=True, highlight=False)
     who = "train_distributed.py"
     try:
         if arguments.check:
-            see_whether_all_is_right(arguments)
+            see_whether_all_is_right(arguments, world_size=arguments.world_size or 1)
             return 0
+        if starts_ranks(arguments):
+            return start_ranks(arguments, words)
         place = Place(**{name: getattr(arguments, name) for name in PLACE})
-        with joined(place, device=arguments.device, backend=arguments.backend) as ranks:
+        room = partial(ranks_here, arguments)
+        with joined(place, device=arguments.device, backend=arguments.backend, room=room) as ranks:
             who += "" if ranks.is_main else f", rank {ranks.rank}"
-            return begin(arguments, ranks)
+            try:
+                return begin(arguments, ranks)
+            except RefusedByAll:
+                if ranks.is_main:
+                    raise
+                return 2
+    except NotNeeded:
+        return 0
     except (ValueError, TrainingDiverged, OSError, RuntimeError) as error:  # a lost rank is a RuntimeError too, and so is a want of memory
         console.print(f"{who}: {error}", style="red", markup=False, soft_wrap=True)
         return 2
 
 
+def words_of(argv: Sequence[str] | None) -> list[str]:
+    """The command line, without the word by which users of the launcher set flags apart."""
+    return [word for word in (sys.argv[1:] if argv is None else argv) if word != "--"]
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line; what is not said is None."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        parents=[starting()],
+        allow_abbrev=False,  # what starts ranks, in other words, would be passed on to them
+    )
     what = parser.add_argument_group("what is learned").add_argument
-    what("--data", type=Path, required=True, help="a run's folder, or files of games")
+    what("--data", type=Path, help="a run's folder, or files of games (default: the newest run that has games, or else sample games)")
     what("--epochs", type=whole(), help=f"passes over the data in all (default: {KEPT['epochs']})")
     what(
         "--config",
         type=settings_file,
         help="an experiment's settings: its game, its network and its training (default: 20x256, for the run's game or chess)",
     )
-    what("--game", choices=sorted(GAMES), help="what is played, where neither --config nor --data says it (default: chess)")
+    what(
+        "--game",
+        choices=sorted(GAMES),
+        help="what is played, where neither --config nor --data says it (default: chess, or that of the games at hand)",
+    )
     what("--blocks", type=as_setting("network.blocks"), help=f"residual blocks of the network (default: {SIZES['blocks']})")
     what("--channels", type=as_setting("network.channels"), help=f"channels of its convolutions (default: {SIZES['channels']})")
-    what("--save-dir", type=Path, default=Path("checkpoints"), help="where the checkpoint goes (default: %(default)s)")
-    what("--resume", action="store_true", help="go on with the checkpoint there; it remembers what this group has told it")
+    what("--save-dir", type=Path, help=f"where the checkpoint goes (default: {FOLDER}, or the first {FOLDER}_N without one)")
+    what(
+        "--resume", action="store_true", help="go on with the newest training, or that in --save-dir; it remembers what this group told it"
+    )
     what("--check", action="store_true", help="only see whether all of this can be, for --world-size ranks")
     what("--seed", type=as_setting("run.seed"), help=f"of weights, order and symmetries (default: {KEPT['seed']})")
     what("--shuffle-positions", type=whole(), help=f"positions that are mixed with one another (default: {KEPT['shuffle_positions']:,})")
@@ -129,11 +168,8 @@ def parser() -> argparse.ArgumentParser:
         "--mixed-precision", action=argparse.BooleanOptionalAction, help="bfloat16 where the device has it, else float16 with a scaled loss"
     )
     where = parser.add_argument_group("where it is learned; torchrun says all of it itself").add_argument
-    where("--world-size", type=whole(), help="ranks in all")
-    where("--rank", type=whole(0), help="which of them this is, from 0")
+    where("--rank", type=whole(0), help="which of --world-size this is, from 0, where ranks are started one by one")
     where("--local-rank", type=whole(0), help="which of those on this machine, and so which GPU")
-    where("--master-addr", help="the machine of rank 0")
-    where("--master-port", type=whole(1, HIGHEST_PORT), help="a free port there")
     where("--backend", choices=("auto", "nccl", "gloo"), default="auto", help="auto: nccl between GPUs, gloo without")
     where("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: a GPU where there is one")
     where("--num-workers", type=whole(0), help="processes of each rank that make batches (default: none on a CPU, up to four beside a GPU)")
@@ -143,22 +179,43 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
+def starting() -> argparse.ArgumentParser:
+    """The part of the command line that says which ranks are started, and where they meet."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    which = parser.add_argument_group("which ranks there are; torchrun says all of it itself").add_argument
+    which("--world-size", type=whole(), help="ranks in all; without --rank they are started here")
+    which("--launch", action="store_true", help="start the ranks of this machine, as launch_distributed_training.sh does")
+    which("--gpus", type=whole(), help="so many ranks, with --launch (default: the GPUs of this machine)")
+    which("--nodes", type=whole(), default=1, help="machines that --launch is called on (default: %(default)s)")
+    which("--node-rank", type=whole(0), default=0, help="which of them this is, from 0 (default: %(default)s)")
+    which("--max-restarts", type=whole(0), default=3, help="how often all begin anew after one has died (default: %(default)s)")
+    which("--master-addr", help="the machine of rank 0, or of --node-rank 0 (default: localhost)")
+    which("--master-port", type=whole(1, HIGHEST_PORT), help=f"a free port there (default: {DEFAULT_PORT})")
+    return parser
+
+
 def see(arguments: argparse.Namespace) -> None:
     """See that what the command line names is there. A checkpoint may be on the machine of another rank.
 
     Raises:
         ValueError: it is not.
     """
-    if not arguments.data.exists():
+    if arguments.data and not shipped(arguments.data).exists():
         raise ValueError(f"--data {arguments.data} is not there: name a run's folder, or one with batches of games, PGN or SGF files")
     if arguments.config:
         see_file(arguments.config)
-    if arguments.resume and arguments.rank is None and not any(arguments.save_dir.glob(CHECKPOINTS)):
-        raise ValueError(f"there is no checkpoint in {arguments.save_dir} to go on with: start without --resume")
+    folder = arguments.save_dir
+    if arguments.resume and folder and arguments.rank is None and arguments.nodes == 1 and not checkpoints_in(folder):
+        raise ValueError(f"there is no checkpoint in {folder} to go on with: start without --resume")
+
+
+def checkpoints_in(folder: Path) -> list[Path]:
+    """The checkpoints of this program there."""
+    return sorted(folder.glob(f"{NAME.format('*')}.pt"))
 
 
 if __name__ == "__main__":
-    before_imports(lambda argv: parser().parse_args(argv), see, loading="PyTorch")
+    before_imports(lambda _: parser().parse_args(words_of(None)), see, loading="PyTorch")
 
 from rich.console import Console
 
@@ -170,12 +227,50 @@ from training.big_learner import BigLearner, Epoch, Step, checkpoint_path, newes
 from training.epochs import Epochs
 from training.evaluator import use_threads
 from training.feed import EpochFeed
-from training.game_files import find_files
+from training.game_files import SAMPLE, find_files, games_at_hand
 from training.learner import Learner, TrainingDiverged
 from training.observers.charts import duration
-from training.ranks import ALONE, Place, Ranks, joined
+from training.ranks import ALONE, NotNeeded, Place, Ranks, check_backend, idle_variables, joined
 from training.run import make_learner, window_options
+from training.save_folder import chosen_folder
+from training.torchrun import Start, room_for_ranks, run_ranks, see_that_they_can_meet
 from training.total_batch import group_bounds
+
+
+def starts_ranks(arguments: argparse.Namespace) -> bool:
+    """Whether this process starts ranks, rather than being one."""
+    is_one = arguments.rank is not None or "RANK" in os.environ
+    return arguments.launch or (not is_one and (arguments.world_size or 1) > 1)
+
+
+def ranks_here(arguments: argparse.Namespace, asked: int | None) -> int:
+    """How many of the ranks that are asked for train on this machine."""
+    return room_for_ranks(asked, arguments.device)[0]
+
+
+def start_ranks(arguments: argparse.Namespace, words: Sequence[str]) -> int:
+    """Run this program on the ranks of this machine, by torchrun; returns its exit code.
+
+    Raises:
+        ValueError: something is wrong that the ranks would find out, and torchrun would start them again and again.
+        RuntimeError: the machines have not met, or a rank has died too often.
+    """
+    told, rest = starting().parse_known_args(words)
+    count, fewer = room_for_ranks(told.gpus or (told.world_size and max(1, told.world_size // told.nodes)), arguments.device)
+    start = Start(
+        ranks=count,
+        nodes=told.nodes,
+        node_rank=told.node_rank,
+        master_addr=told.master_addr,
+        master_port=told.master_port,
+        restarts=told.max_restarts,
+    )
+    check_backend(arguments.backend, arguments.device)
+    see_that_they_can_meet(start)
+    see_whether_all_is_right(arguments, world_size=count * told.nodes)
+    if fewer:
+        print(fewer, flush=True)
+    return run_ranks(Path(__file__).resolve(), [*rest, "--save-dir", str(arguments.save_dir)], start)
 
 
 def begin(arguments: argparse.Namespace, ranks: Ranks) -> int:
@@ -183,7 +278,13 @@ def begin(arguments: argparse.Namespace, ranks: Ranks) -> int:
     listen(ranks)
     tree, told, settings = planned(arguments, ranks, world_size=ranks.world_size)
     if arguments.resume and not tree:
-        raise ValueError(f"there is no checkpoint {candidates(arguments)[0]} to go on with: start without --resume")
+        raise RefusedByAll(f"there is no checkpoint {candidates(arguments)[0]} to go on with: start without --resume")
+    if tree and tree["sampler"]["epoch"] >= told["epochs"]:
+        if ranks.is_main:
+            print(nothing_left(told, arguments.save_dir))
+        return 0
+    if ranks.is_main:
+        arguments.save_dir.mkdir(parents=True, exist_ok=True)
     game = load_game(settings.game.name, **settings.game.options)
     learner = build_learner(game, settings, told, arguments, ranks)
     training = build_training(game, learner, settings, told, arguments)
@@ -194,32 +295,89 @@ def begin(arguments: argparse.Namespace, ranks: Ranks) -> int:
 
 
 def planned(arguments: argparse.Namespace, ranks: Ranks, *, world_size: int) -> tuple[dict[str, Any] | None, dict[str, Any], Settings]:
-    """The checkpoint to go on with, if there is one to be, what the training has been told, and its settings.
+    """The checkpoint to go on with, if there is one to be, what the training has been told, and its settings, the same on all ranks.
+
+    After it ``arguments`` says where the games and the checkpoints are.
 
     Raises:
-        ValueError: something cannot be.
+        RefusedByAll: something cannot be.
     """
+    by_default = arguments.save_dir is None
+    if by_default:
+        holds = lambda folder: bool(checkpoints_in(folder))  # noqa: E731
+        arguments.save_dir = chosen_folder(FOLDER, ranks, holds=holds, resume=arguments.resume)
+        if ranks.is_main and not arguments.resume and arguments.save_dir != FOLDER:
+            print(f"Earlier trainings stay as they are: this one goes to {arguments.save_dir}, and --resume goes on with the newest")
     begun = arguments.resume or ranks.largest(ranks.restarts) > 0
     found = [newest_checkpoint(ranks, path) for path in candidates(arguments)] if begun else []
     tree = next((tree for tree in found if tree), None)
-    told = {**KEPT, **(tree["told"] if tree else {})}
-    told |= {name: getattr(arguments, name) for name in KEPT if getattr(arguments, name, None) is not None}
-    check(told, world_size)
-    settings = settings_of(arguments, told)
+    told = as_rank_0(ranks, lambda: told_in_all(arguments, tree, world_size))
+    arguments.data = arguments.data or shipped(told["data"])
+    settings = with_numbers(told, arguments.device)
     path = checkpoint_path(arguments.save_dir, name_of(settings))
-    if not begun and ranks.largest(int(path.exists())):
-        raise ValueError(f"{path} is there already: go on with it by --resume, or choose another folder by --save-dir")
+    if not begun and not by_default and ranks.largest(int(path.exists())):
+        raise RefusedByAll(f"{path} is there already: go on with it by --resume, or choose another folder by --save-dir")
     return tree, told, settings
 
 
-def see_whether_all_is_right(arguments: argparse.Namespace) -> None:
-    """Refuse what the ranks would refuse, which torchrun would start again and again. A checkpoint may be on another machine.
+def as_rank_0(ranks: Ranks, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What rank 0 makes, on all ranks; plain values.
+
+    Raises:
+        RefusedByAll: rank 0 cannot make it.
+    """
+    answer: dict[str, Any] = {}
+    if ranks.is_main:
+        try:
+            answer = {"made": make()}
+        except (ValueError, OSError) as error:
+            answer = {"refused": str(error)}
+    answer = json.loads(ranks.broadcast_text(json.dumps(answer)))
+    if "refused" in answer:
+        raise RefusedByAll(answer["refused"])
+    return dict(answer["made"])
+
+
+def told_in_all(arguments: argparse.Namespace, tree: dict[str, Any] | None, world_size: int) -> dict[str, Any]:
+    """What the training is told, now or when it began.
 
     Raises:
         ValueError: something cannot be.
     """
-    planned(arguments, ALONE, world_size=arguments.world_size or 1)
+    told = {**KEPT, **(tree["told"] if tree else {})}
+    told |= {name: getattr(arguments, name) for name in KEPT if getattr(arguments, name, None) is not None}
+    if told["data"] is None:
+        told["data"] = games_at_hand(RUNS, game_of(arguments))
+    told["data"] = str(told["data"])
+    arguments.data = shipped(told["data"])
+    check(told, world_size)
+    if told["settings"] is None or arguments.config or arguments.game or arguments.blocks or arguments.channels:
+        told["settings"] = experiment(arguments).model_dump(mode="json")
+    return told
+
+
+def game_of(arguments: argparse.Namespace) -> str | None:
+    """The game that the command line names."""
+    return load_settings(arguments.config).game.name if arguments.config else arguments.game
+
+
+def nothing_left(told: dict[str, Any], folder: Path) -> str:
+    """What to say of a training that is gone on with and has all of its epochs behind it."""
+    epochs = told["epochs"]
+    over = f"its {epochs} epochs are" if epochs > 1 else "its epoch is"
+    return f"Nothing is left to do in {folder}, for {over} over: --resume --epochs {epochs + 1} trains one more"
+
+
+def see_whether_all_is_right(arguments: argparse.Namespace, *, world_size: int) -> None:
+    """Refuse what the ranks would refuse. A checkpoint may be on another machine.
+
+    Raises:
+        ValueError: something cannot be.
+    """
+    named = arguments.data
+    planned(arguments, ALONE, world_size=world_size)
     find_files(arguments.data)
+    arguments.data = named
 
 
 def listen(ranks: Ranks) -> None:
@@ -233,10 +391,10 @@ def listen(ranks: Ranks) -> None:
 
 def candidates(arguments: argparse.Namespace) -> list[Path]:
     """The checkpoint that the command line means, or the only one in the folder."""
-    if arguments.config or arguments.blocks or arguments.channels:
-        return [checkpoint_path(arguments.save_dir, name_of(experiment(arguments)))]
-    there = sorted(arguments.save_dir.glob(CHECKPOINTS))
-    return there[:1] if len(there) == 1 else [checkpoint_path(arguments.save_dir, name_of(experiment(arguments)))]
+    there = checkpoints_in(arguments.save_dir)
+    if len(there) == 1 and not (arguments.config or arguments.blocks or arguments.channels):
+        return there
+    return [checkpoint_path(arguments.save_dir, name_of(experiment(arguments)))]
 
 
 def experiment(arguments: argparse.Namespace) -> Settings:
@@ -245,10 +403,10 @@ def experiment(arguments: argparse.Namespace) -> Settings:
     Raises:
         ValueError: a file cannot be read, or a number is out of range.
     """
-    own = arguments.data / "config.yaml"
+    own = (arguments.data or Path()) / "config.yaml"
     if arguments.config:
         document = load_settings(arguments.config).model_dump()
-    elif own.exists():
+    elif arguments.data and own.exists():
         document = load_settings(own).model_dump()
         document["network"] |= {"type": "resnet", "time_steps": None, **SIZES}
     else:
@@ -258,14 +416,12 @@ def experiment(arguments: argparse.Namespace) -> Settings:
     return validated(document)
 
 
-def settings_of(arguments: argparse.Namespace, told: dict[str, Any]) -> Settings:
-    """The settings of the training; ``told`` gets them too, so that a checkpoint has them.
+def with_numbers(told: dict[str, Any], device: str) -> Settings:
+    """The settings of the training, of its experiment and the other numbers that it is told.
 
     Raises:
-        ValueError: a file cannot be read, or a number is out of range.
+        ValueError: a number is out of range.
     """
-    if told["settings"] is None or arguments.config or arguments.game or arguments.blocks or arguments.channels:
-        told["settings"] = experiment(arguments).model_dump(mode="json")
     settings = validated(told["settings"])
     training = settings.training.model_dump()
     scale = told["batch_size"] / USUAL_BATCH
@@ -278,7 +434,7 @@ def settings_of(arguments: argparse.Namespace, told: dict[str, Any]) -> Settings
         "learning_rate_schedule": told["schedule"],
         "warmup_steps": warmup,
         "mixed_precision": bool(told["mixed_precision"]),
-        "device": arguments.device,
+        "device": device,
     }
     training["window"] |= {"min_positions": max(training["window"]["min_positions"], told["batch_size"])}
     training["window"] |= {"max_positions": max(training["window"]["max_positions"], training["window"]["min_positions"])}
@@ -288,7 +444,7 @@ def settings_of(arguments: argparse.Namespace, told: dict[str, Any]) -> Settings
 
 def name_of(settings: Settings) -> str:
     """What the network's files are called."""
-    return f"AlphaZeroNet_{settings.network.blocks}x{settings.network.channels}_distributed"
+    return NAME.format(f"{settings.network.blocks}x{settings.network.channels}")
 
 
 def check(told: dict[str, Any], world_size: int) -> None:
@@ -349,6 +505,14 @@ def introduce(training: BigLearner, ranks: Ranks, settings: Settings, *, resumed
     shares = sorted({len(range(rank, total, ranks.world_size)) for rank in range(ranks.world_size)}, reverse=True)
     groups = len(group_bounds(total, learner.norm_batch)) - 1
     size = sum(parameter.numel() for parameter in learner.network.parameters())
+    if ranks.started > ranks.world_size:
+        print(room_for_ranks(ranks.started, settings.training.device)[1])
+    if ranks.restarts:
+        print("A rank has ended: all begin anew, from the last checkpoint if there is one")
+    if idle := idle_variables(ranks):
+        print(idle)
+    sample = ", the sample that comes with Keima; --data names others" if training.told["data"] == str(SAMPLE) else ""
+    print(f"Games: {training.told['data']}{sample}")
     kind = str(learner.update_step.dtype).removeprefix("torch.")
     print(f"{settings.game.name}, {network.type} {network.blocks}x{network.channels}, {size / 1e6:.1f} million parameters, {kind}")
     print(
@@ -400,7 +564,7 @@ def run(training: BigLearner) -> int:
         say(f"The checkpoint is {training.path}")
         say(f"Play with it: python scripts/play.py --model {training.path.with_suffix('.safetensors')}")
         if not ended:
-            say(f"Go on: python train_distributed.py --data {training.data} --save-dir {training.save_dir} --resume")
+            say(f"Go on: python train_distributed.py --save-dir {training.save_dir} --resume")
     return 0 if ended else INTERRUPTED
 
 

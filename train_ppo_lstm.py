@@ -212,7 +212,7 @@ from training.ppo_checkpoint import PPOCheckpoint, checkpoints, newest_checkpoin
 from training.random import seed_stream
 from training.ranks import ALONE, NotNeeded, Place, Ranks, idle_variables, joined
 from training.save_folder import chosen_folder
-from training.torchrun import Start, room_for_ranks, run_ranks
+from training.torchrun import Start, room_for_ranks, run_ranks, see_that_they_can_meet
 
 
 def start_ranks(arguments: argparse.Namespace, words: Sequence[str]) -> int:
@@ -226,6 +226,8 @@ def start_ranks(arguments: argparse.Namespace, words: Sequence[str]) -> int:
         if getattr(arguments, name) is not None:
             raise ValueError(f"--distributed starts all ranks of this machine: leave --{name.replace('_', '-')} out")
     count, fewer = room_for_ranks(arguments.num_gpus, arguments.device, usual=2)
+    start = Start(ranks=count, master_port=arguments.master_port, restarts=arguments.max_restarts)
+    see_that_they_can_meet(start)
     told, saved = prepared(arguments, ALONE)
     if saved and (reached := nothing_left(told, saved, arguments.checkpoint_dir)):
         print(reached)
@@ -236,7 +238,6 @@ def start_ranks(arguments: argparse.Namespace, words: Sequence[str]) -> int:
         print(fewer, flush=True)
     found = ["--checkpoint-dir", str(arguments.checkpoint_dir), "--num-gpus", str(count)]  # the last word counts
     own = [*(word for word in words if word != "--distributed"), *found]
-    start = Start(ranks=count, master_port=arguments.master_port, restarts=arguments.max_restarts)
     return run_ranks(Path(__file__).resolve(), own, start)
 
 
@@ -246,6 +247,8 @@ def begin(arguments: argparse.Namespace, ranks: Ranks) -> int:
     if ranks.alone and ranks.started == 1 and (arguments.num_gpus or 1) > 1:
         raise ValueError(f"--num-gpus {arguments.num_gpus}: only --distributed starts several ranks")
     told, saved = prepared(arguments, ranks)
+    if ranks.is_main:
+        arguments.checkpoint_dir.mkdir(parents=True, exist_ok=True)
     console = TerminalConsole(highlight=False)
     with logged(ranks):
         if saved and (reached := nothing_left(told, saved, arguments.checkpoint_dir)):

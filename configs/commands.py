@@ -13,6 +13,12 @@ def settings_file(name: str | Path) -> Path:
     return CHECKOUT / path if (CHECKOUT / path).is_file() and not path.exists() else path
 
 
+def shipped(name: str | Path) -> Path:
+    """The file or folder of that name; where there is none, the checkout's, as for ``settings_file``."""
+    path = Path(name)
+    return CHECKOUT / path if (CHECKOUT / path).exists() and not path.exists() else path
+
+
 def connector(config: Path | None = None) -> str:
     """The command that looks after the machines of a settings file."""
     program = "python distributed/ssh_connector.py"

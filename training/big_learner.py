@@ -7,6 +7,7 @@ rank. Whichever rank sees the newest checkpoint gives it to the others, so that 
 
 import json
 import math
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -263,14 +264,15 @@ def agreed_files(ranks: Ranks, data: Path, begun: Files | None) -> Files:
     if ranks.is_main:
         try:
             files = begun or [(path, file_size(path)) for path in find_files(data)]
-            said = json.dumps([[str(path), size] for path, size in files])
+            said = json.dumps([[os.path.relpath(path, data), size] for path, size in files])  # each machine may have them elsewhere
         except ValueError as error:
             said = json.dumps(str(error))
     found = json.loads(ranks.broadcast_text(said))
     if isinstance(found, str):
         raise ValueError(found)
-    wrong = [path for path, size in found if file_size(Path(path)) != size]
+    here = [(Path(os.path.normpath(data / path)), size) for path, size in found]
+    wrong = [path for path, size in here if file_size(path) != size]
     if ranks.largest(len(wrong)):
         which = wrong[0] if wrong else "of another rank"
         raise ValueError(f"--data {data}: the file {which} is not as it was, or not as rank 0 has it: every machine needs the same files")
-    return [(Path(path), size) for path, size in found]
+    return here

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from configs.load import load_settings
 from configs.schema import SEED_FILES
 from games.bad_game import BadGame
 from games.game import Game
@@ -20,6 +21,7 @@ from training.seed_games import games_in
 from training.verify import verify
 
 BATCHES, SGF = ".games", ".sgf"
+SAMPLE = Path("samples") / "connect_four"  # in the checkout; the folder is named after the game
 KINDS = (BATCHES, *(ending for endings in SEED_FILES.values() for ending in endings))
 PROBE_BYTES = 2**20
 PACKED_LINE = 12.0  # bytes of a line of a packed PGN file, about
@@ -48,6 +50,29 @@ def find_files(data: Path) -> list[Path]:
         there = "is not there" if not data.exists() else f"has no files {', '.join(f'*{kind}' for kind in KINDS)}"
         raise ValueError(f"--data {data} {there}: name a run's folder, or one with batches of games, PGN or SGF files")
     return found
+
+
+def games_at_hand(runs: Path, game: str | None = None) -> Path:
+    """The run in the folder ``runs`` that has last written games of ``game``, or of any; else the sample games of the checkout.
+
+    Raises:
+        ValueError: neither is of ``game``.
+    """
+    newest_first = sorted((path.stat().st_mtime, path.parent) for path in runs.glob("*/run.db"))[::-1]
+    for _, run in newest_first:
+        if next((run / "games").glob(f"*{BATCHES}"), None) and game in (None, _game_of(run)):
+            return run
+    if game in (None, SAMPLE.name):
+        return SAMPLE
+    raise ValueError(f"there is no run with games of {game} in {runs}/ to learn from: name a run's folder, or files of games, by --data")
+
+
+def _game_of(run: Path) -> str | None:
+    """What is played in a run; None where that cannot be told."""
+    try:
+        return load_settings(run / "config.yaml").game.name
+    except (OSError, ValueError):
+        return None
 
 
 def file_size(path: Path) -> int:

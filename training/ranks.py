@@ -9,6 +9,8 @@ import fcntl
 import os
 import socket
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -31,6 +33,14 @@ ANY_PORT = 9
 SIOCGIFADDR = 0x8915  # of Linux: the IPv4 address of an interface, see netdevice(7)
 STORE_PORT = "keima/store_port"  # in torchrun's store: where the ranks' own one is
 REFUSED_AFTER = timedelta(seconds=1)  # of asking at an old address
+ASK = """
+import sys
+from datetime import timedelta
+from torch.distributed import TCPStore
+print(flush=True)  # what takes long is over
+TCPStore(sys.argv[1], int(sys.argv[2]), is_master=False, timeout=timedelta(seconds=5), wait_for_workers=False)
+"""
+ANSWER_SECONDS = 10.0
 ROOM = "keima/room"  # in torchrun's store: which ranks have room on their machines
 NCCL, NCCL_TIMEOUT = "NCCL_", "NCCL_TIMEOUT"
 
@@ -227,8 +237,7 @@ def joined(
         return
     on_gpu = device != "cpu" and torch.cuda.is_available()
     backend = ("nccl" if on_gpu else "gloo") if backend == "auto" else backend
-    if backend == "nccl" and not on_gpu:
-        raise ValueError("--backend nccl: it needs a GPU for each rank, and there is none; use gloo")
+    check_backend(backend, device)
     if on_gpu:
         if place.local_rank >= torch.cuda.device_count():
             raise ValueError(f"rank {place.rank} has no GPU: {torch.cuda.device_count()} are to be seen here; start fewer ranks")
@@ -266,17 +275,48 @@ def joined(
         dist.destroy_process_group()
 
 
-def meet(rank: int, address: str, port: int, *, seconds: float) -> None:
-    """See that the ranks that are started one by one can meet: rank 0 at its own address, the others as soon as it is there.
+def check_backend(backend: str, device: str) -> None:
+    """See that ranks on ``device`` can speak to each other by ``backend``.
 
     Raises:
-        ValueError: rank 0 cannot listen there, or nobody knows the address.
-        RuntimeError: rank 0 is not there.
+        ValueError: they cannot.
+    """
+    if backend == "nccl" and (device == "cpu" or not torch.cuda.is_available()):
+        raise ValueError("--backend nccl: it needs a GPU for each rank, and there is none; use gloo")
+
+
+def meet(rank: int, address: str, port: int, *, seconds: float) -> None:
+    """See that processes that are started one by one can meet: that of ``rank`` 0 at once, the others as soon as it is there.
+
+    Raises:
+        ValueError: the first one cannot listen there, or nobody knows the address.
+        RuntimeError: it is not there.
     """
     if rank == 0:
         check_own_address(address, port)
     else:
         wait_for_address(address, port, seconds=seconds)
+
+
+def see_that_a_training_answers(address: str, port: int) -> None:
+    """Ask who listens there whether it is a store by which ranks meet.
+
+    It is asked by another process: a program that does not speak so can leave the asker waiting for ever, or have C++ say much.
+
+    Raises:
+        RuntimeError: it is something else.
+    """
+    words = [sys.executable, "-c", ASK, address, str(port)]
+    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as asking:
+        assert asking.stdout
+        asking.stdout.readline()
+        try:
+            answered = asking.wait(ANSWER_SECONDS) == 0
+        except subprocess.TimeoutExpired:
+            asking.kill()
+            answered = False
+    if not answered:
+        raise RuntimeError(f"what answers at --master-addr {address}, --master-port {port} is no training: see that both are right")
 
 
 def with_room(place: Place, here: int, room: int) -> Place:

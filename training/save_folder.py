@@ -9,8 +9,8 @@ from training.ranks import Ranks
 def chosen_folder(default: Path, ranks: Ranks, *, holds: Callable[[Path], bool], resume: bool) -> Path:
     """``default``, or it with ``_2``, ``_3`` ... after its name; the same on all ranks, whatever each finds on its machine.
 
-    A training that begins gets the first folder after all that hold one, and torchrun's later starts of it get that one again. With
-    ``resume`` it is the newest that holds one.
+    A training that begins gets the first folder after all that hold one, and is to make it at once, so that torchrun's later starts of
+    it get that one again. With ``resume`` it is the newest that holds one.
 
     Args:
         default: the first.
@@ -22,10 +22,7 @@ def chosen_folder(default: Path, ranks: Ranks, *, holds: Callable[[Path], bool],
     number = max(there, default=1)
     if not resume and not ranks.restarts and holds(numbered(default, number)):
         number += 1
-    folder = numbered(default, ranks.largest(number))
-    if ranks.is_main and not resume:
-        folder.mkdir(parents=True, exist_ok=True)  # so that a later start of this training finds it
-    return folder
+    return numbered(default, ranks.largest(number))
 
 
 def numbered(default: Path, number: int) -> Path:

@@ -13,8 +13,8 @@ from torch.distributed.run import parse_args, run
 
 from training.ctrl_c import INTERRUPTED, heeds_hangup
 from training.evaluator import count_gpus
-from training.meeting import DEFAULT_PORT, check_own_address, wait_for_address
-from training.ranks import own_address_towards, patience
+from training.meeting import DEFAULT_PORT
+from training.ranks import meet, own_address_towards, patience, see_that_a_training_answers
 
 OF_TORCHRUN = "TORCHELASTIC_SIGNALS_TO_HANDLE"
 SECONDS_TO_END = 300  # for a rank that is asked to: it ends what it is at, and keeps it
@@ -60,6 +60,21 @@ def _ranks(count: int) -> str:
     return f"{count} rank{'s' if count > 1 else ''}"
 
 
+def see_that_they_can_meet(start: Start) -> None:
+    """Return when the first machine is there, for this one; where this is the first, at once.
+
+    Raises:
+        ValueError: it cannot be.
+        RuntimeError: it is not there.
+    """
+    if not 0 <= start.node_rank < start.nodes:
+        raise ValueError(f"--node-rank {start.node_rank} is none of --nodes {start.nodes}: machines are numbered from 0")
+    address, port = start.master_addr or HERE, start.master_port or DEFAULT_PORT
+    meet(start.node_rank, address, port, seconds=patience().total_seconds())
+    if start.node_rank:
+        see_that_a_training_answers(address, port)
+
+
 def run_ranks(program: Path, words: Sequence[str], start: Start) -> int:
     """Run a program on several ranks to its end; returns 0, or 130 after Ctrl-C, which all ranks are told of once.
 
@@ -71,16 +86,10 @@ def run_ranks(program: Path, words: Sequence[str], start: Start) -> int:
         start: how many, and where they meet; several machines each call this.
 
     Raises:
-        ValueError: the ranks cannot meet there.
-        RuntimeError: they have not met, or a rank has died once more than may be.
+        ValueError: this machine has no address for the others.
+        RuntimeError: the machines have not met, or a rank has died once more than may be.
     """
-    if start.nodes < 1 or not 0 <= start.node_rank < start.nodes:
-        raise ValueError(f"--node-rank {start.node_rank} is none of --nodes {start.nodes}: machines are numbered from 0")
     address, port = start.master_addr or HERE, start.master_port or DEFAULT_PORT
-    if start.node_rank == 0:
-        check_own_address(address, port)
-    else:
-        wait_for_address(address, port, seconds=patience().total_seconds())
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does, but for a warning
     if not heeds_hangup():
         os.environ.setdefault(OF_TORCHRUN, "SIGTERM,SIGINT,SIGQUIT")  # by itself torchrun ends with its terminal under nohup too
@@ -106,6 +115,6 @@ def _meeting(start: Start, address: str, port: int) -> list[str]:
         return ["--master-port", str(port)]
     host = "true" if start.node_rank == 0 else "false"
     settings = f"is_host={host},join_timeout={round(patience().total_seconds())}"
-    place = ["--nnodes", str(start.nodes), "--node-rank", str(start.node_rank), "--rdzv-backend", "c10d", "--rdzv-conf", settings]
+    place = ["--nnodes", str(start.nodes), "--rdzv-backend", "c10d", "--rdzv-conf", settings]
     # The address by which the others reach this machine, for its name may lead nowhere.
     return [*place, "--rdzv-endpoint", f"{address}:{port}", "--rdzv-id", f"keima-{port}", "--local-addr", own_address_towards(address)]

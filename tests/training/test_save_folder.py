@@ -24,6 +24,7 @@ def train(folder: Path) -> None:
 def test_the_first_training_has_the_folder_itself_and_later_ones_are_numbered(tmp_path: Path) -> None:
     default = tmp_path / "saved"
     assert choose(default) == "saved"
+    default.mkdir()
     assert choose(default) == "saved"  # nothing has been kept there
     train(default)
     assert choose(default) == "saved_2"
@@ -37,15 +38,17 @@ def test_to_go_on_is_to_go_on_with_the_newest_that_holds_a_training(tmp_path: Pa
     assert choose(default, resume=True) == "saved" and not default.exists()
     train(default)
     train(tmp_path / "saved_2")
-    choose(default)
-    assert (tmp_path / "saved_3").is_dir() and choose(default, resume=True) == "saved_2"
+    (tmp_path / "saved_3").mkdir()  # of a training that was ended before it kept anything
+    assert choose(default, resume=True) == "saved_2"
 
 
 def test_a_later_start_of_the_same_training_gets_the_same_folder_whether_it_has_kept_anything_or_not(tmp_path: Path) -> None:
     default = tmp_path / "saved"
     train(default)
     again = Ranks(restarts=1)
-    assert choose(default) == "saved_2" == choose(default, ranks=again)
+    assert choose(default) == "saved_2"
+    (tmp_path / "saved_2").mkdir()
+    assert choose(default, ranks=again) == "saved_2"
     train(tmp_path / "saved_2")
     assert choose(default, ranks=again) == "saved_2"
 
