@@ -13,6 +13,7 @@ from games.game import CHANCE, Game
 from tests.training.forest import Forest, random_states
 from tests.training.naive_search import StubEvaluator
 from tests.training.test_self_play import play, same
+from training.batching import MOST_POSITIONS, fitting, gather
 from training.evaluator import Evaluator
 from training.learner import Learner, to_tensors
 from training.network import build_network
@@ -21,7 +22,6 @@ from training.replay import Batch, ReplayWindow
 from training.search.chance import draw_outcome
 from training.value_heads import PointsHead
 from training.verify import verify
-from training.worker import MOST_POSITIONS, fitting, gather
 
 SMALL = load_game("twenty48", height=3, width=3)
 VARIANTS = {
