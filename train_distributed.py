@@ -44,6 +44,7 @@ from configs.commands import settings_file, shipped
 from configs.flags import HIGHEST_PORT, as_setting, whole
 from games import GAMES
 from training.ctrl_c import INTERRUPTED, interruptible, leave_lost_terminal, stop_on_signals
+from training.disk_words import in_words
 from training.meeting import DEFAULT_PORT
 from training.start import before_imports, see_file
 
@@ -99,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except NotNeeded:
         return 0
     except (ValueError, TrainingDiverged, OSError, RuntimeError) as error:  # a lost rank is a RuntimeError too, and so is a want of memory
-        console.print(f"{who}: {error}", style="red", markup=False, soft_wrap=True)
+        console.print(f"{who}: {in_words(error)}", style="red", markup=False, soft_wrap=True)
         return 2
 
 

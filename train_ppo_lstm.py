@@ -42,6 +42,7 @@ from typing import Any
 
 from configs.flags import HIGHEST_PORT, HIGHEST_SEED, number, whole
 from training.ctrl_c import INTERRUPTED, interruptible, leave_lost_terminal, stop_on_signals
+from training.disk_words import in_words
 from training.meeting import DEFAULT_PORT
 from training.start import before_imports, see_file
 
@@ -100,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except NotNeeded:
         return 0
     except (TrainingDiverged, ValueError, OSError, RuntimeError) as error:  # a lost rank is a RuntimeError
-        errors.print(f"train_ppo_lstm.py: {error}", style="red", markup=False, soft_wrap=True)
+        errors.print(f"train_ppo_lstm.py: {in_words(error)}", style="red", markup=False, soft_wrap=True)
         return 2
 
 

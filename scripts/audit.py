@@ -32,6 +32,7 @@ if __name__ == "__main__":
     ends_at_once()
 
 from training.ctrl_c import interruptible
+from training.disk_words import in_words
 from training.ledger import LedgerDamaged, LedgerMismatch, NoSuchRun, read_ledger
 from training.run_folder import RUNS, run_folder
 from training.start import before_imports
@@ -365,7 +366,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         found = audit(args.folder, quick=args.quick)
     except (NoSuchRun, LedgerMismatch) as error:
-        print(f"audit: {error}", file=sys.stderr)
+        print(f"audit: {in_words(error)}", file=sys.stderr)
         return 2
     if args.json:
         print(json.dumps({"balances": not found.problems} | asdict(found), indent=1))

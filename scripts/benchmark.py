@@ -40,6 +40,7 @@ if __name__ == "__main__":
 
 from configs.flags import HIGHEST_SEED, whole
 from training.ctrl_c import INTERRUPTED, interruptible
+from training.disk_words import in_words
 from training.ledger import read_ledger
 from training.start import before_imports, see_file
 
@@ -161,7 +162,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             measure = measure_by_elo if candidate.game.num_players == 2 else measure_by_score
             return measure(candidate, network, arguments, console)
     except (ValueError, OSError, SliceFailed, EngineFailed) as error:
-        print(f"benchmark.py: {error}", file=sys.stderr)
+        print(f"benchmark.py: {in_words(error)}", file=sys.stderr)
         return 2
 
 
@@ -199,7 +200,7 @@ def measure_by_elo(candidate: Candidate, network: NetworkContender, arguments: a
         console.print("Stopped. Games of a match that had not ended are not counted: the short ones end first.")
     except SliceFailed as error:
         code = 2
-        print(f"benchmark.py: {error}", file=sys.stderr)
+        print(f"benchmark.py: {in_words(error)}", file=sys.stderr)
     if not matches:
         return code
     anchor, found = rungs[0].name, ratings(matches, rungs[0].name)

@@ -33,6 +33,7 @@ if __name__ == "__main__":
 
 from configs.flags import HIGHEST_SEED, number, whole
 from training.ctrl_c import interruptible
+from training.disk_words import in_words
 from training.early import Early
 from training.gtp_words import Hello as GtpHello
 from training.line_reader import LineReader
@@ -271,7 +272,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         network = model.build(game)
         evaluator = Evaluator(network, game, max_batch=MOST_LEAVES)
     except (ValueError, OSError) as error:
-        print(f"play.py: {error}", file=sys.stderr)
+        print(f"play.py: {in_words(error)}", file=sys.stderr)
         return 2
     if arguments.uci:
         from training import uci  # which compiles chess
@@ -308,7 +309,7 @@ def open_model(path: Path) -> Model:
     try:
         return read_model(path)
     except ValueError as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
+        raise ValueError(str(error) if str(path) in str(error) else f"{path} is not a model file: {error}") from error
 
 
 def serve(make: Callable[..., Partner], game: Game, evaluator: Evaluator, simulations: int) -> int:
@@ -330,7 +331,7 @@ def serve(make: Callable[..., Partner], game: Game, evaluator: Evaluator, simula
         except BrokenPipeError:
             return 0  # nobody listens any more
         except ValueError as error:  # of a network that gives no numbers
-            print(f"play.py: {error}", file=sys.stderr)
+            print(f"play.py: {in_words(error)}", file=sys.stderr)
             return 2
     return 0
 

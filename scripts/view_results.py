@@ -32,6 +32,7 @@ if __name__ == "__main__":
 
 from configs.flags import whole
 from training.ctrl_c import interruptible
+from training.disk_words import in_words
 from training.ledger import read_ledger
 from training.run_folder import STATS_NAME, stats_path
 from training.start import before_imports
@@ -173,7 +174,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         rounds = read_rounds(args.path)
         rows = read_stats(args.path) if rounds is None else []
     except (OSError, ValueError) as error:
-        print(f"view_results: {error}", file=sys.stderr)
+        print(f"view_results: {in_words(error)}", file=sys.stderr)
         return 2
     if not rounds and not rows:
         print(f"view_results: {args.path} holds no iterations yet", file=sys.stderr)
@@ -213,7 +214,7 @@ def write(path: Path, make: Callable[[], bytes], what: str) -> int:
     try:
         write_atomically(path, make(), mode=0o644)
     except (ValueError, OSError) as error:
-        print(f"view_results: {error}", file=sys.stderr)
+        print(f"view_results: {in_words(error)}", file=sys.stderr)
         return 2
     print(f"{path}: {what}")
     return 0
@@ -225,7 +226,7 @@ def show_game(run_dir: Path, number: int) -> int:
     try:
         view = recorded_game(run_dir, number)
     except (ValueError, OSError) as error:
-        print(f"view_results: {error}", file=sys.stderr)
+        print(f"view_results: {in_words(error)}", file=sys.stderr)
         return 2
     if console.is_terminal and sys.stdin.isatty():
         with keyboard() as read_key, suppress(KeyboardInterrupt):
@@ -240,7 +241,7 @@ def write_page(path: Path, rows: Sequence[StatsRow], run_dir: Path, bins: Sequen
     try:
         games = sample_games(run_dir, foresight(run_dir))
     except (ValueError, OSError) as error:
-        print(f"view_results: the page has no games: {error}", file=sys.stderr)
+        print(f"view_results: the page has no games: {in_words(error)}", file=sys.stderr)
         games = []
     return write(path, lambda: page(run_dir.resolve().name, summary(rows, run_dir), rows, games, bins).encode(), PAGE)
 
@@ -258,7 +259,7 @@ def foresight(run_dir: Path) -> Foresee | None:
         candidate = candidate_of_run(run_dir)
         return foresight_of(candidate.model.build(candidate.game))
     except (ValueError, OSError) as error:
-        print(f"view_results: what the network foresees is not drawn: {error}", file=sys.stderr)
+        print(f"view_results: what the network foresees is not drawn: {in_words(error)}", file=sys.stderr)
         return None
 
 
@@ -275,7 +276,7 @@ def export(run_dir: Path, path: Path, rows: Sequence[StatsRow], benchmarks: Sequ
     try:
         card = export_model(run_dir, path, rows, benchmarks)
     except (ValueError, OSError) as error:
-        print(f"view_results: {error}", file=sys.stderr)
+        print(f"view_results: {in_words(error)}", file=sys.stderr)
         return 2
     print(f"{path}: model for scripts/play.py --model, {path.stat().st_size:,} bytes\n{card}: what it is; add what you know of it")
     return 0
@@ -288,7 +289,7 @@ def export_games(run_dir: Path, *, pgn: Path | None, sgf: Path | None) -> int:
             try:
                 print(f"{path}: {write_games(path, games):,} games")
             except (ValueError, OSError) as error:
-                print(f"view_results: {error}", file=sys.stderr)
+                print(f"view_results: {in_words(error)}", file=sys.stderr)
                 return 2
     return 0
 

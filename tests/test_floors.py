@@ -30,6 +30,7 @@ TRAINING = [
     "time_keeping.py",
     "resignation.py",
     "run_lock.py",
+    "disk_words.py",
     "start.py",
     "run_folder.py",
     "ledger_rows.py",

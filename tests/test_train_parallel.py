@@ -40,6 +40,17 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     return said.err
 
 
+@pytest.mark.parametrize("option", ["--checkpoint", "--run-dir"])
+def test_what_the_system_says_of_a_file_becomes_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    for name, reason in (("file", "is a file, and a run needs a folder"), ("file/below", "something in its path is a file, and no folder")):
+        if option == "--checkpoint" and name == "file":
+            name, reason = "", "it is a folder, and a file is meant"
+        said = refusal(capsys, option, tmp_path / name)
+        assert reason in said and str(tmp_path / name) in said
+        assert "Errno" not in said
+
+
 def usage(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     """What the program says of a command line that makes no sense."""
     with pytest.raises(SystemExit) as ended:

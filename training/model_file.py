@@ -308,8 +308,12 @@ def load_safetensors(path: Path) -> Model:
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (the file is no dictionary)
             metadata = file.metadata() or {}
         description = Description.model_validate_json(metadata.get(METADATA, ""))
-    except (safetensors.SafetensorError, ValidationError) as error:
-        raise CorruptModel(f"{path} is not a model file: {error}") from error
+    except safetensors.SafetensorError as error:
+        remedy = "it was cut short, has changed on its way, or is no safetensors file; copy it again"
+        raise CorruptModel(f"{path} is not a model file: {remedy} ({error})") from error
+    except ValidationError as error:
+        remedy = "it does not say what it plays; models of this program are written by scripts/view_results.py --export"
+        raise CorruptModel(f"{path} is not a model file: {remedy}") from error
     return Model(description=description, weights={name: _full(tensor) for name, tensor in weights.items()})
 
 

@@ -22,8 +22,10 @@ def see_run_folder(run_dir: Path, *, resume: bool, option: str = "--run-dir") ->
     """See that a run can begin in its folder, which the program's ``option`` names, or is there to go on with.
 
     Raises:
-        ValueError: it is there and nobody said ``resume``, or the other way round.
+        ValueError: it is a file, it is there and nobody said ``resume``, or the other way round.
     """
+    if run_dir.exists() and not run_dir.is_dir():
+        raise ValueError(f"{run_dir} is a file, and a run needs a folder of its own: choose another by {option}")
     begun = (run_dir / BOOKS_NAME).exists()
     if begun and not resume:
         raise ValueError(f"{run_dir} holds a run already: go on with it by --resume, or choose another folder by {option}")

@@ -17,6 +17,7 @@ from configs.schema import Settings
 from games import GAMES, Game, load_game
 from training.coach import Coach
 from training.ctrl_c import INTERRUPTED, leave_lost_terminal, stop_on_signals
+from training.disk_words import in_words
 from training.evaluator import use_threads
 from training.files import write_atomically
 from training.granting import NobodyPlays
@@ -56,7 +57,7 @@ def exit_code(program: str, train: Callable[[], int]) -> int:
         return INTERRUPTED
     except TO_BE_PUT_RIGHT as error:
         log.info("the run ends", exc_info=True)
-        console.print(f"{program}: {error}", style="red", markup=False, soft_wrap=True)
+        console.print(f"{program}: {in_words(error)}", style="red", markup=False, soft_wrap=True)
         return 2
 
 

@@ -14,6 +14,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from training.disk_words import in_words
+
 LAUNCHED = "TORCHELASTIC_RUN_ID"  # torchrun sets it for its ranks
 WRONG = 2  # the exit code when something is wrong that can be put right
 RED = "\x1b[31m{}\x1b[0m"
@@ -43,7 +45,7 @@ def before_imports(parse: Parse, see: See | None = None, *, loading: str = "") -
         if see:
             see(arguments)
     except (ValueError, OSError) as error:
-        text = f"{program}: {error}"
+        text = f"{program}: {in_words(error)}"
         say(RED.format(text) if sys.stderr.isatty() else text)
         sys.exit(WRONG)
     if loading:
@@ -67,4 +69,4 @@ def see_file(path: Path) -> None:
         with path.open("rb"):
             return
     except OSError as error:
-        raise ValueError(f"{path}: cannot be read: {error.strerror}") from None
+        raise ValueError(in_words(error)) from None

@@ -5,6 +5,7 @@ calls nothing that the file names.
 """
 
 import io
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from torch import Tensor
 
 from training.files import FileTooLarge, read_limited, write_atomically
 from training.model_file import MAX_MODEL_BYTES
+
+ZIP = b"PK"  # how PyTorch's files begin
 
 
 class CorruptWeights(ValueError):
@@ -53,11 +56,22 @@ def read_tree(data: bytes, *, path: Path) -> dict[str, Any]:
     """
     try:
         tree = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    except Exception as error:  # the reader meets damage in many ways
-        raise CorruptWeights(f"{path} is no file of weights: {str(error).partition(chr(10))[0][:200]}") from error
+    except Exception as error:  # the reader meets damage in many ways, and its advice is to read without restrictions
+        raise CorruptWeights(f"{path} is no file of weights: {_what_is_wrong(data)}") from error
     if not isinstance(tree, dict):
         raise CorruptWeights(f"{path} is no file of weights: it holds no dictionary")
     return tree
+
+
+def _what_is_wrong(data: bytes) -> str:
+    """Why a file could not be read, and what helps."""
+    if zipfile.is_zipfile(io.BytesIO(data)):
+        return "it holds other things than tensors and plain containers; write it with torch.save(model.state_dict(), path)"
+    if data.startswith(ZIP):
+        return "it was cut short or has changed on its way; copy it again"
+    if data[8:9] == b"{":  # after the length of its header
+        return "it is a safetensors file; give it to --model where there is one, or write a state dictionary with torch.save"
+    return "PyTorch did not write it so; write it with torch.save(model.state_dict(), path)"
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:

@@ -273,13 +273,13 @@ def test_a_damaged_file_on_disk_is_refused_with_its_name(tmp_path: Path) -> None
     path = tmp_path / "best.safetensors"
     save_safetensors(path, model())
     path.write_bytes(path.read_bytes()[:-5])
-    with pytest.raises(CorruptModel, match=r"best\.safetensors is not a model file"):
+    with pytest.raises(CorruptModel, match=r"best\.safetensors is not a model file: it was cut short, .*; copy it again"):
         load_safetensors(path)
 
 
 def test_a_safetensors_file_of_another_program_is_refused_with_its_name(tmp_path: Path) -> None:
     save_file({"weight": torch.zeros(2)}, tmp_path / "other.safetensors")
-    with pytest.raises(CorruptModel, match=r"other\.safetensors is not a model file"):
+    with pytest.raises(CorruptModel, match=r"other\.safetensors is not a model file: it does not say what it plays"):
         load_safetensors(tmp_path / "other.safetensors")
 
 

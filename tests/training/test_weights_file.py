@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from training.weights_file import CorruptWeights, load_weights, save_weights
 
@@ -52,6 +53,24 @@ def test_a_file_that_was_cut_off_is_refused_by_its_name(path: Path, keep: int) -
     save_weights(path, WEIGHTS)
     path.write_bytes(path.read_bytes()[:keep])
     assert refusal(path).startswith(f"{path} is no file of weights")
+
+
+def test_no_refusal_advises_to_read_whatever_there_is(path: Path, tmp_path: Path) -> None:
+    save_weights(path, WEIGHTS)
+    whole = path.read_bytes()
+    save_file({"weight": torch.zeros(200)}, tmp_path / "model.safetensors")
+    other = (tmp_path / "model.safetensors").read_bytes()
+    for content, remedy in (
+        (whole[: len(whole) // 2], "it was cut short or has changed on its way; copy it again"),
+        (other, "it is a safetensors file; give it to --model"),
+        (other[:60], "it is a safetensors file; give it to --model"),
+        (b"hello", "write it with torch.save(model.state_dict(), path)"),
+    ):
+        path.write_bytes(content)
+        said = refusal(path)
+        assert remedy in said and "weights_only" not in said and "\n" not in said
+    torch.save({"stem.weight": Trap()}, path)
+    assert "it holds other things than tensors" in refusal(path) and "weights_only" not in refusal(path)
 
 
 @pytest.mark.parametrize("content", [[1, 2], {}, {"model": {"stem.weight": torch.ones(2)}}, {3: torch.ones(2)}, torch.ones(2)])
