@@ -242,7 +242,7 @@ def opponents(game: Game, network: NetworkContender, arguments: argparse.Namespa
     if game.name == "go":
         rungs += go_rungs(game, go_engines(arguments.opponents, console))
     if arguments.opponents:
-        rungs = chosen(rungs, arguments.opponents)
+        rungs = chosen(rungs, arguments.opponents, game.name)
     if arguments.against_version:
         rungs += earlier_versions(arguments.run, arguments.against_version, network.num_simulations, arguments.algorithm)
     return rungs + others(arguments.against, game, network.num_simulations, arguments.algorithm)

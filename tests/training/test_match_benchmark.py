@@ -136,6 +136,14 @@ def test_the_ladder_is_what_plays_the_game_and_names_are_checked() -> None:
     assert [rung.name for rung in ladder(TIC_TAC_TOE)] == ["random"]
     rungs = ladder(CHESS)
     assert [rung.name for rung in rungs] == ["random", "greedy", "depth-1", "depth-2", "depth-3"]
-    assert [rung.name for rung in chosen(rungs, ["depth-2", "random"])] == ["random", "depth-2"]
+    assert [rung.name for rung in chosen(rungs, ["depth-2", "random"], "chess")] == ["random", "depth-2"]
     with pytest.raises(ValueError, match="--opponents: there is no 'gready' here; there are random, greedy"):
-        chosen(rungs, ["gready"])
+        chosen(rungs, ["gready"], "chess")
+    for name, game, reason in (
+        ("gnugo:10", "chess", "GNU Go plays go, and this network plays chess; there are random, greedy"),
+        ("pachi:1000", "chess", "Pachi plays go, and this network plays chess"),
+        ("stockfish-1700", "go", "Stockfish plays chess, and this network plays go; there are random"),
+        ("stockfish-1700", "chess", "there is no 'stockfish-1700' here"),
+    ):
+        with pytest.raises(ValueError, match=f"--opponents: {reason}"):
+            chosen(rungs, [name], game)

@@ -22,7 +22,7 @@ from rich.text import Text
 from games.text import printable
 from tests.sources import ROOT
 from tests.training.example_reports import evaluation, iteration, progress, worker
-from training.observers.charts import BLOCKS, Column, bar, count, duration, percent, rate, rating, sparkline, spread, table
+from training.observers.charts import BLOCKS, Column, bar, count, duration, games_so_far, percent, rate, rating, sparkline, spread, table
 from training.observers.files import read_stats
 from training.observers.plain import heartbeat_line
 from training.observers.views import Frame
@@ -175,6 +175,17 @@ def test_the_usual_terminal_shows_eight_iterations_the_workers_and_the_last_even
     assert all(event[:60] in text for event in EVENTS)
     assert "Iteration 13 of 200 · waiting for games" in text and "62 of 100 games" in text and "about 3 h 16 min left" in text
     assert len(lines) == 24 and "…" not in lines[2]
+
+
+def test_games_that_are_here_for_later_are_not_counted_among_those_that_are_waited_for() -> None:
+    assert [games_so_far(here, 8) for here in (0, 7, 8, 34)] == [
+        "0 of 8 games",
+        "7 of 8 games",
+        "8 of 8 games",
+        "8 of 8 games, 26 more are here",
+    ]
+    text = "\n".join(line.plain for line in replace(frame(), now=replace(progress(3), games_here=34, games_wanted=8)).lines(80, 24))
+    assert "8 of 8 games, 26 more are here" in text and "34 of 8" not in text
 
 
 def test_a_larger_terminal_shows_more_columns_and_more_iterations() -> None:

@@ -15,6 +15,7 @@ ANCHOR = "random"
 DEPTHS = (1, 2, 3)
 USUAL_LEVEL = 1700  # of Stockfish, beside its least
 LEVEL_OPTION = "UCI_Elo"
+PROGRAMS = {"gnugo": ("GNU Go", "go"), "pachi": ("Pachi", "go"), "stockfish": ("Stockfish", "chess")}  # and what they play
 USUAL_GO_ENGINES = ("gnugo:1", "gnugo:10")
 GO_ENGINE_MISSING = {
     "gnugo": "GNU Go is not here: install it (Debian: apt install gnugo)",
@@ -110,8 +111,8 @@ def go_command(game: Game, program: str, strength: int) -> tuple[str, ...]:
     return (str(path), "-d", "0", "-t", f"={strength}", "-r", "chinese", PACHI_OPTIONS)
 
 
-def chosen(rungs: Sequence[Entrant], names: Sequence[str]) -> list[Entrant]:
-    """Those that are named, in the ladder's order.
+def chosen(rungs: Sequence[Entrant], names: Sequence[str], game: str) -> list[Entrant]:
+    """Those that are named, in the ladder's order, of those who play this game.
 
     Raises:
         ValueError: one is not there.
@@ -119,5 +120,7 @@ def chosen(rungs: Sequence[Entrant], names: Sequence[str]) -> list[Entrant]:
     known = [rung.name for rung in rungs]
     for name in names:
         if name not in known:
-            raise ValueError(f"--opponents: there is no {name!r} here; there are {', '.join(known)}")
+            who, theirs = PROGRAMS.get(re.split("[:-]", name)[0], (name, game))
+            why = f"there is no {name!r} here" if theirs == game else f"{who} plays {theirs}, and this network plays {game}"
+            raise ValueError(f"--opponents: {why}; there are {', '.join(known)}")
     return [rung for rung in rungs if rung.name in names]

@@ -49,6 +49,12 @@ def cluster_figures(
     )
 
 
+def games_so_far(here: int, wanted: int) -> str:
+    """How many of the games that are waited for are here; what is more than that is for later."""
+    more = f", {here - wanted:,} more are here" if here > wanted else ""
+    return f"{min(here, wanted):,} of {wanted:,} games{more}"
+
+
 def percent(share: float, margin: float | None = None) -> str:
     """A share as a percentage, with half the width of its interval: 4.1 ± 0.8 %."""
     return f"{100 * share:.1f} %" if margin is None else f"{100 * share:.1f} ± {100 * margin:.1f} %"

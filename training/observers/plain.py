@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TextIO
 
 from games.text import printable
-from training.observers.charts import cluster_figures, count, duration, percent, points, rate, rating
+from training.observers.charts import cluster_figures, count, duration, games_so_far, percent, points, rate, rating
 from training.reports import EvaluationReport, IterationReport, LearnerReport, ProgressReport, ScoreReport, SpikeReport
 
 HEARTBEAT_SECONDS = 30.0
@@ -93,7 +93,7 @@ def heartbeat_line(report: ProgressReport) -> str:
         printable(report.phase),
     ]
     if report.games_wanted:
-        parts.append(f"{report.games_here:,} of {report.games_wanted:,} games")
+        parts.append(games_so_far(report.games_here, report.games_wanted))
     parts += [f"{rate(report.games_per_second)} games/s"] if report.cluster is None else []
     parts += [f"{count(report.evaluations_per_second)} evaluations/s"]
     if states:

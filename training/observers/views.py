@@ -19,6 +19,7 @@ from training.observers.charts import (
     bar,
     count,
     duration,
+    games_so_far,
     percent,
     points,
     rate,
@@ -268,7 +269,7 @@ def _progress(now: ProgressReport, width: int) -> Text:
     phase = Text(f"Iteration {now.iteration:,}{planned} · {printable(now.phase)}")
     if now.games_wanted <= 0:
         return phase
-    games = Text(f" {now.games_here:,} of {now.games_wanted:,} games")
+    games = Text(f" {games_so_far(now.games_here, now.games_wanted)}")
     room = min(width - phase.cell_len - games.cell_len - 2, 40)
     return spread(phase, bar(now.games_here, now.games_wanted, room) + games if room >= 6 else games, width)
 
