@@ -259,7 +259,7 @@ def long_step(
     """
     python = machine.python
     read = understood(transport, Tail, call(transport, "tail", {"log": JOB_LOG, "lines": 0}, python=python)).end
-    request = {"place": place, "argv": ["sh", "-c", WITH_EXIT_CODE, "sh", place, *argv], "env": env, "log": JOB_LOG}
+    request = {"place": place, "argv": ["sh", "-c", WITH_EXIT_CODE, "sh", place, *argv], "env": env, "log": JOB_LOG, "shared": True}
     begun = understood(transport, Started, call(transport, "start", request, python=python, private=bool(env)))
     if begun.already:
         yield "an earlier bootstrap is still at it"

@@ -203,6 +203,7 @@ class Post:
             self.mirror.settle(transport, lambda: self._crew.stop(transport, self.name), python=self._python)
             self.settled = True
         except Taken:
+            self.feed(Found(False))  # of ours
             if self.mirror.fetch_aside(transport, came=lambda file: self._arrived((self.name, file)), clock=self._clock):
                 self._last_batch = self._clock()
             self.mirror.forget(transport, counted=True)
@@ -331,7 +332,14 @@ class Post:
     def goes_on(self, leaving: Leaving) -> bool:
         """Whether the worker has still something to do, and time for it."""
         now, heartbeat, sent = self._clock(), self._heartbeat, self.mirror.sent
-        if now >= leaving.until or self.retired or not self.state.running or heartbeat is None or not self.state.talks:
+        if (
+            now >= leaving.until
+            or self.retired
+            or self.mirror.claim.is_lost
+            or not self.state.running
+            or heartbeat is None
+            or not self.state.talks
+        ):
             return False
         if not leaving.drain:
             return now < leaving.begun + HAND_OVER_SECONDS and self.state.state in READY

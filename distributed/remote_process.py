@@ -87,13 +87,22 @@ def process_stat(pid: int | str) -> tuple[str, int, int] | None:
     return (fields[0], int(fields[2]), int(fields[19])) if len(fields) > 19 else None
 
 
-def elsewhere(place: Path) -> dict[str, Any] | None:
-    """The record of a process at ``place`` that began on another machine, of which nobody here knows whether it still runs."""
+def record_at(place: Path) -> dict[str, Any]:
+    """Who was last recorded at ``place``; nothing where nobody was. One of an earlier version began on this machine."""
     try:
         record = json.loads((place / "process.json").read_text())
-        return dict(record) if record.get("host", host()) != host() else None
-    except (OSError, ValueError, AttributeError, TypeError):
-        return None
+    except (OSError, ValueError):
+        return {}
+    return {"host": host(), **record} if isinstance(record, dict) else {}
+
+
+def elsewhere(place: Path) -> dict[str, Any] | None:
+    """The record of a process at ``place`` that began on another machine, of which nobody here knows whether it still runs.
+
+    A command that has left its exit code has ended, wherever it ran.
+    """
+    record = record_at(place)
+    return record if record and record["host"] != host() and not (place / "exit").exists() else None
 
 
 def refuse_elsewhere(place: Path) -> None:
@@ -110,13 +119,11 @@ def refuse_elsewhere(place: Path) -> None:
 
 def running(place: Path) -> dict[str, Any] | None:
     """The record of the process that runs at ``place``, if it does, on this machine."""
-    if elsewhere(place):
-        return None
+    record = record_at(place)
     try:
-        record = json.loads((place / "process.json").read_text())
-        found = process_stat(int(record["pid"]))
+        found = process_stat(int(record["pid"])) if record["host"] == host() else None
         same = found is not None and found[0] not in "ZX" and found[2] == record["start_ticks"] and record["boot_id"] == boot_id()
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return None
     return record if same else None
 
@@ -154,7 +161,10 @@ def let_go(place: Path) -> None:
 
 
 def start(request: dict[str, Any]) -> dict[str, Any]:
-    """Start a process at ``place`` that outlives this session, unless one runs there already."""
+    """Start a process at ``place`` that outlives this session, unless one runs there already.
+
+    With ``shared`` it is one for all machines that share the folder: another one's serves as well.
+    """
     place = Path(request["place"])
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
     log = Path(request["log"])
@@ -162,10 +172,10 @@ def start(request: dict[str, Any]) -> dict[str, Any]:
     if request.get("logs"):
         link_log(log, Path(request["logs"]))
     with locked(place / "launch.lock", LOCK_SECONDS):
-        refuse_elsewhere(place)
-        found = running(place)
+        found = running(place) or (elsewhere(place) if request.get("shared") else None)
         if found:
             return dict(found, already=True)
+        refuse_elsewhere(place)
         (place / "exit").unlink(missing_ok=True)
         if log.exists() and log.stat().st_size > LOG_BYTES:
             log.replace(log.with_name(f"{log.name}.1"))
@@ -255,8 +265,8 @@ def alive(request: dict[str, Any]) -> dict[str, Any]:
     One of another machine counts as running, as it may.
     """
     place = Path(request["place"])
+    found = running(place) or elsewhere(place)
     code = read_text(place / "exit").strip()
-    found = running(place) or (None if code else elsewhere(place))
     return {"running": found is not None, "pid": found["pid"] if found else 0, "code": int(code) if code.isdigit() else None}
 
 

@@ -100,7 +100,7 @@ def test_six_starts_at_once_leave_exactly_one_process(program: Path, root: Path)
     answers = [answer(process)["ok"] for process in [ask(program, root, "start", request) for _ in range(6)]]
     assert len({found["pid"] for found in answers}) == 1
     assert [found["already"] for found in answers].count(False) == 1
-    wait_until(lambda: (root / PLACE / "begun").exists())
+    wait_until(lambda: (root / PLACE / "begun").exists() and (root / PLACE / "begun").read_text())
     time.sleep(0.3)
     assert (root / PLACE / "begun").read_text().split() == [str(answers[0]["pid"])]
 
@@ -114,7 +114,7 @@ def test_a_start_that_was_killed_leaves_no_second_worker(program: Path, root: Pa
         process.kill()
         process.communicate()
     found = answer(ask(program, root, "start", request))["ok"]
-    wait_until(lambda: (root / PLACE / "begun").exists())
+    wait_until(lambda: (root / PLACE / "begun").exists() and (root / PLACE / "begun").read_text())
     assert (root / PLACE / "begun").read_text().split() == [str(found["pid"])]
 
 
@@ -126,7 +126,7 @@ def test_a_program_that_is_not_there_is_said_to_be_missing(program: Path, root: 
 
 def test_a_process_that_is_stopped_hands_over_first(program: Path, root: Path) -> None:
     pid = answer(ask(program, root, "start", worker(root)))["ok"]["pid"]
-    wait_until(lambda: (root / PLACE / "begun").exists())
+    wait_until(lambda: (root / PLACE / "begun").exists() and (root / PLACE / "begun").read_text())
     assert answer(ask(program, root, "stop", {"place": PLACE, "seconds": 10.0}))["ok"] == {"found": True, "killed": False}
     assert (root / PLACE / "handed-over").exists()
     stat = process_stat(pid)
@@ -136,7 +136,7 @@ def test_a_process_that_is_stopped_hands_over_first(program: Path, root: Path) -
 @pytest.mark.medium
 def test_one_that_does_not_end_is_killed(program: Path, root: Path) -> None:
     answer(ask(program, root, "start", {**worker(root), "env": {"STUBBORN": "1"}}))
-    wait_until(lambda: (root / PLACE / "begun").exists())
+    wait_until(lambda: (root / PLACE / "begun").exists() and (root / PLACE / "begun").read_text())
     assert answer(ask(program, root, "stop", {"place": PLACE, "seconds": 0.5}))["ok"] == {"found": True, "killed": True}
     assert running(root / PLACE) is None
 
@@ -178,6 +178,17 @@ def test_beside_a_worker_of_another_machine_with_this_home_none_is_started_and_n
     with pytest.raises(Failed, match="share their home"):
         claim(root / PLACE, ["by hand"])
     assert record.read_text() == before
+
+
+def test_a_long_command_on_another_machine_with_this_home_is_followed_until_it_has_left_its_exit_code(program: Path, root: Path) -> None:
+    record = recorded_elsewhere(root / PLACE)
+    request = {**worker(root), "shared": True}
+    assert answer(ask(program, root, "start", request))["ok"]["already"]
+    assert answer(ask(program, root, "alive", {"place": PLACE}))["ok"] == {"running": True, "pid": os.getpid(), "code": None}
+    (record.parent / "exit").write_text("1\n")
+    assert answer(ask(program, root, "alive", {"place": PLACE}))["ok"] == {"running": False, "pid": 0, "code": 1}
+    found = answer(ask(program, root, "start", request))["ok"]
+    assert not found["already"] and found["pid"] != os.getpid()
 
 
 def test_the_release_of_a_worker_of_another_machine_with_this_home_stays(
