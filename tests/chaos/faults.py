@@ -6,6 +6,7 @@ A fault that yields no sign need not be noticed by anybody: it must do no harm.
 import os
 import shutil
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from tests.chaos.forgery import damage, damaged, forged, other_heartbeats, plant
 from tests.chaos.scene import CLOCK, Scene, Sign
-from tests.cluster.driver import END_SECONDS
+from tests.cluster.driver import ACTIVE, END_SECONDS
 from tests.cluster.hosts import Host
 from tests.cluster.processes import state
 
@@ -21,6 +22,8 @@ Act = Callable[[Scene, Host], AbstractContextManager[Sign | None]]
 MACHINE, WORKER, MAIN = "machine", "worker", "main"  # what a fault takes hold of; one of each at a time, so that they combine
 CLOCK_JUMPS = (-1e9, -86_400.0, -60.0, 60.0, 86_400.0, 1e9)  # seconds
 SLOW_MBIT = 0.3
+SECOND_SECONDS = 180.0  # in which another Coach has begun, and reached the machines
+SETTLED_MARKS = {ACTIVE, "Error", "Offline"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,6 +315,19 @@ def damage_games(scene: Scene, host: Host) -> Iterator[Sign | None]:
         scene.damaged_sitting = before if scene.damaged_sitting is None else scene.damaged_sitting
     yield scene.audit_names(sample[0])
     path.write_bytes(sample[1])
+
+
+@fault(MAIN, lasts=True, weight=1)
+def second_coach(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    """Another run's Coach lists the same machines, and leaves them alone or is told to take them over; it lets them go, or is killed."""
+    second, takes_over = scene.another(), scene.chance.random() < 0.5
+    second.start("--distributed", *(["--takeover"] if takes_over else []))
+    deadline = time.monotonic() + SECOND_SECONDS
+    while time.monotonic() < deadline and second.runs and not set(second.marks().values()) & SETTLED_MARKS:
+        scene.look()
+        time.sleep(0.1)
+    yield scene.is_not_active(host) if takes_over and second.marks().get(host.name) == ACTIVE else None
+    second.kill() if scene.chance.random() < 0.5 else second.interrupt()
 
 
 # What they share.

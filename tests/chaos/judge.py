@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.chaos.report import Health
 from tests.chaos.scene import Scene, orphans
-from tests.cluster.driver import ACTIVE, in_time
+from tests.cluster.driver import ACTIVE, Driver, in_time
 from tests.cluster.hosts import Host
 from tests.trials.kill import RESUMED, SAVED
 from training.ledger import read_ledger
@@ -93,10 +93,9 @@ class Judge:
             self._say(f"left over: {left}")
         if "\nTraceback" in driver.output.read_text(errors="replace"):  # else it is quoted from a worker's log
             self._say(f"there is a traceback in {driver.output}")
-        for problem in driver.audit().problems:
-            if not (GAP.search(problem) and any(forged in problem for forged in scene.forged)):  # it had said which games come before it
-                self._say(f"audit: {problem}")
+        self._audit(driver, "audit")
         self._check_fingerprints()
+        self._check_second_run()
         return self._count()
 
     def _all_is_in(self) -> bool:
@@ -110,7 +109,7 @@ class Judge:
         with read_ledger(self._scene.driver.run_dir) as ledger:
             rows = {row.id: row for row in ledger.batches()}
         lost = []
-        for batch in sorted(self._scene.driver.seen - self._scene.excused.keys()):
+        for batch in sorted(self._scene.seen_of(self._scene.driver) - self._scene.excused.keys()):
             row = rows.get(batch)
             robbed = row is not None and row.state == "quarantined" and any(forged in row.reason for forged in self._scene.forged)
             if robbed:
@@ -118,6 +117,25 @@ class Judge:
             elif row is None or row.state != "received":
                 lost.append(f"{batch} ({row.reason if row else 'not in the books'})")
         return lost
+
+    def _check_second_run(self) -> None:
+        """Another run's games are in its books or wait for it on a machine, none is in ours, and none of ours in its."""
+        scene = self._scene
+        if scene.second is None or not (scene.second.run_dir / "run.db").exists():
+            return
+        theirs = set(scene.second.received())
+        waiting = {batch for host in scene.hosts for batch in scene.driver.spool(host)}
+        for batch in sorted(scene.seen_of(scene.second) - theirs - waiting - scene.excused.keys()):
+            self._say(f"lost to the second run: {batch}")
+        for batch in sorted((theirs - scene.seen_of(scene.second)) & scene.driver.seen | set(scene.driver.received()) & theirs):
+            self._say(f"in the other run's books: {batch}")
+        self._audit(scene.second, "audit of the second run")
+
+    def _audit(self, driver: Driver, what: str) -> None:
+        for problem in driver.audit().problems:
+            # A forged batch had said which games come before it.
+            if not (GAP.search(problem) and any(forged in problem for forged in self._scene.forged)):
+                self._say(f"{what}: {problem}")
 
     def _check_fingerprints(self) -> None:
         """Each sitting began with the very learner and window that its checkpoint had; a damaged batch is in no window from then on."""
@@ -142,7 +160,7 @@ class Judge:
         for forged in sorted(scene.forged & set(received)):
             self._say(f"batch {forged}, which no worker has made, was received")
         return {
-            "batches seen": len(scene.driver.seen),
+            "batches seen": len(scene.seen_of(scene.driver)),
             "received": len(received),
             "games received": sum(row.games for row in rows if row.state == "received"),
             "quarantined": len(rows) - len(received),

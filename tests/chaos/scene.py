@@ -16,6 +16,7 @@ from tests.cluster.hosts import Host, Hosts, running_hosts
 from tests.cluster.processes import command, state
 from training.ledger import read_ledger
 from training.receive import games_path
+from training.worker_folder import is_of_run
 
 DISK_MB = 1500  # of a host: a worker wants 1 GB to be free
 MAIN_DISK_MB = 1024
@@ -56,6 +57,7 @@ class Scene:
     damaged_sitting: int | None = None  # the first one that began without a batch, because that was damaged
     problems: list[str] = field(default_factory=list)
     coach_is_down: bool = False  # on purpose
+    second: Driver | None = None  # another run's Coach on the same hosts, once there was one
 
     @property
     def hosts(self) -> Hosts:
@@ -66,6 +68,21 @@ class Scene:
         found = self.driver.status()
         self.marks = {worker["name"]: worker["mark"] for worker in found.get("workers", [])} if not found.get("ended") else {}
         self.driver.look()
+
+    def another(self) -> Driver:
+        """Another checkout with a run of its own, whose config lists the same hosts."""
+        if self.second is None:
+            folder = self.main_disk / "second"
+            folder.mkdir()
+            machines = self.driver.machines
+            self.second = Driver(folder, self.hosts, in_config=len(self.hosts), installed=True, machines=machines, changes=CHANGES)
+        return self.second
+
+    def seen_of(self, driver: Driver) -> set[str]:
+        """The batches of a driver's run that were complete on some machine at some time."""
+        with read_ledger(driver.run_dir) as ledger:
+            run = ledger.run_id
+        return {batch for batch in self.driver.seen if is_of_run(f"{batch}.games", run)}
 
     def mark(self, host: Host) -> str:
         return self.marks.get(host.name, "unknown")
@@ -156,7 +173,12 @@ def running_scene(count: int, chance: random.Random, *, pause_seconds: float = 0
         for home in (disk, *(host.home for host in hosts)):
             (home / CLOCK).mkdir()
             (home / CLOCK / "sitecustomize.py").write_text(SHIM)
-        yield Scene(driver=driver, chance=chance, main_disk=disk)
+        scene = Scene(driver=driver, chance=chance, main_disk=disk)
+        try:
+            yield scene
+        finally:
+            if scene.second and scene.second.runs:
+                scene.second.kill()
 
 
 def orphans(hosts: Sequence[Host]) -> list[str]:

@@ -86,7 +86,7 @@ class Driver:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.hosts = hosts
-        self._machines = machines or {}
+        self.machines = machines or {}
         self.checkout = folder / "checkout"
         self.run_dir = self.checkout / "runs" / "small"
         self.config = self.checkout / "configs" / "config.yaml"
@@ -98,9 +98,11 @@ class Driver:
         self._environment.pop("SSH_AUTH_SOCK", None)
         self._copy_code()
         self._write_config(hosts[:in_config], changes or {})
+        if installed:
+            return
         # What has been compiled is the same on all machines: they all are this one.
         subprocess.run([sys.executable, "start_worker.py", "--rehearse", "tic_tac_toe"], cwd=self.checkout, check=True, capture_output=True)
-        for number, host in enumerate([] if installed else hosts):
+        for number, host in enumerate(hosts):
             shutil.copytree(CACHE, host.home / ".cache" / "keima")
             if number >= bare:
                 self._clone(host)
@@ -144,7 +146,7 @@ class Driver:
             "key_path": "~/.ssh/id_ed25519",
             "python": host.python,
             "processes": 1,
-            **self._machines.get(host.name, {}),
+            **self.machines.get(host.name, {}),
         }
 
     def _clone(self, host: Host) -> None:
