@@ -29,6 +29,8 @@ def train(ranks: Ranks) -> dict[str, Tensor]:
     last = trainer.run()
     assert last and last.episodes_over == EPISODES
     said = [last.learning["loss"], last.learning["approx_kl"], last.explained_variance, last.episodes.rewards, last.total_steps]
+    episodes = last.episodes
+    said += [episodes.count, episodes.steps, episodes.figures["won"], episodes.figures["closed"]]
     return {**network.state_dict(), "figures": torch.tensor(said)}
 
 
