@@ -70,7 +70,7 @@ def test_a_run_that_is_gone_on_with_ends_as_one_that_was_never_stopped(tmp_path:
         (["--resume"], "no checkpoint in .* start without --resume"),
         (["--data", "nowhere.csv"], "nowhere.csv"),
         (["--distributed", "--rank", "1"], "leave --rank out"),
-        (["--distributed", "--num-gpus", "2", "--data", "nowhere.csv"], "nowhere.csv"),
+        (["--distributed", "--master-port", str(free_port()), "--data", "nowhere.csv"], "nowhere.csv"),
         (["--num-gpus", "2"], "only --distributed starts several ranks"),
         (["--rank", "1"], "--rank 1 is none of --world-size 1"),
     ],

@@ -5,7 +5,7 @@ Where time forbids the guide's numbers:
 - each command that trains has ``--blocks 1 --channels 8`` appended, a network of 1x8 in place of 20x256; two commands have a slow form with
   nothing appended;
 - of the commands of one machine, ``make test`` types one of the launcher, one of Python that starts ranks and one that does not; the slow
-  form types all;
+  form types all. In ``make test`` a free port is appended by ``--master-port``, for other tests run beside it;
 - the commands for several machines are typed on two hosts of their own by ``tests/cluster/test_two_nodes.py``, with the address that the
   first one has in place of 192.168.1.100; here the first machine's line is typed where that address is another machine's.
 """
@@ -26,6 +26,7 @@ import train_distributed
 from configs.load import load_settings
 from tests.programs import ranks_of
 from tests.sources import ROOT
+from tests.training.test_ranks import free_port
 from training.game_files import SAMPLE, find_files, games_at_hand, read_games
 from training.meeting import DEFAULT_PORT
 
@@ -177,7 +178,8 @@ def trained(line: str, folder: Path, checkpoint: Path, *appended: str) -> str:
 def test_the_first_commands_train_one_after_the_other_each_in_a_folder_of_its_own(folder: Path) -> None:
     """The launcher's commands, and those of Python; what they print comes from rank 0 alone."""
     launcher = commands(ONE_MACHINE)[-1]
-    said = trained(launcher, folder, Path("checkpoints", SMALL_CHECKPOINT), *SMALL)
+    port = ["--master-port", str(free_port())]
+    said = trained(launcher, folder, Path("checkpoints", SMALL_CHECKPOINT), *SMALL, *port)
     ranks = min(8, CORES)
     assert said.startswith(f"8 GPUs are asked for, and none is here: {ranks} rank")
     if ranks > 1:
@@ -187,7 +189,7 @@ def test_the_first_commands_train_one_after_the_other_each_in_a_folder_of_its_ow
     said = trained(alone, folder, Path("checkpoints_2", SMALL_CHECKPOINT), *SMALL)
     assert "1 rank on cpu, batch 1,024: 1024 a rank" in said
     assert said.startswith("Earlier trainings stay as they are: this one goes to checkpoints_2, and --resume goes on with the newest\n")
-    refused = typed(by_itself, *SMALL, "--save-dir", "checkpoints", folder=folder)
+    refused = typed(by_itself, *SMALL, *port, "--save-dir", "checkpoints", folder=folder)
     assert refused.returncode == 2 and refused.stderr.startswith(LOADING) and refused.stderr.count("\n") == 2
     assert "go on with it by --resume" in refused.stderr
 
