@@ -31,7 +31,7 @@ from configs.commands import connector, settings_file
 from configs.flags import as_setting
 from training.ctrl_c import INTERRUPTED, interruptible
 from training.run_folder import see_run_folder
-from training.start import before_imports, see_file
+from training.start import before_imports, see_file, telling
 
 QUICKSTART = Path("configs/quickstart.yaml")
 CLUSTER = Path("configs/config.yaml")
@@ -41,6 +41,7 @@ LOG_BYTES = 10 * 2**20
 
 
 @interruptible
+@telling
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code: 0, or 130 after Ctrl-C, 2 when something is wrong that can be put right."""
     arguments = parse(argv)

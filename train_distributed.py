@@ -46,7 +46,7 @@ from games import GAMES
 from training.ctrl_c import INTERRUPTED, interruptible, leave_lost_terminal, stop_on_signals
 from training.disk_words import in_words
 from training.meeting import DEFAULT_PORT
-from training.start import before_imports, see_file
+from training.start import before_imports, see_file, telling
 
 USUAL_BATCH = 256  # to which learning rates are scaled
 PLACE = ("rank", "world_size", "local_rank", "master_addr", "master_port")
@@ -75,6 +75,7 @@ class RefusedByAll(ValueError):
 
 
 @interruptible
+@telling
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code: 0, or 130 after Ctrl-C, 2 when something is wrong that can be put right."""
     words = words_of(argv)

@@ -36,13 +36,14 @@ from typing import Any
 from configs.flags import as_setting, whole
 from training.ctrl_c import INTERRUPTED, interruptible
 from training.run_folder import see_run_folder
-from training.start import before_imports, see_file
+from training.start import before_imports, see_file, telling
 
 CHECKPOINTS = Path("checkpoints")
 SMOKE = {"epochs": 2, "games_per_epoch": 8, "batch_size": 16, "simulations": 4, "filters": 8, "blocks": 1}
 
 
 @interruptible
+@telling
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code: 0, or 130 after Ctrl-C, 2 when something is wrong that can be put right."""
     return exit_code("train_parallel.py", lambda: train(read_arguments(argv)))

@@ -44,7 +44,7 @@ from configs.flags import HIGHEST_PORT, HIGHEST_SEED, number, whole
 from training.ctrl_c import INTERRUPTED, interruptible, leave_lost_terminal, stop_on_signals
 from training.disk_words import in_words
 from training.meeting import DEFAULT_PORT
-from training.start import before_imports, see_file
+from training.start import before_imports, see_file, telling
 
 log = logging.getLogger("training.ppo")
 
@@ -85,6 +85,7 @@ BY_HAND = ("rank", "world_size", "local_rank", "master_addr")  # said where rank
 
 
 @interruptible
+@telling
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code: 0, or 130 after Ctrl-C, 2 when something is wrong that can be put right."""
     words = list(sys.argv[1:] if argv is None else argv)

@@ -86,6 +86,7 @@ class LocalProcesses(FolderBackend):
         self._named: set[str] = set()  # of those, whose games ``withdrawn`` has named
         self._returning: set[str] = set()  # that have been replaced and are not ready yet
         self._given_up: dict[str, str] = {}
+        self._compiling = ""  # what the first worker has said last that it compiles
         self._compiled = search_is_compiled() if compiled is None else compiled
 
     def publish(self, version: int, model: bytes) -> None:
@@ -190,10 +191,16 @@ class LocalProcesses(FolderBackend):
         self._start_missing()
 
     def _see_who_is_ready(self) -> None:
-        ready = {name for name, heartbeat in super().status().items() if heartbeat and heartbeat.state in READY}
+        heartbeats = super().status()
+        ready = {name for name, heartbeat in heartbeats.items() if heartbeat and heartbeat.state in READY}
         if self._returning & ready:
             self._returning -= ready
             self._count_workers()
+        if not self._compiled:
+            for heartbeat in heartbeats.values():
+                if heartbeat and heartbeat.state == "compiling" and heartbeat.note not in ("", self._compiling):
+                    self._compiling = heartbeat.note
+                    self._tell(heartbeat.note)
         if ready and not self._compiled:
             self._compiled = True
             self._start_missing()

@@ -35,7 +35,7 @@ from training.ctrl_c import interruptible
 from training.disk_words import in_words
 from training.ledger import LedgerDamaged, LedgerMismatch, NoSuchRun, read_ledger
 from training.run_folder import RUNS, run_folder
-from training.start import before_imports
+from training.start import before_imports, telling
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -360,6 +360,7 @@ def show(found: Audit) -> None:
 
 
 @interruptible
+@telling
 def main(argv: Sequence[str] | None = None) -> int:
     """Check a run and say what was found."""
     args = parse(argv)

@@ -42,7 +42,7 @@ from configs.flags import HIGHEST_SEED, whole
 from training.ctrl_c import INTERRUPTED, interruptible
 from training.disk_words import in_words
 from training.ledger import read_ledger
-from training.start import before_imports, see_file
+from training.start import before_imports, see_file, telling
 
 FILE, PICTURE = "benchmark.json", "ratings.png"
 FILES = {"chess": "games.pgn", "go": "games.sgf"}  # with the games, by what is played
@@ -150,6 +150,7 @@ from training.random import seed_stream
 
 
 @interruptible
+@telling
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code."""
     arguments = parse(argv)

@@ -38,7 +38,7 @@ from training.early import Early
 from training.gtp_words import Hello as GtpHello
 from training.line_reader import LineReader
 from training.model_heading import Heading, model_path_of_run, read_heading
-from training.start import before_imports, see_file
+from training.start import before_imports, see_file, telling
 from training.uci_options import Hello as UciHello
 from training.uci_options import Options
 
@@ -257,6 +257,7 @@ class Table:
 
 
 @interruptible
+@telling
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code."""
     arguments = parse(argv)

@@ -35,7 +35,7 @@ from training.ctrl_c import interruptible
 from training.disk_words import in_words
 from training.ledger import read_ledger
 from training.run_folder import STATS_NAME, stats_path
-from training.start import before_imports
+from training.start import before_imports, telling
 
 LAST = 20  # iterations shown
 
@@ -162,6 +162,7 @@ def report(rows: Sequence[StatsRow], run_dir: Path, *, last: int, width: int) ->
 
 
 @interruptible
+@telling
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the results; 2 when there are none to read."""
     args = parse(argv)

@@ -15,6 +15,7 @@ TRAINING = [
     # 1: what a game, a network and a record of a game are
     "ctrl_c.py",
     "random.py",
+    "compiling.py",
     "files.py",
     "reports.py",
     "intervals.py",

@@ -12,7 +12,9 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
+from typing import ParamSpec
 
 from training.disk_words import in_words
 
@@ -20,8 +22,11 @@ LAUNCHED = "TORCHELASTIC_RUN_ID"  # torchrun sets it for its ranks
 WRONG = 2  # the exit code when something is wrong that can be put right
 RED = "\x1b[31m{}\x1b[0m"
 
+P = ParamSpec("P")
 Parse = Callable[[list[str] | None], argparse.Namespace]
 See = Callable[[argparse.Namespace], None]
+
+_begun: list[str] = []  # the program that this process is, where it has something to wait for
 
 
 def before_imports(parse: Parse, see: See | None = None, *, loading: str = "") -> argparse.Namespace:
@@ -49,8 +54,24 @@ def before_imports(parse: Parse, see: See | None = None, *, loading: str = "") -
         say(RED.format(text) if sys.stderr.isatty() else text)
         sys.exit(WRONG)
     if loading:
+        _begun.append(program)
         say(f"{program}: loading {loading}")
     return arguments
+
+
+def telling(main: Callable[P, int]) -> Callable[P, int]:
+    """Have a program say within its ``main`` what is compiled, if it was started as one."""
+
+    @wraps(main)
+    def run(*arguments: P.args, **options: P.kwargs) -> int:
+        if not _begun:
+            return main(*arguments, **options)
+        from training.compiling import compiling_told  # only now: numba takes a second
+
+        with compiling_told(lambda text: say(f"{_begun[0]}: {text}")):
+            return main(*arguments, **options)
+
+    return run
 
 
 def say(text: str) -> None:

@@ -15,6 +15,7 @@ from types import FrameType
 from games import Game, load_game
 from training import batching
 from training.batching import batch_of, fitting
+from training.compiling import compiling_told
 from training.evaluation.orders import MatchOrder
 from training.evaluator import Evaluator
 from training.files import remove_stale_parts, write_atomically
@@ -58,6 +59,7 @@ class Worker:
         self._model_sha256 = ""
         self.stopping = False
         self.note = ""
+        self._compiling = ""  # what, while it does
         self._errors: dict[str, str] = {}  # by what went wrong
         self._buffer: list[GameRecord] = []
         self._buffered_moves = 0
@@ -93,10 +95,11 @@ class Worker:
             remove_stale_parts(self.folder.outbox)
             salvage(self.folder)
             signal.signal(signal.SIGTERM, self._on_signal)
-            while not self.stopping:
-                check_folder()
-                if not self.cycle():
-                    time.sleep(IDLE_SECONDS)
+            with compiling_told(self._tell_compiling):
+                while not self.stopping:
+                    check_folder()
+                    if not self.cycle():
+                        time.sleep(IDLE_SECONDS)
             self.flush()
             self.beat("ended")
 
@@ -113,7 +116,14 @@ class Worker:
             self._looked = now
             self.look()
 
+    def _tell_compiling(self, text: str) -> None:
+        """Say what is compiled now: no other beat comes before it is."""
+        log.info("%s", text)
+        self._compiling = text
+        self.beat("compiling")
+
     def _report_when_due(self, now: float, *, played: bool) -> None:
+        self._compiling = ""
         if self._buffer and now >= self._retry_flush:
             self._try_to_flush(now)
         if now - self._beaten >= BEAT_SECONDS:
@@ -354,7 +364,7 @@ class Worker:
                 speed=self._speed.games_per_second(),
                 evaluations_per_second=evaluations_rate,
                 order=self._orders.current.id if self._orders.current else "",
-                note=self.note[:1000],
+                note=(self._compiling or self.note)[:1000],
             )
         )
         try:

@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-PATIENCE = 120.0
+PATIENCE = 270.0  # seconds, for a machine that has much else to do
 
 
 def die(root: Path, parent: int) -> None:

@@ -213,7 +213,7 @@ def test_the_number_of_simulations_is_a_number_from_one(run: Path, count: str, c
 
 
 def test_a_chess_engine_cannot_resign_which_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments, reason in ((["--uci", "--resign", "0.05"], "an engine cannot resign by UCI"), (["--resign", "5"], "from 0 up to 1")):
+    for arguments, reason in ((["--uci", "--resign", "0.05"], "an engine cannot resign by UCI"), (["--resign", "5"], "from 0 to 1")):
         with pytest.raises(SystemExit) as ended:
             play.main(["--model", "any.safetensors", *arguments])
         assert ended.value.code == 2

@@ -1,0 +1,67 @@
+"""Telling what is being compiled, which takes a minute or more where it never was on this machine."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from numba.core import event
+from numba.core.dispatcher import Dispatcher
+
+from games.compiled import PROJECT, cache_folder
+
+COMPILE = "numba:compile"  # numba's event: a function is compiled, for it was not in the cache
+ROOMS = ("games", "training")
+
+
+@contextmanager
+def compiling_told(tell: Callable[[str], None]) -> Iterator[None]:
+    """Within the block, ``tell`` is told of each part of the program that is compiled, as "compiling search (2 of up to 6)".
+
+    A part is a folder below ``training``, or else a file; up to so many can be to compile, of those that are imported by then.
+    """
+    listener = _Listener(tell)
+    event.register(COMPILE, listener)
+    try:
+        yield
+    finally:
+        event.unregister(COMPILE, listener)
+
+
+class _Listener(event.Listener):  # type: ignore[misc]
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._told: list[str] = []
+        self._missing: set[str] = set()
+
+    def on_start(self, event: Any) -> None:
+        """A function is compiled, perhaps for another one."""
+        part = part_of(event.data["dispatcher"].py_func.__module__)
+        if not part or part in self._told:
+            return
+        self._missing |= uncompiled_parts()
+        self._told.append(part)
+        self._tell(f"compiling {part} ({len(self._told)} of up to {len(self._missing | set(self._told))})")
+
+    def on_end(self, event: Any) -> None:
+        """It is compiled."""
+
+
+def part_of(module: str) -> str:
+    """The part of the program that a module belongs to; empty where it is none of ours."""
+    room, *names = module.split(".")
+    if room not in ROOMS or not names:
+        return ""
+    return names[0].replace("_", " ")
+
+
+def uncompiled_parts() -> set[str]:
+    """The parts whose modules have been imported and have functions to compile, none of which is in the cache."""
+    found = set()
+    for name, module in list(sys.modules.items()):
+        if part_of(name) and any(isinstance(each, Dispatcher) and each.py_func.__module__ == name for each in vars(module).values()):
+            path = Path(module.__file__ or "").resolve()
+            if PROJECT in path.parents and not cache_folder(path).exists():
+                found.add(part_of(name))
+    return found
