@@ -55,6 +55,10 @@ class Browser:
         """What a script in the page returns."""
         return self._post("/execute/sync", {"script": script, "args": list(arguments)})
 
+    def resize(self, width: int, height: int) -> None:
+        """Give the window this size, its frame included."""
+        self._post("/window/rect", {"width": width, "height": height})
+
     def click(self, selector: str) -> None:
         """Click in the middle of the element that the selector finds."""
         element = self._post("/element", {"using": "css selector", "value": selector})[ELEMENT]

@@ -3,6 +3,7 @@
 import shutil
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +20,10 @@ from training.auxiliary_heads import foresight_of
 from training.game_view import GameView, view_game
 from training.network import build_network
 from training.observers import ppo_results
-from training.observers.page import page
+from training.observers.page import filled, page
 from training.observers.ppo_files import read_episode, read_rounds
+from training.observers.svg import Series, laid_out
+from training.reports import GeneralizationReport, IterationReport, SpikeReport
 from training.run_folder import STATS_NAME
 
 pytestmark = pytest.mark.skipif(
@@ -220,3 +223,45 @@ def test_a_run_of_ppo_shows_its_account_and_its_trades_on_the_prices(browser: Br
     along = (opened.bar - 1) / (len(episode.closes) - 1)
     assert abs(drawn["x"] - (curve["left"] + along * curve["width"])) < 3
     assert drawn["seen"] != "rgba(0, 0, 0, 0)"
+
+
+TEXTS = """
+return [...document.querySelectorAll('svg')].flatMap((drawn) => {
+  const texts = [...drawn.querySelectorAll('.title, .name')].map((part) => [part.textContent, part.getBoundingClientRect()]);
+  return texts.flatMap(([one, a], i) => texts.slice(i + 1).filter(([_, b]) =>
+    a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom).map(([other]) => [one, other]));
+});"""  # the titles and names of curves that lie over each other
+CUT = """
+return [...document.querySelectorAll('.scroll')].map((part) => [part.scrollWidth - part.clientWidth, part.getBoundingClientRect().left]);"""
+
+
+def everything(row: IterationReport) -> IterationReport:
+    """With all that a game for two can have in the table."""
+    assert row.learner
+    spikes = SpikeReport(
+        firing_rate=0.123, layers={}, synaptic_operations=123_456_789.0, multiply_accumulates=1.0, without_spikes=1_234_567_890.0
+    )
+    new = GeneralizationReport(policy_new=1.5, policy_learned=1.1, value_new=0.7, value_learned=0.6)
+    return replace(row, learner=replace(row.learner, spikes=spikes, generalization=new))
+
+
+def test_at_1280_pixels_no_title_lies_over_a_name_and_no_table_is_cut(browser: Browser, tmp_path: Path) -> None:
+    browser.resize(1280, 900)
+    rows = [everything(iteration(number, measured=evaluation(number))) for number in range(1, 200)]
+    show(browser, tmp_path, [], text=page("run", [("Run", "here")], rows, []))
+    assert browser.found(TEXTS) == []
+    curves = [Series(name=f"worker-{number}", points=[(0, 0), (1, number)]) for number in range(5)]
+    crowded = laid_out("The share of games that reach a milestone", curves, x_name="hours", show="{:g}".format)
+    assert crowded
+    show(browser, tmp_path, [], text=filled("run", [], [("Curves", [crowded])], ""))
+    assert browser.found(TEXTS) == []
+    show(browser, tmp_path, [], text=page("run", [("Run", "here")], rows, []))
+    tables = browser.found(CUT)
+    assert tables and all(cut <= 0 and left >= 0 for cut, left in tables)
+    assert browser.found("return document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+    leave_a_run(tmp_path)
+    rounds = read_rounds(tmp_path / STATS_NAME)
+    assert rounds
+    show(browser, tmp_path, [], text=ppo_results.page(rounds, tmp_path))
+    assert browser.found(TEXTS) == []
+    assert all(cut <= 0 for cut, _ in browser.found(CUT))

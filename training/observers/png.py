@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from PIL import Image, ImageDraw, ImageFont
 
-from training.observers.svg import BOTTOM, HEIGHT, LEFT, RIGHT, WIDTH, Layout, band, legend_mark, name_end, places, triangle
+from training.observers.svg import BOTTOM, HEIGHT, LEFT, LEGEND, RIGHT, WIDTH, Layout, band, legend_mark, name_end, places, triangle
 
 COLUMNS, HEAD, EDGE = 2, 34, 10  # charts in a row; the title's height; an outer margin
 SCALE, FINER = 2, 2  # pixels to a unit of the layout; drawn finer by so much and then reduced, which smooths the lines
@@ -79,16 +79,16 @@ def draw(surface: Surface, layout: Layout) -> None:
     for number, filled in enumerate(layout.areas):
         for outline in filled.outlines:
             surface.shape(places(outline, layout), colour=COLOURS[filled.colour], hollow=False)
-        surface.text(name_end(number), 14, filled.name, colour=COLOURS[filled.colour], anchor="rs")
+        surface.text(name_end(number), LEGEND, filled.name, colour=COLOURS[filled.colour], anchor="rs")
     for number, curve in enumerate(layout.curves):
         colour = COLOURS[number % len(COLOURS)]
         if edge := band(curve, layout):
             surface.area(edge, colour=colour)
         surface.line(places(curve.points, layout), colour=colour, width=1.8)
         if curve.name:
-            surface.text(name_end(number), 14, curve.name, colour=colour, anchor="rs")
+            surface.text(name_end(number), LEGEND, curve.name, colour=colour, anchor="rs")
     for number, marks in enumerate(layout.marks):
         colour = COLOURS[marks.colour]
         for place in (*places(marks.points, layout), legend_mark(number)):
             surface.shape(triangle(place, up=marks.up), colour=colour, hollow=marks.hollow)
-        surface.text(name_end(number), 14, marks.name, colour=colour, anchor="rs")
+        surface.text(name_end(number), LEGEND, marks.name, colour=colour, anchor="rs")

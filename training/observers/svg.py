@@ -5,8 +5,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-WIDTH, HEIGHT = 460, 240
-LEFT, RIGHT, TOP, BOTTOM = 64, 12, 28, 34  # margins
+WIDTH, HEIGHT = 460, 254
+LEFT, RIGHT, TOP, BOTTOM = 64, 12, 42, 34  # margins
+LEGEND = 30  # how far from above the names of curves stand, below the title
 TICKS = 5  # about so many on an axis
 MOST_POINTS = 400  # of a curve: more are thinned out
 MARK = 4.5  # from the middle of a mark to its corners
@@ -198,12 +199,12 @@ def _marked(marks: Marks, number: int, layout: Layout) -> list[str]:
 
 def _name(name: str, number: int, colour: int) -> list[str]:
     """What stands in the legend; nothing without a name."""
-    return [f'<text class="name c{colour}" x="{name_end(number)}" y="14">{html.escape(name)}</text>'] if name else []
+    return [f'<text class="name c{colour}" x="{name_end(number)}" y="{LEGEND}">{html.escape(name)}</text>'] if name else []
 
 
 def legend_mark(number: int) -> tuple[float, float]:
     """Where the legend shows one of the marks."""
-    return name_end(number) - 74, 10
+    return name_end(number) - 74, LEGEND - 4
 
 
 def _listed(points: Sequence[tuple[float, float]]) -> str:
