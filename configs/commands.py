@@ -14,7 +14,7 @@ def settings_file(name: str | Path) -> Path:
 
 
 def shipped(name: str | Path) -> Path:
-    """The file or folder of that name; where there is none, the checkout's, as for ``settings_file``."""
+    """The file or folder of that name; where there is none, the checkout's: a model's, or games', as for ``settings_file``."""
     path = Path(name)
     return CHECKOUT / path if (CHECKOUT / path).exists() and not path.exists() else path
 

@@ -38,6 +38,7 @@ if __name__ == "__main__":
 
     ends_at_once()
 
+from configs.commands import shipped
 from configs.flags import HIGHEST_SEED, whole
 from training.ctrl_c import INTERRUPTED, interruptible
 from training.disk_words import in_words
@@ -59,7 +60,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--run", type=Path, metavar="RUN", help="the folder of a run, whose newest accepted model plays")
-    which.add_argument("--model", type=Path, metavar="FILE", help="a model: .model or .safetensors")
+    which.add_argument("--model", type=shipped, metavar="FILE", help="a model: .model or .safetensors")
     which.add_argument("--checkpoint", type=Path, metavar="FILE", help="a state dictionary: .pt or .pth")
     add = parser.add_argument
     add("--config", type=Path, metavar="FILE", help="with --checkpoint: its run's settings (default: config.yaml beside it)")

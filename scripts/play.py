@@ -31,6 +31,7 @@ if __name__ == "__main__":
 
     ends_at_once()
 
+from configs.commands import shipped
 from configs.flags import HIGHEST_SEED, number, whole
 from training.ctrl_c import interruptible
 from training.disk_words import in_words
@@ -50,7 +51,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--run", type=Path, help="the run's folder, such as runs/quickstart")
-    which.add_argument("--model", type=Path, metavar="FILE", help="a model: .model or .safetensors")
+    which.add_argument("--model", type=shipped, metavar="FILE", help="a model: .model or .safetensors")
     parser.add_argument("--version", type=whole(), help="with --run: which of its models (default: the newest accepted one)")
     parser.add_argument("--simulations", type=whole(), default=400, help="positions that it looks at before each move (default: 400)")
     parser.add_argument("--second", action="store_true", help="let it begin")

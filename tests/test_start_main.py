@@ -162,6 +162,15 @@ def test_a_run_that_was_begun_here_goes_on_with_the_workers_that_its_file_has_by
     assert path == run_dir / "config.yaml" and not settings.distributed.enabled
 
 
+def test_a_cluster_without_workers_says_how_to_add_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = refusal(capsys, "--distributed")
+    assert "workers: none are listed" in said and "python distributed/ssh_connector.py --add HOST USER" in said
+    assert not list(tmp_path.iterdir())
+
+
 def begin(path: Path, run_dir: Path, *arguments: str) -> AbstractContextManager[subprocess.Popen[str]]:
     return begun("start_main.py", "--config", path, "--run-dir", run_dir, *arguments)
 

@@ -140,7 +140,7 @@ def test_smoke_shrinks_numbers_and_raises_none() -> None:
 
 @pytest.mark.trial
 @pytest.mark.timeout(900)  # most of it compiling, the first time
-def test_a_run_begins_with_a_checkpoint_ends_by_ctrl_c_and_goes_on(here: Path) -> None:
+def test_a_run_begins_with_a_checkpoint_leaves_one_every_ten_epochs_ends_by_ctrl_c_and_goes_on(here: Path) -> None:
     checkpoints, run_dir = here / "checkpoints", here / "run"
     checkpoints.mkdir()
     save_weights(checkpoints / "model_epoch_50.pth", ZeroNetwork(2, 2, 16, filters=8, blocks=1).state_dict())
@@ -156,6 +156,7 @@ def test_a_run_begins_with_a_checkpoint_ends_by_ctrl_c_and_goes_on(here: Path) -
     with read_ledger(run_dir) as ledger:
         done = len(ledger.iterations())
     assert load_weights(checkpoints / f"model_epoch_{50 + done}.pth")
+    assert {path.name for path in checkpoints.iterdir()} == {f"model_epoch_{epoch}.pth" for epoch in (*range(50, 50 + done, 10), 50 + done)}
     said = printed("train_parallel.py", "--run-dir", "run", "--resume", "--epochs", done + 1, cwd=here, seconds=800)
     assert f"The weights are in checkpoints/model_epoch_{51 + done}.pth" in said
     assert f"{done + 1} epochs" in said

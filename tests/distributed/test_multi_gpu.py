@@ -80,8 +80,7 @@ def check_iteration(said: list[str], row: StatsRow) -> None:
 
 @pytest.mark.trial
 @pytest.mark.timeout(900)
-def test_what_is_said_is_what_the_files_have_and_a_resumed_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(multi_gpu, "EVERY", 2)
+def test_what_is_said_is_what_the_files_have_and_a_resumed_run_goes_on(tmp_path: Path) -> None:
     folder, said = tmp_path / "run", list[str]()
     folder.mkdir()
     ended = train(folder, settings_in(folder, iterations=1), SEATS, say=said.append)
@@ -89,12 +88,12 @@ def test_what_is_said_is_what_the_files_have_and_a_resumed_run_goes_on(tmp_path:
     check_iteration(said, read_stats(folder / STATS_NAME)[0])
     first = load_weights(folder / FINAL)
     said.clear()
-    train(folder, settings_in(folder, iterations=2), SEATS, say=said.append)
+    train(folder, settings_in(folder, iterations=10), SEATS, say=said.append)
     rows = read_stats(folder / STATS_NAME)
-    assert [row.iteration for row in rows] == [1, 2] and rows[1].total_games == 2 * GAMES
-    check_iteration(said, rows[1])
-    last, kept = load_weights(ended.model), load_weights(folder / "checkpoint_iter_2.pt")
-    assert [path.name for path in folder.glob("checkpoint_iter_*")] == ["checkpoint_iter_2.pt"]
+    assert [row.iteration for row in rows] == [*range(1, 11)] and rows[1].total_games == 2 * GAMES
+    check_iteration(said[: said.index("Iteration 3/10")], rows[1])
+    last, kept = load_weights(ended.model), load_weights(folder / "checkpoint_iter_10.pt")
+    assert [path.name for path in folder.glob("checkpoint_iter_*")] == ["checkpoint_iter_10.pt"]
     assert all(torch.equal(last[name], kept[name]) for name in last)
     assert any(not torch.equal(last[name], first[name]) for name in last)
     assert audit([str(folder)]) == 0
