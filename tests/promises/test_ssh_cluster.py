@@ -1,0 +1,494 @@
+"""The guide to the SSH cluster, as it is typed: on a main node and three machines of their own, from its first to its last command.
+
+The machines are network namespaces with an sshd each; their names, ``worker1.example.com`` and so on, and the account ``username`` are the
+guide's. Everything is typed at terminals, passwords and Enter too. What is otherwise than in the guide:
+
+- the repository of ``git clone`` is this checkout, by git's ``insteadOf``;
+- ``pip install -r requirements.txt`` finds everything in the environment in which the tests run, which each clone has as a link ``.venv``;
+- ``configs/config.yaml`` has the guide's four blocks one below the other, those of ``distributed:`` under one. The game is tic-tac-toe, as
+  small as can be, and batches wait no longer than a second for their games (``flush_seconds``);
+- ``custom_worker.py``, which the guide has at its end, and ``worker_class`` are there from the beginning;
+- ``tail -f`` and ``watch`` are ended when they have shown something;
+- ``worker2`` is given its key only when it is an Error without it, which the guide does not say;
+- the environments of ``worker2`` and ``new_worker`` are not looked at again: they are that of ``worker1``;
+- each machine may use one core, and so has one worker.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from configs.load import load_settings
+from games.compiled import CACHE
+from scripts.audit import audit
+from tests.cluster.driver import FILES, FOLDERS, LEFT, PATIENCE
+from tests.cluster.hosts import Host, Hosts, running_hosts, why_not
+from tests.cluster.processes import command_line
+from tests.programs import Terminal
+from tests.sources import ROOT
+from tests.training.small_run import small_settings
+from training.ledger import read_ledger
+
+pytestmark = [pytest.mark.slow, pytest.mark.trial, pytest.mark.timeout(900), pytest.mark.skipif(bool(why_not()), reason=why_not())]
+
+CONFIGURE = """\
+distributed:
+  enabled: true
+  workers:
+    - host: "worker1.example.com"
+      user: "username"
+      key_path: "~/.ssh/id_rsa"
+      gpu_id: 0
+    - host: "worker2.example.com"
+      user: "username"
+      key_path: "~/.ssh/id_rsa"
+      gpu_id: 1
+"""
+PREPARE = """\
+# Clone the repository
+git clone https://github.com/yourusername/AZ-Go.git
+cd AZ-Go
+
+# Install dependencies
+pip install -r requirements.txt
+
+# Verify GPU availability
+python -c "import torch; print(torch.cuda.is_available())"
+"""
+KEYS = """\
+# Generate SSH key if needed
+ssh-keygen -t rsa -b 4096
+
+# Copy to workers
+ssh-copy-id username@worker1.example.com
+"""
+START = "python start_main.py --distributed"
+STATUS = """\
+# View all worker statuses
+cat distributed/status.txt
+
+# Monitor in real-time
+watch -n 1 cat distributed/status.txt
+"""
+MARKS = {"🟢": "Active", "🟡": "Syncing", "🔴": "Error", "⚪": "Offline"}
+NETWORK = """\
+distributed:
+  compression: true  # Enable compression
+  batch_size: 100   # Games per transfer
+  sync_interval: 50 # Games between syncs
+"""
+GPUS = """\
+self_play:
+  games_per_worker: 1000
+  parallel_games: 4  # Parallel MCTS instances
+  batch_size: 8      # Neural net batch size
+"""
+BALANCE = """\
+# In configs/config.yaml
+distributed:
+  load_balancing: true
+  worker_weights:
+    worker1: 1.0  # Standard performance
+    worker2: 2.0  # 2x faster machine
+"""
+RESTART = "python distributed/ssh_connector.py --restart worker1"
+MAIN_LOG, WORKER_LOG = "tail -f logs/distributed_training.log", "tail -f logs/worker_*.log"
+METRICS = """\
+# View in training output
+Games/second: 145.2
+Workers active: 4/4
+Model sync time: 12.3s
+Network usage: 45.6 MB/min
+"""
+CUSTOM_WORKER = """\
+# custom_worker.py
+from training.worker import Worker
+
+class CustomWorker(Worker):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        # Custom initialization
+"""
+ADD = """\
+from distributed.ssh_connector import SSHConnector
+
+connector = SSHConnector()
+connector.add_worker("new_worker.com", "username")
+"""
+
+NAMES = ("worker1.example.com", "worker2.example.com", "new_worker.com")
+BARE = "AZ-Go.git"
+REPOSITORY = "https://github.com/yourusername/AZ-Go.git"
+PASSWORD, PASSWORD_HASH = (
+    "typed-in-the-guide",
+    ("$6$keima$BvtAy2XUxjWMr1bAVoefKK8qd60A0SNksUuQLfUX9gxmdPGgDuHPz1VSwWcWAlC1z84FrZrtuuKBNnn0sMjax0"),
+)
+UNKNOWN_HOST, ASKS_PASSWORD = ("(yes/no", "yes"), ("assword:", PASSWORD)
+AT_HOME = 'mount --bind "$1" /etc/hosts; mount --bind "$2" /etc/passwd; cd "$3"; shift 3; exec "$@"'
+
+
+def commands(block: str) -> list[str]:
+    """The lines of a block that are typed."""
+    return [line for line in block.splitlines() if line and not line.startswith("#")]
+
+
+def body(block: str) -> str:
+    """A block of settings without the name of its section."""
+    return block.partition("distributed:\n")[2]
+
+
+class MainNode:
+    """The user's own machine: a home, a checkout in it, and what has been typed there with what was shown."""
+
+    def __init__(self, folder: Path, hosts: Hosts) -> None:
+        self.hosts = hosts
+        self.home = folder / "home"
+        self.checkout = self.home / "AZ-Go"
+        self.output = folder / "output"
+        self.shown: dict[str, str] = {}
+        self.marks: set[tuple[str, str]] = set()  # as status.txt has had them
+        self.coach: subprocess.Popen[bytes] | None = None
+        self.home.mkdir(mode=0o700)
+        self._files = [folder / "hosts", folder / "passwd"]
+        names = "".join(f"{host.address} {name}\n" for host, name in zip(hosts, NAMES, strict=True))
+        self._files[0].write_text(f"127.0.0.1 localhost\n{names}")
+        accounts = Path("/etc/passwd").read_text(encoding="utf-8")
+        self._files[1].write_text(re.sub(r"^(root:.*):[^:\n]*:", rf"\1:{self.home}:", accounts, flags=re.MULTILINE))
+        self.environment = {"HOME": str(self.home), "KEIMA_CACHE": str(CACHE)}
+
+    def line(self, *argv: str, inside: str = "AZ-Go") -> list[str]:
+        """A command on this machine, in a folder of the home."""
+        return ["unshare", "--mount", "sh", "-c", AT_HOME, "sh", *map(str, self._files), str(self.home / inside), *argv]
+
+    def type(self, command: str, *answers: tuple[str, str], until: str = "", inside: str = "AZ-Go") -> str:
+        """Type a command and, when it asks, answers; returns what was shown. It is ended when it has shown ``until``, if that is given."""
+        with Terminal(*self.line("bash", "-c", command, inside=inside), environment=self.environment) as terminal:
+            seen = 0
+            for question, answer in answers:
+                terminal.wait_for(lambda question=question, seen=seen: question in terminal.shown[seen:].decode("utf-8", "replace"))
+                seen = len(terminal.shown)
+                terminal.type(f"{answer}\n")
+            if until:
+                terminal.wait_for(lambda: until in terminal.shown.decode("utf-8", "replace"))
+            else:
+                code = terminal.wait()
+            shown = terminal.shown.decode("utf-8", "replace")
+            assert until or code == 0, shown
+        self.shown[command] = shown
+        return shown
+
+    def start(self) -> None:
+        """Start the training, with its output in a file."""
+        with self.output.open("wb") as output:
+            self.coach = subprocess.Popen(
+                self.line(*START.split()),
+                env={**os.environ, **self.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        """How the workers stand, by their names."""
+        folder = self.checkout / "distributed"
+        try:
+            shown = (folder / "status.txt").read_text(encoding="utf-8")
+            self.marks |= {(symbol, word) for symbol, word in MARKS.items() if f"{symbol} {word} " in shown}
+            return {worker["name"]: worker for worker in json.loads((folder / "status.json").read_bytes())["workers"]}
+        except FileNotFoundError:
+            return {}
+
+    def wait(self, condition: Callable[[dict[str, dict[str, Any]]], object], what: str) -> None:
+        """Wait for what is to come true of the workers."""
+        deadline = time.monotonic() + 2 * PATIENCE
+        while not condition(self.status()):
+            assert self.coach and self.coach.poll() is None, self.output.read_text()
+            assert time.monotonic() < deadline, f"{what}: {self.status()}\n{self.output.read_text()[-3000:]}"
+            time.sleep(0.05)
+
+    def wait_for_mark(self, mark: str, *names: str) -> None:
+        """Wait until these workers have this mark."""
+        self.wait(lambda found: all(found.get(name, {}).get("mark") == mark for name in names), f"{names} to be {mark}")
+
+    def received(self, worker: str) -> int:
+        """How many batches of a worker are in the books."""
+        with read_ledger(self.checkout / "runs" / "small") as ledger:
+            return sum(row.worker == worker for row in ledger.received_batches())
+
+
+def typed_at(host: Host, block: str, *, seconds: float = PATIENCE) -> str:
+    """Type a block on a machine, as its user in their home; returns what was shown."""
+    public = f"GIT_CONFIG_KEY_0=url.file:///home/{host.user}/{BARE}.insteadOf"
+    done = host.run(["env", public, "bash", "-ec", block], seconds=seconds)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@contextmanager
+def on_one_core() -> Iterator[None]:
+    """Within the block, what is started may use one core."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(cores)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+def let_in_by_password(host: Host) -> None:
+    """Give the machine's user the guide's name, and a password by which the first key comes."""
+    passwd, shadow, sshd = (host.files / name for name in ("passwd", "shadow", "ssh/sshd_config"))
+    account = next(line for line in passwd.read_text().splitlines() if line.startswith(f"{host.user}:"))
+    with passwd.open("a") as file:
+        file.write(account.replace(f"{host.user}:", "username:", 1) + "\n")
+    with shadow.open("a") as file:
+        file.write(f"username:{PASSWORD_HASH}:19000:0:99999:7:::\n")
+    text = sshd.read_text().replace("PasswordAuthentication no", "PasswordAuthentication yes")
+    with sshd.open("r+") as file:  # it is mounted there: the file stays the same one
+        file.truncate()
+        file.write(text)
+    (host.home / ".ssh" / "authorized_keys").unlink()
+    host.kill_sshd()
+    host.start_sshd()
+
+
+def publish(repository: Path) -> None:
+    """This checkout as the repository that the guide clones, with the settings and the worker of whoever follows it."""
+    repository.mkdir()
+    for name in FOLDERS:
+        shutil.copytree(ROOT / name, repository / name, ignore=LEFT)
+    for name in (*FILES, "logs/.gitignore", ".gitignore"):
+        (repository / name).parent.mkdir(exist_ok=True)
+        shutil.copy2(ROOT / name, repository / name)
+    (repository / "custom_worker.py").write_text(CUSTOM_WORKER)
+    git = ["git", "-c", "user.name=Keima", "-c", "user.email=keima@example.com"]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "Keima"], ["clone", "-q", "--bare", ".", f"../{BARE}"]):
+        subprocess.run([*git, *words], cwd=repository, check=True)
+
+
+def configure(main: MainNode) -> None:
+    """Edit ``configs/config.yaml`` as the guide says."""
+    small = small_settings(Path("runs"), run={"iterations": None}, training={"games_per_iteration": 200}).model_dump(mode="json")
+    others = {name: section for name, section in small.items() if name not in ("distributed", "self_play")}
+    text = yaml.safe_dump(others, sort_keys=False) + GPUS + "  flush_seconds: 1.0\n"
+    text += CONFIGURE + body(NETWORK) + body(BALANCE) + "  worker_class: custom_worker.CustomWorker\n"
+    (main.checkout / "configs" / "config.yaml").write_text(text)
+
+
+def forget_worker2(main: MainNode) -> None:
+    """Edit the file and remove a worker; its weight stays."""
+    config = main.checkout / "configs" / "config.yaml"
+    lines = config.read_text().splitlines(keepends=True)
+    first = next(number for number, line in enumerate(lines) if "worker2.example.com" in line)
+    config.write_text("".join(lines[:first] + lines[first + 4 :]))
+
+
+@pytest.fixture(scope="module")
+def guide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MainNode]:
+    """The guide, typed from its first to its last command."""
+    folder = tmp_path_factory.mktemp("guide")
+    publish(folder / "repository")
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        with on_one_core():
+            hosts = stack.enter_context(running_hosts(3))
+            for host in hosts:
+                let_in_by_password(host)
+        for name, value in (("COUNT", "1"), ("KEY_0", f"url.file://{folder / BARE}.insteadOf"), ("VALUE_0", REPOSITORY)):
+            patch.setenv(f"GIT_CONFIG_{name}", value)
+        patch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+        patch.delenv("SSH_AUTH_SOCK", raising=False)
+        main = MainNode(folder, hosts)
+        try:
+            follow(main)
+            yield main
+        finally:
+            if main.coach and main.coach.poll() is None:
+                main.coach.kill()
+
+
+def follow(main: MainNode) -> None:
+    """Type it all."""
+    worker1, worker2, new = main.hosts
+    main.type(commands(PREPARE)[0], inside=".")
+    configure(main)
+    prepare(main)
+    generate, copy = commands(KEYS)
+    main.type(generate, ("save the key", ""), ("passphrase", ""), ("again", ""), inside=".")
+    main.type(copy, UNKNOWN_HOST, ASKS_PASSWORD, inside=".")
+
+    main.start()
+    main.wait_for_mark("Active", "worker1")
+    main.wait_for_mark("Error", "worker2")
+    main.shown["worker2 without a key"] = main.status()["worker2"]["reason"]
+    main.type("ssh-copy-id username@worker2.example.com", UNKNOWN_HOST, ASKS_PASSWORD, inside=".")
+    main.type("python distributed/ssh_connector.py --restart worker2")
+    main.wait_for_mark("Active", "worker1", "worker2")
+    main.wait(lambda found: min(worker["model_version"] for worker in found.values()) > 1, "models of the training to be there")
+
+    main.shown["worker1's command"] = "\n".join(map(command_line, processes_of(worker1)))
+    cat, watch = commands(STATUS)
+    main.type(cat)
+    main.type(watch, until="Workers active: 2/2")
+    (before,) = processes_of(worker1)
+    main.type(RESTART)
+    main.wait(lambda found: processes_of(worker1) not in ([], [before]), "another process")
+    main.wait_for_mark("Active", "worker1")
+    main.type(MAIN_LOG, until="worker1")
+    worker_log = host_tail(worker1)
+    main.shown[WORKER_LOG] = worker_log
+
+    main.type("ssh-copy-id username@new_worker.com", UNKNOWN_HOST, ASKS_PASSWORD, inside=".")
+    (main.checkout / "add.py").write_text(ADD)
+    main.type("python add.py")
+    main.wait_for_mark("Active", "new_worker")
+    main.wait(lambda found: main.received("new_worker"), "games of the new worker")
+    new.cut()
+    main.wait_for_mark("Offline", "new_worker")
+    others = main.received("worker1")
+    main.wait(lambda found: main.received("worker1") > others, "the others to play on")
+    new.heal()
+    main.wait_for_mark("Active", "new_worker")
+
+    forget_worker2(main)
+    main.wait(lambda found: set(found) == {"worker1", "new_worker"} and not processes_of(worker2), "worker2 to be gone")
+    others = main.received("worker1")
+    main.wait(lambda found: main.received("worker1") > others, "training to go on with the others")
+    assert main.coach
+    main.coach.send_signal(signal.SIGINT)  # ``unshare`` has become the program
+    main.shown["exit code"] = str(main.coach.wait(PATIENCE))
+    main.shown[START] = main.output.read_text()
+
+
+def prepare(main: MainNode) -> None:
+    """Prepare the workers' environments. What has been compiled here is theirs too: they all are this machine."""
+    python = str(Path(sys.executable))
+    subprocess.run(
+        [python, "start_worker.py", "--rehearse", "tic_tac_toe"],
+        cwd=main.checkout,
+        env={**os.environ, **main.environment},
+        check=True,
+        capture_output=True,
+    )
+    for host in main.hosts:
+        hand_over(host, main.home.parent / BARE, BARE)
+        main.shown[f"{PREPARE} on {host.name}"] = typed_at(host, PREPARE if host is main.hosts[0] else commands(PREPARE)[0])
+        typed_at(host, f"ln -s {sys.prefix} AZ-Go/.venv")
+        hand_over(host, CACHE, ".cache/keima")
+
+
+def hand_over(host: Host, folder: Path, name: str) -> None:
+    """Copy a folder into the home of a machine's user, whose it is then."""
+    shutil.copytree(folder, host.home / name)
+    owner = host.home.stat()
+    subprocess.run(["chown", "-R", f"{owner.st_uid}:{owner.st_gid}", str(host.home / Path(name).parts[0])], check=True)
+
+
+def processes_of(host: Host) -> list[int]:
+    """The worker processes of a machine."""
+    return [pid for pid in host.pids() if "start_worker.py" in command_line(pid)]
+
+
+def host_tail(host: Host) -> str:
+    """What ``tail -f`` shows of a worker's log on its machine."""
+    done = host.run(["bash", "-c", f"cd AZ-Go; timeout 5 {WORKER_LOG}"], seconds=60)
+    return done.stdout + done.stderr
+
+
+def test_the_settings_of_the_guide_load_as_they_stand(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("run:\n  name: guide\ngame:\n  name: go\n" + GPUS + CONFIGURE + body(NETWORK) + body(BALANCE))
+    told = load_settings(path)
+    assert [(worker.name, worker.user, worker.gpu_id) for worker in told.distributed.workers] == [
+        ("worker1", "username", 0),
+        ("worker2", "username", 1),
+    ]
+    assert {worker.key_path for worker in told.distributed.workers} == {"~/.ssh/id_rsa"}
+    assert (told.self_play.games_per_worker, told.self_play.parallel_games, told.self_play.batch_size) == (1000, 4, 8)
+    cluster = told.distributed
+    assert (cluster.compression, cluster.batch_size, cluster.sync_interval, cluster.load_balancing) == (True, 100, 50, True)
+    assert cluster.enabled and cluster.worker_weights == {"worker1": 1.0, "worker2": 2.0}
+
+
+def test_the_requirements_have_torch_and_a_machine_says_whether_it_has_a_gpu(guide: MainNode) -> None:
+    shown = guide.shown[f"{PREPARE} on worker1"]
+    assert "Requirement already satisfied: torch" in shown
+    assert shown.splitlines()[-1] in ("True", "False")
+
+
+def test_a_key_of_the_guide_s_kind_lets_in_without_a_password(guide: MainNode) -> None:
+    generate, copy = commands(KEYS)
+    assert "Generating public/private rsa key pair" in guide.shown[generate]
+    assert "Number of key(s) added: 1" in guide.shown[copy]
+    kind = subprocess.run(["ssh-keygen", "-l", "-f", guide.home / ".ssh" / "id_rsa"], capture_output=True, text=True, check=True).stdout
+    assert kind.startswith("4096 ") and kind.rstrip().endswith("(RSA)")
+
+
+def test_a_worker_that_cannot_connect_is_an_error_with_the_command_that_mends_it(guide: MainNode) -> None:
+    assert "is not known" in guide.shown["worker2 without a key"]
+    assert "Number of key(s) added: 1" in guide.shown["ssh-copy-id username@worker2.example.com"]
+
+
+def test_all_four_marks_stand_in_the_status_with_their_words(guide: MainNode) -> None:
+    assert guide.marks == set(MARKS.items())
+
+
+def test_the_status_is_shown_by_cat_and_by_watch(guide: MainNode) -> None:
+    cat, watch = commands(STATUS)
+    for name in ("worker1", "worker2"):
+        assert re.search(rf"🟢 Active +{name} ", guide.shown[cat])
+        assert name in guide.shown[watch]
+
+
+def test_each_metric_has_the_form_of_the_guide_in_the_output_and_in_the_status(guide: MainNode) -> None:
+    for line in commands(METRICS):
+        form = re.sub(r"[0-9]+(\\\.[0-9])?", lambda figure: r"[0-9,]+" + (r"\.[0-9]" if figure[1] else ""), re.escape(line))
+        for where in (START, commands(STATUS)[0]):
+            assert re.search(rf"{form}(?![0-9.])", guide.shown[where]), (line, guide.shown[where])
+
+
+def test_the_logs_tell_on_both_ends(guide: MainNode) -> None:
+    assert "worker1" in guide.shown[MAIN_LOG]
+    assert "worker worker1: process" in guide.shown[WORKER_LOG]
+
+
+def test_a_worker_is_restarted_by_the_guide_s_command(guide: MainNode) -> None:
+    assert "worker1" in guide.shown[RESTART]
+
+
+def test_a_worker_that_is_added_while_it_trains_is_in_the_settings_and_what_comes_next_is_said(guide: MainNode) -> None:
+    settings = load_settings(guide.checkout / "configs" / "config.yaml")
+    assert [worker.host for worker in settings.distributed.workers] == ["worker1.example.com", "new_worker.com"]
+    assert "new_worker" in guide.shown["python add.py"] and "--bootstrap new_worker" in guide.shown["python add.py"]
+    assert guide.received("new_worker")
+
+
+def test_a_worker_may_be_removed_from_the_file_while_its_weight_stays(guide: MainNode) -> None:
+    assert load_settings(guide.checkout / "configs" / "config.yaml").distributed.worker_weights == {"worker1": 1.0, "worker2": 2.0}
+    assert guide.received("worker2")
+
+
+def test_the_guide_s_own_worker_class_plays_in_the_clone_with_its_environment(guide: MainNode) -> None:
+    clone = f"/home/{guide.hosts[0].user}/AZ-Go"
+    assert guide.shown["worker1's command"].startswith(f"{clone}/.venv/bin/python {clone}/start_worker.py --folder workers/worker1 ")
+    assert "--worker-class custom_worker.CustomWorker" in guide.shown["worker1's command"]
+
+
+def test_the_run_ends_in_good_order_and_its_books_balance(guide: MainNode) -> None:
+    assert guide.shown["exit code"] == "130"
+    assert "Traceback" not in guide.shown[START]
+    found = audit(guide.checkout / "runs" / "small")
+    assert not found.problems and found.games > 0
+    assert not [pid for host in guide.hosts for pid in processes_of(host)]
