@@ -6,6 +6,9 @@ import socket
 import time
 
 DEFAULT_PORT = 12355
+# To the store of torch by which ranks meet, its greeting and a ping, which it answers with the last four bytes; to others an end of a line.
+GREETING = b"\x00\xce\xf7\x85\x3c\x0d\xff\xff\xff\xff\r\n\r\n"
+ANSWER_SECONDS = 5.0
 LOOK_SECONDS = 1.0  # between two attempts to reach the first machine
 
 log = logging.getLogger(__name__)
@@ -56,6 +59,24 @@ def wait_for_address(address: str, port: int, *, seconds: float) -> None:
             log.warning("waiting for rank 0 at %s port %d, up to %d s", address, port, seconds)
             told = True
         time.sleep(min(LOOK_SECONDS, seconds))
+
+
+def see_that_a_training_answers(address: str, port: int) -> None:
+    """Refuse a program that speaks in words, as web servers do. A store of torch's does not, of whichever version.
+
+    torch itself would take a minute to find out, and say it in hundreds of lines.
+
+    Raises:
+        RuntimeError: such a program listens there.
+    """
+    try:
+        with socket.create_connection((_resolved(address), port), timeout=ANSWER_SECONDS) as asked:
+            asked.sendall(GREETING)
+            answer = asked.recv(16)
+    except OSError:
+        return  # whoever connects for good will see
+    if answer and answer.isascii():
+        raise RuntimeError(f"what answers at --master-addr {address}, --master-port {port} is no training: see that both are right")
 
 
 def _reason(error: OSError) -> str:

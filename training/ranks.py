@@ -9,8 +9,6 @@ import fcntl
 import os
 import socket
 import struct
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -33,14 +31,6 @@ ANY_PORT = 9
 SIOCGIFADDR = 0x8915  # of Linux: the IPv4 address of an interface, see netdevice(7)
 STORE_PORT = "keima/store_port"  # in torchrun's store: where the ranks' own one is
 REFUSED_AFTER = timedelta(seconds=1)  # of asking at an old address
-ASK = """
-import sys
-from datetime import timedelta
-from torch.distributed import TCPStore
-print(flush=True)  # what takes long is over
-TCPStore(sys.argv[1], int(sys.argv[2]), is_master=False, timeout=timedelta(seconds=5), wait_for_workers=False)
-"""
-ANSWER_SECONDS = 10.0
 ROOM = "keima/room"  # in torchrun's store: which ranks have room on their machines
 NCCL, NCCL_TIMEOUT = "NCCL_", "NCCL_TIMEOUT"
 
@@ -296,27 +286,6 @@ def meet(rank: int, address: str, port: int, *, seconds: float) -> None:
         check_own_address(address, port)
     else:
         wait_for_address(address, port, seconds=seconds)
-
-
-def see_that_a_training_answers(address: str, port: int) -> None:
-    """Ask who listens there whether it is a store by which ranks meet.
-
-    It is asked by another process: a program that does not speak so can leave the asker waiting for ever, or have C++ say much.
-
-    Raises:
-        RuntimeError: it is something else.
-    """
-    words = [sys.executable, "-c", ASK, address, str(port)]
-    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as asking:
-        assert asking.stdout
-        asking.stdout.readline()
-        try:
-            answered = asking.wait(ANSWER_SECONDS) == 0
-        except subprocess.TimeoutExpired:
-            asking.kill()
-            answered = False
-    if not answered:
-        raise RuntimeError(f"what answers at --master-addr {address}, --master-port {port} is no training: see that both are right")
 
 
 def with_room(place: Place, here: int, room: int) -> Place:

@@ -13,8 +13,8 @@ from torch.distributed.run import parse_args, run
 
 from training.ctrl_c import INTERRUPTED, heeds_hangup
 from training.evaluator import count_gpus
-from training.meeting import DEFAULT_PORT
-from training.ranks import meet, own_address_towards, patience, see_that_a_training_answers
+from training.meeting import DEFAULT_PORT, see_that_a_training_answers
+from training.ranks import meet, own_address_towards, patience
 
 OF_TORCHRUN = "TORCHELASTIC_SIGNALS_TO_HANDLE"
 SECONDS_TO_END = 300  # for a rank that is asked to: it ends what it is at, and keeps it
