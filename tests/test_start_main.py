@@ -211,3 +211,10 @@ def test_a_second_ctrl_c_ends_a_run_at_once(tmp_path: Path) -> None:
         said, _ = process.communicate()
     assert process.returncode == 130
     assert "Ended at once" in said
+
+
+def test_a_takeover_is_of_machines(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        start_main.parse(["--takeover"])
+    assert "--takeover goes with --distributed" in capsys.readouterr().err
+    assert start_main.parse(["--distributed", "--takeover"]).takeover
