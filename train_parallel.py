@@ -138,7 +138,9 @@ def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     if arguments.resume and (arguments.run_dir / "config.yaml").exists():
         arguments = parse(argv, told_before(arguments.run_dir / "config.yaml"))
     if arguments.smoke:
-        vars(arguments).update({name: min(getattr(arguments, name), limit) for name, limit in SMOKE.items()})
+        length = parse(argv, {"epochs": None}).epochs
+        shrunk = {name: min(getattr(arguments, name), limit) for name, limit in SMOKE.items()}
+        vars(arguments).update(shrunk | ({"epochs": length} if length else {}))
         if arguments.workers is None and arguments.workers_per_gpu is None:
             arguments.workers = 2
     return arguments

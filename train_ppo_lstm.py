@@ -339,7 +339,7 @@ def prepared(arguments: argparse.Namespace, ranks: Ranks) -> tuple[dict[str, Any
         if name in KEPT and value is not None
     }
     if arguments.smoke:
-        told |= {name: min(told[name], limit) for name, limit in SMOKE.items()}
+        told |= {name: min(told[name], limit) for name, limit in SMOKE.items() if name != "episodes" or arguments.episodes is None}
     return told, saved
 
 

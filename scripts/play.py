@@ -61,7 +61,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--resign",
         type=number(least=0, most=1),
         metavar="CHANCE",
-        help="with --gtp: give a game up when its chance to win stays below this, such as 0.05",
+        help="it gives a game up when its chance to win stays below this, such as 0.05, as a Go engine and where you play",
     )
     engine = parser.add_mutually_exclusive_group()
     engine.add_argument("--uci", action="store_true", help="be a chess engine: speak UCI on standard input and output")

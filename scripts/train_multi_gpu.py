@@ -151,11 +151,12 @@ def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         arguments.document = load_settings(arguments.config).model_dump()
     else:
         arguments.document = experiment(arguments.game or "chess")
+    length = {"iterations": arguments.iterations} if arguments.iterations else {}
     for name, value in told_in(arguments.document).items():
         if getattr(arguments, name) is None:
             setattr(arguments, name, value)
     if arguments.smoke:
-        vars(arguments).update({name: min(getattr(arguments, name) or limit, limit) for name, limit in SMOKE.items()})
+        vars(arguments).update({name: min(getattr(arguments, name) or limit, limit) for name, limit in SMOKE.items()} | length)
     return arguments
 
 

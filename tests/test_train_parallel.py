@@ -136,6 +136,8 @@ def test_smoke_shrinks_numbers_and_raises_none() -> None:
     told = vars(train_parallel.read_arguments(["--smoke", "--epochs", "1", "--simulations", "100"]))
     assert (told["epochs"], told["simulations"], told["workers"]) == (1, 4, 2)
     assert train_parallel.read_arguments(["--smoke", "--workers", "3"]).workers == 3
+    lengths = [train_parallel.read_arguments(["--smoke", *length]).epochs for length in ((), ("--epochs", "5"))]
+    assert lengths == [2, 5], "how long it takes stands"
 
 
 @pytest.mark.trial

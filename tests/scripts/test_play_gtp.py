@@ -346,3 +346,67 @@ def test_none_of_a_hundred_games_on_the_clock_has_a_fault(command: list[str]) ->
             with referee(number) as opponent:
                 poorest.append(play_game(engine, opponent, color="bw"[number % 2], clock=True))
     assert min(poorest) > 0
+
+
+# Games against GNU Go when it captures nothing that is dead, with a network that knows how to play.
+
+CLEAN, CLEAN_KOMI = ROOT / "models" / "go7.safetensors", 8.5
+WALLS = [f"play b {column}{row}" for row in range(1, 8) for column in "CE"] + ["play w G4", "play w G5"]
+
+
+def play_on(engine: Program, opponent: Program, *, color: str, mover: str) -> None:
+    """Go on until both have passed, or for long."""
+    passes, plies = 0, 0
+    while passes < 2 and plies < LONGEST:
+        player, other = (engine, opponent) if mover == color else (opponent, engine)
+        vertex = player.ask(f"genmove {mover}")
+        other.ask(f"play {mover} {vertex}")
+        passes, plies, mover = passes + 1 if vertex.lower() == "pass" else 0, plies + 1, "w" if mover == "b" else "b"
+    assert passes == 2
+
+
+def dead_of(opponent: Program, color: str) -> set[str]:
+    """The stones of a color that GNU Go takes for dead."""
+    return set(opponent.ask("final_status_list dead").split()) & set(opponent.ask(f"list_stones {color}").split())
+
+
+def good_engine() -> Program:
+    program = str(ROOT / "scripts" / "play.py")
+    return Program([sys.executable, program, "--model", str(CLEAN), "--gtp", "--simulations", "50"])
+
+
+def careless(level: int, seed: int) -> Program:
+    """GNU Go as people start it but for resigning, who passes as soon as nobody can gain anything, whatever is dead."""
+    return Program([str(GNU_GO), "--mode", "gtp", "--chinese-rules", "--never-resign", "--level", str(level), "--seed", str(seed)])
+
+
+def begin(*players: Program) -> None:
+    for player in players:
+        for line in (f"boardsize {SIZE}", "clear_board", f"komi {CLEAN_KOMI}"):
+            player.ask(line)
+
+
+@needs_gnu_go
+def test_what_is_dead_is_off_the_board_when_the_board_is_counted_as_it_stands() -> None:
+    with good_engine() as engine, careless(1, 1) as opponent:
+        begin(engine, opponent)
+        for line in WALLS:
+            engine.ask(line)
+            opponent.ask(line)
+        assert dead_of(opponent, "white") == {"G4", "G5"}
+        play_on(engine, opponent, color="b", mover="w")
+        assert dead_of(opponent, "white") == set()
+        assert engine.ask("final_score") == "B+40.5" and float(opponent.ask("final_score").removeprefix("B+")) == 40.5
+
+
+@needs_gnu_go
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_gnu_go_has_no_dead_stones_left_at_the_end_of_its_games() -> None:
+    with good_engine() as engine:
+        for number in range(10):
+            with careless(10, number) as opponent:
+                begin(engine, opponent)
+                color, theirs = ("b", "white") if number % 2 == 0 else ("w", "black")
+                play_on(engine, opponent, color=color, mover="b")
+                assert dead_of(opponent, theirs) == set()

@@ -108,6 +108,7 @@ def test_a_run_that_goes_on_is_told_what_it_was_told_but_for_what_is_new(here: P
 def test_smoke_shrinks_numbers_and_raises_none() -> None:
     settings = told("--smoke", "--iterations", 1, "--simulations", 100)
     assert (settings.run.iterations, settings.search.num_simulations, settings.training.games_per_iteration) == (1, 4, 8)
+    assert [told("--smoke", *length).run.iterations for length in ((), ("--iterations", 5))] == [2, 5], "how long it takes stands"
 
 
 @pytest.mark.parametrize(
