@@ -206,6 +206,19 @@ def test_outstanding_games_can_be_given_up(ledger: Ledger) -> None:
         ledger.discard("w1", 41, "no reason")
 
 
+@pytest.mark.parametrize("take_back", ["discard", "withdraw"])
+def test_all_that_is_outstanding_can_be_taken_back_and_no_less_than_nothing(ledger: Ledger, take_back: str) -> None:
+    ledger.grant("w1", 10)
+    ledger.grant("w2", 10)
+    for impossible in (-1, 11):
+        with pytest.raises(BooksUnbalanced, match=f"{impossible} games cannot be"):
+            getattr(ledger, take_back)("w1", impossible, "no reason")
+    getattr(ledger, take_back)("w1", 0, "nothing to do")
+    assert ledger.books("w1").outstanding == 10
+    getattr(ledger, take_back)("w1", 10, "the worker was removed")
+    assert (ledger.books("w1").outstanding, ledger.books("w2").outstanding) == (0, 10)
+
+
 def test_games_that_come_after_they_were_given_up_are_taken(ledger: Ledger) -> None:
     ledger.grant("w1", 100)
     ledger.discard("w1", 100, "the worker was removed")
