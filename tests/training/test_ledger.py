@@ -309,6 +309,16 @@ def test_an_entry_that_fails_half_way_leaves_nothing(ledger: Ledger, monkeypatch
     assert len(ledger.batches()) == 1
 
 
+def test_books_that_somebody_else_writes_to_are_said_to_be_locked(ledger: Ledger) -> None:
+    ledger._db.execute("PRAGMA busy_timeout = 1")
+    with sqlite3.connect(ledger.folder / "run.db") as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(sqlite3.OperationalError, match="database is locked"):
+            ledger.grant("w1", 1)
+    other.close()
+    assert ledger.grant("w1", 1) == 1
+
+
 def test_readers_see_what_was_entered_and_cannot_write(ledger: Ledger) -> None:
     with read_ledger(ledger.folder) as reader:
         ledger.grant("w1", 7)

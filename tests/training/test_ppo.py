@@ -133,6 +133,7 @@ def test_a_round_is_reported_for_all_ranks_together(world_size: int, monkeypatch
     monkeypatch.setattr(time, "perf_counter", map(float, itertools.count(10)).__next__)  # a second of acting, and one of learning
     training = trainer(ranks=Alike(world_size=world_size))
     training.episodes = 3000
+    assert training.update_step.ranks is training.collector.ranks is training.ranks  # who add up gradients, and what is seen
     first, second = run(training, 2)
     steps, ended = 8 * 4 * world_size, 4 * world_size  # of each world one episode of six steps, and a part of the next
     assert (first.round, first.steps, first.total_steps, first.world_size) == (1, steps, steps, world_size)

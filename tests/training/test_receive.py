@@ -18,7 +18,7 @@ from tests.training.synthetic import synthetic_batch
 from training import files, ledger, receive
 from training.files import read_limited, sha256_hex
 from training.ledger import Ledger, open_ledger
-from training.receive import AlreadyHave, Quarantined, Received, games_path, load_received, quarantine_path, recover
+from training.receive import AlreadyHave, Quarantined, Received, games_path, load_if_intact, load_received, quarantine_path, recover
 from training.records import CorruptBatch, GameBatch, encode
 
 Change = Callable[[GameBatch], GameBatch]
@@ -191,6 +191,19 @@ def test_a_window_can_be_filled_again_from_the_disk(books: Ledger, game: Game) -
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(CorruptBatch, match=r"batch-1.games has changed since it was received"):
         load_received(books.folder, books.received_batches()[1])
+
+
+def test_a_batch_that_was_damaged_or_lost_since_is_left_out_of_the_window_and_told(books: Ledger, game: Game) -> None:
+    for number in range(3):
+        take(books, game, encode(batch_of(books, game, f"batch-{number}", 10 * number)), f"batch-{number}")
+    games_path(books.folder, "batch-0").unlink()
+    games_path(books.folder, "batch-1").write_bytes(b"other content")
+    said: list[str] = []
+    found = [load_if_intact(books.folder, row, tell=said.append) for row in books.received_batches()]
+    assert [batch and batch.batch_id for batch in found] == [None, None, "batch-2"]
+    assert len(said) == 2
+    assert "batch batch-0 is left out of the window: " in said[0] and "No such file" in said[0]
+    assert "batch batch-1 is left out of the window: " in said[1] and "has changed since it was received" in said[1]
 
 
 def test_everything_is_on_the_disk_before_the_books_say_so(books: Ledger, game: Game, monkeypatch: pytest.MonkeyPatch) -> None:
