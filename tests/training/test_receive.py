@@ -171,7 +171,7 @@ def test_a_file_that_is_too_large_is_not_read(books: Ledger, game: Game, tmp_pat
     assert take(books, game, b"") == AlreadyHave(batch_id="batch-a")
 
 
-@pytest.mark.parametrize(("limit", "value"), [("MAX_QUARANTINED_FILES", 3), ("MAX_QUARANTINED_BYTES", 350)])
+@pytest.mark.parametrize(("limit", "value"), [("MAX_QUARANTINED_FILES", 3), ("MAX_QUARANTINED_BYTES", 303), ("MAX_QUARANTINED_BYTES", 403)])
 def test_the_quarantine_cannot_fill_the_disk(books: Ledger, game: Game, monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
     monkeypatch.setattr(receive, limit, value)
     for number in range(6):
