@@ -57,8 +57,8 @@ WALL_SECONDS = 90.0
 SLACK = 5.0
 MOST_MEMORY = 8 * 2**30  # bytes
 LARGEST_FILE = 2**30
-SEARCH = tuple(f"training/test_search{part}.py" for part in ("", "_decide", "_trees", "_noise"))
-BIG_GAMES = "connect_four or twenty48 or dirichlet"
+SEARCH = ("training/test_search.py", "training/test_search_decide.py")
+BIG_GAMES = "connect_four or twenty48"
 
 
 @dataclass(frozen=True)
