@@ -10,6 +10,7 @@ Where time forbids the guide's numbers:
 - ``--epochs 500`` becomes 50, so that the file which the next command begins with is there.
 """
 
+import os
 import re
 import shlex
 import subprocess
@@ -92,9 +93,8 @@ def words_of(line: str) -> tuple[dict[str, str], list[str]]:
 def typed(line: str, *appended: str, cwd: Path) -> str:
     """What is shown when the line is typed, with this checkout's interpreter and program, and comes to a good end."""
     said = line.replace("python train_parallel.py", f"{sys.executable} {ROOT / 'train_parallel.py'}")
-    ended = subprocess.run(
-        [said + " " + shlex.join(appended)], shell=True, cwd=cwd, capture_output=True, text=True, timeout=1500, check=False
-    )
+    line = f"{said} {shlex.join(appended)}"
+    ended = subprocess.run([line], shell=True, cwd=cwd, capture_output=True, text=True, timeout=1500, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
 
@@ -107,7 +107,9 @@ def run_snippet(folder: Path, changes: dict[str, str]) -> Path:
         program = program.replace(words, others)
     (folder / "program.py").write_text(program)
     command = [sys.executable, "program.py"]
-    ended = subprocess.run(command, cwd=folder, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=3000, check=False)
+    ended = subprocess.run(
+        command, cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=3000, check=False
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     (run_dir,) = (folder / "runs").iterdir()
     return run_dir

@@ -118,7 +118,8 @@ def typed(command: str, *appended: str, cwd: Path, **changes: str) -> str:
         command, count = re.subn(rf"--{name.replace('_', '-')} \S+", f"--{name.replace('_', '-')} {number}", command)
         assert count == 1
     line = f"{command.rstrip()} {shlex.join(appended)}"
-    variables = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    variables = os.environ | {"PATH": path}
     ended = subprocess.run([line], shell=True, cwd=cwd, env=variables, capture_output=True, text=True, timeout=3000, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
