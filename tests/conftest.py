@@ -9,9 +9,7 @@ import hypothesis
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch reads it; programs that tests start inherit it
-os.environ.setdefault(
-    "OMP_WAIT_POLICY", "PASSIVE"
-)  # learners take several all the same; spinning ones starve where others have the cores
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # learners take several all the same; spinning ones starve where others have the cores
 
 hypothesis.settings.register_profile("keima", deadline=None, derandomize=True, database=None)
 hypothesis.settings.load_profile("keima")

@@ -135,7 +135,7 @@ def shape(lines: str) -> list[str]:
 
 def words_of(command: str) -> list[str]:
     """What a training command gives to its program."""
-    words = [word for word in shlex.split(command, comments=True) if not word.startswith("CUDA_")]
+    words = [word for word in shlex.split(command.replace("\\\n", " "), comments=True) if not word.startswith("CUDA_")]
     assert words[:2] == ["python", "scripts/train_multi_gpu.py"]
     return words[2:]
 
