@@ -267,9 +267,9 @@ def test_the_guide_s_hint_on_gpus_is_answered(folder: Path) -> None:
 
 @without_gpus
 @pytest.mark.slow
-def test_a_rank_that_ends_again_and_again_is_one_line(folder: Path, taken: int) -> None:
+def test_a_rank_that_ends_again_and_again_is_one_line(folder: Path) -> None:
     """Here each rank is killed as soon as it is there."""
-    words = ["--device", "cpu", "--gpus", "2", "--max-restarts", "1", *SMALL, "--epochs", "1000"]
+    words = ["--device", "cpu", "--gpus", "2", "--max-restarts", "1", "--master-port", str(free_port()), *SMALL, "--epochs", "1000"]
     line = ["bash", "./launch_distributed_training.sh", *words]
     environment = {**os.environ, "KEIMA_PYTHON": sys.executable}
     with subprocess.Popen(line, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
