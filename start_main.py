@@ -14,7 +14,7 @@ Distributed runs: watch -n 1 cat distributed/status.txt; tail -f logs/distribute
 """
 
 if __name__ == "__main__":
-    from training.ctrl_c import ends_at_once
+    from training.common.signals import ends_at_once
 
     ends_at_once()  # before the imports, which take seconds
 
@@ -29,9 +29,9 @@ from typing import Any
 
 from configs.commands import connector, settings_file
 from configs.flags import as_setting
-from training.ctrl_c import INTERRUPTED, interruptible
-from training.run_folder import see_run_folder
-from training.start import before_imports, see_file, telling
+from training.common.run_folder import see_run_folder
+from training.common.signals import INTERRUPTED, interruptible
+from training.common.start import before_imports, see_file, telling
 
 QUICKSTART = Path("configs/quickstart.yaml")
 CLUSTER = Path("configs/config.yaml")
@@ -109,20 +109,20 @@ from rich.console import Console
 
 from configs.load import ConfigError, load_settings, shrink
 from configs.schema import Settings
-from distributed.cluster import Cluster
-from distributed.learner_ranks import learner_ranks
-from distributed.local import spread_processes
+from distributed.local.learner_ranks import learner_ranks
+from distributed.local.local import spread_processes
+from distributed.operations.cluster import Cluster
 from games import Game
-from training.backend import SelfPlayBackend
-from training.files import write_atomically
-from training.following import follow
-from training.logs import log_also_to, log_to
-from training.observers import make_observers
-from training.observers.plain import score_line
-from training.ranks import Place, Ranks, joined
-from training.reports import IterationReport
-from training.run_lock import RunLock
-from training.sitting import exit_code, game_of, make_run_folder, sitting, teller
+from training.common.files import write_atomically
+from training.common.logs import log_also_to, log_to
+from training.common.reports import IterationReport
+from training.common.run_lock import RunLock
+from training.ranks.ranks import Place, Ranks, joined
+from training.run.backend import SelfPlayBackend
+from training.run.following import follow
+from training.run.session import exit_code, game_of, make_run_folder, session, teller
+from views import make_observers
+from views.plain import score_line
 
 
 def begin(arguments: argparse.Namespace) -> int:
@@ -203,7 +203,7 @@ def train(run_dir: Path, settings: Settings, config: Path, ranks: Ranks, *, take
             )
         return spread_processes(run_dir / "workers", game=game, settings=settings, run_id=run_id, tell=tell)
 
-    with sitting(run_dir, settings, make_backend=make_backend, observers=observers, ranks=ranks) as coach:
+    with session(run_dir, settings, make_backend=make_backend, observers=observers, ranks=ranks) as coach:
         report = coach.run()
     say_goodbye(run_dir, report, stopped=coach.stop_requested, distributed=settings.distributed.enabled)
     return INTERRUPTED if coach.stop_requested else 0

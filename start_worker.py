@@ -11,7 +11,7 @@ games for a while. Ctrl-C, or kill: it hands over the games that it has finished
 """
 
 if __name__ == "__main__":
-    from training.ctrl_c import ends_at_once
+    from training.common.signals import ends_at_once
 
     ends_at_once()  # before the imports, which take seconds
 
@@ -28,11 +28,11 @@ from pathlib import Path
 from types import FrameType
 
 from configs.flags import whole
-from distributed.release import WORKER_CLASS
-from distributed.remote_process import Failed, claim, let_go
+from distributed.remote.process import Failed, claim, let_go
+from distributed.setup.release import WORKER_CLASS
 from games import GAMES
-from training.ctrl_c import heeds_hangup, leave_lost_terminal
-from training.logs import log_to
+from training.common.logs import log_to
+from training.common.signals import heeds_hangup, leave_lost_terminal
 
 log = logging.getLogger("start_worker")
 
@@ -111,8 +111,8 @@ def play(folder: Path, worker_class: str, *, one_core: bool) -> None:
     signal.signal(signal.SIGINT, hand_over)
     if heeds_hangup():
         signal.signal(signal.SIGHUP, hand_over)
-    from training.evaluator import use_threads  # only now: torch looks at the environment when it is imported
-    from training.worker_class import load_worker_class
+    from training.networks.evaluator import use_threads  # only now: torch looks at the environment when it is imported
+    from training.worker.worker_class import load_worker_class
 
     if one_core:
         use_threads(1)  # one thread a process scales better than several threads in one
@@ -128,9 +128,9 @@ def rehearse(name: str) -> None:
     """Play two games to their end with a network that knows nothing: whatever a worker needs has been used and compiled then."""
     from configs.schema import NetworkSettings, SearchSettings
     from games import load_game
-    from training.evaluator import Evaluator
-    from training.network import build_network
-    from training.self_play import SelfPlay
+    from training.networks.evaluator import Evaluator
+    from training.networks.network import build_network
+    from training.self_play.self_play import SelfPlay
 
     game = load_game(name)
     network = build_network(game, **NetworkSettings(blocks=1, channels=8).model_dump())

@@ -9,7 +9,7 @@ smallest of numbers. The guide to chess on several GPUs begins with it; Keima's 
 """
 
 if __name__ == "__main__":
-    from training.ctrl_c import ends_at_once
+    from training.common.signals import ends_at_once
 
     ends_at_once()
 
@@ -21,17 +21,17 @@ from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
-from distributed.devices import gpus_here, see_only, take_seats
-from distributed.multi_gpu import train
+from distributed.local.devices import gpus_here, see_only, take_seats
+from distributed.local.multi_gpu import train
 from games import load_game
 from scripts.train_multi_gpu import read_arguments, settings_of
-from training.ctrl_c import interruptible
-from training.evaluator import pick_device
-from training.learner import to_tensors
-from training.ledger import read_ledger
-from training.receive import load_if_intact
-from training.replay import ReplayWindow
-from training.sitting import exit_code
+from training.common.signals import interruptible
+from training.data.ledger import read_ledger
+from training.data.receive import load_if_intact
+from training.learning.learner import to_tensors
+from training.networks.evaluator import pick_device
+from training.replay.replay import ReplayWindow
+from training.run.session import exit_code
 
 SMALLEST = ("--smoke", "--iterations", "1", "--games-per-iter", "2", "--simulations", "1")
 

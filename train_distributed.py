@@ -25,7 +25,7 @@ ends in good order.
 """
 
 if __name__ == "__main__":
-    from training.ctrl_c import ends_at_once
+    from training.common.signals import ends_at_once
 
     ends_at_once()  # before the imports, which take seconds
 
@@ -43,10 +43,10 @@ from typing import Any
 from configs.commands import settings_file, shipped
 from configs.flags import HIGHEST_PORT, as_setting, whole
 from games import GAMES
-from training.ctrl_c import INTERRUPTED, interruptible, leave_lost_terminal, stop_on_signals
-from training.disk_words import in_words
-from training.meeting import DEFAULT_PORT
-from training.start import before_imports, see_file, telling
+from training.common.disk_words import in_words
+from training.common.signals import INTERRUPTED, interruptible, leave_lost_terminal, stop_on_signals
+from training.common.start import before_imports, see_file, telling
+from training.ranks.meeting import DEFAULT_PORT
 
 USUAL_BATCH = 256  # to which learning rates are scaled
 PLACE = ("rank", "world_size", "local_rank", "master_addr", "master_port")
@@ -223,20 +223,20 @@ from rich.console import Console
 
 from configs.load import load_settings
 from configs.schema import Settings
-from distributed.wiring import default_settings, validated
+from distributed.local.wiring import default_settings, validated
 from games import Game, load_game
-from training.big_learner import BigLearner, Epoch, Step, checkpoint_path, newest_checkpoint
-from training.epochs import Epochs
-from training.evaluator import use_threads
-from training.feed import EpochFeed
-from training.game_files import SAMPLE, find_files, games_at_hand
-from training.learner import Learner, TrainingDiverged
-from training.observers.charts import duration
-from training.ranks import ALONE, NotNeeded, Place, Ranks, check_backend, idle_variables, joined
-from training.run import make_learner, window_options
-from training.save_folder import chosen_folder
-from training.torchrun import Start, room_for_ranks, run_ranks, see_that_they_can_meet
-from training.total_batch import group_bounds
+from training.data.game_files import SAMPLE, find_files, games_at_hand
+from training.learning.big_learner import BigLearner, Epoch, Step, checkpoint_path, newest_checkpoint
+from training.learning.feed import EpochFeed
+from training.learning.learner import Learner, TrainingDiverged
+from training.networks.evaluator import use_threads
+from training.ranks.ranks import ALONE, NotNeeded, Place, Ranks, check_backend, idle_variables, joined
+from training.ranks.save_folder import chosen_folder
+from training.ranks.torchrun import Start, room_for_ranks, run_ranks, see_that_they_can_meet
+from training.ranks.total_batch import group_bounds
+from training.replay.epochs import Epochs
+from training.run.run import make_learner, window_options
+from views.charts import duration
 
 
 def starts_ranks(arguments: argparse.Namespace) -> bool:

@@ -22,7 +22,7 @@ play on each GPU (--workers-per-gpu 2), or use some of the GPUs alone (CUDA_VISI
 """
 
 if __name__ == "__main__":
-    from training.ctrl_c import ends_at_once
+    from training.common.signals import ends_at_once
 
     ends_at_once()  # before the imports, which take seconds
 
@@ -34,9 +34,9 @@ from pathlib import Path
 from typing import Any
 
 from configs.flags import as_setting, whole
-from training.ctrl_c import INTERRUPTED, interruptible
-from training.run_folder import see_run_folder
-from training.start import before_imports, see_file, telling
+from training.common.run_folder import see_run_folder
+from training.common.signals import INTERRUPTED, interruptible
+from training.common.start import before_imports, see_file, telling
 
 CHECKPOINTS = Path("checkpoints")
 SMOKE = {"epochs": 2, "games_per_epoch": 8, "batch_size": 16, "simulations": 4, "filters": 8, "blocks": 1}
@@ -119,13 +119,13 @@ if __name__ == "__main__":
 from rich.console import Console
 
 from configs.load import load_settings
-from distributed.parallel_zero import ParallelZeroTrainer
-from games.twenty48 import GameRules
-from training.network import seed_weights
-from training.reports import IterationReport
-from training.sitting import exit_code
-from training.weights_file import CorruptWeights, load_weights
-from training.zero_network import ZeroNetwork
+from distributed.local.parallel_zero import ParallelZeroTrainer
+from games.twenty48.rules import GameRules
+from training.common.reports import IterationReport
+from training.networks.network import seed_weights
+from training.networks.weights_file import CorruptWeights, load_weights
+from training.networks.zero_network import ZeroNetwork
+from training.run.session import exit_code
 
 
 def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -28,7 +28,7 @@ is how many seconds ranks wait for each other, with GPUs or without. CUDA_VISIBL
 """
 
 if __name__ == "__main__":
-    from training.ctrl_c import ends_at_once
+    from training.common.signals import ends_at_once
 
     ends_at_once()  # before the imports, which take seconds
 
@@ -41,12 +41,12 @@ from pathlib import Path
 from typing import Any
 
 from configs.flags import HIGHEST_PORT, HIGHEST_SEED, number, whole
-from training.ctrl_c import INTERRUPTED, interruptible, leave_lost_terminal, stop_on_signals
-from training.disk_words import in_words
-from training.meeting import DEFAULT_PORT
-from training.start import before_imports, see_file, telling
+from training.common.disk_words import in_words
+from training.common.signals import INTERRUPTED, interruptible, leave_lost_terminal, stop_on_signals
+from training.common.start import before_imports, see_file, telling
+from training.ranks.meeting import DEFAULT_PORT
 
-log = logging.getLogger("training.ppo")
+log = logging.getLogger("training.ppo.trainer")
 
 KEPT: dict[str, Any] = {  # what a run is told once, with what it is if it is told nothing
     "episodes": 1000,
@@ -200,21 +200,21 @@ if __name__ == "__main__":
 
 from rich.console import Console
 
-from games.trading import TradingMarkets, TradingSettings
-from games.trading_data import Bars, read_history
-from training.actor_critic import ActorCritic
-from training.evaluator import pick_device, use_threads
-from training.learner import TrainingDiverged
-from training.logs import log_also_to
-from training.network import seed_weights
-from training.observers.live import TerminalConsole
-from training.observers.ppo import ppo_observers
-from training.ppo import PPOSettings, PPOTrainer, world_streams
-from training.ppo_checkpoint import PPOCheckpoint, checkpoints, newest_checkpoint, save_checkpoint
-from training.random import seed_stream
-from training.ranks import ALONE, NotNeeded, Place, Ranks, idle_variables, joined
-from training.save_folder import chosen_folder
-from training.torchrun import Start, room_for_ranks, run_ranks, see_that_they_can_meet
+from training.common.logs import log_also_to
+from training.common.random import seed_stream
+from training.learning.learner import TrainingDiverged
+from training.networks.evaluator import pick_device, use_threads
+from training.networks.network import seed_weights
+from training.ppo.actor_critic import ActorCritic
+from training.ppo.checkpoint import PPOCheckpoint, checkpoints, newest_checkpoint, save_checkpoint
+from training.ppo.trainer import PPOSettings, PPOTrainer, world_streams
+from training.ppo.worlds.trading import TradingMarkets, TradingSettings
+from training.ppo.worlds.trading_data import Bars, read_history
+from training.ranks.ranks import ALONE, NotNeeded, Place, Ranks, idle_variables, joined
+from training.ranks.save_folder import chosen_folder
+from training.ranks.torchrun import Start, room_for_ranks, run_ranks, see_that_they_can_meet
+from views.live import TerminalConsole
+from views.ppo import ppo_observers
 
 
 def start_ranks(arguments: argparse.Namespace, words: Sequence[str]) -> int:
@@ -270,23 +270,26 @@ def begin(arguments: argparse.Namespace, ranks: Ranks) -> int:
 @contextmanager
 def logged(ranks: Ranks) -> Iterator[None]:
     """Within the block, what the library warns of is shown, and on rank 0 training.log gets all that it says."""
-    logger = logging.getLogger("training")
+    loggers = [logging.getLogger(room) for room in ("training", "views")]
     warnings = logging.StreamHandler()
     warnings.setLevel(logging.WARNING)
     handlers: list[logging.Handler] = [warnings]
-    logger.addHandler(warnings)
+    for logger in loggers:
+        logger.addHandler(warnings)
+        logger.setLevel(logging.INFO if ranks.is_main else logging.NOTSET)
     if ranks.is_main:
-        logger.setLevel(logging.INFO)
         try:
             handlers.append(logging.FileHandler(LOG, encoding="utf-8"))
-            log_also_to(logger, handlers[-1])
+            for logger in loggers:
+                log_also_to(logger, handlers[-1])
         except OSError as error:
-            logger.warning("%s cannot be written: %s", LOG, error.strerror)
+            log.warning("%s cannot be written: %s", LOG, error.strerror)
     try:
         yield
     finally:
         for handler in handlers:
-            logger.removeHandler(handler)
+            for logger in loggers:
+                logger.removeHandler(handler)
             handler.close()
 
 

@@ -1,5 +1,5 @@
-"""The network of the guide to 2048 under the name by which the guide's programs import it: see ``training/zero_network.py``."""
+"""The network of the guide to 2048 under the name by which the guide's programs import it: see ``training/networks/zero_network.py``."""
 
-from training.zero_network import ZeroNetwork
+from training.networks.zero_network import ZeroNetwork
 
 __all__ = ["ZeroNetwork"]

@@ -297,7 +297,7 @@ def save_resolved(settings: Settings, run_dir: Path, *, write: Callable[[Path, b
 
     ``config.yaml`` holds every setting, defaults and overrides included, and loads again to the same settings. But people hand their runs
     on: it does not say where keys lie, nor which variables workers get (``env``). Who goes on has that from the file it was begun with.
-    ``write`` puts bytes at a path; pass ``training.files.write_atomically`` where a reader must never see half a file.
+    ``write`` puts bytes at a path; pass ``training.common.files.write_atomically`` where a reader must never see half a file.
 
     Raises:
         OSError: the folder is missing or cannot be written.

@@ -10,6 +10,6 @@ def __getattr__(name: str) -> Any:
     """``from distributed import ParallelZeroTrainer``: it is imported, and torch with it, only where it is asked for."""
     if name != "ParallelZeroTrainer":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from distributed.parallel_zero import ParallelZeroTrainer
+    from distributed.local.parallel_zero import ParallelZeroTrainer
 
     return ParallelZeroTrainer

@@ -31,14 +31,14 @@ if __name__ == "__main__" and not __package__:
     ]
 
 if __name__ == "__main__":
-    from training.ctrl_c import ends_at_once
+    from training.common.signals import ends_at_once
 
     ends_at_once()
 
 from configs.commands import CONFIG, connector, settings_file
 from configs.flags import as_setting, whole
-from training.ctrl_c import interruptible
-from training.start import before_imports, say, see_file
+from training.common.signals import interruptible
+from training.common.start import before_imports, say, see_file
 
 LOG_LINES = 40
 
@@ -100,14 +100,16 @@ from rich.console import Console
 
 from configs.load import ConfigError, load_settings
 from configs.schema import DistributedSettings, WorkerSettings
-from distributed import control, ssh, status
-from distributed import machine as remote
-from distributed.bootstrap import bootstrap
-from distributed.check import Finding, findings, in_the_way, seats
-from distributed.errors import ClusterError, Unreachable
-from distributed.release import PROJECT, Ours, ours
-from distributed.transport import Transport
-from distributed.worker_list import add_worker, remove_worker
+from distributed.operations import requests as control
+from distributed.operations import status
+from distributed.setup import machine as remote
+from distributed.setup.bootstrap import bootstrap
+from distributed.setup.check import Finding, findings, in_the_way, seats
+from distributed.setup.release import PROJECT, Ours, ours
+from distributed.setup.worker_list import add_worker, remove_worker
+from distributed.ssh import ssh
+from distributed.ssh.errors import ClusterError, Unreachable
+from distributed.ssh.transport import Transport
 
 log = logging.getLogger(__name__)
 
@@ -139,7 +141,7 @@ class _There:
     transport: Transport
     probe: remote.Probe
     ours: Ours
-    seats: tuple[remote.Seat, ...]
+    seats: tuple[remote.WorkerSlot, ...]
 
 
 class SSHConnector:

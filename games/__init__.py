@@ -1,7 +1,7 @@
 """The worlds: rules as compiled kernels behind one contract.
 
-A game is imported, and compiled, when it is loaded: the module ``games.<name>`` has the function ``<name>`` that builds it. What
-this package itself offers is imported when it is first used, so that programs can name the games before they load any.
+A game is imported, and compiled, when it is loaded. What this package itself offers is imported when it is first used, so that programs
+can name the games before they load any.
 """
 
 from importlib import import_module
@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from games.game import CHANCE, Game, IllegalAction, Rules
 
-GAMES = ("tic_tac_toe", "connect_four", "go", "twenty48", "chess")
+GAMES = {  # by name, the module whose function of that name builds the game
+    "tic_tac_toe": "games.tic_tac_toe",
+    "connect_four": "games.connect_four.rules",
+    "go": "games.go.rules",
+    "twenty48": "games.twenty48.rules",
+    "chess": "games.chess.rules",
+}
 
 __all__ = ["CHANCE", "GAMES", "Game", "IllegalAction", "Rules", "load_game"]
 
@@ -32,7 +38,7 @@ def load_game(name: str, **options: Any) -> "Game":
     """
     if name not in GAMES:
         raise ValueError(f"there is no game called {name!r}; the games are {', '.join(sorted(GAMES))}")
-    build = getattr(import_module(f"games.{name}"), name)
+    build = getattr(import_module(GAMES[name]), name)
     takes = signature(build).parameters
     for option in options.keys() - takes.keys():
         raise ValueError(f"game {name!r} has no option {option!r}; it takes {', '.join(takes) or 'none'}")

@@ -62,6 +62,7 @@ def cache_folder(path: Path) -> Path:
     """The numba cache folder of the module at ``path``, keyed by everything that it is compiled from."""
     digest = hashlib.sha256()
     for source in sorted(imported_sources(path)):
+        digest.update(f"{source.relative_to(PROJECT).as_posix()}\n".encode())  # machine code names the modules that it is from
         digest.update(source.read_bytes())
     return CACHE / f"{path.stem}-{digest.hexdigest()[:16]}"
 

@@ -3,7 +3,7 @@
 A stream is one 64-bit word that each draw advances, kept in an array ``streams`` ``[B]`` with one word per game or tree, so that a
 thread touches only the words of its own games. The generator is SplitMix64 (Steele, Lea & Flood, "Fast splittable pseudorandom
 number generators", OOPSLA 2014): a counter and a mixer, with a period of 2**64. Start a stream
-at what ``training.random.seed_stream`` returns.
+at what ``training.common.random.seed_stream`` returns.
 """
 
 import math

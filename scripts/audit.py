@@ -27,15 +27,15 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 if __name__ == "__main__":
-    from training.ctrl_c import ends_at_once
+    from training.common.signals import ends_at_once
 
     ends_at_once()
 
-from training.ctrl_c import interruptible
-from training.disk_words import in_words
-from training.ledger import LedgerDamaged, LedgerMismatch, NoSuchRun, read_ledger
-from training.run_folder import RUNS, run_folder
-from training.start import before_imports, telling
+from training.common.disk_words import in_words
+from training.common.run_folder import RUNS, run_folder
+from training.common.signals import interruptible
+from training.common.start import before_imports, telling
+from training.data.ledger import LedgerDamaged, LedgerMismatch, NoSuchRun, read_ledger
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -68,13 +68,13 @@ from rich.table import Table
 
 from games import Game
 from games.text import printable
-from training.files import PART, read_limited, sha256_hex
-from training.game_view import game_of
-from training.ledger import Ledger
-from training.ledger_rows import QUARANTINED, RECEIVED, BatchRow, ModelRow, WorkerBooks
-from training.receive import MAX_BYTES, SUFFIX, games_path
-from training.records import CorruptBatch, decode
-from training.verify import verify
+from training.common.files import PART, read_limited, sha256_hex
+from training.data.ledger import Ledger
+from training.data.ledger_rows import QUARANTINED, RECEIVED, BatchRow, ModelRow, WorkerAccount
+from training.data.receive import MAX_BYTES, SUFFIX, games_path
+from training.data.records import CorruptBatch, decode
+from training.data.verify import verify
+from views.game_view import game_of
 
 MAX_MODEL_BYTES = 2**34
 SETTLE_SECONDS = 3.0  # a running Coach enters a file in the books so soon after it is in place
@@ -85,7 +85,7 @@ COLUMNS = ("granted", "received", "quarantined", "missing", "discarded", "outsta
 class Books:
     """What the ledger says, all of one moment."""
 
-    workers: list[WorkerBooks]
+    workers: list[WorkerAccount]
     batches: list[BatchRow]
     models: list[ModelRow]
     damage: list[str]

@@ -34,16 +34,16 @@ from typing import Any, Protocol
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 if __name__ == "__main__":
-    from training.ctrl_c import ends_at_once
+    from training.common.signals import ends_at_once
 
     ends_at_once()
 
 from configs.commands import shipped
 from configs.flags import HIGHEST_SEED, whole
-from training.ctrl_c import INTERRUPTED, interruptible
-from training.disk_words import in_words
-from training.ledger import read_ledger
-from training.start import before_imports, see_file, telling
+from training.common.disk_words import in_words
+from training.common.signals import INTERRUPTED, interruptible
+from training.common.start import before_imports, see_file, telling
+from training.data.ledger import read_ledger
 
 FILE, PICTURE = "benchmark.json", "ratings.png"
 FILES = {"chess": "games.pgn", "go": "games.sgf"}  # with the games, by what is played
@@ -134,20 +134,20 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from configs.load import versions
+from engines.engine_process import EngineFailed
+from engines.ladder import GO_ENGINE_MISSING, USUAL_GO_ENGINES, chosen, find_program, go_rungs, ladder, stockfish_rungs
+from engines.match_benchmark import Entrant, Match, Tally, play_pairs, ratings
+from engines.match_text import match_text
+from engines.network_loader import Candidate, candidate_of_model, candidate_of_run, candidate_of_weights, earlier_versions, others
+from engines.players import Contender, ExpectimaxContender, NetworkContender, RandomContender
+from engines.score_benchmark import Result, depth_for, play_contender
+from engines.slices import SliceFailed
 from games import Game
-from training.evaluation.candidate import Candidate, candidate_of_model, candidate_of_run, candidate_of_weights, earlier_versions, others
-from training.evaluation.contenders import Contender, ExpectimaxContender, NetworkContender, RandomContender
-from training.evaluation.engine_process import EngineFailed
-from training.evaluation.ladder import GO_ENGINE_MISSING, USUAL_GO_ENGINES, chosen, find_program, go_rungs, ladder, stockfish_rungs
-from training.evaluation.match_benchmark import Entrant, Match, Tally, play_pairs, ratings
-from training.evaluation.match_text import match_text
-from training.evaluation.score_benchmark import Result, depth_for, play_contender
-from training.evaluation.slices import SliceFailed
-from training.files import write_atomically
-from training.observers.charts import Column, percent, points, rate, table
-from training.observers.rating_picture import rating_picture
-from training.observers.standings import rated_players, standings, standings_table
-from training.random import seed_stream
+from training.common.files import write_atomically
+from training.common.random import seed_stream
+from views.charts import Column, percent, points, rate, table
+from views.rating_picture import rating_picture
+from views.standings import rated_players, standings, standings_table
 
 
 @interruptible

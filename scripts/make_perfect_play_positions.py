@@ -28,12 +28,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 if __name__ == "__main__":
-    from training.ctrl_c import ends_at_once
+    from training.common.signals import ends_at_once
 
     ends_at_once()
 
 from configs.flags import HIGHEST_SEED, whole
-from training.start import before_imports
+from training.common.start import before_imports
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -52,12 +52,12 @@ if __name__ == "__main__":
 import numpy as np
 
 from games import Game, load_game
-from games.connect_four import COLUMNS, ROWS, STONES
-from games.connect_four_solver import Table, action_values, new_table, solve
+from games.connect_four.rules import COLUMNS, ROWS, STONES
+from games.connect_four.solver import Table, action_values, new_table, solve
 from games.exact import ILLEGAL, ActionValues
 from games.game import States
+from training.common.files import write_atomically
 from training.evaluation.perfect_play import FILE
-from training.files import write_atomically
 
 SLOTS = 134_217_689  # of the solver's table: 1 GiB
 EXACT_FROM = 11  # the ply from which on skilled moves are exact

@@ -27,21 +27,21 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 if __name__ == "__main__":
-    from training.ctrl_c import ends_at_once
+    from training.common.signals import ends_at_once
 
     ends_at_once()
 
 from configs.commands import shipped
 from configs.flags import HIGHEST_SEED, number, whole
-from training.ctrl_c import interruptible
-from training.disk_words import in_words
-from training.early import Early
-from training.gtp_words import Hello as GtpHello
-from training.line_reader import LineReader
-from training.model_heading import Heading, model_path_of_run, read_heading
-from training.start import before_imports, see_file, telling
-from training.uci_options import Hello as UciHello
-from training.uci_options import Options
+from engines.early import Early
+from engines.gtp_words import Hello as GtpHello
+from engines.line_reader import LineReader
+from engines.uci_options import Hello as UciHello
+from engines.uci_options import Options
+from training.common.disk_words import in_words
+from training.common.signals import interruptible
+from training.common.start import before_imports, see_file, telling
+from training.networks.model_heading import Heading, model_path_of_run, read_heading
 
 NAME = "Keima"
 
@@ -146,17 +146,17 @@ from rich.console import Console
 from rich.text import Text
 
 from configs.schema import SearchSettings
+from engines.line_reader import Partner, converse
+from engines.players import read_model
+from engines.resignation import Resignation
+from engines.thinking import Thinker
 from games import CHANCE, Game, load_game
 from games.game import IllegalAction, States
-from training.auxiliary_heads import foresight_of
-from training.evaluation.contenders import read_model
-from training.evaluator import Evaluator
-from training.line_reader import Partner, converse
-from training.model_file import Model
-from training.observers.boards import painted
-from training.resignation import Resignation
+from training.networks.auxiliary_heads import predictions_of
+from training.networks.evaluator import Evaluator
+from training.networks.model_file import Model
 from training.search.search import Search
-from training.thinking import Thinker
+from views.boards import painted
 
 EXAMPLES = 3  # of moves, shown to somebody who typed none
 WATCH_SECONDS = 0.3  # between two moves that are watched
@@ -277,15 +277,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"play.py: {in_words(error)}", file=sys.stderr)
         return 2
     if arguments.uci:
-        from training import uci  # which compiles chess
+        from engines import uci  # which compiles chess
 
         return serve(partial(uci.Engine, game, name=uci_name(model.model_version)), game, evaluator, arguments.simulations)
     if arguments.gtp:
-        from training import gtp  # which compiles Go
+        from engines import gtp  # which compiles Go
 
         long = load_game("go", **(model.description.options | {"max_plies": LONGEST * game.options["size"] ** 2}))
         version = gtp_version(model.model_version)
-        make = partial(gtp.Engine, long, name=NAME, version=version, foresee=foresight_of(network), resign_below=arguments.resign or 0.0)
+        make = partial(gtp.Engine, long, name=NAME, version=version, predict=predictions_of(network), resign_below=arguments.resign or 0.0)
         return serve(make, long, evaluator, arguments.simulations)
     settings = SearchSettings(forced_playouts=False)
     search = Search(game, evaluator, settings, num_simulations=arguments.simulations, num_trees=1)
@@ -424,7 +424,7 @@ def examples(table: Table) -> str:
 def move_name(game: Game, state: States, action: int) -> str:
     """A move as people write it: in chess, whose actions are named as the mover sees them, by the board's squares."""
     if game.name == "chess":
-        from games.chess_notation import uci_of  # here, so that nobody else waits for chess
+        from games.chess.notation import uci_of  # here, so that nobody else waits for chess
 
         return uci_of(state, action)
     return game.action_name(action)
@@ -438,7 +438,7 @@ def parse_move(game: Game, state: States, text: str) -> int:
         IllegalAction: it is not legal here.
     """
     if game.name == "chess":
-        from games.chess_notation import action_of_uci
+        from games.chess.notation import action_of_uci
 
         return action_of_uci(state, text.lower())
     action = game.parse_action(text)

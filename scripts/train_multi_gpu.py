@@ -32,16 +32,16 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 if __name__ == "__main__":
-    from training.ctrl_c import ends_at_once
+    from training.common.signals import ends_at_once
 
     ends_at_once()
 
 from configs.commands import settings_file
 from configs.flags import as_setting, whole
 from games import GAMES
-from training.ctrl_c import INTERRUPTED, interruptible
-from training.run_folder import see_run_folder
-from training.start import before_imports, see_file, telling
+from training.common.run_folder import see_run_folder
+from training.common.signals import INTERRUPTED, interruptible
+from training.common.start import before_imports, see_file, telling
 
 WIDTH = 70  # of the lines above and below a title
 TIME_STEPS = 2  # more of them take longer in proportion; the network plays and learns with two
@@ -127,12 +127,12 @@ from rich.console import Console
 
 from configs.load import load_settings
 from configs.schema import Settings
-from distributed.devices import Seat, gpus_here, see_only, take_seats
-from distributed.multi_gpu import Sitting, synchronous, train
-from distributed.wiring import default_settings, shipped_rules, validated
-from training.files import write_atomically
-from training.observers.live import TerminalConsole
-from training.sitting import exit_code, make_run_folder
+from distributed.local.devices import DeviceSlot, gpus_here, see_only, take_seats
+from distributed.local.multi_gpu import Session, synchronous, train
+from distributed.local.wiring import default_settings, shipped_rules, validated
+from training.common.files import write_atomically
+from training.run.session import exit_code, make_run_folder
+from views.live import TerminalConsole
 
 
 def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -194,7 +194,7 @@ def told_in(document: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def settings_of(arguments: argparse.Namespace, seats: Sequence[Seat]) -> Settings:
+def settings_of(arguments: argparse.Namespace, seats: Sequence[DeviceSlot]) -> Settings:
     """The settings of the run that is asked for.
 
     Raises:
@@ -250,7 +250,7 @@ def begin(arguments: argparse.Namespace) -> int:
     return INTERRUPTED if ended.stopped else 0
 
 
-def banner(settings: Settings, seats: Sequence[Seat]) -> list[str]:
+def banner(settings: Settings, seats: Sequence[DeviceSlot]) -> list[str]:
     """The lines with which a run begins: what it is, and where it trains and plays."""
     kind = " SNN" if settings.network.type == "spiking" else ""
     devices = list(dict.fromkeys(seat.title for seat in seats))
@@ -264,7 +264,7 @@ def banner(settings: Settings, seats: Sequence[Seat]) -> list[str]:
     ]
 
 
-def say_goodbye(console: Console, save_dir: Path, ended: Sitting) -> None:
+def say_goodbye(console: Console, save_dir: Path, ended: Session) -> None:
     """Where everything lies, and how to go on."""
     if ended.report:
         report = ended.report

@@ -17,6 +17,8 @@ Figures that were not measured are not shown.
 """
 
 import argparse
+import io
+import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -26,16 +28,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 if __name__ == "__main__":
-    from training.ctrl_c import ends_at_once
+    from training.common.signals import ends_at_once
 
     ends_at_once()
 
 from configs.flags import whole
-from training.ctrl_c import interruptible
-from training.disk_words import in_words
-from training.ledger import read_ledger
-from training.run_folder import STATS_NAME, stats_path
-from training.start import before_imports, telling
+from training.common.disk_words import in_words
+from training.common.run_folder import STATS_NAME, stats_path
+from training.common.signals import interruptible
+from training.common.start import before_imports, telling
+from training.data.ledger import read_ledger
 
 LAST = 20  # iterations shown
 
@@ -52,6 +54,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--game", type=whole(None), metavar="N", help="show a recorded game, from 1; -1 is the last one")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write it all, and some games, to a page for browsers")
     parser.add_argument("--png", type=Path, metavar="FILE", help="draw the curves into a picture")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="draw what this program prints into a picture of a terminal")
     parser.add_argument("--pgn", type=Path, metavar="FILE", help="write all games of self-play to a file of PGN; only for chess")
     parser.add_argument("--sgf", type=Path, metavar="FILE|DIR", help="the same as SGF, in a file or each game in its own; only for Go")
     parser.add_argument("--export", type=Path, metavar="FILE", help="write the newest model to NAME.safetensors, and NAME.md about it")
@@ -84,22 +87,22 @@ if __name__ == "__main__":
 from rich.console import Console
 from rich.text import Text
 
-from training.auxiliary_heads import foresight_of
-from training.calibration import Bin, calibration_of
-from training.evaluation.candidate import candidate_of_run
-from training.files import write_atomically
-from training.foresight import Foresee
-from training.game_export import games_as_pgn, games_as_sgf, write_games
-from training.game_view import game_of, recorded_game, sample_games
-from training.observers import ppo_results
-from training.observers.charts import FAINT, TITLE, count, duration, percent, points, rate, rating, table
-from training.observers.files import StatsRow, read_stats
-from training.observers.model_card import export_model
-from training.observers.page import charts, page
-from training.observers.png import picture
-from training.observers.ppo_files import Round, read_rounds
-from training.observers.steps import keyboard, print_game, step_through
-from training.observers.views import history, trends
+from engines.network_loader import candidate_of_run
+from training.common.files import write_atomically
+from training.networks.auxiliary_heads import predictions_of
+from training.networks.predictions import Predict
+from views import ppo_results
+from views.calibration import Bin, calibration_of
+from views.charts import FAINT, TITLE, count, duration, percent, points, rate, rating, table
+from views.files import StatsRow, read_stats
+from views.game_export import games_as_pgn, games_as_sgf, write_games
+from views.game_view import game_of, recorded_game, sample_games
+from views.model_card import export_model
+from views.page import charts, page
+from views.png import picture
+from views.ppo_files import Round, read_rounds
+from views.steps import keyboard, print_game, step_through
+from views.views import history, trends
 
 FILE_WIDTH = 200  # columns where the output is no terminal
 PAGE, PICTURE = "open it in a browser", "the run's curves"
@@ -188,6 +191,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.html or args.png:
         bins = calibration(args.path.parent)
         return max(make(path, rows, args.path.parent, bins) for path, make in files if path)
+    if args.svg:
+        return write(args.svg, lambda: terminal_picture(report(rows, args.path.parent, last=args.last, width=FILE_WIDTH)), PICTURE)
     show_lines(lambda width: report(rows, args.path.parent, last=args.last, width=width))
     return 0
 
@@ -201,6 +206,15 @@ def show_rounds(args: argparse.Namespace, rounds: Sequence[Round]) -> int:
         return max(page_written, drawn)
     show_lines(lambda width: ppo_results.report(rounds, folder, last=args.last, width=width))
     return 0
+
+
+def terminal_picture(lines: Sequence[Text]) -> bytes:
+    """A terminal that shows these lines, as an SVG file without scripts or fonts from elsewhere."""
+    console = Console(record=True, width=FILE_WIDTH, file=io.StringIO(), highlight=False, force_terminal=True)
+    for line in lines:
+        console.print(line, soft_wrap=True)
+    drawn = console.export_svg(title="python scripts/view_results.py", unique_id="keima")
+    return re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL).encode()
 
 
 def show_lines(lines: Callable[[int], Sequence[Text]]) -> None:
@@ -247,7 +261,7 @@ def write_page(path: Path, rows: Sequence[StatsRow], run_dir: Path, bins: Sequen
     return write(path, lambda: page(run_dir.resolve().name, summary(rows, run_dir), rows, games, bins).encode(), PAGE)
 
 
-def foresight(run_dir: Path) -> Foresee | None:
+def foresight(run_dir: Path) -> Predict | None:
     """What the newest network of a run says of the end of its games, if it has learned to.
 
     Raises:
@@ -258,7 +272,7 @@ def foresight(run_dir: Path) -> Foresee | None:
             return None
     try:
         candidate = candidate_of_run(run_dir)
-        return foresight_of(candidate.model.build(candidate.game))
+        return predictions_of(candidate.model.build(candidate.game))
     except (ValueError, OSError) as error:
         print(f"view_results: what the network foresees is not drawn: {in_words(error)}", file=sys.stderr)
         return None

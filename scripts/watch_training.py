@@ -23,13 +23,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 if __name__ == "__main__":
-    from training.ctrl_c import ends_at_once
+    from training.common.signals import ends_at_once
 
     ends_at_once()
 
-from training.ctrl_c import interruptible
-from training.run_folder import STATS_NAME, stats_path
-from training.start import before_imports
+from training.common.run_folder import STATS_NAME, stats_path
+from training.common.signals import interruptible
+from training.common.start import before_imports
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -69,12 +69,12 @@ if __name__ == "__main__":
 from rich.console import Console
 from rich.live import Live
 
-from training.observers.charts import duration
-from training.observers.files import StatsRow, UnreadableStats, read_stats
-from training.observers.plain import iteration_line
-from training.observers.views import Frame
-from training.reports import ProgressReport
-from training.run_lock import LOCK, is_held
+from training.common.reports import ProgressReport
+from training.common.run_lock import LOCK, is_held
+from views.charts import duration
+from views.files import StatsRow, UnreadableStats, read_stats
+from views.plain import iteration_line
+from views.views import Frame
 
 LOOK_SECONDS = 1.0  # between two looks at the file
 LINES_AT_FIRST = 10  # iterations with which --simple begins

@@ -18,11 +18,12 @@ hypothesis.settings.load_profile("keima")
 @pytest.fixture(autouse=True)
 def logging_as_it_was() -> Iterator[None]:
     """Programs whose ``main`` a test calls decide what is logged, and where."""
-    logger = logging.getLogger("training")
-    level, handlers = logger.level, list(logger.handlers)
+    loggers = [logging.getLogger(room) for room in ("training", "views", "distributed")]
+    before = [(logger.level, list(logger.handlers)) for logger in loggers]
     yield
-    logger.setLevel(level)
-    logger.handlers = handlers
+    for logger, (level, handlers) in zip(loggers, before, strict=True):
+        logger.setLevel(level)
+        logger.handlers = handlers
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -32,7 +32,7 @@ import numpy as np
 
 from tests.fuzzed import DECODERS
 from tests.sources import ROOT
-from training.files import sha256_hex
+from training.common.files import sha256_hex
 
 SECONDS_BOUND = 1.0
 MEMORY_BOUND = 256 * 2**20

@@ -14,9 +14,9 @@ import yaml
 import zstandard
 
 from configs.load import ConfigError, load_settings
-from distributed.errors import RemoteFailure
-from distributed.machine import Alive, Probe, Started, Stopped, Tail, find_answer, understood
-from distributed.transport import Completed, LocalTransport
+from distributed.setup.machine import Alive, Probe, Started, Stopped, Tail, find_answer, understood
+from distributed.ssh.errors import RemoteFailure
+from distributed.ssh.transport import Completed, LocalTransport
 from games import load_game
 from tests.real_inputs import (
     BETWEEN,
@@ -35,21 +35,21 @@ from tests.real_inputs import (
     stats,
     weights,
 )
+from tests.training.data.spoilt_batches import ODD_VALUES, Random, damage, read_batch, real_batches, spoil_batch
 from tests.training.small_run import GAME, NETWORK, model_bytes
-from tests.training.spoilt_batches import ODD_VALUES, Random, damage, read_batch, real_batches, spoil_batch
-from training.checkpoint import CorruptCheckpoint, read_checkpoint
-from training.evaluation.away import decode_result
-from training.files import sha256_hex
-from training.model_delta import encode_delta, expand_delta
-from training.model_file import load_safetensors, open_model, seal, sha256_of
-from training.model_heading import PREFIX
-from training.model_weights import CorruptModel
-from training.observers.files import UnreadableStats, read_stats
-from training.pgn_games import games_of_pgn
-from training.records import CorruptBatch
-from training.sgf_games import games_of_sgf
-from training.weights_file import CorruptWeights, load_weights
-from training.worker_folder import BrokenMessage, WorkerFolder
+from training.common.files import sha256_hex
+from training.data.pgn_games import games_of_pgn
+from training.data.records import CorruptBatch
+from training.data.sgf_games import games_of_sgf
+from training.evaluation.remote_matches import decode_result
+from training.learning.checkpoint import CorruptCheckpoint, read_checkpoint
+from training.networks.model_delta import encode_delta, expand_delta
+from training.networks.model_file import load_safetensors, open_model, seal, sha256_of
+from training.networks.model_heading import PREFIX
+from training.networks.model_weights import CorruptModel
+from training.networks.weights_file import CorruptWeights, load_weights
+from training.worker.worker_folder import BrokenMessage, WorkerFolder
+from views.files import UnreadableStats, read_stats
 
 MEMORY = Path("/dev/shm")  # Linux's folder that is on no disk
 FOLDER = tempfile.TemporaryDirectory(prefix="keima-fuzz-", dir=MEMORY if MEMORY.is_dir() else None)

@@ -1,8 +1,8 @@
 """Puts faults into a module, one at a time, and says which of them its tests notice.
 
     python tests/mutation.py
-    python tests/mutation.py --sample 80 --seed 1 training/ledger.py
-    python tests/mutation.py --sample 0 training/ledger.py:120-150
+    python tests/mutation.py --sample 80 --seed 1 training/data/ledger.py
+    python tests/mutation.py --sample 0 training/data/ledger.py:120-150
 
 A fault is killed when a test fails, or does not come to an end; it lives when all pass. The tests are those that MODULES names, a part
 of what ``make test`` runs, without its trials; and of these the ones that come by the fault's statement. What runs in a process of its
@@ -48,7 +48,7 @@ import torch  # noqa: F401
 
 from tests.mutants import Mutant, mutants
 from tests.sources import ROOT, imported_files, relative
-from training.intervals import wilson
+from training.common.intervals import wilson
 
 LIVES, KILLED, BROKEN, UNSEEN, ANEW = 0, 1, 3, 98, 99  # how a fault's process ends; anew: it must load the module
 FATES = {LIVES: "lives", UNSEEN: "no test comes by"}  # all else is a kill
@@ -57,7 +57,7 @@ WALL_SECONDS = 90.0
 SLACK = 5.0
 MOST_MEMORY = 8 * 2**30  # bytes
 LARGEST_FILE = 2**30
-SEARCH = ("training/test_search.py", "training/test_search_decide.py")
+SEARCH = ("training/search/test_search.py", "training/search/test_search_decide.py")
 BIG_GAMES = "connect_four or twenty48"
 
 
@@ -71,23 +71,27 @@ class Module:
 
 
 MODULES = {
-    "distributed/worker_state.py": Module(("distributed/test_worker_state.py", "distributed/test_link_trouble.py")),
-    "distributed/mirror.py": Module(("distributed/test_link.py", "distributed/test_link_trouble.py", "distributed/test_ownership.py")),
-    "training/ledger.py": Module(
-        ("training/test_ledger.py", "training/test_withdrawing.py", "training/test_receive.py", "scripts/test_audit.py")
+    "distributed/fleet/worker_state.py": Module(("distributed/fleet/test_worker_state.py", "distributed/fleet/test_link_trouble.py")),
+    "distributed/fleet/mirror.py": Module(
+        ("distributed/fleet/test_link.py", "distributed/fleet/test_link_trouble.py", "distributed/fleet/test_ownership.py")
     ),
-    "training/receive.py": Module(("training/test_receive.py", "training/test_worker_folder.py", "training/test_seed_games.py")),
-    "training/learner.py": Module(
+    "training/data/ledger.py": Module(
+        ("training/data/test_ledger.py", "training/worker/test_withdrawing.py", "training/data/test_receive.py", "scripts/test_audit.py")
+    ),
+    "training/data/receive.py": Module(
+        ("training/data/test_receive.py", "training/worker/test_worker_folder.py", "training/data/test_seed_games.py")
+    ),
+    "training/learning/learner.py": Module(
         (
-            "training/test_learner.py",
-            "training/test_muon.py",
-            "training/test_auxiliary_heads.py",
-            "training/test_checkpoint.py",
-            "training/test_total_batch.py",
+            "training/learning/test_learner.py",
+            "training/learning/test_muon.py",
+            "training/networks/test_auxiliary_heads.py",
+            "training/learning/test_checkpoint.py",
+            "training/ranks/test_total_batch.py",
         )
     ),
-    "training/ppo.py": Module(("training/test_ppo_losses.py", "training/test_ppo.py", "training/test_ppo_memory.py")),
-    "training/verify.py": Module(("training/test_verify.py", "training/test_chance.py"), interpreted=True),
+    "training/ppo/trainer.py": Module(("training/ppo/test_ppo_losses.py", "training/ppo/test_ppo.py", "training/ppo/test_ppo_memory.py")),
+    "training/data/verify.py": Module(("training/data/test_verify.py", "training/search/test_chance.py"), interpreted=True),
     "training/search/puct.py": Module(SEARCH, interpreted=True, without=BIG_GAMES),
     "training/search/gumbel.py": Module(SEARCH, interpreted=True, without=BIG_GAMES),
 }

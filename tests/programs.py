@@ -16,8 +16,8 @@ from typing import Self
 
 import pytest
 
+from engines.ladder import find_program
 from tests.sources import ROOT
-from training.evaluation.ladder import find_program
 
 GNU_GO = find_program("gnugo")
 needs_gnu_go = pytest.mark.skipif(GNU_GO is None, reason="GNU Go is not installed (Debian: apt-get install gnugo)")

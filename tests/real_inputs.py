@@ -9,12 +9,12 @@ import yaml
 
 from tests.training.example_reports import evaluation, iteration, worker
 from tests.training.small_run import model_bytes, small_settings
-from training.checkpoint import INDEX, write_checkpoint
 from training.evaluation.orders import MatchOrder, PlayedOrder
-from training.learner import LearnerState
-from training.model_file import Model, decode_model, save_safetensors
-from training.weights_file import save_weights
-from training.worker_folder import Assignment, Heartbeat
+from training.learning.checkpoint import INDEX, write_checkpoint
+from training.learning.learner import LearnerState
+from training.networks.model_file import Model, decode_model, save_safetensors
+from training.networks.weights_file import save_weights
+from training.worker.worker_folder import Assignment, Heartbeat
 
 PGN = """[Event "x"]
 [White "A \\"quoted\\" one"]

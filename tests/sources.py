@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("configs", "games", "training", "distributed", "zero")  # library code
+ROOMS = ("configs", "games", "training", "engines", "views", "distributed", "zero", "keima")  # library code
 PROGRAMS = ("scripts", "benchmarks")
 
 

@@ -1,8 +1,8 @@
-"""When a run was as strong as the mark, by its scores (benchmarks/ablation.py)."""
+"""When a run was as strong as the mark, by its scores (benchmarks/strength/ablation.py)."""
 
 import pytest
 
-from benchmarks.ablation import never_falling, seconds_to_mark
+from benchmarks.strength.ablation import never_falling, seconds_to_mark
 
 
 def scores(**shares: float) -> dict[str, dict[str, float]]:

@@ -11,18 +11,18 @@ import yaml
 
 from tests.programs import Terminal, command
 from tests.sources import ROOT
-from tests.training.networks import CONNECT_FOUR
+from tests.training.small_networks import CONNECT_FOUR
 from tests.training.small_run import small_settings
 from tests.training.synthetic import synthetic_batch
-from training.files import write_atomically
-from training.records import encode
+from training.common.files import write_atomically
+from training.data.records import encode
 
 WORKING = """
 import os, signal, sys, time
 from pathlib import Path
 
 sys.path.insert(0, sys.argv[1])
-from training.ctrl_c import ends_at_once, interruptible, stop_on_signals
+from training.common.signals import ends_at_once, interruptible, stop_on_signals
 
 class Work:
     stop_requested = False
@@ -48,7 +48,7 @@ import sys, time
 from pathlib import Path
 
 sys.path.insert(0, sys.argv[1])
-from training.ctrl_c import ends_at_once, interruptible
+from training.common.signals import ends_at_once, interruptible
 
 @interruptible
 def main():

@@ -13,8 +13,8 @@ import pytest
 from tests.programs import begun, heed_ctrl_c
 from tests.sources import ROOT
 from tests.training.small_run import GAME
-from training.ledger import open_ledger
-from training.run_folder import STATS_NAME
+from training.common.run_folder import STATS_NAME
+from training.data.ledger import open_ledger
 
 PROGRAMS: dict[str, Sequence[str]] = {  # with calls that nothing is wrong with: RUN is the folder of a run, NEW will be one
     "start_main.py": ["--run-dir", "NEW"],
@@ -25,15 +25,16 @@ PROGRAMS: dict[str, Sequence[str]] = {  # with calls that nothing is wrong with:
     "scripts/audit.py": ["RUN"],
     "scripts/benchmark.py": ["--run", "RUN"],
     "scripts/make_perfect_play_positions.py": [],
-    "scripts/play.py": ["--run", "RUN"],
+    "scripts/play.py": ["--model", "models/go7.safetensors"],
     "scripts/train_multi_gpu.py": ["--save-dir", "NEW"],
     "scripts/view_results.py": ["RUN"],
     "scripts/watch_training.py": ["RUN"],
     "distributed/ssh_connector.py": ["--check"],
+    "test_multiprocessing_fix.py": [],
 }
 CLEANING_UP = """
 import sys, time
-from training.ctrl_c import ends_at_once, interruptible
+from training.common.signals import ends_at_once, interruptible
 
 @interruptible
 def main():

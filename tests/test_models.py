@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from engines.players import read_model
 from games import load_game
 from tests.sources import ROOT
-from training.evaluation.contenders import read_model
 
 MODELS = sorted((ROOT / "models").glob("*.safetensors"))
 MAX_BYTES = 2_000_000

@@ -1,4 +1,4 @@
-"""The README's commands exist, take the flags that it gives them, and do what it says."""
+"""The commands of README and reference exist, take the flags that it gives them, and do what it says."""
 
 import re
 import shlex
@@ -10,7 +10,7 @@ import pytest
 from tests.programs import run
 from tests.sources import ROOT
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README = "\n".join((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/reference.md"))
 PYTHON = ".venv/bin/python"
 
 

@@ -1,4 +1,4 @@
-"""Every shipped experiment runs, in its small form, and leaves behind what the README says."""
+"""Every shipped experiment runs, in its small form, and leaves behind what the reference says."""
 
 import json
 import re
@@ -18,8 +18,8 @@ LEFT_BY_LOCKS_AND_DATABASES = {"coach.lock", "run.db-shm", "run.db-wal"}
 
 
 def listed_in_readme() -> set[str]:
-    """What the README says that a run's folder holds."""
-    section = (ROOT / "README.md").read_text(encoding="utf-8").partition("## What a run leaves behind")[2].partition("\n## ")[0]
+    """What the reference says that a run's folder holds."""
+    section = (ROOT / "docs/reference.md").read_text(encoding="utf-8").partition("## What a run leaves behind")[2].partition("\n## ")[0]
     return {name.rstrip("/") for name in re.findall(r"^\| `([^`]+)`", section, re.MULTILINE)}
 
 

@@ -15,9 +15,9 @@ from configs.load import load_settings
 from configs.schema import RunSettings
 from tests.programs import begun
 from tests.training.small_run import small_settings
-from training.ledger import read_ledger
-from training.run_lock import RunLock
-from training.sitting import game_of
+from training.common.run_lock import RunLock
+from training.data.ledger import read_ledger
+from training.run.session import game_of
 
 
 def config(folder: Path, **changes: object) -> Path:

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 import start_worker
-from distributed.remote_process import boot_id, process_stat, running
+from distributed.remote.process import boot_id, process_stat, running
 from tests import programs
 from tests.sources import ROOT
-from tests.training.test_worker import Main
+from tests.training.worker.test_worker import Main
 
 PATIENCE = 120.0
 
@@ -81,7 +81,7 @@ def test_a_worker_whose_folder_was_made_anew_while_it_started_leaves_it_to_the_o
         (folder / "process.json").write_text(record_of)
         return None  # is not called
 
-    monkeypatch.setattr("training.worker_class.load_worker_class", replaced)
+    monkeypatch.setattr("training.worker.worker_class.load_worker_class", replaced)
     try:
         with pytest.raises(RuntimeError, match=f"process {other.pid}"):
             start_worker.play(folder, "x.Y", one_core=False)

@@ -14,11 +14,11 @@ from torch import Tensor
 import train_distributed
 from tests.programs import ranks_of
 from tests.sources import ROOT
-from tests.training.networks import CONNECT_FOUR
+from tests.training.ranks.test_ranks import free_port
+from tests.training.small_networks import CONNECT_FOUR
 from tests.training.synthetic import synthetic_batch
-from tests.training.test_ranks import free_port
-from training.files import write_atomically
-from training.records import encode
+from training.common.files import write_atomically
+from training.data.records import encode
 
 NAME = "AlphaZeroNet_1x8_distributed"
 SMALL = ["--game", "connect_four", "--blocks", "1", "--channels", "8", "--device", "cpu", "--batch-size", "64", "--norm-batch", "32"]

@@ -12,9 +12,9 @@ import train_parallel
 from configs.load import save_resolved
 from tests.programs import begun, printed
 from tests.training.small_run import small_settings
-from training.ledger import read_ledger
-from training.weights_file import load_weights, save_weights
-from training.zero_network import ZeroNetwork
+from training.data.ledger import read_ledger
+from training.networks.weights_file import load_weights, save_weights
+from training.networks.zero_network import ZeroNetwork
 
 SMALL = ["--filters", "8", "--blocks", "1", "--height", "2", "--width", "2"]  # games of some ten moves
 TINY = [*SMALL, "--workers", "2", "--device", "cpu", "--games-per-epoch", "2", "--batch-size", "128", "--simulations", "2"]

@@ -13,8 +13,8 @@ import torch
 
 import train_ppo_lstm
 from tests.programs import begun, printed, ranks_of, run
-from tests.training.test_ranks import free_port
-from training.ranks import Ranks
+from tests.training.ranks.test_ranks import free_port
+from training.ranks.ranks import Ranks
 
 PROGRAM = "train_ppo_lstm.py"
 LINE = re.compile(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from distributed.control import NoCoach, NotAnswered, Request, ask
+from distributed.operations.requests import NoCoach, NotAnswered, Request, ask
 from tests.chaos.faults import KINDS, MACHINE, MAIN, WORKER, Kind
 from tests.chaos.judge import ACTIVE_SECONDS, SHOWN_SECONDS, Judge
 from tests.chaos.report import Event, Report, line

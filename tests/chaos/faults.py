@@ -115,7 +115,7 @@ def end_sessions(scene: Scene, host: Host) -> Iterator[Sign | None]:
 @fault(MACHINE, lasts=True, weight=1)
 def outdated_code(scene: Scene, host: Host) -> Iterator[Sign | None]:
     """The machine has another version of the program, and its worker dies: it must not play with that."""
-    file = host.home / "keima" / "training" / "worker.py"
+    file = host.home / "keima" / "training" / "worker" / "worker.py"
     ours = file.read_bytes()
     file.write_bytes(ours + b"\n# Another version.\n")  # another fault may have filled the disk: then it is cut short, which is one too
     host.kill_sshd()

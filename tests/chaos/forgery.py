@@ -10,7 +10,7 @@ import numpy as np
 
 from tests.chaos.scene import Scene, Sign
 from tests.cluster.hosts import Host
-from tests.training.forging import pack, put_together, take_apart, unpack
+from tests.training.data.forging import pack, put_together, take_apart, unpack
 
 FORGED_HEARTBEAT = "forged-heartbeat"
 

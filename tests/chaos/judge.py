@@ -13,7 +13,7 @@ from tests.chaos.scene import Scene, orphans
 from tests.cluster.driver import ACTIVE, Driver, in_time
 from tests.cluster.hosts import Host
 from tests.trials.kill import RESUMED, SAVED
-from training.ledger import read_ledger
+from training.data.ledger import read_ledger
 
 SHOWN_SECONDS = 15.0  # within which a dead worker is shown, on a machine that has nothing else to do
 ACTIVE_SECONDS = 30.0  # within which a healed one is Active again
@@ -138,7 +138,7 @@ class Judge:
                 self._say(f"{what}: {problem}")
 
     def _check_fingerprints(self) -> None:
-        """Each sitting began with the very learner and window that its checkpoint had; a damaged batch is in no window from then on."""
+        """Each session began with the very learner and window that its checkpoint had; a damaged batch is in no window from then on."""
         lines = (self._scene.driver.run_dir / "coach.log").read_text(errors="replace").splitlines()
         saved = {match[1]: match[2] for line in lines if (match := SAVED.search(line))}
         first = self._scene.damaged_sitting

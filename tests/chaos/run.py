@@ -27,7 +27,7 @@ from tests.chaos.faults import KINDS
 from tests.chaos.report import Report
 from tests.chaos.scene import running_scene
 from tests.cluster.hosts import why_not
-from training.ctrl_c import INTERRUPTED
+from training.common.signals import INTERRUPTED
 
 FOREVER = 10**9
 START_SECONDS = 900.0  # on a machine that is busy with much else

@@ -14,9 +14,9 @@ from scripts.audit import audit
 from tests.cluster.driver import ACTIVE, PAUSE_SECONDS, Driver, driven
 from tests.cluster.hosts import Host, Hosts, running_hosts
 from tests.cluster.processes import command, state
-from training.ledger import read_ledger
-from training.receive import games_path
-from training.worker_folder import is_of_run
+from training.data.ledger import read_ledger
+from training.data.receive import games_path
+from training.worker.worker_folder import is_of_run
 
 DISK_MB = 1500  # of a host: a worker wants 1 GB to be free
 MAIN_DISK_MB = 1024

@@ -14,17 +14,17 @@ from typing import Any
 
 import yaml
 
-from distributed.release import pack
-from distributed.remote_code import extract
+from distributed.remote.code import extract
+from distributed.setup.release import pack
 from games.compiled import CACHE
 from scripts.audit import Audit, audit
 from tests.cluster.hosts import Host, Hosts
 from tests.cluster.processes import command_line, state
 from tests.sources import ROOT
 from tests.training.small_run import small_settings
-from training.ledger import read_ledger
+from training.data.ledger import read_ledger
 
-FOLDERS = ("configs", "distributed", "games", "scripts", "training")
+FOLDERS = ("configs", "distributed", "engines", "games", "scripts", "training", "views")
 FILES = ("start_main.py", "start_worker.py", "requirements.txt")
 LEFT = shutil.ignore_patterns("control", "status.txt", "status.json", "__pycache__")
 WORKER_CLASS = "custom_worker.CustomWorker"
@@ -38,7 +38,7 @@ import os
 import time
 from pathlib import Path
 
-from training.self_play import SelfPlay
+from training.self_play.self_play import SelfPlay
 from training.worker import Worker
 
 if (Path.home() / "{BROKEN}").exists():
@@ -159,7 +159,7 @@ class Driver:
 
     def start(self, *how: str) -> None:
         """Start the program, as the guide says (or in another way); or go on with the run."""
-        (self.checkout / "distributed" / "status.json").unlink(missing_ok=True)  # of an earlier sitting
+        (self.checkout / "distributed" / "status.json").unlink(missing_ok=True)  # of an earlier session
         resume = ["--resume"] if (self.run_dir / "run.db").exists() else []
         line = [sys.executable, "start_main.py", *(how or ["--distributed"]), *resume]
         with self.output.open("ab") as output:
@@ -245,7 +245,7 @@ class Driver:
 
     @property
     def is_current(self) -> bool:
-        """Whether the status is of the sitting that runs."""
+        """Whether the status is of the session that runs."""
         found = self.status()
         return bool(found) and not found["ended"]
 

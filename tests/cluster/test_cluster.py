@@ -13,8 +13,8 @@ import pytest
 from tests.cluster.driver import ACTIVE, Driver, driven, in_time
 from tests.cluster.hosts import SSH_PORT, Host, running_hosts
 from tests.cluster.processes import command_line
+from training.data.ledger import read_ledger
 from training.evaluation.orders import RESULT_SUFFIX
-from training.ledger import read_ledger
 
 pytestmark = [pytest.mark.trial, pytest.mark.timeout(400)]
 

@@ -6,8 +6,8 @@ import subprocess
 import pytest
 
 from configs.schema import WorkerSettings
-from distributed.errors import Refused
-from distributed.ssh import connect
+from distributed.ssh.errors import Refused
+from distributed.ssh.ssh import connect
 from tests.cluster.hosts import Host, Hosts
 from tests.cluster.processes import wait_until
 

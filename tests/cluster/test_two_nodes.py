@@ -19,9 +19,9 @@ from tests.promises.test_distributed_training import (
     commands,
 )
 from tests.sources import ROOT
-from tests.training.networks import CONNECT_FOUR
+from tests.training.small_networks import CONNECT_FOUR
 from tests.training.synthetic import synthetic_batch
-from training.records import encode
+from training.data.records import encode
 
 ADDRESS = "192.168.1.100"  # of the first machine, in the guide
 SMALL = ["--game", "connect_four", "--blocks", "1", "--channels", "8", "--batch-size", "50", "--norm-batch", "25"]

@@ -24,9 +24,9 @@ from rich.console import Console
 
 from tests.cluster.driver import ACTIVE, Driver, driven
 from tests.cluster.hosts import Host, Hosts, running_hosts, why_not
-from training.ledger import read_ledger
-from training.ledger_rows import QUARANTINED, RECEIVED
-from training.worker_folder import is_of_run
+from training.data.ledger import read_ledger
+from training.data.ledger_rows import QUARANTINED, RECEIVED
+from training.worker.worker_folder import is_of_run
 
 START_SECONDS = 900.0  # on a machine that is busy with much else
 CHANGE_SECONDS = 300.0

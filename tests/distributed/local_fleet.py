@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from configs.schema import Settings, WorkerSettings
-from distributed.crew import Crew, RemoteCrew
-from distributed.errors import Unreachable
-from distributed.fleet import Fleet
-from distributed.release import PROJECT, ours
-from distributed.transport import Completed, Entry, LocalTransport, Transport
+from distributed.fleet.fleet import Fleet
+from distributed.setup.process_manager import ProcessManager, RemoteCrew
+from distributed.setup.release import PROJECT, ours
+from distributed.ssh.errors import Unreachable
+from distributed.ssh.transport import Completed, Entry, LocalTransport, Transport
 from tests.training.small_run import GAME, small_settings
 
 OURS = ("configs", "distributed", "games", "scripts", "training", "requirements.txt", "start_worker.py")
@@ -92,7 +92,7 @@ def open_fleet(
     *,
     settings: Settings | None = None,
     network: Network | None = None,
-    crew: Callable[[WorkerSettings], Crew] | None = None,
+    crew: Callable[[WorkerSettings], ProcessManager] | None = None,
     run_id: str = "run",
     **options: Any,
 ) -> Fleet:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from configs.schema import WorkerSettings
-from distributed.remote_process import running, stop
+from distributed.remote.process import running, stop
 
 PATIENCE = 30.0
 

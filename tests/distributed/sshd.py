@@ -15,8 +15,8 @@ from typing import Literal
 import pytest
 
 from configs.schema import WorkerSettings
-from distributed.errors import Refused
-from distributed.ssh import connect
+from distributed.ssh.errors import Refused
+from distributed.ssh.ssh import connect
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 needs_sshd = pytest.mark.skipif(SSHD is None, reason="no sshd on this machine: apt-get install openssh-server")

@@ -16,12 +16,12 @@ import yaml
 
 from configs.load import load_settings
 from configs.schema import WorkerSettings
-from distributed.control import coach_runs
-from distributed.machine import place
-from distributed.remote_process import running
+from distributed.fleet.views import FleetView
+from distributed.operations.requests import coach_runs
+from distributed.operations.status import StatusFile
+from distributed.remote.process import running
+from distributed.setup.machine import place
 from distributed.ssh_connector import NotDone, SSHConnector, main
-from distributed.status import StatusFile
-from distributed.views import FleetView
 from tests.distributed.small_project import end_all, make_project, wait_until
 from tests.distributed.sshd import Sshd, keygen, needs_sshd
 from tests.sources import ROOT
@@ -270,14 +270,14 @@ def test_settings_without_workers_say_how_to_add_one(desktop: Desktop, capsys: p
 COACH = """
 import sys, time
 from pathlib import Path
-from distributed.control import Desk
+from distributed.operations.requests import RequestInbox
 
 def carry_out(request):
     if request.worker == "worker9":
         raise ValueError("there is no worker worker9; the workers are: worker1")
     return request.model_dump_json(exclude_unset=True)
 
-desk = Desk(Path(sys.argv[1]), run=Path("run"), config=Path(sys.argv[2]))
+desk = RequestInbox(Path(sys.argv[1]), run=Path("run"), config=Path(sys.argv[2]))
 print("open", flush=True)
 while True:
     desk.serve(carry_out)

@@ -21,7 +21,7 @@ from games.game import (
     returns_kernel,
     step_kernel,
 )
-from games.twenty48 import DUE, LEGAL, ROWS
+from games.twenty48.rules import DUE, LEGAL, ROWS
 
 # The options with which each game is checked beside its defaults.
 OPTIONS: dict[str, list[dict[str, Any]]] = {

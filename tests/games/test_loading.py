@@ -10,7 +10,7 @@ import games
 from games import GAMES
 from tests.sources import ROOT
 
-PLAYED = {name: f"games.{name}" for name in GAMES}
+PLAYED = dict(GAMES)
 PROGRAMS = (  # that play any game
     "start_main",
     "train_distributed",
@@ -19,7 +19,7 @@ PROGRAMS = (  # that play any game
     "scripts.benchmark",
     "scripts.train_multi_gpu",
     "scripts.view_results",
-    "training.worker",
+    "training.worker.worker",
 )
 
 
@@ -30,7 +30,7 @@ def imported_by(code: str) -> set[str]:
 
 
 def of_games(modules: set[str]) -> set[str]:
-    return {module for module in modules if module in PLAYED.values() or module in {"games.go_board", "games.chess_moves"}}
+    return {module for module in modules if module in PLAYED.values() or module in {"games.go.board", "games.chess.moves"}}
 
 
 def test_the_games_are_named_without_numba_or_numpy() -> None:
@@ -38,7 +38,9 @@ def test_the_games_are_named_without_numba_or_numpy() -> None:
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize(("code", "games"), [("", []), ("from games import load_game; load_game('connect_four')", ["games.connect_four"])])
+@pytest.mark.parametrize(
+    ("code", "games"), [("", []), ("from games import load_game; load_game('connect_four')", ["games.connect_four.rules"])]
+)
 def test_programs_compile_no_game_before_they_load_it_and_then_no_other(code: str, games: Sequence[str]) -> None:
     assert of_games(imported_by(f"import {', '.join(PROGRAMS)}\n{code}")) == set(games)
 

@@ -23,14 +23,14 @@ import torch
 
 import train_parallel
 from configs.load import load_settings
-from distributed import devices, parallel_zero
-from distributed.devices import spread_here, spread_workers
+from distributed.local import devices, parallel_zero
+from distributed.local.devices import spread_here, spread_workers
 from tests.sources import ROOT
-from training.backend import InlineBackend, SelfPlayBackend
-from training.ledger import read_ledger
-from training.observers.files import read_stats
-from training.weights_file import load_weights
-from training.zero_network import ZeroNetwork
+from training.data.ledger import read_ledger
+from training.networks.weights_file import load_weights
+from training.networks.zero_network import ZeroNetwork
+from training.run.backend import InlineBackend, SelfPlayBackend
+from views.files import read_stats
 
 SNIPPET = """\
 from zero.game import GameRules

@@ -23,11 +23,11 @@ from pathlib import Path
 
 import pytest
 
-from distributed.devices import take_seats
+from distributed.local.devices import take_seats
 from scripts.train_multi_gpu import banner, read_arguments, settings_of
 from tests.sources import ROOT
-from training.observers.files import read_stats
-from training.weights_file import load_weights
+from training.networks.weights_file import load_weights
+from views.files import read_stats
 
 CHECK = "python test_multiprocessing_fix.py"
 CHECKED = """\

@@ -26,9 +26,9 @@ import train_distributed
 from configs.load import load_settings
 from tests.programs import ranks_of
 from tests.sources import ROOT
-from tests.training.test_ranks import free_port
-from training.game_files import SAMPLE, find_files, games_at_hand, read_games
-from training.meeting import DEFAULT_PORT
+from tests.training.ranks.test_ranks import free_port
+from training.data.game_files import SAMPLE, find_files, games_at_hand, read_games
+from training.ranks.meeting import DEFAULT_PORT
 
 ONE_MACHINE = """\
 # Train on all available GPUs (auto-detected)

@@ -12,6 +12,7 @@ Where time forbids the guide's numbers:
 import os
 import pty
 import re
+import select
 import shlex
 import signal
 import subprocess
@@ -26,10 +27,10 @@ import torch
 
 import train_ppo_lstm
 from tests.sources import ROOT
-from tests.training.test_ranks import free_port
-from training.meeting import DEFAULT_PORT
-from training.ranks import Ranks
-from training.weights_file import read_tree
+from tests.training.ranks.test_ranks import free_port
+from training.networks.weights_file import read_tree
+from training.ranks.meeting import DEFAULT_PORT
+from training.ranks.ranks import Ranks
 
 QUICK_START = """\
 python train_ppo_lstm.py --episodes 1000
@@ -148,7 +149,8 @@ def follow_progress(folder: Path, until: str) -> str:
     with subprocess.Popen(["bash", "-c", line], cwd=folder, stdout=theirs, start_new_session=True) as process:
         said, deadline = "", time.monotonic() + SECONDS
         while until not in said and time.monotonic() < deadline:
-            said += os.read(ours, 4096).decode()
+            if select.select([ours], [], [], 1.0)[0]:
+                said += os.read(ours, 4096).decode()
         os.killpg(process.pid, signal.SIGTERM)
     os.close(ours)
     os.close(theirs)

@@ -39,7 +39,7 @@ from tests.cluster.processes import command_line
 from tests.programs import Terminal
 from tests.sources import ROOT
 from tests.training.small_run import small_settings
-from training.ledger import read_ledger
+from training.data.ledger import read_ledger
 
 pytestmark = [pytest.mark.slow, pytest.mark.trial, pytest.mark.timeout(900), pytest.mark.skipif(bool(why_not()), reason=why_not())]
 

@@ -15,11 +15,11 @@ from games import Game, load_game
 from scripts import audit
 from tests.programs import printed
 from tests.training.synthetic import synthetic_batch
-from training.files import sha256_hex
-from training.ledger import Ledger, open_ledger
-from training.ledger_rows import ModelRow
-from training.receive import games_path, receive
-from training.records import GameBatch, encode
+from training.common.files import sha256_hex
+from training.data.ledger import Ledger, open_ledger
+from training.data.ledger_rows import ModelRow
+from training.data.receive import games_path, receive
+from training.data.records import GameBatch, encode
 
 
 @pytest.fixture(scope="module")

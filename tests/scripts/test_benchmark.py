@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 import yaml
 
+from engines import ladder
+from engines.match_benchmark import Match, play_pairs
+from engines.network_loader import others
 from games import load_game
-from games.sgf import SgfGame, read_sgf
+from games.go.sgf import SgfGame, read_sgf
 from scripts import benchmark
 from tests.programs import needs_gnu_go
 from tests.training.small_run import GAME, NETWORK, model_bytes, saved_model, small_settings
-from training.evaluation import ladder
-from training.evaluation.candidate import others
-from training.evaluation.match_benchmark import Match, play_pairs
-from training.files import sha256_hex
-from training.ledger import open_ledger
-from training.ledger_rows import ModelRow
-from training.model_file import decode_model
-from training.weights_file import save_weights
+from training.common.files import sha256_hex
+from training.data.ledger import open_ledger
+from training.data.ledger_rows import ModelRow
+from training.networks.model_file import decode_model
+from training.networks.weights_file import save_weights
 
 FEW = ("--games", "4", "--simulations", "2", "--processes", "1")
 

@@ -12,12 +12,12 @@ from games import CHANCE, load_game
 from scripts import play
 from tests.training.one_player import SMALL
 from tests.training.small_run import GAME, NETWORK, model_bytes
-from training.files import sha256_hex
-from training.ledger import open_ledger
-from training.ledger_rows import ModelRow
-from training.model_file import Model, describe_model, encode_model
-from training.network import build_network
-from training.observers.boards import CHANGED, FIRST, painted
+from training.common.files import sha256_hex
+from training.data.ledger import open_ledger
+from training.data.ledger_rows import ModelRow
+from training.networks.model_file import Model, describe_model, encode_model
+from training.networks.network import build_network
+from views.boards import CHANGED, FIRST, painted
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from games import load_game
 from tests.sources import ROOT
 from tests.training.small_run import GAME, model_bytes, saved_model
-from training.model_heading import Heading, read_heading
+from training.networks.model_heading import Heading, read_heading
 
 GATE = """
 import importlib.abc, pathlib, sys, time

@@ -7,15 +7,15 @@ import pytest
 
 from configs.load import load_settings, save_resolved
 from configs.schema import Settings
-from distributed.devices import take_seats
+from distributed.local.devices import take_seats
 from scripts import train_multi_gpu
 from scripts.train_multi_gpu import read_arguments, settings_of
 from tests.programs import printed
 from tests.sources import ROOT
-from training.bounds import window_capacity
-from training.observers.files import read_stats
-from training.run_folder import STATS_NAME
-from training.weights_file import load_weights
+from training.common.run_folder import STATS_NAME
+from training.networks.weights_file import load_weights
+from training.run.bounds import window_capacity
+from views.files import read_stats
 
 OF_THE_GUIDE = {"--gpus", "--iterations", "--games-per-iter", "--save-dir", "--resume"}
 SEATS = take_seats("cpu,cpu", (), cores=1)

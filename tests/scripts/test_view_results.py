@@ -6,11 +6,11 @@ from PIL import Image, ImageColor
 from scripts.view_results import main
 from tests.programs import printed
 from tests.training.example_reports import evaluation, iteration, progress
-from tests.training.ppo_run import leave_a_run
-from training.observers.files import StatsFile
-from training.observers.png import COLOURS
-from training.reports import EvaluationReport
-from training.run_folder import STATS_NAME
+from tests.training.ppo.ppo_run import leave_a_run
+from training.common.reports import EvaluationReport
+from training.common.run_folder import STATS_NAME
+from views.files import StatsFile
+from views.png import COLOURS
 
 
 def write(run_dir: Path, evaluations: list[EvaluationReport | None]) -> None:
@@ -105,6 +105,15 @@ def test_fewer_than_one_iteration_cannot_be_shown(tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.medium
+def test_what_it_prints_can_be_had_as_a_picture_of_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, [evaluation(number) for number in range(1, 6)])
+    path = tmp_path / "run.svg"
+    assert lines(capsys, "--training", str(tmp_path / STATS_NAME), "--svg", str(path)) == [f"{path}: the run's curves"]
+    drawn = path.read_text(encoding="utf-8")
+    assert "Least search error" in drawn.replace("&#160;", " ")
+    assert "<script" not in drawn and "url(http" not in drawn
+
+
 def test_the_curves_can_be_had_as_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, [evaluation(number) for number in range(1, 6)])
     path = tmp_path / "curves.png"

@@ -17,9 +17,9 @@ from rich.console import Console
 from scripts.watch_training import Stats, follow, main, screen
 from tests.programs import command, heed_ctrl_c
 from tests.training.example_reports import evaluation, iteration, progress, worker
-from training.observers.files import StatsFile, StatsRow, read_stats
-from training.run_folder import STATS_NAME
-from training.run_lock import RunLock
+from training.common.run_folder import STATS_NAME
+from training.common.run_lock import RunLock
+from views.files import StatsFile, StatsRow, read_stats
 
 
 def write(path: Path, numbers: Sequence[int], *, iterations: int | None = 200, seconds_left: float | None = 3600.0) -> None:

@@ -1,6 +1,6 @@
 """Reports of a run that never was, whose figures follow from the number of the iteration."""
 
-from training.reports import EvaluationReport, IterationReport, LearnerReport, ProgressReport, SelfPlayReport, WorkerReport
+from training.common.reports import EvaluationReport, IterationReport, LearnerReport, ProgressReport, SelfPlayReport, WorkerReport
 
 
 def worker(number: int = 0, *, state: str = "playing", error: str = "") -> WorkerReport:

@@ -7,8 +7,8 @@ import numpy as np
 from games import CHANCE, load_game
 from games.game import Game, States
 from tests.training import example_reports
-from training.records import CHANCE_OUTCOME, FULL_SEARCH, GameBatch
-from training.reports import EvaluationReport, IterationReport, MilestoneReport, ScoreReport
+from training.common.reports import EvaluationReport, IterationReport, MilestoneReport, ScoreReport
+from training.data.records import CHANCE_OUTCOME, FULL_SEARCH, GameBatch
 
 SMALL = load_game("twenty48", height=3, width=3)  # whose games are short
 

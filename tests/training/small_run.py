@@ -7,8 +7,8 @@ import torch
 
 from configs.schema import Settings
 from games import Game, load_game
-from training.model_file import Model, describe_model, encode_model, save_safetensors
-from training.network import build_network
+from training.networks.model_file import Model, describe_model, encode_model, save_safetensors
+from training.networks.network import build_network
 
 GAME = load_game("tic_tac_toe")
 NETWORK = {"type": "resnet", "blocks": 1, "channels": 8, "global_pooling": False}

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from games.compiled import compiled
 from games.game import Actions, Game, Rules, States
-from training.random import Streams, normal, seed_stream, uniform
-from training.records import FULL_SEARCH, GameBatch
+from training.common.random import Streams, normal, seed_stream, uniform
+from training.data.records import FULL_SEARCH, GameBatch
 
 
 def synthetic_batch(

@@ -29,7 +29,7 @@ import yaml
 
 from scripts.audit import audit
 from tests.training.small_run import small_settings
-from training.ledger import NoSuchRun, read_ledger
+from training.data.ledger import NoSuchRun, read_ledger
 
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST_SITTING = 20.0  # seconds before the kill

@@ -16,12 +16,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from tests.training.coaching import coaching
+from tests.training.run.coaching import coaching
 from tests.training.small_run import GAME, small_settings
 from tests.training.synthetic import synthetic_batch
-from training.backend import Parcel
-from training.records import encode
-from training.worker_folder import Heartbeat, batch_name
+from training.data.records import encode
+from training.run.backend import PendingBatch
+from training.worker.worker_folder import Heartbeat, batch_name
 
 BATCH_GAMES = 100
 WINDOW_POSITIONS = 3_000  # about 400 games
@@ -52,15 +52,15 @@ class Recorded:
         """It plays all that it is granted."""
         return {}
 
-    def collect(self) -> list[Parcel]:
+    def collect(self) -> list[PendingBatch]:
         """One batch, if it is granted."""
         if self._granted - self._delivered < BATCH_GAMES:
             return []
         batch_id = batch_name(self._batch.run_id, "recorded", self._delivered, BATCH_GAMES, f"{self._delivered:016x}")
         data = encode(replace(self._batch, batch_id=batch_id, first_game=self._delivered))
-        return [Parcel(worker="recorded", batch_id=batch_id, fetch=partial(_give, data))]
+        return [PendingBatch(worker="recorded", batch_id=batch_id, fetch=partial(_give, data))]
 
-    def release(self, parcel: Parcel, *, delivered: int, refused: str = "") -> None:
+    def release(self, parcel: PendingBatch, *, delivered: int, refused: str = "") -> None:
         """Go on with the next batch."""
         self._delivered = delivered
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from configs.schema import Settings
-from distributed.local import LocalProcesses
-from tests.training.coaching import coaching, inline
+from distributed.local.local import LocalProcesses
+from tests.training.run.coaching import coaching, inline
 from tests.training.small_run import small_settings
-from training.run import MakeBackend
+from training.run.run import MakeBackend
 
 Build = Callable[[Path, Settings], MakeBackend]
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from training.common.intervals import Z
 from training.evaluation.sparse import Factors, Matrix, elimination_order
-from training.intervals import Z
 
 SCALE = math.log(10) / 400
 MOST_STEPS = 100  # of Newton's method; ten are usual

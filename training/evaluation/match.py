@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from games.compiled import compiled
 from games.game import Actions, Game, States
-from training.random import Streams, below, seed_stream
+from training.common.random import Streams, below, seed_stream
 from training.search.search import Search
 
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from games import Game, IllegalAction
 from games.exact import ILLEGAL, solve_all
 from games.game import Actions, Planes, States
-from training.files import read_limited
-from training.intervals import wilson
+from training.common.files import read_limited
+from training.common.intervals import wilson
 from training.search.puct import Evaluate
 
 FILE = Path(__file__).with_name("connect_four_positions.npz")

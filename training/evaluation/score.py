@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from games.compiled import compiled
 from games.game import CHANCE, Actions, Floats, Game, Rules, States
+from training.common.random import Streams, seed_stream
+from training.common.reports import ScoreReport
+from training.data.scores import score_report
 from training.evaluation.match import Player
-from training.random import Streams, seed_stream
-from training.reports import ScoreReport
-from training.scores import score_report
 from training.search.chance import draw_outcome
 
 SIDE_BY_SIDE = 64  # games at a time

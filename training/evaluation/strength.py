@@ -11,20 +11,20 @@ import numpy as np
 from configs.schema import EvaluationSettings, Settings
 from games import Game
 from games.game import Actions, States
-from training.evaluation.away import Away
+from training.common.files import read_limited
+from training.common.random import seed_stream
+from training.common.reports import EvaluationReport, ScoreReport
+from training.data.ledger import Ledger
 from training.evaluation.elo import Result, rate, sprt
-from training.evaluation.grounds import Abroad, Home, Pairing, Play
-from training.evaluation.guest import TREES, search_for_strength
 from training.evaluation.match import MatchResult, SearchPlayer
+from training.evaluation.match_location import Abroad, Home, Pairing, Play
+from training.evaluation.match_worker import TREES, search_for_strength
 from training.evaluation.orders import Contestant
 from training.evaluation.perfect_play import errors, load_positions, policy_actions
+from training.evaluation.remote_matches import RemoteMatches
 from training.evaluation.score import play_for_score, summary
-from training.evaluator import Evaluator
-from training.files import read_limited
-from training.ledger import Ledger
-from training.model_file import MAX_MODEL_BYTES, Model, content_sha256, decode_model, encode_model
-from training.random import seed_stream
-from training.reports import EvaluationReport, ScoreReport
+from training.networks.evaluator import Evaluator
+from training.networks.model_file import MAX_MODEL_BYTES, Model, content_sha256, decode_model, encode_model
 from training.search.search import Search
 
 ANCHOR = "random"
@@ -44,7 +44,7 @@ class Strength:
         away: has matches played by the workers; without it they are played here.
     """
 
-    def __init__(self, game: Game, settings: Settings, ledger: Ledger, *, away: Away | None = None) -> None:
+    def __init__(self, game: Game, settings: Settings, ledger: Ledger, *, away: RemoteMatches | None = None) -> None:
         self._game, self._ledger, self._seed, self._away = game, ledger, settings.run.seed, away
         self._settings: EvaluationSettings = settings.evaluation
         self._search_settings = settings.search

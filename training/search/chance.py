@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from games.compiled import lean
 from games.game import Actions, Rules, States
-from training.random import Streams, uniform
+from training.common.random import Streams, uniform
 
 
 @lean

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from games.compiled import lean
-from training.random import Streams, uniform
+from training.common.random import Streams, uniform
 from training.search.gumbel import best_considered_child, write_improved_policy
 from training.search.puct import SearchParams, mean_value, scaled_value, value_scale
 from training.search.tree import DRAW, LOSS, NONE, UNPROVEN, Floats, Trees, find_child

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from games.compiled import inlined, lean
-from training.random import Streams, exponential
+from training.common.random import Streams, exponential
 from training.search.puct import LARGE, ONE, Integers, Scale, SearchParams, mean_value, scaled_value, set_root_priors, value_scale
 from training.search.tree import LEAST_PRIOR, LOSS, NONE, Floats, Trees, bring_best_forward, softmax
 

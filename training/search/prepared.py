@@ -6,7 +6,7 @@ import numpy as np
 
 from configs.schema import SearchSettings
 from games.game import Game, Rules, States
-from training.random import Streams
+from training.common.random import Streams
 from training.search.cache import PositionCache, make_cache
 from training.search.gumbel import halving_schedule
 from training.search.handover import handed_over

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from configs.schema import SearchSettings
 from games.compiled import inlined, lean
 from games.game import Game, Planes
-from training.random import Streams, gamma
+from training.common.random import Streams, gamma
 from training.search.tree import LEAST_PRIOR, LOSS, NONE, OPEN, Floats, Trees, bring_best_forward, open_node
 
 TOTAL_ALPHA = 10.83  # KataGo's: 0.03 a move on an empty 19x19 board

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from configs.schema import SearchSettings
 from games.compiled import lean, specialized
 from games.game import Actions, Game, Rules, States
-from training.random import Streams
+from training.common.random import Streams
 from training.search.decide import choose_action, root_value, write_weights
 from training.search.prepared import prepare
 from training.search.puct import Evaluate, Integers, SearchParams

@@ -11,7 +11,7 @@ import numpy as np
 from configs.schema import SearchSettings
 from games.compiled import inlined, lean
 from games.game import CHANCE, Actions, Game, Planes, Returns, Rules, States
-from training.random import Streams
+from training.common.random import Streams
 from training.search.cache import PositionCache, find_position, store_position
 from training.search.chance import draw_outcome
 from training.search.gumbel import add_root_gumbels, choose_gumbel_child, choose_gumbel_root_child, note_logit

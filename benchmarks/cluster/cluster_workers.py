@@ -1,0 +1,183 @@
+"""The workers of ``benchmarks/cluster/cluster.py``, which starts this program: one process that does what they do about their folders.
+
+    python benchmarks/cluster/cluster_workers.py FOLDER --workers 100 --games-per-second 100 --game go
+
+FOLDER holds a folder for each machine: worker1, worker2 and so on. Nobody plays: games made beforehand are handed over at the given
+rate, as far as they are granted. For each batch a line is printed: its name, the time, and how many games it holds.
+"""
+
+import argparse
+import heapq
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from configs.flags import number, whole
+from games import Game, load_game
+from tests.training.synthetic import synthetic_batch
+from training.common.files import sha256_hex, write_atomically
+from training.data.records import GameBatch, GameRecord, encode
+from training.worker.batching import gather
+from training.worker.worker import BEAT_SECONDS, LOOK_SECONDS
+from training.worker.worker_folder import Assignment, Heartbeat, WorkerFolder, batch_name
+
+GAMES: dict[str, dict[str, Any]] = {"connect_four": {}, "go": {"size": 9}}
+READY_GAMES = 200  # made beforehand and handed over again and again, under other numbers
+PARALLEL_GAMES = 32  # that a worker says it plays at once
+STOP_FILE = "stop"  # in a machine's folder: what a signal is to a real worker
+
+
+class SimulatedWorker:
+    """What a worker does about its folder, without playing."""
+
+    def __init__(self, root: Path, *, rate: float, share: float, games: list[GameRecord], game: Game) -> None:
+        """``rate``: games a second; ``share``: which part of its first batch is thought to be there already, 0 to 1."""
+        self.folder, self.rate, self.share = WorkerFolder(root).make(), rate, share
+        self.games, self.game = games, game
+        self.assignment: Assignment | None = None
+        self.ended = False
+        self.stopping = False
+        self._stop = root.parent.parent / STOP_FILE
+        self._read = (0, 0)  # which assignment was read last
+        self._beat = 0
+        self._played = 0.0  # games, until ...
+        self._then = 0.0
+        self._handed_over = 0
+        self._flush_at = 0.0
+
+    def look(self) -> None:
+        """Read the assignment, if it is new, and play on; to be called every ``LOOK_SECONDS``."""
+        now = time.monotonic()
+        if self.assignment and not self.stopping:
+            self._played = min(self._played + (now - self._then) * self.rate, float(self.assignment.granted))
+        self._then = now
+        self.stopping = self.stopping or self._stop.exists()
+        written = self._stamp()
+        if written != self._read:
+            self._read, self.assignment = written, self.folder.read_assignment()
+        if self.assignment and self.assignment.granted and self._flush_at == 0:
+            flush = self.assignment.flush_seconds or 0.0
+            self._flush_at = now + (1 - self.share) * flush
+            self._played = self.share * min(flush * self.rate, float(self.assignment.batch_games), float(self.assignment.granted))
+        self.stopping = self.stopping or (self.assignment is not None and self.assignment.stop)
+
+    def _stamp(self) -> tuple[int, int]:
+        """Something that changes when the assignment does."""
+        try:
+            found = (self.folder.inbox / "assignment.json").stat()
+        except FileNotFoundError:
+            return 0, 0
+        return found.st_mtime_ns, found.st_ino
+
+    def hand_over(self) -> list[tuple[str, float, int]]:
+        """Put what is due into the outbox; returns name, time and number of games of each batch."""
+        found: list[tuple[str, float, int]] = []
+        while self.assignment and not self.ended:
+            count = min(int(self._played) - self._handed_over, self.assignment.batch_games)
+            rest = self.stopping or time.monotonic() >= self._flush_at
+            if count == 0 or (count < self.assignment.batch_games and not rest):
+                break
+            found.append(self._batch(count))
+            self._flush_at = time.monotonic() + (self.assignment.flush_seconds or 0.0)
+        return found
+
+    def _batch(self, count: int) -> tuple[str, float, int]:
+        assert self.assignment is not None
+        columns = gather([self.games[(self._handed_over + i) % len(self.games)] for i in range(count)])
+        name = batch_name(
+            self.assignment.run_id, self.assignment.worker, self._handed_over, count, sha256_hex(columns["actions"].tobytes())
+        )
+        batch = GameBatch(
+            batch_id=name,
+            run_id=self.assignment.run_id,
+            worker=self.assignment.worker,
+            game=self.game.name,
+            options=self.game.options,
+            rules_version=self.game.rules_version,
+            first_game=self._handed_over,
+            **columns,
+        )
+        write_atomically(self.folder.outbox / f"{name}.games", encode(batch))
+        self._handed_over += count
+        return name, time.time(), count
+
+    def beat(self) -> None:
+        """Replace the heartbeat; to be called every ``BEAT_SECONDS``."""
+        if self.assignment is None:
+            self.ended = self.stopping
+            return
+        self._beat += 1
+        finished, granted = int(self._played), self.assignment.granted
+        end = self.stopping and finished == self._handed_over
+        self.folder.write_heartbeat(
+            Heartbeat(
+                run_id=self.assignment.run_id,
+                worker=self.assignment.worker,
+                beat=self._beat,
+                pid=os.getpid(),
+                state="ended" if end else "playing" if finished < granted else "waiting",
+                model_version=self.assignment.model_version,
+                lease=self.assignment.lease,
+                granted=granted,
+                begun=min(finished + PARALLEL_GAMES, granted),
+                finished=finished,
+                parallel_games=PARALLEL_GAMES,
+                games_per_second=self.rate,
+                speed=self.rate,
+            )
+        )
+        self.ended = end
+
+
+def simulate(hosts: Path, count: int, games_per_second: float, game: Game) -> None:
+    """Be all workers until all have been told to stop; prints a line for each batch handed over."""
+    ready = synthetic_batch(game, games=READY_GAMES, num_simulations=64, full_share=0.25)
+    games = [ready.game_record(index) for index in range(READY_GAMES)]
+    shares = np.random.default_rng(1).random((count, 3))
+    rate, workers = games_per_second / count, []
+    due: list[tuple[float, int, float]] = []  # when, which worker, and then again after so many seconds
+    for index, (share, look, beat) in enumerate(shares):
+        root = hosts / worker_name(index) / "workers" / worker_name(index)
+        workers.append(SimulatedWorker(root, rate=rate, share=share, games=games, game=game))
+        due.append((time.monotonic() + look * LOOK_SECONDS, index, LOOK_SECONDS))
+        due.append((time.monotonic() + beat * BEAT_SECONDS, index, BEAT_SECONDS))
+    heapq.heapify(due)
+    while not all(worker.ended for worker in workers):
+        when, index, again = due[0]
+        time.sleep(max(0.0, when - time.monotonic()))
+        heapq.heapreplace(due, (max(when + again, time.monotonic()), index, again))
+        worker = workers[index]
+        if again == BEAT_SECONDS:
+            worker.beat()
+            continue
+        worker.look()
+        for batch in worker.hand_over():
+            print(json.dumps(batch), flush=True)
+
+
+def worker_name(number: int) -> str:
+    """Workers are numbered from 1."""
+    return f"worker{number + 1}"
+
+
+def main() -> None:
+    """Be all workers."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="of the machines' folders")
+    parser.add_argument("--workers", type=whole(), default=1)
+    parser.add_argument("--games-per-second", type=number(above=0), default=100.0, help="of all workers together")
+    parser.add_argument("--game", choices=sorted(GAMES), default="go")
+    arguments = parser.parse_args()
+    game = load_game(arguments.game, **GAMES[arguments.game])
+    simulate(arguments.folder, arguments.workers, arguments.games_per_second, game)
+
+
+if __name__ == "__main__":
+    main()

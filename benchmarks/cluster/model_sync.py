@@ -1,0 +1,258 @@
+"""A new model of a 20x256 network on its way to four machines, against OpenSSH's ``scp`` of its float32 file.
+
+    python benchmarks/cluster/model_sync.py [--rounds 5] [--slow-rounds 2] [--steps 40]      (Linux, as root: it makes four hosts)
+
+Ours is everything from tensors here to tensors there: encoding, making a delta, four transports in parallel over connections that are
+kept, and on each host reading the file, undoing the delta, checking the SHA-256 and decoding. ``scp`` is four of them in parallel, each
+with its own connection, and nobody opens what they bring. Both take turns; the ratio of each round's times is reported by its median.
+
+All hosts share this machine's cores: what four machines would do side by side is done here one after another.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from configs.flags import whole
+from configs.schema import WorkerSettings
+from distributed.ssh.ssh import SshTransport, connect
+from games import load_game
+from tests.cluster.hosts import Host, Hosts, running_hosts, why_not
+from tests.training.small_networks import FixedWindow
+from training.learning.learner import Learner
+from training.networks.model_file import Model, content_sha256, describe_model, encode_model, save_safetensors
+from training.networks.network import build_network
+from training.worker.model_push import InboxFile, ModelInbox, ModelPush, PublishedModel
+from training.worker.worker_folder import WorkerFolder
+
+GAME = load_game("tic_tac_toe")  # of a network's size, the game's share is small; and steps are quick
+NETWORK = {"type": "resnet", "blocks": 20, "channels": 256, "global_pooling": False}
+BATCH = 16
+SLOW_MBIT = 100.0
+DIRECTORY = "keima"
+TARGETS = {"first push": 0.42, "delta": 0.25}  # of the float32 file's bytes
+TARGET_TIME = 0.7  # of scp's
+
+
+@dataclass(frozen=True)
+class Took:
+    """Seconds of one push, in all, and of its parts; where several hosts take part, those of the slowest."""
+
+    total: float
+    encode: float
+    send: float
+    verify: float
+
+
+class Receiver:
+    """A program on a host that checks what it is told of, as a worker that runs already does."""
+
+    def __init__(self, hosts: Hosts, host: Host) -> None:
+        line = f"{host.python} {Path(__file__).resolve()} --receive {DIRECTORY}/workers/{host.name}"
+        self._ssh = subprocess.Popen(
+            ["ssh", "-F", str(hosts.config), host.name, line], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.answer()
+
+    def tell(self, line: str) -> None:
+        """Have it check a model: its version and SHA-256; version 0: remove all."""
+        assert self._ssh.stdin is not None
+        print(line, file=self._ssh.stdin, flush=True)
+
+    def answer(self) -> str:
+        """What it says when it is done."""
+        assert self._ssh.stdout is not None
+        said = self._ssh.stdout.readline().strip()
+        if not said:
+            raise RuntimeError("a receiver has ended")
+        return said
+
+    def close(self) -> None:
+        """End it."""
+        assert self._ssh.stdin is not None
+        self._ssh.stdin.close()
+        self._ssh.wait()
+
+
+def receive(root: Path) -> None:
+    """Be the receiver on a host."""
+    torch.set_num_threads(1)
+    folder = WorkerFolder(root).make()
+    inbox = ModelInbox(folder)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        version, sha256 = line.split()
+        if version == "0":
+            inbox = ModelInbox(folder)
+            inbox.tidy(10**6)
+            print("empty", flush=True)
+            continue
+        model = inbox.receive(int(version), sha256)
+        print(sum(tensor.numel() for tensor in model.weights.values()), flush=True)
+        inbox.tidy(int(version))  # a worker plays by now
+        print("tidy", flush=True)
+
+
+class Cluster:
+    """Four hosts, a kept connection to each, and a receiver on each."""
+
+    def __init__(self, hosts: Hosts) -> None:
+        self.hosts = hosts
+        machines = [WorkerSettings(host=host.name, name=host.name, directory=f"~/{DIRECTORY}") for host in hosts]
+        self.transports: list[SshTransport] = [connect(machine, host_key_policy="strict", seconds=30.0) for machine in machines]
+        self.receivers = [Receiver(hosts, host) for host in hosts]
+
+    def empty(self) -> None:
+        """Remove all models from all inboxes."""
+        for receiver in self.receivers:
+            receiver.tell("0 -")
+            receiver.answer()
+
+    def push(self, model: Model, version: int, push: ModelPush, base: PublishedModel | None) -> tuple[Took, PublishedModel, int]:
+        """From tensors here to tensors on every host; also the file, and the bytes sent to each host."""
+        started = time.perf_counter()
+        data = encode_model(model, GAME)
+        file = PublishedModel(version=version, data=data, sha256=content_sha256(data))
+        sent = push.file_for(file, base)
+        encoded = time.perf_counter()
+        marks = [(0.0, 0.0)] * len(self.hosts)
+
+        def one(number: int) -> None:
+            marks[number] = self._deliver(number, file, sent)
+
+        in_parallel([lambda number=number: one(number) for number in range(len(self.hosts))])  # type: ignore[misc]
+        total = time.perf_counter() - started
+        for receiver in self.receivers:
+            receiver.answer()  # what comes after is no part of anybody's time
+        took = Took(total, encoded - started, max(put for put, _ in marks), max(checked for _, checked in marks))
+        return took, file, len(sent.data)
+
+    def _deliver(self, number: int, file: PublishedModel, sent: InboxFile) -> tuple[float, float]:
+        started = time.perf_counter()
+        self.transports[number].put(sent.data, f"workers/{self.hosts[number].name}/inbox/{sent.name}", durable=False)
+        arrived = time.perf_counter()
+        self.receivers[number].tell(f"{file.version} {file.sha256}")
+        assert int(self.receivers[number].answer()) > 20_000_000
+        return arrived - started, time.perf_counter() - arrived
+
+    def scp(self, path: Path) -> float:
+        """Seconds of four parallel ``scp``s of a file."""
+        started = time.perf_counter()
+        line = ["scp", "-q", "-F", str(self.hosts.config), str(path)]
+        copies = [subprocess.Popen([*line, f"{host.name}:float32"]) for host in self.hosts]
+        assert [copy.wait() for copy in copies] == [0] * len(copies)
+        return time.perf_counter() - started
+
+    def close(self) -> None:
+        """Let go of the hosts."""
+        for transport in self.transports:
+            transport.close()
+        for receiver in self.receivers:
+            receiver.close()
+
+
+def in_parallel(works: Sequence[Callable[[], None]]) -> None:
+    """Do all of them at once, and pass on what went wrong."""
+    errors: list[Exception] = []
+
+    def guarded(work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def trained_models(steps: int) -> tuple[Model, Model]:
+    """What plays after ``steps`` steps of training, and after as many again."""
+    torch.manual_seed(0)
+    learner = Learner(build_network(GAME, **NETWORK), batch_size=BATCH)  # type: ignore[arg-type]
+    window = FixedWindow(GAME, 512)
+    models = []
+    for version in (1, 2):
+        learner.train(window, steps, seed=version)
+        models.append(Model(description=describe_model(GAME, NETWORK, version), weights=learner.weights()))
+    return models[0], models[1]
+
+
+def measure(cluster: Cluster, models: tuple[Model, Model], float32: Path, rounds: int) -> None:
+    """Let the three take turns, and say what they took."""
+    scps: list[float] = []
+    pushes: dict[str, list[Took]] = {name: [] for name in TARGETS}
+    shares: dict[str, float] = {}
+    size = float32.stat().st_size
+    for _ in range(rounds):
+        scps.append(cluster.scp(float32))
+        cluster.empty()
+        push = ModelPush()
+        first, base, sent = cluster.push(models[0], 1, push, None)
+        pushes["first push"].append(first)
+        shares["first push"] = sent / size
+        push.file_for(base, replace(base, version=0))  # it was unpacked for its own delta, but for the first two of a run
+        second, _, sent = cluster.push(models[1], 2, push, base)
+        pushes["delta"].append(second)
+        shares["delta"] = sent / size
+    print(f"  scp of float32      {statistics.median(scps):6.2f} s   {size / 1e6:.1f} MB each")
+    for name, took in pushes.items():
+        ratio = statistics.median(each.total / scp for each, scp in zip(took, scps, strict=True))
+        parts = [statistics.median(getattr(each, part) for each in took) for part in ("total", "encode", "send", "verify")]
+        times = f"{parts[0]:6.2f} s: encode {parts[1]:.2f}, send {parts[2]:.2f}, verify {parts[3]:.2f}"
+        time_says, bytes_say = verdict(ratio, TARGET_TIME), verdict(shares[name], TARGETS[name])
+        print(f"  {name:<18}{times}   time {ratio:.2f} ({time_says})   bytes {shares[name]:.3f} ({bytes_say})")
+
+
+def verdict(value: float, target: float) -> str:
+    """Whether a ratio is as small as it should be."""
+    return f"at most {target}: {'reached' if value <= target else 'MISSED'}"
+
+
+def main() -> None:
+    """Measure, on links without a limit and on slow ones."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=whole(), default=5, help="on links without a limit")
+    parser.add_argument("--slow-rounds", type=whole(), default=2, help=f"on links of {SLOW_MBIT:.0f} Mbit/s")
+    parser.add_argument("--steps", type=whole(), default=40, help="of training before each of the two models")
+    parser.add_argument("--receive", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.receive:
+        receive(arguments.receive)
+        return
+    if reason := why_not():
+        raise SystemExit(reason)
+    models = trained_models(arguments.steps)
+    with running_hosts() as hosts:
+        os.environ["HOME"] = str(hosts.home)
+        float32 = hosts.home / "float32"
+        save_safetensors(float32, models[1])
+        cluster = Cluster(hosts)
+        try:
+            for mbit, rounds in ((None, arguments.rounds), (SLOW_MBIT, arguments.slow_rounds)):
+                for host in hosts:
+                    host.shape(mbit)
+                if rounds:
+                    print(f"links {'without a limit' if mbit is None else f'of {mbit:.0f} Mbit/s'}, medians of {rounds}:")
+                    measure(cluster, models, float32, rounds)
+        finally:
+            cluster.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""How fast one position is searched, against what the network alone could do: evaluations a second, on one core.
+
+    python benchmarks/speed/analysis.py [--sizes 9 19] [--blocks 6] [--channels 64] [--batches 1 4 16 64] [--simulations 3200]
+                                  [--seconds 1] [--rounds 5]
+
+One root, and one call of the network for each step: virtual losses drive the walks of a step apart, so that a batch of 16 is what 16
+threads would ask for at once. Beside it the same evaluator is called in a bare loop with batches of the full size. The tree grows to
+``--simulations`` and begins anew. "a call" is how many positions a step really asks about: walks that meet, or that end where nothing
+is to be asked, ask for none. "outside" is the share of the search's time that is not spent in the evaluator.
+
+Search and bare loop take turns, times are of the processor, so that other programs on the machine matter less, and figures are
+medians over the rounds. The network has learned some arbitrary moves, so that it prefers some. Whether a search by batches chooses
+as well as one position after the other is another question.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from benchmarks.speed.evaluator import learned_network
+from benchmarks.speed.self_play import TimedEvaluator, per_second, random_positions
+from configs.flags import number, whole
+from configs.schema import SearchSettings
+from games import Game, load_game
+from games.game import Planes
+from training.networks.evaluator import Evaluator
+from training.networks.model_file import canary_positions
+from training.search.analysis import Analysis
+
+LEARNED = 16  # positions that the network has learned, by heart
+WARM = 20  # steps before the first that is measured
+
+
+class OneRoot:
+    """A search of one position that never ends."""
+
+    def __init__(self, game: Game, evaluate: TimedEvaluator, *, batch: int, simulations: int) -> None:
+        settings = SearchSettings(forced_playouts=False, leaves_per_tree=batch)
+        self._analysis = Analysis(game, evaluate, settings, max_simulations=simulations)
+        self._evaluate, self._batch = evaluate, batch
+        self._root = random_positions(game, 1)[0]
+        self._analysis.begin(self._root)
+
+    def step(self) -> int:
+        """One step; returns the evaluations that it took."""
+        if self._analysis.finished:
+            self._analysis.begin(self._root)
+        before = self._evaluate.positions
+        self._analysis.think(self._batch)
+        return self._evaluate.positions - before
+
+
+def table(game: Game, evaluator: Evaluator, batches: list[int], *, simulations: int, seconds: float, rounds: int) -> None:
+    """Print the figures of one board."""
+    print(f"{'batch':>6} {'bare':>10} {'search':>10} {'ratio':>7} {'outside':>8} {'a call':>7}")
+    for batch in batches:
+        timed = TimedEvaluator(evaluator)
+        search, observations = OneRoot(game, timed, batch=batch, simulations=simulations), canary_positions(game, batch)
+
+        def bare(observations: Planes = observations) -> int:
+            evaluator(observations)
+            return len(observations)
+
+        for _ in range(WARM):
+            search.step()
+        bare()
+        measured = []
+        for _ in range(rounds):
+            ceiling = per_second(bare, seconds)
+            before, positions, calls, started = timed.seconds, timed.positions, timed.calls, time.process_time()
+            rate = per_second(search.step, seconds)
+            inside = (timed.seconds - before) / (time.process_time() - started)
+            measured.append((ceiling, rate, rate / ceiling, 1 - inside, (timed.positions - positions) / (timed.calls - calls)))
+        ceiling, rate, ratio, outside, call = (statistics.median(column) for column in zip(*measured, strict=True))
+        print(f"{batch:6} {ceiling:10,.0f} {rate:10,.0f} {ratio:7.3f} {outside:8.1%} {call:7.1f}", flush=True)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=whole(), nargs="+", default=[9, 19], help="of the board (default: 9 19)")
+    parser.add_argument("--blocks", type=whole(), default=6, help="of the network (default: 6)")
+    parser.add_argument("--channels", type=whole(), default=64, help="of the network (default: 64)")
+    parser.add_argument("--batches", type=whole(), nargs="+", default=[1, 4, 16, 64], help="leaves at once (default: 1 4 16 64)")
+    parser.add_argument("--simulations", type=whole(), default=3200, help="to which the tree grows (default: 3200)")
+    parser.add_argument("--seconds", type=number(above=0), default=1.0, help="for each way in each round (default: 1)")
+    parser.add_argument("--rounds", type=whole(), default=5, help="(default: 5)")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    for size in arguments.sizes:
+        game, shape = load_game("go", size=size), {"blocks": arguments.blocks, "channels": arguments.channels}
+        network = learned_network(game, canary_positions(game, LEARNED), shape)
+        evaluator = Evaluator(network, game, device="cpu", max_batch=max(arguments.batches))
+        print(
+            f"\nGo {size}x{size}, {arguments.blocks} blocks x {arguments.channels} channels, {evaluator.describe()}, evaluations a second"
+        )
+        pace = {"seconds": arguments.seconds, "rounds": arguments.rounds}
+        table(game, evaluator, arguments.batches, simulations=arguments.simulations, **pace)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""How fast networks are evaluated, against the plain way: float32 torch calls on NCHW tensors, one thread.
+
+    python benchmarks/speed/evaluator.py [--rounds 5] [--game go]
+
+Both ways take turns at each batch size, and times are of the processor, so that other programs on the machine matter less; the
+figures are medians over the rounds, and each way is then judged at its own best batch size. The network has first learned a few
+hundred positions, so that it prefers some moves, and both ways are asked for its first choice: the share in which they agree is
+printed beside the speed.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from configs.flags import whole
+from games import Game, load_game
+from training.learning.learner import Learner, to_tensors
+from training.networks.evaluator import Evaluator
+from training.networks.model_file import canary_positions
+from training.networks.network import build_network
+from training.replay.replay import Batch
+
+NETWORKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "go": ({"size": 9}, {"blocks": 6, "channels": 64}),
+    "connect_four": ({}, {"blocks": 4, "channels": 64}),
+}
+BATCH_SIZES = (1, 16, 32, 64, 128, 256)
+ROUND_SECONDS = 0.3
+
+Evaluate = Callable[[NDArray[np.float32]], tuple[NDArray[np.float32], NDArray[np.float32]]]
+
+
+def plain(network: nn.Module) -> Evaluate:
+    """The way of most projects."""
+
+    def evaluate(observations: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        with torch.inference_mode():
+            logits, value_logits = network(torch.from_numpy(observations))
+        return logits.numpy(), torch.tanh(value_logits / 2).numpy()
+
+    return evaluate
+
+
+def rate(evaluate: Evaluate, observations: NDArray[np.float32]) -> float:
+    """Evaluations a second in one round."""
+    calls, started = 0, time.process_time()
+    while time.process_time() - started < ROUND_SECONDS:
+        evaluate(observations)
+        calls += 1
+    return calls * len(observations) / (time.process_time() - started)
+
+
+def rates(ways: list[Evaluate], observations: NDArray[np.float32], rounds: int) -> list[float]:
+    """The median evaluations a second of each way, taking turns."""
+    for way in ways:
+        way(observations)
+    measured = [[rate(way, observations) for way in ways] for _ in range(rounds)]
+    return [statistics.median(column) for column in zip(*measured, strict=True)]
+
+
+def learned_network(game: Game, observations: NDArray[np.float32], network: dict[str, Any]) -> nn.Module:
+    """A network that has learned one arbitrary move for each of these positions."""
+    rng = np.random.default_rng(1)
+    batch = Batch.empty(game, len(observations))
+    batch.observations[:], batch.legal[:], batch.policy_mask[:] = observations, True, 1
+    batch.policies[:] = np.eye(game.num_actions)[rng.integers(0, game.num_actions, len(observations))]
+    batch.values[:] = rng.choice([-1, 1], len(observations))
+    learner = Learner(build_network(game, **network), device="cpu", learning_rate=3e-3, warmup_steps=5)
+    for _ in range(30):
+        learner.descend(to_tensors(batch, learner.device))
+    return learner.network.eval().to(memory_format=torch.contiguous_format)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="Compare the evaluator with plain torch.")
+    parser.add_argument("--rounds", type=whole(), default=5)
+    parser.add_argument("--game", choices=sorted(NETWORKS), default="go")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    options, shape = NETWORKS[arguments.game]
+    game = load_game(arguments.game, **options)
+    observations = canary_positions(game, max(BATCH_SIZES))
+    network = learned_network(game, observations, shape)
+    ours, theirs = Evaluator(network, game, device="cpu"), plain(network)
+    print(f"{game.name} {options}, {shape['blocks']} blocks x {shape['channels']} channels, 1 thread; ours: {ours.describe()}")
+    print(f"{'batch':>6} {'plain/s':>10} {'ours/s':>10} {'ratio':>7}")
+    best = [0.0, 0.0]
+    for size in BATCH_SIZES:
+        slow, fast = rates([theirs, ours], observations[:size], arguments.rounds)
+        best = [max(best[0], slow), max(best[1], fast)]
+        print(f"{size:>6} {slow:>10,.0f} {fast:>10,.0f} {fast / slow:>7.2f}")
+    (logits, values), (wanted, wanted_values) = ours(observations), theirs(observations)
+    print(f"{'best':>6} {best[0]:>10,.0f} {best[1]:>10,.0f} {best[1] / best[0]:>7.2f}")
+    print(f"same first choice in {(logits.argmax(1) == wanted.argmax(1)).mean():.1%} of {len(observations)} positions", end="; ")
+    print(f"largest difference of a value {np.abs(values - wanted_values).max():.4f}, of a logit {np.abs(logits - wanted).max():.3f}")
+
+
+if __name__ == "__main__":
+    main()

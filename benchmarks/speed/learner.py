@@ -1,0 +1,133 @@
+"""How much of the learner's time is learning: ``Learner.train`` against a bare loop of forward, backward and optimizer step.
+
+    python benchmarks/speed/learner.py [--rounds 20] [--game go]
+
+The learner draws positions from a replay window, replays and turns them, averages weights, clips and checks each step; the bare loop
+does none of it, on tensors drawn beforehand. Both take turns, and the ratio of each round's times is reported by its median: 1 means
+that everything around the network costs nothing. Times are of the processor, so that other programs on the machine matter less.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from configs.flags import whole
+from games import Game, load_game
+from training.data.records import FULL_SEARCH, GameBatch
+from training.learning.learner import Learner, TensorBatch, to_tensors
+from training.networks.network import build_network
+from training.replay.replay import ReplayWindow
+
+NETWORKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "go": ({"size": 9}, {"blocks": 6, "channels": 64}),
+    "connect_four": ({}, {"blocks": 4, "channels": 64}),
+}
+STEPS = 2  # a round
+
+
+def random_games(game: Game, count: int) -> GameBatch:
+    """Games of random moves, with the move played as the policy target."""
+    rng = np.random.default_rng(1)
+    lengths, returns = [], []
+    actions: list[int] = []
+    for _ in range(count):
+        state, before = game.initial_state(), len(actions)
+        while not game.terminal(state):
+            actions.append(int(rng.choice(game.legal_actions(state))))
+            game.play(state, actions[-1])
+        lengths.append(len(actions) - before)
+        returns.append(game.returns(state))
+    positions = len(actions)
+    return GameBatch(
+        batch_id="random",
+        run_id="random",
+        worker="random",
+        game=game.name,
+        options=game.options,
+        rules_version=game.rules_version,
+        first_game=0,
+        lengths=np.array(lengths, np.int32),
+        returns=np.array(returns, np.float32),
+        first_model=np.zeros(count, np.int32),
+        last_model=np.zeros(count, np.int32),
+        seeds=np.zeros(count, np.uint64),
+        resigned=np.zeros(count, np.uint8),
+        actions=np.array(actions, np.int32),
+        root_values=np.zeros(positions, np.float32),
+        flags=np.full(positions, FULL_SEARCH, np.uint8),
+        surprise=np.ones(positions, np.float32),
+        policy_sizes=np.ones(positions, np.int32),
+        policy_actions=np.array(actions, np.int32),
+        policy_weights=np.ones(positions, np.uint16),
+    )
+
+
+def bare_steps(learner: Learner, batch: TensorBatch, optimizer: torch.optim.Optimizer, steps: int = STEPS) -> float:
+    """Seconds of ``steps`` times forward, backward, step."""
+    started = time.process_time()
+    for _ in range(steps):
+        with learner.update_step.autocast:
+            loss = learner.losses(batch).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    return time.process_time() - started
+
+
+def learner_steps(learner: Learner, window: ReplayWindow, seed: int) -> float:
+    """Seconds of ``STEPS`` steps of the learner."""
+    started = time.process_time()
+    learner.train(window, STEPS, seed)
+    return time.process_time() - started
+
+
+def drawing_steps(learner: Learner, window: ReplayWindow, seed: int) -> float:
+    """Seconds of ``STEPS`` times drawing what a step learns from."""
+    started = time.process_time()
+    for step in range(STEPS):
+        to_tensors(window.sample(learner.batch_size, seed + step), learner.device)
+    return time.process_time() - started
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="Compare the learner with a bare training loop.")
+    parser.add_argument("--rounds", type=whole(), default=20)
+    parser.add_argument("--game", choices=sorted(NETWORKS), default="go")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    options, shape = NETWORKS[arguments.game]
+    game = load_game(arguments.game, **options)
+    window = ReplayWindow(game, capacity_positions=10**6)
+    window.add(random_games(game, 100))
+    learner = Learner(build_network(game, **shape), device="cpu")
+    batch = to_tensors(window.sample(learner.batch_size, 1), learner.device)
+    learner.train(window, 1, 0)
+    bare_steps(learner, batch, learner.optimizer)
+    bare, ours, drawing = [], [], []
+    for number in range(arguments.rounds):
+        if number % 2:  # the one that comes second may find caches or processor in another state
+            bare.append(bare_steps(learner, batch, learner.optimizer))
+        ours.append(learner_steps(learner, window, number))
+        if number % 2 == 0:
+            bare.append(bare_steps(learner, batch, learner.optimizer))
+        drawing.append(drawing_steps(learner, window, number))
+    samples = STEPS * learner.batch_size
+    print(f"{game.name} {options}, {shape['blocks']} blocks x {shape['channels']} channels, batch {learner.batch_size}, 1 thread")
+    print(f"bare loop {samples / statistics.median(bare):,.0f} samples/s, learner {samples / statistics.median(ours):,.0f} samples/s")
+    ratio = statistics.median(slow / fast for slow, fast in zip(bare, ours, strict=True))
+    share = statistics.median(part / whole for part, whole in zip(drawing, ours, strict=True))
+    print(f"learner / bare loop {ratio:.3f}; drawing positions takes {share:.1%} of the learner's time")
+
+
+if __name__ == "__main__":
+    main()

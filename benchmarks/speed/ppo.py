@@ -1,0 +1,318 @@
+"""PPO with an LSTM beside sb3-contrib's RecurrentPPO: the same market, network and hyper-parameters, in one run, as ratios.
+
+    pip install gymnasium; pip install --no-deps stable-baselines3 sb3-contrib cloudpickle      (a folder by --target will do)
+    PYTHONPATH=FOLDER python benchmarks/speed/ppo.py [--network shared|separate] [--num-envs 8] [--cores 2]
+    PYTHONPATH=FOLDER python benchmarks/speed/ppo.py --sweep [--cores 2]    each with the number of worlds that it is fastest with
+    PYTHONPATH=FOLDER python benchmarks/speed/ppo.py --returns           what both earn after as many steps
+
+Both step the same compiled market, in the other's case through one vectorized environment without a Python loop over worlds, so that
+the difference is not that of the market. Both take turns. On one core, times are of the processor, so that other programs on the machine
+matter less. On several, ours is as many ranks and theirs as many threads, and times are of the clock: nothing else should run then. With
+--returns both train for as many steps from several seeds, and then trade, drawing their actions, on the same markets that
+neither has seen; the mean rewards of an episode there are compared with 95 % intervals over the seeds.
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from configs.flags import whole
+from training.common.intervals import mean_margin
+from training.common.random import seed_stream
+from training.ppo.actor_critic import ActorCritic
+from training.ppo.reports import RoundReport
+from training.ppo.rollout import Collector
+from training.ppo.trainer import PPOSettings, PPOTrainer
+from training.ppo.worlds.trading import TradingMarkets, TradingSettings
+from training.ppo.worlds.trading_kernels import ACTIONS, FEATURES, LIMIT
+from training.ranks.ranks import ALONE, Place, Ranks, joined, store_in
+
+NETWORKS = {"separate": 256, "shared": 128}  # the LSTM's size; the first is RecurrentPPO's default
+NUM_STEPS, MINIBATCHES, EPOCHS = 128, 8, 10  # its defaults with 8 worlds: minibatches of 128 steps
+RATE = 3e-4
+WINDOW = 128  # bars in an episode
+SWEPT = (32, 128, 512, 1024, 2048, 4096)  # worlds
+UNSEEN, UNSEEN_SEED = 512, 10**6  # worlds for the returns
+
+
+def markets(count: int, seed: int, *, first: int = 0) -> TradingMarkets:
+    """The worlds of both, from number ``first`` on."""
+    seeds = [seed_stream(seed, "market", b) for b in range(first, first + count)]
+    return TradingMarkets(np.array(seeds, np.uint64), TradingSettings(window=WINDOW))
+
+
+class Ours:
+    """Our trainer, a round at a time; one of several ``ranks`` has ``count`` worlds of its own."""
+
+    def __init__(self, kind: str, count: int, seed: int, *, mixed_precision: bool = False, ranks: Ranks = ALONE) -> None:
+        torch.manual_seed(seed)
+        worlds = markets(count, seed, first=ranks.rank * count)
+        network = ActorCritic(len(FEATURES), len(ACTIONS), lstm_size=NETWORKS[kind], shared=kind == "shared")
+        settings = PPOSettings(
+            learning_rate_actor=RATE,
+            learning_rate_critic=RATE,
+            num_steps=NUM_STEPS,
+            sequence_length=16,
+            num_epochs=EPOCHS,
+            num_minibatches=MINIBATCHES,
+            ent_coef=0.0,
+            target_kl=None,
+        )
+        self.trainer = PPOTrainer(
+            network, worlds, settings, seed=seed, episodes=10**9, observers=[self], mixed_precision=mixed_precision, ranks=ranks
+        )
+        self.steps = count * NUM_STEPS
+
+    def round(self, report: RoundReport) -> None:
+        """Stop after it."""
+        self.trainer.stop_requested = True
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def learn(self) -> None:
+        """One round."""
+        self.trainer.stop_requested = False
+        self.trainer.run()
+
+    def mean_reward(self) -> float:
+        """Of an episode on markets that it has not seen."""
+        worlds, streams = markets(UNSEEN, UNSEEN_SEED), np.array([seed_stream("actions", b) for b in range(UNSEEN)], np.uint64)
+        acting = Collector(self.trainer.network, worlds, streams, num_steps=WINDOW, sequence_length=WINDOW, gamma=0.99, gae_lambda=0.95)
+        return statistics.mean(episode.reward for episode in acting.collect().episodes)
+
+
+class OursOnRanks:
+    """Our trainer on several ranks of this machine, a process with one thread each, that share the worlds out evenly."""
+
+    def __init__(self, kind: str, count: int, seed: int, *, ranks: int, mixed_precision: bool = False) -> None:
+        context = get_context("spawn")
+        self._ends, self.steps = ExitStack(), count * NUM_STEPS
+        folder = self._ends.enter_context(tempfile.TemporaryDirectory())
+        pipes = [context.Pipe() for _ in range(ranks)]
+        self._ranks = [ours for ours, _ in pipes]
+        for rank, (_, theirs) in enumerate(pipes):
+            told = (folder, rank, ranks, theirs, kind, count // ranks, seed, mixed_precision)
+            process = context.Process(target=be_a_rank, args=told, daemon=True)
+            process.start()
+            self._ends.callback(process.join)
+
+    def learn(self) -> None:
+        """One round."""
+        for rank in self._ranks:
+            rank.send(True)
+        for rank in self._ranks:
+            rank.recv()
+
+    def close(self) -> None:
+        """End the processes."""
+        for rank in self._ranks:
+            rank.send(False)
+        self._ends.close()
+
+
+def be_a_rank(folder: str, rank: int, ranks: int, orders: Connection, kind: str, count: int, seed: int, mixed_precision: bool) -> None:
+    """One process of ``OursOnRanks``: a round for each order."""
+    torch.set_num_threads(1)
+    place = Place(rank=rank, world_size=ranks, local_rank=rank)
+    with joined(place, device="cpu", store=store_in(Path(folder), ranks)) as group:
+        ours = Ours(kind, count, seed, mixed_precision=mixed_precision, ranks=group)
+        while orders.recv():
+            ours.learn()
+            orders.send(True)
+
+
+class Theirs:
+    """RecurrentPPO, a round at a time."""
+
+    def __init__(self, kind: str, count: int, seed: int) -> None:
+        from sb3_contrib import RecurrentPPO
+        from stable_baselines3.common.vec_env import VecNormalize
+
+        environments = VecNormalize(vectorized(markets(count, seed)))
+        shared: dict[str, Any] = {"shared_lstm": True, "enable_critic_lstm": False} if kind == "shared" else {}
+        self.model = RecurrentPPO(
+            "MlpLstmPolicy",
+            environments,
+            learning_rate=RATE,
+            n_steps=NUM_STEPS,
+            batch_size=count * NUM_STEPS // MINIBATCHES,
+            n_epochs=EPOCHS,
+            seed=seed,
+            device="cpu",
+            policy_kwargs={"lstm_hidden_size": NETWORKS[kind], **shared},
+        )
+        self.steps = count * NUM_STEPS
+        self._scaled = environments
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def learn(self) -> None:
+        """One round."""
+        self.model.learn(self.steps, reset_num_timesteps=False)
+
+    def mean_reward(self) -> float:
+        """Of an episode on markets that it has not seen."""
+        worlds = vectorized(markets(UNSEEN, UNSEEN_SEED))
+        shown, memories, starts = worlds.reset(), None, np.ones(UNSEEN, bool)
+        for _ in range(WINDOW):
+            actions, memories = self.model.predict(self._scaled.normalize_obs(shown), memories, starts)
+            shown, _, starts, _ = worlds.step(actions)
+        return statistics.mean(worlds.finished)
+
+
+def vectorized(worlds: TradingMarkets) -> Any:
+    """The same worlds as Stable-Baselines3 sees many at once."""
+    from gymnasium import spaces
+    from stable_baselines3.common.vec_env import VecEnv
+
+    class Market(VecEnv):  # type: ignore[misc]
+        def __init__(self) -> None:
+            space = spaces.Box(-LIMIT, LIMIT, (len(FEATURES),), np.float32)
+            super().__init__(worlds.num_envs, space, spaces.Discrete(len(ACTIONS)))
+            self.finished: list[float] = []
+            self._sums = np.zeros(worlds.num_envs)
+            self._nothing: list[dict[str, Any]] = [{} for _ in range(worlds.num_envs)]
+
+        def reset(self) -> Any:
+            return worlds.moment.observations.copy()
+
+        def step_async(self, actions: Any) -> None:
+            self._actions = actions
+
+        def step_wait(self) -> Any:
+            worlds.step(np.asarray(self._actions, np.int64))
+            now = worlds.moment
+            ended = now.terminated | now.truncated
+            self._sums += now.rewards
+            said = self._nothing
+            if ended.any():
+                said = [{} for _ in range(worlds.num_envs)]
+                for b in np.flatnonzero(ended):
+                    cut = bool(now.truncated[b])
+                    said[b] = {"terminal_observation": now.last_observations[b].copy(), "TimeLimit.truncated": cut}
+                self.finished += self._sums[ended].tolist()
+                self._sums[ended] = 0.0
+            return now.observations.copy(), now.rewards.copy(), ended, said
+
+        def close(self) -> None:
+            pass
+
+        def get_attr(self, name: str, indices: Any = None) -> list[Any]:
+            return [None] * worlds.num_envs
+
+        def set_attr(self, name: str, value: Any, indices: Any = None) -> None:
+            pass
+
+        def env_method(self, name: str, *arguments: Any, indices: Any = None, **options: Any) -> list[Any]:
+            return [None] * worlds.num_envs
+
+        def env_is_wrapped(self, wrapper: Any, indices: Any = None) -> list[bool]:
+            return [False] * worlds.num_envs
+
+    return Market()
+
+
+def seconds(learn: Any, *, clock: Callable[[], float] = time.process_time) -> float:
+    """What a round takes, of the processor if not of another clock."""
+    started = clock()
+    learn()
+    return clock() - started
+
+
+def ours_on(cores: int) -> tuple[Callable[..., Ours | OursOnRanks], Callable[[], float]]:
+    """What makes our trainer for so many cores, and the clock that times it."""
+    return (partial(OursOnRanks, ranks=cores), time.perf_counter) if cores > 1 else (Ours, time.process_time)
+
+
+def compare_speed(kind: str, count: int, their_count: int, rounds: int, *, cores: int, mixed_precision: bool) -> None:
+    """Take turns, and say how fast both are."""
+    make, clock = ours_on(cores)
+    ours, theirs = make(kind, count, 1, mixed_precision=mixed_precision), Theirs(kind, their_count, 1)
+    ours.learn()  # compile, allocate
+    theirs.learn()
+    pairs = [(seconds(ours.learn, clock=clock), seconds(theirs.learn, clock=clock)) for _ in range(rounds)]
+    ours.close()
+    our_rate, their_rate = (statistics.median(steps / pair[i] for pair in pairs) for i, steps in enumerate((ours.steps, theirs.steps)))
+    said = f"{kind} LSTM of {NETWORKS[kind]}, {count} and {their_count} worlds, {cores} core(s)"
+    print(f"{said}: {our_rate:,.0f} and {their_rate:,.0f} steps/s, {our_rate / their_rate:.2f}x")
+
+
+def compare_best_speeds(kind: str, cores: int) -> None:
+    """Each with the number of worlds that suits it best, of those tried; the better of two rounds after one to warm up."""
+    ours, clock = ours_on(cores)
+    makers: dict[str, Callable[..., Ours | OursOnRanks | Theirs]] = {
+        "ours": ours,
+        "ours in 16 bits": partial(ours, mixed_precision=True),
+        "theirs": Theirs,
+    }
+    best = dict.fromkeys(makers, 0.0)
+    for count in SWEPT:
+        for name, make in makers.items():
+            one = make(kind, count, 1)
+            one.learn()
+            rate = one.steps / min(seconds(one.learn, clock=clock) for _ in range(2))
+            one.close()
+            best[name] = max(best[name], rate)
+            print(f"{name}, {kind} LSTM of {NETWORKS[kind]}, {count} worlds, {cores} core(s): {rate:,.0f} steps/s", flush=True)
+    for name, rate in best.items():
+        print(f"best of {name}: {rate:,.0f} steps/s, {rate / best['theirs']:.2f}x theirs")
+
+
+def compare_returns(kind: str, count: int, steps: int, seeds: int, *, mixed_precision: bool) -> None:
+    """Train both on as many steps from the same seeds, and say what they earn on markets that neither has seen."""
+    pairs = []
+    for seed in range(1, seeds + 1):
+        both: list[Ours | Theirs] = [Ours(kind, count, seed, mixed_precision=mixed_precision), Theirs(kind, count, seed)]
+        for one in both:
+            for _ in range(max(1, steps // one.steps)):
+                one.learn()
+        pairs.append([one.mean_reward() for one in both])
+        print(f"seed {seed}: ours {pairs[-1][0]:.2f}, theirs {pairs[-1][1]:.2f}", flush=True)
+    ours, theirs = np.array(pairs).T
+    for name, ends in (("ours", ours), ("theirs", theirs), ("ours less theirs", ours - theirs)):
+        print(f"{name}: {ends.mean():.2f} ± {mean_margin(ends) or 0:.2f} per cent of the capital, {seeds} seeds, {steps:,} steps each")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--network", choices=sorted(NETWORKS), default="shared")
+    parser.add_argument("--num-envs", type=whole(), default=8)
+    parser.add_argument("--their-envs", type=whole(), default=8)
+    parser.add_argument("--rounds", type=whole(), default=3)
+    parser.add_argument("--cores", type=whole(), default=1, help="that each uses, we with ranks and they with threads")
+    parser.add_argument("--mixed-precision", action="store_true", help="ours learns in 16 bits; with --sweep both ways are shown")
+    parser.add_argument("--sweep", action="store_true")
+    parser.add_argument("--returns", action="store_true")
+    parser.add_argument("--steps", type=whole(), default=20_000, help="with --returns")
+    parser.add_argument("--seeds", type=whole(0), default=5, help="with --returns")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.cores)
+    if arguments.sweep:
+        compare_best_speeds(arguments.network, arguments.cores)
+        return
+    if arguments.returns:
+        compare_returns(arguments.network, arguments.num_envs, arguments.steps, arguments.seeds, mixed_precision=arguments.mixed_precision)
+        return
+    options = {"cores": arguments.cores, "mixed_precision": arguments.mixed_precision}
+    compare_speed(arguments.network, arguments.num_envs, arguments.their_envs, arguments.rounds, **options)
+
+
+if __name__ == "__main__":
+    main()

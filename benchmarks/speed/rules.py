@@ -1,0 +1,327 @@
+"""How fast the rules are: games of uniformly random moves, against OpenSpiel's.
+
+    python benchmarks/speed/rules.py [--games go9 go19] [--seconds 1] [--rounds 5]
+
+Ours is the way of every user of a game: a compiled loop calls the kernels legal_actions and step until the game is over. OpenSpiel
+plays in C++ (RandomRolloutEvaluator, its own random player), and once more from a Python loop, which also tells how long its games
+are. All take turns, times are of the processor, so that other programs on the machine matter less, and figures are medians over
+the rounds.
+
+The games are the same but for one rule. Go ends after two passes or 2 * size * size plies and is scored by area in both; passing is a
+legal action like any other. But OpenSpiel forbids only to retake a ko at once; a play that repeats an older position is legal there and
+ends the game, drawn. Ours looks such plays up and forbids them, at the cost that this takes. The mean lengths are printed so
+that one sees how little this changes. In 2048 the moves of the player are counted, and the new tiles between them are played too; OpenSpiel
+takes some slides that merge for illegal, which ends its games earlier. Chess claims its draws in both, and is cut at 10,000 plies.
+
+Chess is also counted: perft is the number of ways to play so many plies, the last of which are counted and not played. It is set
+beside python-chess, which counts in the same way, as are random games.
+"""
+
+import argparse
+import importlib
+import itertools
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from configs.flags import number, whole
+from games import Game, load_game
+from games.chess.notation import START_FEN, position_from_fen
+from games.compiled import compiled
+from games.game import Actions, Rules, States
+from games.perft import perft
+from training.common.random import Streams, below, uniform
+
+CHUNK_MOVES = 20_000  # between two looks at the clock
+RECORDED = 200  # games in which the kernels are timed one by one
+INSTALL = "OpenSpiel is not installed, so only our own figures follow. To compare: make setup-dev, or pip install open_spiel"
+
+
+class Contest(NamedTuple):
+    """A game as we load it and as OpenSpiel does."""
+
+    name: str
+    options: dict[str, Any]
+    openspiel: str
+
+
+CONTESTS = {
+    "go9": Contest("go", {"size": 9, "komi": 7.5}, "go(board_size=9,komi=7.5)"),
+    "go19": Contest("go", {"size": 19, "komi": 7.5}, "go(board_size=19,komi=7.5)"),
+    "connect_four": Contest("connect_four", {}, "connect_four"),
+    "tic_tac_toe": Contest("tic_tac_toe", {}, "tic_tac_toe"),
+    "2048": Contest("twenty48", {}, "2048"),
+    "chess": Contest("chess", {"max_plies": 10_000}, "chess"),
+}
+PERFT = {  # https://www.chessprogramming.org/Perft_Results: position, depth, and to what depth python-chess counts
+    "start": (START_FEN, 6, 4),
+    "middle game": ("r3k2r/p1ppqpb1/bn2pnp1/3PN3/1p2P3/2N2Q1p/PPPBBPPP/R3K2R w KQkq - 0 1", 5, 3),
+    "endgame": ("8/2p5/3p4/KP5r/1R3p1k/8/4P1P1/8 w - - 0 1", 7, 4),
+}
+
+
+class Speed(NamedTuple):
+    """What one way of playing measured in one round."""
+
+    moves_per_second: float
+    mean_length: float
+
+
+@compiled
+def play_randomly(rules: Rules, start: States, num_actions: int, num_outcomes: int, streams: Streams, games: int) -> int:
+    """Play so many games of random moves and return the number of moves; chance plays between them and is not counted."""
+    legal_actions, step, chance_outcomes = rules.legal_actions, rules.step, rules.chance_outcomes
+    legal, state, moves = np.empty(num_actions, np.int32), np.empty_like(start), 0
+    outcomes, probabilities = np.empty(num_outcomes, np.int32), np.empty(num_outcomes, np.float32)
+    for _ in range(games):
+        state[:] = start
+        while True:
+            count = legal_actions(state, legal)
+            if count > 0:
+                step(state, np.int64(legal[below(streams, 0, count)]))
+                moves += 1
+                continue
+            count = chance_outcomes(state, outcomes, probabilities)
+            if count == 0:
+                break
+            drawn, rest = 0, uniform(streams, 0) - probabilities[0]
+            while rest >= 0 and drawn < count - 1:
+                drawn += 1
+                rest -= probabilities[drawn]
+            step(state, np.int64(outcomes[drawn]))
+    return moves
+
+
+def measure(play: Callable[[int], int], seconds: float) -> Speed:
+    """Let ``play(games)``, which returns the moves, play for so many seconds of the processor."""
+    chunk = max(1, round(CHUNK_MOVES / play(1)))
+    games, moves, started = 0, 0, time.process_time()
+    while time.process_time() - started < seconds:
+        moves += play(chunk)
+        games += chunk
+    return Speed(moves / (time.process_time() - started), moves / games)
+
+
+def ours(game: Game) -> Callable[[int], int]:
+    """Our way of playing."""
+    streams = np.ones(1, np.uint64)
+    return lambda games: play_randomly(game.rules, game.start, game.num_actions, game.num_outcomes, streams, games)
+
+
+def drawn(outcomes: list[tuple[int, float]], share: float) -> int:
+    """The outcome at this share, from 0 to 1, of all probability."""
+    for outcome, probability in outcomes:
+        share -= probability
+        if share < 0:
+            return outcome
+    return outcomes[-1][0]
+
+
+def openspiel_in_python(pyspiel: Any, name: str) -> Callable[[int], int]:
+    """A Python loop over OpenSpiel's states."""
+    game, random = pyspiel.load_game(name), np.random.default_rng(1)
+
+    def play(games: int) -> int:
+        moves = 0
+        for _ in range(games):
+            state = game.new_initial_state()
+            while not state.is_terminal():
+                if state.is_chance_node():
+                    state.apply_action(drawn(state.chance_outcomes(), random.random()))
+                    continue
+                legal = state.legal_actions()
+                state.apply_action(legal[int(random.random() * len(legal))])
+                moves += 1
+        return moves
+
+    return play
+
+
+def openspiel_in_cpp(pyspiel: Any, name: str, seconds: float, mean_length: float) -> float:
+    """Moves a second of OpenSpiel's rollouts in C++, which do not say how long they were; NaN where it has none (games with a score)."""
+    game = pyspiel.load_game(name)
+    if game.get_type().reward_model != pyspiel.GameType.RewardModel.TERMINAL:
+        return float("nan")
+    rollouts = max(1, round(CHUNK_MOVES / mean_length))
+    evaluator = pyspiel.RandomRolloutEvaluator(rollouts, 1)
+    bot = pyspiel.MCTSBot(game, evaluator, 1.0, 1, 10, False, 1, False)  # one simulation: rollouts from the start, and no tree
+    games, started = 0, time.process_time()
+    while time.process_time() - started < seconds:
+        bot.step(game.new_initial_state())
+        games += rollouts
+    return games * mean_length / (time.process_time() - started)
+
+
+def compare(contest: Contest, pyspiel: Any, *, seconds: float, rounds: int) -> str:
+    """One line of the table."""
+    play = ours(load_game(contest.name, **contest.options))
+    play(1)
+    mine, cpp, python = [], [], []
+    for _ in range(rounds):
+        mine.append(measure(play, seconds))
+        if pyspiel is not None:
+            python.append(measure(openspiel_in_python(pyspiel, contest.openspiel), seconds))
+            cpp.append(openspiel_in_cpp(pyspiel, contest.openspiel, seconds, statistics.fmean(speed.mean_length for speed in python)))
+    own = statistics.median(speed.moves_per_second for speed in mine)
+    line = f"{own:13,.0f} {statistics.fmean(speed.mean_length for speed in mine):7.1f}"
+    if pyspiel is None:
+        return line
+    ratio = statistics.median(speed.moves_per_second / other for speed, other in zip(mine, cpp, strict=True))
+    slow_ratio = statistics.median(speed.moves_per_second / other.moves_per_second for speed, other in zip(mine, python, strict=True))
+    slow = statistics.median(speed.moves_per_second for speed in python)
+    length = statistics.fmean(speed.mean_length for speed in python)
+    return f"{line} {statistics.median(cpp):13,.0f} {length:7.1f} {ratio:7.2f} {slow:13,.0f} {slow_ratio:7.2f}"
+
+
+@compiled
+def replay(rules: Rules, start: States, actions: Actions, lengths: NDArray[np.int64], planes: NDArray[np.float32], extra: int) -> int:
+    """Play recorded games with step, and call one other kernel at each position: the one with this number, or none for 0."""
+    legal_actions, step, observe, key = rules.legal_actions, rules.step, rules.observe, rules.hash
+    legal, state, played, total = np.empty(planes.size, np.int32), np.empty_like(start), 0, 0
+    for length in lengths:
+        state[:] = start
+        for action in actions[played : played + length]:
+            if extra == 1:
+                total += legal_actions(state, legal)
+            elif extra == 2:
+                observe(state, planes)
+            elif extra == 3:
+                total += key(state)
+            step(state, np.int64(action))
+        played += length
+    return total
+
+
+def recorded(game: Game) -> tuple[Actions, NDArray[np.int64]]:
+    """The moves of random games after each other, and how many moves each has."""
+    random, games = np.random.default_rng(1), []
+    for _ in range(RECORDED):
+        state, actions = game.initial_state(), []
+        while not game.terminal(state):
+            outcomes, probabilities = game.chance_outcomes(state)
+            likely = probabilities / probabilities.sum() if len(outcomes) > 0 else None
+            actions.append(int(random.choice(outcomes if len(outcomes) > 0 else game.legal_actions(state), p=likely)))
+            game.play(state, actions[-1])
+        games.append(actions)
+    return np.array(list(itertools.chain(*games)), np.int32), np.array([len(actions) for actions in games])
+
+
+def nanoseconds(contest: Contest, rounds: int) -> str:
+    """One line of the table of kernels."""
+    game = load_game(contest.name, **contest.options)
+    actions, lengths = recorded(game)
+    planes = np.empty(game.observation_shape, np.float32)
+    times: list[list[float]] = []
+    for _ in range(rounds + 1):  # the first one compiles
+        times.append([])
+        for extra in range(4):
+            started = time.process_time()
+            replay(game.rules, game.start, actions, lengths, planes, extra)
+            times[-1].append((time.process_time() - started) / len(actions) * 1e9)
+    step, *others = (statistics.median(column) for column in zip(*times[1:], strict=True))
+    return f"{step:8.0f} {others[0] - step:14.0f} {others[1] - step:8.0f} {others[2] - step:8.0f} {game.start.nbytes:10,}"
+
+
+def python_chess_perft(board: Any, depth: int) -> int:
+    """The same count by python-chess."""
+    if depth == 1:
+        return int(board.legal_moves.count())
+    total = 0
+    for move in board.legal_moves:
+        board.push(move)
+        total += python_chess_perft(board, depth - 1)
+        board.pop()
+    return total
+
+
+def in_python_chess(chess: Any) -> Callable[[int], int]:
+    """A Python loop over python-chess's board; it claims draws by repetition only where the position is there, as ours does."""
+    random = np.random.default_rng(1)
+
+    def play(games: int) -> int:
+        moves = 0
+        for _ in range(games):
+            board = chess.Board()
+            while not (board.is_insufficient_material() or board.is_fifty_moves() or board.is_repetition(3)):
+                legal = list(board.legal_moves)
+                if not legal:
+                    break
+                board.push(legal[int(random.random() * len(legal))])
+                moves += 1
+        return moves
+
+    return play
+
+
+def per_second(count: Callable[[], int], rounds: int) -> float:
+    """The median, over the rounds, of what is counted in a second of the processor."""
+    speeds = []
+    for _ in range(rounds):
+        started = time.process_time()
+        total = count()
+        speeds.append(total / (time.process_time() - started))
+    return statistics.median(speeds)
+
+
+def print_chess(*, seconds: float, rounds: int) -> None:
+    """Perft, and random games in python-chess."""
+    try:
+        chess = importlib.import_module("chess")
+    except ImportError:
+        chess = None
+        print("\npython-chess is not installed, so only our own perft follows. To compare: make setup-dev, or pip install chess")
+    game = load_game("chess")
+    perft(game, 2)
+    print("\nPerft of chess, leaves a second; the last ply is counted and not played")
+    print(f"{'position':13} {'depth':>5} {'leaves':>13} {'ours':>13} {'python-chess':>13} {'ratio':>7}")
+    for name, (fen, depth, shallow) in PERFT.items():
+        state = position_from_fen(game, fen)
+        own = per_second(lambda state=state, depth=depth: perft(game, depth, state), rounds)  # type: ignore[misc]
+        line = f"{name:13} {depth:5} {perft(game, depth, state):13,} {own:13,.0f}"
+        if chess is not None:
+            board = chess.Board(fen)
+            other = per_second(lambda board=board, shallow=shallow: python_chess_perft(board, shallow), rounds)  # type: ignore[misc]
+            line += f" {other:13,.0f} {own / other:7.0f}"
+        print(line, flush=True)
+    if chess is not None:
+        speeds = [measure(in_python_chess(chess), seconds) for _ in range(rounds)]
+        speed = statistics.median(speed.moves_per_second for speed in speeds)
+        length = statistics.fmean(speed.mean_length for speed in speeds)
+        print(f"Random games in python-chess: {speed:,.0f} moves/s, mean length {length:.1f}")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--games", nargs="+", choices=CONTESTS, default=list(CONTESTS), metavar="GAME", help=f"of {', '.join(CONTESTS)}")
+    parser.add_argument("--seconds", type=number(above=0), default=1.0, help="for each way of playing in each round (default: 1)")
+    parser.add_argument("--rounds", type=whole(), default=5, help="(default: 5)")
+    arguments = parser.parse_args()
+    try:
+        pyspiel = importlib.import_module("pyspiel")
+    except ImportError:
+        pyspiel = None
+        print(INSTALL)
+    print("\nRandom games, moves a second; length is the mean number of moves in a game")
+    print(f"{'game':13} {'ours':>13} {'length':>7} {'OpenSpiel C++':>13} {'length':>7} {'ratio':>7} {'from Python':>13} {'ratio':>7}")
+    for name in arguments.games:
+        line = compare(CONTESTS[name], pyspiel, seconds=arguments.seconds, rounds=arguments.rounds)
+        print(f"{name:13} {line}", flush=True)
+    print("\nOur kernels, nanoseconds a call in random games; bytes of a state")
+    print(f"{'game':13} {'step':>8} {'legal_actions':>14} {'observe':>8} {'hash':>8} {'bytes':>10}")
+    for name in arguments.games:
+        print(f"{name:13} {nanoseconds(CONTESTS[name], arguments.rounds)}", flush=True)
+    if "chess" in arguments.games:
+        print_chess(seconds=arguments.seconds, rounds=arguments.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""What spikes cost in time here: a spiking network against the residual network of the same size, learning and playing.
+
+    python benchmarks/speed/spiking.py [--rounds 5] [--game connect_four] [--blocks 4] [--channels 32] [--time-steps 4] [--busy]
+
+Both take turns in one thread; times are of the processor, so that other programs on the machine matter less, and the figures are medians
+over the rounds. Learning is the learner's whole step; playing is the evaluator at its best batch size. Playing takes longer the more the
+neurons fire: in a new network about one in fifty does, with ``--busy`` one in five.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from configs.flags import whole
+from games import Game, load_game
+from tests.training.small_networks import random_batch
+from training.learning.learner import Learner, to_tensors
+from training.networks.evaluator import Evaluator
+from training.networks.model_file import canary_positions
+from training.networks.network import build_network
+
+LEARNED_AT_ONCE = 128
+BATCH_SIZES = (16, 64, 256)
+
+
+def learning(game: Game, network: dict[str, Any]) -> Callable[[], int]:
+    """One step; returns how many positions it was for."""
+    learner = Learner(build_network(game, **network), device="cpu")
+    batch = to_tensors(random_batch(game, LEARNED_AT_ONCE), learner.device)
+
+    def step() -> int:
+        learner.descend(batch)
+        return LEARNED_AT_ONCE
+
+    return step
+
+
+def playing(game: Game, network: dict[str, Any], size: int, *, busy: bool = False) -> Callable[[], int]:
+    """One call; returns how many positions it was for."""
+    built = build_network(game, **network)
+    observations: np.ndarray[Any, np.dtype[np.float32]] = canary_positions(game, size)
+    if busy:
+        make_busy(built, torch.from_numpy(observations))
+    evaluate = Evaluator(built.eval(), game, device="cpu")
+
+    def call() -> int:
+        evaluate(observations)
+        return size
+
+    return call
+
+
+@torch.no_grad()
+def make_busy(network: nn.Module, observations: torch.Tensor) -> None:
+    """Have the currents of all layers vary as much as the threshold is high, as in a tower whose every layer has learned something."""
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.ones_(module.weight)
+            module.momentum = None  # the statistics of this batch alone
+    network.train()(observations)
+
+
+def rates(ways: list[Callable[[], int]], rounds: int) -> list[float]:
+    """The median of each way's positions a second, taking turns."""
+    for way in ways:
+        way()
+    measured: list[list[float]] = [[] for _ in ways]
+    for _ in range(rounds):
+        for way, found in zip(ways, measured, strict=True):
+            started = time.process_time()
+            positions = way()
+            found.append(positions / (time.process_time() - started))
+    return [statistics.median(found) for found in measured]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="Compare a spiking network with the residual network of its size.")
+    parser.add_argument("--rounds", type=whole(), default=5)
+    parser.add_argument("--game", default="connect_four")
+    parser.add_argument("--blocks", type=whole(), default=4)
+    parser.add_argument("--channels", type=whole(), default=32)
+    parser.add_argument("--time-steps", type=whole(), default=4)
+    parser.add_argument("--busy", action="store_true", help="a fifth of the neurons fires")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    game = load_game(arguments.game)
+    shape = {"blocks": arguments.blocks, "channels": arguments.channels}
+    networks: list[dict[str, Any]] = [shape, {**shape, "type": "spiking", "time_steps": arguments.time_steps}]
+    print(f"{game.name}, {arguments.blocks} blocks x {arguments.channels} channels, {arguments.time_steps} time steps, 1 thread")
+    print(f"{'positions/s':<16} {'resnet':>10} {'spiking':>10} {'ratio':>7}")
+    plain, spiking = rates([learning(game, network) for network in networks], arguments.rounds)
+    print(f"{f'learning, {LEARNED_AT_ONCE}':<16} {plain:>10,.0f} {spiking:>10,.0f} {plain / spiking:>7.1f}")
+    for size in BATCH_SIZES:
+        plain, spiking = rates([playing(game, network, size, busy=arguments.busy) for network in networks], arguments.rounds)
+        print(f"{f'playing, {size}':<16} {plain:>10,.0f} {spiking:>10,.0f} {plain / spiking:>7.1f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+"""Measure how long programs take to answer: to the first line, to --help, to the first game, to an engine's first answers.
+
+    python benchmarks/speed/starts.py                        with the compile cache as it is, which the first round fills
+    python benchmarks/speed/starts.py --cold                 each call with an empty compile cache: minutes
+    python benchmarks/speed/starts.py --before DIR           beside another checkout, call by call in turns: their ratio counts on a busy
+    machine
+
+Seconds are medians over --rounds. A call that takes longer than --patience is ended and shown by a dash.
+"""
+
+import argparse
+import json
+import os
+import selectors
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from configs.flags import number, whole
+
+GO = ("scripts/play.py", "--model", "models/go7.safetensors", "--gtp", "--simulations", "16")
+TOO_LONG = float("inf")
+
+
+class Call:
+    """A program that was called, and when."""
+
+    def __init__(self, process: subprocess.Popen[bytes], began: float, patience: float) -> None:
+        self.process, self._began, self._end = process, began, began + patience
+
+    def seconds(self) -> float:
+        """Since it was called."""
+        return time.monotonic() - self._began
+
+    def says(self, text: bytes = b"\n") -> float:
+        """When a text has come on either stream."""
+        said = b""
+        with selectors.DefaultSelector() as selector:
+            for stream in (self.process.stdout, self.process.stderr):
+                assert stream
+                selector.register(stream, selectors.EVENT_READ)
+            while text not in said:
+                ready = selector.select(max(0.0, self._end - time.monotonic()))
+                if not ready:
+                    return TOO_LONG
+                for key, _ in ready:
+                    data = os.read(key.fd, 2**16)
+                    if not data:
+                        selector.unregister(key.fileobj)
+                    said += data
+        return self.seconds()
+
+    def ends(self) -> float:
+        """When it has ended."""
+        try:
+            self.process.wait(max(0.0, self._end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            return TOO_LONG
+        return self.seconds()
+
+    def asked(self, *lines: str) -> None:
+        """Write these lines to its input."""
+        assert self.process.stdin
+        self.process.stdin.write("".join(f"{line}\n" for line in lines).encode())
+        self.process.stdin.flush()
+
+    def until(self, done: Callable[[], bool]) -> float:
+        """When something has come about."""
+        while not done():
+            if time.monotonic() > self._end or self.process.poll() is not None:
+                return TOO_LONG
+            time.sleep(0.02)
+        return self.seconds()
+
+
+@contextmanager
+def called(checkout: Path, cache: Path | None, patience: float, *words: str) -> Iterator[Call]:
+    """A program of a checkout, which ends with the block."""
+    env = {**os.environ, **({"KEIMA_CACHE": str(cache)} if cache else {})}
+    began = time.monotonic()
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, *words], cwd=checkout, env=env, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        try:
+            yield Call(process, began, patience)
+        finally:
+            process.kill()
+
+
+def measure(checkout: Path, cache: Path | None, patience: float, folder: Path) -> dict[str, float]:
+    """Seconds by what is waited for."""
+    found: dict[str, float] = {}
+
+    def call(*words: str) -> AbstractContextManager[Call]:
+        return called(checkout, cache, patience, *words)
+
+    with call("start_main.py", "--help") as program:
+        found["start_main.py --help"] = program.ends()
+    with call("scripts/play.py", "--model", "nowhere.safetensors") as program:
+        found["play.py, a model that is not there"] = program.ends()
+    with call(*GO) as program:
+        program.asked("name")
+        found["play.py --gtp: its name"] = program.says(b"Keima")
+        program.asked("genmove b")
+        found["play.py --gtp: its first move"] = program.says(b"= ")
+    run = folder / "run"
+    with call("start_main.py", "--config", "configs/quickstart.yaml", "--run-dir", str(run)) as program:
+        found["start_main.py: its first line"] = program.says()
+        found["start_main.py: the first game begun"] = program.until(lambda: games_begun(run) > 0)
+        program.process.terminate()
+        program.ends()
+    return found
+
+
+def games_begun(run: Path) -> int:
+    """By all workers of a run."""
+    heartbeats = []
+    for path in run.glob("workers/*/worker.json"):
+        try:
+            heartbeats.append(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError):  # it is being replaced
+            continue
+    return sum(int(heartbeat.get("begun", 0)) for heartbeat in heartbeats)
+
+
+def main() -> None:
+    """Measure, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cold", action="store_true", help="empty the compile cache before each round")
+    parser.add_argument("--before", type=Path, metavar="DIR", help="another checkout, measured in turns with this one")
+    parser.add_argument("--rounds", type=whole(), default=3, help="default: %(default)s")
+    parser.add_argument("--patience", type=number(above=0), default=600.0, metavar="SECONDS", help="default: %(default)g")
+    arguments = parser.parse_args()
+    checkouts = [*([arguments.before.resolve()] if arguments.before else []), ROOT]
+    seconds: dict[str, list[list[float]]] = {}
+    for number_of_round in range(arguments.rounds):
+        for place, checkout in enumerate(checkouts):
+            with tempfile.TemporaryDirectory() as folder:
+                cache = Path(folder) / "cache" if arguments.cold else None
+                for name, value in measure(checkout, cache, arguments.patience, Path(folder)).items():
+                    seconds.setdefault(name, [[] for _ in checkouts])[place].append(value)
+        print(f"round {number_of_round + 1} of {arguments.rounds}", file=sys.stderr)
+    print(f"{'cold' if arguments.cold else 'warm'}, seconds{'':25}{'before     after     ratio' if arguments.before else ''}")
+    for name, columns in seconds.items():
+        medians = [statistics.median(column) for column in columns]
+        shown = "".join(f"{'-' if value == TOO_LONG else f'{value:.2f}':>10}" for value in medians)
+        ratio = f"{medians[0] / medians[1]:10.1f}" if len(medians) == 2 and TOO_LONG not in medians else ""
+        print(f"{name:40}{shown}{ratio}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""How often models of a run throw game value away: of Connect Four or tic-tac-toe, by the exact solver, ply by ply.
+
+    python benchmarks/strength/perfect_play.py runs/quickstart
+    python benchmarks/strength/perfect_play.py runs/quickstart --version 10 20 40 --simulations 128 512 2048 --positions more.npz
+
+While a run goes on its error is measured by some of the solved positions; here all that are shipped are looked at, or all of a file that
+scripts/make_perfect_play_positions.py has made with another seed, by models of any time of the run. *Policy*: how often the network's
+first choice throws value away. *Sign*: how often the value says who wins, where somebody does. *Squared error*: of the value. *Search*:
+how often the move that is found with so many simulations throws value away, in all positions (with half a 95 % interval) and by plies.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from configs.flags import whole
+from configs.load import load_settings
+from configs.schema import SearchSettings
+from engines.players import read_model
+from games import Game, load_game
+from games.game import Actions, Floats
+from training.evaluation.match_worker import search_for_strength
+from training.evaluation.perfect_play import SolvedPositions, errors, load_positions, policy_actions, read_positions
+from training.evaluation.strength import search_actions
+from training.networks.evaluator import Evaluator
+from training.networks.model_file import Model
+from training.networks.model_heading import model_path_of_run
+from training.search.puct import Evaluate
+
+PLIES = (0, 8, 12, 16, 20)  # where the columns by plies begin
+BATCH = 512
+
+
+def network_columns(game: Game, model: Model, positions: SolvedPositions) -> str:
+    """What the network says without search."""
+    evaluate = Evaluator(model.build(game), game, max_batch=BATCH)
+    values, decided = network_values(evaluate, positions, BATCH), positions.best != 0
+    sign = (np.sign(values[decided]) == positions.best[decided]).mean()
+    by_policy = errors(positions, policy_actions(positions, evaluate))
+    return f"{by_policy.share:.2%} | {sign:.1%} | {np.square(values - positions.best).mean():.3f}"
+
+
+def network_values(evaluate: Evaluate, positions: SolvedPositions, batch: int) -> Floats:
+    """What the network says of each position's value, ``[N]``, asked of so many at once."""
+    return np.concatenate([evaluate(positions.observations[i : i + batch])[1] for i in range(0, len(positions.states), batch)])
+
+
+def search_choices(game: Game, model: Model, settings: SearchSettings, positions: SolvedPositions, simulations: int) -> Actions:
+    """The move that search with so many simulations finds in each position, ``[N]``."""
+    search = search_for_strength(game, model, settings, num_simulations=simulations)
+    return search_actions(search, positions.states, lambda: None)
+
+
+def search_columns(positions: SolvedPositions, actions: Actions) -> str:
+    """How often these moves throw value away, in all and by plies."""
+    found = errors(positions, actions)
+    plies = positions.observations[:, :2].sum((1, 2, 3))  # a plane for each player's stones
+    parts = [np.searchsorted(PLIES, plies, side="right") == number for number in range(1, len(PLIES) + 1)]
+    by_plies = [f"{errors(positions.part(part), actions[part]).share:.1%} of {part.sum():,}" if part.any() else "" for part in parts]
+    return " | ".join([f"{found.share:.2%} ± {found.margin:.2%}", *by_plies])
+
+
+def main() -> None:
+    """Judge and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, help="a run's folder")
+    parser.add_argument("--version", type=whole(), nargs="+", default=[None], help="models of the run (default: the newest)")
+    parser.add_argument("--simulations", type=whole(), nargs="+", default=[128], help="a move (default: 128)")
+    parser.add_argument("--positions", type=Path, metavar="FILE", help="other solved positions than those that are shipped")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    try:
+        settings = load_settings(arguments.run / "config.yaml")
+        game = load_game(settings.game.name, **settings.game.options)
+        positions = read_positions(game, arguments.positions) if arguments.positions else load_positions(game)
+        models = [read_model(model_path_of_run(arguments.run, version)) for version in arguments.version]
+        for model in models:
+            model.build(game)  # which refuses those of another game, or of an earlier version of it
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    if positions is None:
+        parser.error(f"nobody has solved {game.name}")
+    ends = [f"to {end - 1}" for end in PLIES[1:]] + [f"from {PLIES[-1]}"]
+    header = f"| model | policy | sign | squared error | simulations | search | {' | '.join(f'plies {end}' for end in ends)} |"
+    print(f"{len(positions.states):,} positions\n\n{header}\n|{'---|' * (header.count('|') - 1)}", flush=True)
+    for model in models:
+        network = network_columns(game, model, positions)
+        for simulations in arguments.simulations:
+            found = search_columns(positions, search_choices(game, model, settings.search, positions, simulations))
+            print(f"| {model.description.model_version} | {network} | {simulations:,} | {found} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The machines of a cluster at work: connections, mirrors, states, and shares of games."""

@@ -1,0 +1,348 @@
+"""One worker's folder on its machine, and its mirror on the main node, which the Coach reads: what is copied between the two, and when.
+
+Up go models and the assignment, down come the heartbeat, finished games, and results of evaluation games, which the worker removes by
+itself. A file of games leaves the worker's outbox only after the Coach has taken it out of the mirror's outbox, which it does when the
+games are in the books, and after the assignment lies on the worker that counts them as delivered. Whatever is cut off in between is
+done again: a file that is fetched twice has the same name and content.
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from distributed.fleet.ownership import Claim
+from distributed.remote.owner import LABEL, STRANGER
+from distributed.setup.machine import place, printable
+from distributed.ssh.errors import RemoteFailure
+from distributed.ssh.transport import Entry, Transport
+from training.common.files import FileTooLarge, sync_folder, write_atomically
+from training.data.receive import MAX_BYTES
+from training.data.records import CorruptBatch, run_in_header
+from training.evaluation.orders import MAX_RESULT_BYTES, Contestant
+from training.worker.model_push import ModelPush, PublishedModel
+from training.worker.worker_folder import BATCH_NAME, MAX_JSON_BYTES, TAGGED, Assignment, Heartbeat, WorkerFolder, is_of_run
+
+MARK = "run_id"  # the file of a mirror that says whose it is
+FAST_LINK = 70e6  # bytes a second; on faster links undoing a delta takes longer than sending the whole model does
+LARGE = 4 * 2**20  # bytes of a model that says how fast the link is
+FETCH_SECONDS = 2.0  # so long at a time; heartbeats wait meanwhile
+CHECK_SECONDS = 1.0  # so old may be what is known of a folder's owner when something is put there or removed
+
+
+class Mirror:
+    """What one worker has been sent, and what has been fetched from it.
+
+    Args:
+        seat: the worker's name.
+        root: the folder of the mirrors.
+        run_id: of the run to which all this belongs.
+        claim: to the worker's folder.
+    """
+
+    def __init__(self, seat: str, *, root: Path, run_id: str, claim: Claim) -> None:
+        self.seat, self.claim = seat, claim
+        self._at = place(seat)  # where games are fetched from: its folder, or the one in which ours are set aside
+        self._checked = float("-inf")  # when the folder was last seen to be ours, by this machine's clock
+        self._strangers: set[str] = set()  # batches of other runs, by their content alone
+        self.folder = open_mirror(root, seat, run_id)
+        self.run_id = run_id
+        self.model: PublishedModel | None = None  # that lies on the worker, as the assignment there has it
+        self.sent: Assignment | None = None  # that lies on the worker
+        self.waiting = 0  # files that are yet to be fetched
+        self.more = False  # there was no time for all of them
+        self._heard = False  # there was a heartbeat at the last look
+        self._whole = True  # the model was sent as the whole file
+        self._rate = 0.0  # bytes a second at which the last large model went there; 0: not known
+        self._players: set[Contestant] = set()  # of evaluation games, whose files lie there
+        self._results: set[str] = set()  # of evaluation games, that have been fetched
+        self._fetched: set[str] = set()
+        self._free: list[str] = []  # files that the Coach has taken, and the worker may forget
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the worker's outbox was empty at the last look, or holds only what it may forget."""
+        return self.waiting == 0 and not self._fetched - set(self._free)
+
+    def settle(self, transport: Transport, end_worker: Callable[[], object], *, python: str) -> None:
+        """See that the worker's folder is ours; the worker of another run is ended, if it may be, and its games are set aside.
+
+        Raises:
+            Taken: another Coach has it.
+            ClusterError: it could not be done.
+        """
+        if self.claim.take(transport, end_worker, python=python):
+            self._forget_all()
+        self._checked = time.monotonic()
+
+    def release(self, transport: Transport) -> None:
+        """Leave the worker's folder to whoever wants it.
+
+        Raises:
+            ClusterError: it could not be done.
+        """
+        transport.remove(f"{place(self.seat)}/outbox/{self.claim.owner.file_name}")  # a name that is nobody else's
+
+    def _forget_all(self) -> None:
+        """Nothing is known of what lies on the worker."""
+        self.model = self.sent = None
+        self._heard = False
+        self._players.clear()
+
+    def look(self, transport: Transport) -> Heartbeat | None:
+        """The worker's heartbeat, if there is one, and if it is this run's.
+
+        Raises:
+            ClusterError: it could not be read.
+        """
+        try:
+            text = transport.get(f"{place(self.seat)}/worker.json", MAX_JSON_BYTES)
+            heartbeat = Heartbeat.model_validate(json.loads(text))
+        except FileNotFoundError:
+            if self._heard:  # somebody has deleted the folder
+                self._forget_all()
+            return None
+        except (FileTooLarge, ValidationError, ValueError, RecursionError) as error:
+            raise RemoteFailure(transport.worker, f"its heartbeat cannot be understood: {printable(str(error))[:300]}") from error
+        self._heard = True
+        return heartbeat if heartbeat.run_id == self.run_id else None
+
+    def fetch(
+        self,
+        transport: Transport,
+        *,
+        came: Callable[[str], None],
+        seconds: float = FETCH_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> int:
+        """Fetch finished games, oldest first, for about so long; ``came`` is told each file. Returns how many came.
+
+        Raises:
+            ClusterError: a file could not be fetched, or not be kept; it is tried again at the next call.
+        """
+        self._at = place(self.seat)
+        found = self._listed(transport)
+        self._fetch_results(transport, {entry.name for entry in found})
+        return self._fetch_batches(transport, found, came, seconds, clock)
+
+    def fetch_aside(self, transport: Transport, *, came: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> int:
+        """While another Coach has the worker: fetch what was set aside of ours, as ``fetch`` does."""
+        self._at = self.claim.aside
+        return self._fetch_batches(transport, transport.names(f"{self._at}/outbox"), came, FETCH_SECONDS, clock)
+
+    def _listed(self, transport: Transport) -> list[Entry]:
+        """What lies in the worker's outbox, which also says whose it is.
+
+        Raises:
+            Moved: it is not ours any more.
+        """
+        found = transport.names(f"{place(self.seat)}/outbox")
+        self.claim.check(transport, (entry.name for entry in found))
+        self._checked = time.monotonic()
+        return found
+
+    def _check(self, transport: Transport) -> None:
+        """See that the folder is still ours, before anything is put there or removed; mostly that was seen a moment ago."""
+        if time.monotonic() - self._checked > CHECK_SECONDS:
+            self._listed(transport)
+
+    def _fetch_batches(
+        self, transport: Transport, found: list[Entry], came: Callable[[str], None], seconds: float, clock: Callable[[], float]
+    ) -> int:
+        until = clock() + seconds
+        names = {entry.name for entry in found}
+        self._strangers &= names
+        ours = [entry for entry in found if BATCH_NAME.fullmatch(entry.name) and is_of_run(entry.name, self.run_id)]
+        entries = [entry for entry in ours if entry.name not in self._strangers]
+        there = {entry.name for entry in entries}
+        here = {name for name in there if (self.folder.outbox / name).exists()}
+        self._fetched = (self._fetched & there) | here
+        self._free = sorted(self._fetched - here)
+        missing = [entry for entry in entries if entry.name not in self._fetched]
+        self.waiting, self.more = len(missing), False
+        fetched = 0
+        for entry in missing:
+            if fetched and clock() >= until:
+                self.more = True
+                break
+            if self._fetch_one(transport, entry.name, MAX_BYTES) and entry.name not in self._strangers:
+                self._fetched.add(entry.name)
+                came(entry.name)
+                fetched += 1
+            self.waiting -= 1
+        return fetched
+
+    def _fetch_results(self, transport: Transport, there: set[str]) -> None:
+        """Fetch the results of evaluation games that have been ordered."""
+        ordered = {order.file_name for order in self.sent.matches} if self.sent else set()
+        self._results &= ordered
+        for name in sorted(ordered & there - self._results):
+            if self._fetch_one(transport, name, MAX_RESULT_BYTES):
+                self._results.add(name)
+
+    def _fetch_one(self, transport: Transport, name: str, limit: int) -> bool:
+        """Put a file from the worker's outbox into the mirror's; False when it is no longer there.
+
+        In the place of one that is too large comes one without content and as large: whoever receives it refuses it for that.
+        """
+        path = self.folder.outbox / name
+        try:
+            data = transport.get(f"{self._at}/outbox/{name}", limit)
+        except FileNotFoundError:
+            return False
+        except FileTooLarge:
+            data = None
+        if data is not None and name.endswith(".games") and self._is_stranger(name, data):
+            self._strangers.add(name)
+            return True
+        try:
+            if data is not None:
+                write_atomically(path, data)
+                return True
+            part = self.folder.root / f"{name}.part"
+            with part.open("wb") as file:
+                file.truncate(limit + 1)
+            part.replace(path)
+            sync_folder(path.parent)
+        except OSError as error:
+            what = f"{name} is there, but cannot be kept here on the main node: {error.strerror or error}"
+            raise RemoteFailure(transport.worker, what, "make room on the main node's disk, it is then fetched by itself") from error
+        return True
+
+    def _is_stranger(self, name: str, data: bytes) -> bool:
+        """Whether a batch is of another run, of which its name, given by an earlier version, says nothing."""
+        if TAGGED.search(name):
+            return False
+        try:
+            return run_in_header(data) != self.run_id
+        except CorruptBatch:
+            return False  # whoever receives it names what is wrong
+
+    def forget(self, transport: Transport, *, counted: bool) -> None:
+        """Remove from the worker what the Coach has taken; ``counted``: its assignment says so, or nobody plays there any more.
+
+        The assignment must be one that was read after the last ``fetch``.
+
+        Raises:
+            ClusterError: a file could not be removed; it is tried again at the next call.
+        """
+        while counted and self._free:
+            if self._at == place(self.seat):
+                self._check(transport)
+            transport.remove(f"{self._at}/outbox/{self._free[0]}")
+            self._fetched.discard(self._free.pop(0))
+
+    def send_model(self, transport: Transport, model: PublishedModel, *, push: ModelPush, played: int | None, beside: str | None) -> None:
+        """Put a model into the worker's inbox; the worker does not know of it before the next assignment.
+
+        Args:
+            transport: to the machine.
+            model: what to send.
+            push: makes deltas.
+            played: the model version with which the worker plays; None when it needs the whole file.
+            beside: another worker of the same machine that may have the file already.
+
+        Raises:
+            ClusterError: it did not get there; what did is not sent again.
+        """
+        self._check(transport)
+        name = self.folder.model_path(model.version).name
+        self._whole = True
+        if not (beside and self._link(transport, beside, name, name)):
+            base = self.model if self.model and self.model.version == played and self._rate < FAST_LINK else None
+            try:
+                file = push.file_for(model, base)
+            except ValueError:  # one of them is no model
+                file = push.file_for(model, None)
+            began = time.monotonic()
+            transport.put(file.data, f"{place(self.seat)}/inbox/{file.name}", durable=False)  # the worker checks all of it
+            if len(file.data) >= LARGE:
+                self._rate = len(file.data) / max(time.monotonic() - began, 1e-6)
+            self._whole = file.name == name
+        self.model = model
+
+    @property
+    def sha256(self) -> str:
+        """Of the model that lies there; empty when none does."""
+        return self.model.sha256 if self.model else ""
+
+    @property
+    def can_send_whole(self) -> bool:
+        """Whether the model was sent as a delta, so that there is more to be tried when the worker cannot use it."""
+        return not self._whole
+
+    def has_players(self, wanted: Assignment, players: Mapping[Contestant, bytes]) -> bool:
+        """Whether none of ``players``, the models of evaluation games, has to be sent before ``wanted``."""
+        return all(player in self._players or player not in players for player in wanted.players)
+
+    def send_players(self, transport: Transport, wanted: Assignment, players: Mapping[Contestant, bytes]) -> None:
+        """Put the models of evaluation games that ``wanted`` names into the worker's inbox, as far as they are known.
+
+        Raises:
+            ClusterError: one did not get there.
+        """
+        self._check(transport)
+        for player in wanted.players:
+            if player not in players or player in self._players:
+                continue
+            same = self.model is not None and self.model.sha256 == player.sha256
+            model = self.folder.model_path(player.version).name
+            if not (same and self._link(transport, self.seat, model, player.file_name)):
+                transport.put(players[player], f"{place(self.seat)}/inbox/{player.file_name}", durable=False)
+            self._players.add(player)
+
+    def _link(self, transport: Transport, seat: str, name: str, new: str) -> bool:
+        """Have a file that lies in an inbox of the machine in this one too."""
+        make = 'mkdir -p -m 700 "${2%/*}" && ln -f "$1" "$2"'
+        files = [f"{place(seat)}/inbox/{name}", f"{place(self.seat)}/inbox/{new}"]
+        return transport.run(["sh", "-c", make, "keima", *files]).code == 0
+
+    def send_assignment(self, transport: Transport, wanted: Assignment) -> None:
+        """Replace the worker's assignment, naming only models that lie there, if it differs from what it has.
+
+        Raises:
+            ClusterError: it did not get there.
+        """
+        assert self.model is not None
+        able = {None, *self._players}
+        changes = {
+            "model_version": self.model.version,
+            "model_sha256": self.model.sha256,
+            "players": tuple(player for player in wanted.players if player in able),
+            "matches": tuple(order for order in wanted.matches if order.first in able and order.second in able),
+        }
+        assignment = wanted.model_copy(update=changes)
+        if assignment != self.sent:
+            self._check(transport)
+            transport.put(assignment.model_dump_json(indent=1).encode(), f"{place(self.seat)}/inbox/assignment.json")
+            self.sent = assignment
+            self._players &= set(assignment.players)  # the worker removes what its assignment does not name
+
+
+def open_mirror(root: Path, seat: str, run_id: str) -> WorkerFolder:
+    """The mirror of a worker; one of another run is put aside.
+
+    Raises:
+        OSError: this machine's disk does not take it.
+    """
+    mark = root / seat / MARK
+    if mark.exists():
+        owner = mark.read_text(encoding="utf-8", errors="replace")[:64]
+        if owner != run_id:
+            mark.parent.rename(root / f"{seat}.{owner if LABEL.fullmatch(owner) else STRANGER}")
+    folder = WorkerFolder(root / seat).make()
+    if not mark.exists():
+        write_atomically(mark, run_id.encode())
+    return folder
+
+
+def waiting_files(root: Path, run_id: str) -> dict[str, set[str]]:
+    """What an earlier session of this run has fetched, and nobody has taken in, by worker; of workers that are no longer too."""
+    found: dict[str, set[str]] = {}
+    for outbox in root.glob("*/outbox"):
+        mark = outbox.parent / MARK
+        if not mark.exists() or mark.read_text(encoding="utf-8", errors="replace") == run_id:
+            found[outbox.parent.name] = {path.name for path in outbox.iterdir() if BATCH_NAME.fullmatch(path.name)}
+    return found

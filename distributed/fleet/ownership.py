@@ -1,0 +1,216 @@
+"""One Coach to a worker: who a Coach is, its record on the worker's machine, and what happens where another one has left its own.
+
+The record names run, main node and Coach (``distributed/remote/owner.py``). A worker belongs to who has entered it until they let go of
+it at the end, until their lease has run out, or until a user says ``--takeover``. A lease is a token that its owner changes at every
+contact: whoever wants the worker watches it by their own clock, and no clock of another machine is asked. Where the owner was a process of
+this very main node, and is no longer, nobody waits for the lease.
+"""
+
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from pydantic import Field
+
+from configs.commands import connector
+from distributed.remote import process as remote_process
+from distributed.remote.owner import LABEL, OWNER, STRANGER
+from distributed.setup.machine import CALL_SECONDS, Answer, Count, Text, call, place, understood
+from distributed.ssh.errors import RemoteFailure
+from distributed.ssh.transport import Transport
+from training.worker.worker_folder import TAGGED, is_of_run, run_tag
+
+ASK_SECONDS = 5.0  # between two questions whether a worker has become free
+
+
+class Owner(Answer):
+    """Who a worker plays for, as the record on its machine has it."""
+
+    run_id: Text
+    label: Text  # of the run, in names of batches and folders
+    host: Text  # the main node; empty where an earlier version does not say
+    coach: Text = ""  # of one session, never used again
+    world: Text = ""  # of that Coach's process: the main node since its last start
+    pid: Count = 0
+    start_ticks: Count = 0
+    lease_seconds: float = Field(ge=0)
+
+    @property
+    def file_name(self) -> str:
+        """Of the record."""
+        return f"{self.coach}{OWNER}"
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it was a process of this machine that is no longer; False where that cannot be known."""
+        host, boot, processes = (*self.world.split("/"), "", "")[:3]
+        here, boot_here, processes_here = remote_process.world().split("/")
+        if not boot or host != here:
+            return False
+        if boot != boot_here:
+            return True
+        found = remote_process.process_stat(self.pid)
+        return processes == processes_here and (found is None or found[0] in "ZX" or found[2] != self.start_ticks)
+
+
+def owner_here(run_id: str, *, lease_seconds: float) -> Owner:
+    """This process, as the Coach of a run."""
+    found = remote_process.process_stat(os.getpid())
+    return Owner(
+        run_id=run_id,
+        label=run_tag(run_id),
+        host=socket.gethostname(),
+        coach=secrets.token_hex(8),
+        world=remote_process.world(),
+        pid=os.getpid(),
+        start_ticks=found[2] if found else 0,
+        lease_seconds=lease_seconds,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claimant:
+    """Who wants the workers.
+
+    Args:
+        owner: the Coach.
+        takeover: whether workers that play for others are taken over at the first contact.
+        connector: how the user calls the program that looks after the machines.
+    """
+
+    owner: Owner
+    takeover: bool = False
+    connector: str = field(default_factory=connector)
+
+
+class Moved(RemoteFailure):
+    """The worker's folder is another one than was claimed: it was deleted, or taken over."""
+
+
+class Taken(RemoteFailure):
+    """The worker plays for another Coach, and may not be touched."""
+
+    def __init__(self, worker: str, what: str, remedy: str, owner: Owner) -> None:
+        super().__init__(worker, what, remedy)
+        self.owner = owner
+
+
+class _Answered(Answer):
+    mine: bool
+    owner: Owner | None
+    token: Text
+    contents: Text
+    unsorted: bool
+
+
+@dataclass(frozen=True)
+class _Watched:
+    """An owner and its lease, and since when they have stood still."""
+
+    coach: str
+    token: str
+    since: float
+
+
+class Claim:
+    """A Coach's claim to one worker's folder.
+
+    Args:
+        seat: the worker's name.
+        claimant: who wants it.
+        clock: seconds that never go back.
+    """
+
+    def __init__(self, seat: str, claimant: Claimant, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.owner = claimant.owner
+        self.is_lost = False  # another Coach has it
+        self._seat, self._connector, self._clock = seat, claimant.connector, clock
+        self._fresh = True  # it was never ours
+        self._takeover = claimant.takeover
+        self._ask_at = 0.0
+        self._watched: _Watched | None = None
+        self._refusal: Taken | None = None
+        run_id = claimant.owner.run_id
+        own_name = run_id if LABEL.fullmatch(run_id) else STRANGER
+        self._labels = list(dict.fromkeys([claimant.owner.label, own_name]))
+        self._sorting = {"labels": self._labels, "tagged": TAGGED.pattern}  # by which our program there knows our games
+
+    @property
+    def aside(self) -> str:
+        """The folder in which our games are set aside while another Coach has the worker."""
+        return f"{place(self._seat)}.{self.owner.label}"
+
+    def take_over(self) -> None:
+        """Have the worker be taken over, whoever has it, at the next contact."""
+        self._takeover, self._ask_at = True, 0.0
+
+    def check(self, transport: Transport, names: Iterable[str]) -> None:
+        """See whether the folder is still the one that was claimed, and holds nothing of other runs, by the names in its outbox.
+
+        Raises:
+            Moved: it is not, or it does: a worker that was slow to end may have left that.
+        """
+        found = list(names)
+        if not all(is_of_run(name, self.owner.run_id) for name in found):
+            raise Moved(transport.worker, f"{place(self._seat)} holds games of another run", "they are set aside")
+        if [name for name in found if name.endswith(OWNER)] != [self.owner.file_name]:
+            raise Moved(transport.worker, f"{place(self._seat)} was deleted, or taken over by another Coach", "it is looked at again")
+
+    def take(self, transport: Transport, end_worker: Callable[[], object], *, python: str) -> bool:
+        """Enter ourselves as the owner, and empty the folder of what belongs to others; returns whether it was full of that, or empty.
+
+        Raises:
+            Taken: another Coach has it.
+            ClusterError: it could not be done.
+        """
+        if self._refusal and self._clock() < self._ask_at:
+            raise self._refusal
+        answer = self._own(transport, python, expired=None)
+        if not answer.mine and answer.owner and self._has_run_out(answer.owner, answer.token):
+            answer = self._own(transport, python, expired={"coach": answer.owner.coach, "token": answer.token})
+        if not answer.mine:
+            raise self._refused(transport, answer)
+        foreign = bool(answer.contents) and answer.contents not in self._labels
+        if foreign:
+            end_worker()
+        if foreign or answer.unsorted:
+            request = {"coach": self.owner.coach, "contents": answer.contents, **self._sorting}
+            call(transport, "give_way", {"place": place(self._seat), **request}, python=python)
+        self._fresh = self._takeover = self.is_lost = False
+        self._watched = self._refusal = None
+        return foreign or not answer.contents
+
+    def _own(self, transport: Transport, python: str, *, expired: dict[str, str] | None) -> _Answered:
+        request = {
+            "owner": self.owner.model_dump(),
+            "fresh": self._fresh,
+            "force": self._takeover,
+            "expired": expired,
+            **self._sorting,
+        }
+        answer = call(transport, "own", {"place": place(self._seat), **request}, python=python, seconds=CALL_SECONDS)
+        return understood(transport, _Answered, answer)
+
+    def _has_run_out(self, owner: Owner, token: str) -> bool:
+        now, watched = self._clock(), self._watched
+        if watched is None or (watched.coach, watched.token) != (owner.coach, token):
+            self._watched = watched = _Watched(owner.coach, token, now)
+        return owner.has_ended or now - watched.since >= owner.lease_seconds
+
+    def _refused(self, transport: Transport, answer: _Answered) -> Taken:
+        assert answer.owner is not None and self._watched is not None
+        owner, now = answer.owner, self._clock()
+        left = max(0.0, owner.lease_seconds - (now - self._watched.since))
+        until = datetime.now() + timedelta(seconds=left)
+        who = f"run {owner.run_id} of {owner.host or 'an earlier version'}"
+        if owner.run_id == self.owner.run_id:
+            who += ", as another Coach has it"
+        what = f"{self._seat} plays for {who}, lease until {until:%H:%M}"
+        remedy = f"{self._connector} --takeover {self._seat} takes it over, after its finished games are set aside for that run"
+        self.is_lost, self._ask_at = True, now + ASK_SECONDS
+        self._refusal = Taken(transport.worker, what, remedy, owner)
+        return self._refusal

@@ -1,0 +1,380 @@
+"""One worker of a linked machine: what is exchanged with it at each step, in which order, and what is done about its process."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from distributed.fleet.mirror import Mirror
+from distributed.fleet.ownership import Moved, Owner, Taken
+from distributed.fleet.worker_state import (
+    Began,
+    Busy,
+    Do,
+    Event,
+    Failed,
+    Found,
+    Looked,
+    Sent,
+    Stop,
+    Tailed,
+    Tick,
+    Timing,
+    Worked,
+    WorkerState,
+    advance,
+    begin,
+)
+from distributed.setup.machine import PYTHON, WorkerSlot
+from distributed.setup.process_manager import ProcessManager
+from distributed.ssh.errors import ClusterError, Refused, RemoteFailure, Unreachable
+from distributed.ssh.transport import Transport
+from training.evaluation.orders import Contestant
+from training.worker.model_push import ModelPush, PublishedModel, asks_for_whole
+from training.worker.worker_folder import Assignment, Heartbeat
+
+log = logging.getLogger(__name__)
+
+RESEND_SECONDS = 60.0  # after which a model that a worker cannot play with is sent again ...
+ASKED_SECONDS = 5.0  # ... and one that it asks for once more, though it was sent whole: it was damaged there
+HAND_OVER_SECONDS = 8.0  # a worker gets so long to end by itself when the run does
+STOP_SECONDS = 6.0  # and so long when it is told by a signal
+LAST_FETCH_SECONDS = 10.0
+READY = ("playing", "waiting", "error")
+MOST_ROUNDS = 4  # of actions and what follows from them, in one step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leaving:
+    """The machine is to be left: after the games under way (``drain``), or as soon as what is finished is here."""
+
+    drain: bool
+    begun: float
+    until: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeatReport:
+    """A worker as its link sees it; times by the link's clock."""
+
+    name: str
+    state: WorkerState
+    heartbeat: Heartbeat | None
+    last_batch: float | None  # when the last file came
+    model_since: float  # when it was first seen to play with its model version
+
+
+@dataclass(frozen=True, kw_only=True)
+class DesiredState:
+    """What the Coach wants a worker to have."""
+
+    assignment: Assignment
+    model: PublishedModel
+    sync_interval: int  # games with one model before the worker is sent another; 0: at once, and before anything else
+    players: Mapping[Contestant, bytes]  # files of those who play evaluation games
+    push: ModelPush
+
+
+class RemoteWorker:
+    """What is known of one worker, and done with it.
+
+    Args:
+        seat: where it plays.
+        mirror: of its folder.
+        crew: who starts and ends it.
+        timing: by which its mark is decided.
+        arrived: is told the worker and the file when games have come.
+        tell: is told what is worth a line in the log.
+        changed: is called before something long begins.
+        python: of the machine, for our program there.
+        clock: seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        seat: WorkerSlot,
+        mirror: Mirror,
+        *,
+        crew: ProcessManager,
+        timing: Timing,
+        arrived: Callable[[tuple[str, str]], None],
+        tell: Callable[[str], None],
+        changed: Callable[[], None],
+        python: str = PYTHON,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.seat, self.mirror = seat, mirror
+        self.state = begin(clock())
+        self.retired = False  # the machine has no such seat any more
+        self.settled = False  # in this connection
+        self.ended = False  # nothing of it is left to be done
+        self._heartbeat: Heartbeat | None = None
+        self._last_batch: float | None = None
+        self._model_since = self._model_sent = clock()
+        self._finished_then: int | None = None  # games, when it took up the model that it was sent last
+        self._crew, self._timing, self._clock = crew, timing, clock
+        self._arrived, self._tell, self._changed, self._python = arrived, tell, changed, python
+        self._told_taken: Owner | None = None  # by whom
+
+    @property
+    def name(self) -> str:
+        """The worker's."""
+        return self.seat.name
+
+    def report(self) -> SeatReport:
+        """How it stands."""
+        return SeatReport(
+            name=self.name,
+            state=self.state,
+            heartbeat=self._heartbeat,
+            last_batch=self._last_batch,
+            model_since=self._model_since,
+        )
+
+    def feed(self, event: Event) -> tuple[Do, ...]:
+        """Take note of an event; returns what is to be done."""
+        before = self.state.mark
+        self.state, actions = advance(self.state, event, self._clock(), timing=self._timing)
+        if self.state.mark is not before:
+            log.info("%s: %s, after %s: %s", self.name, self.state.mark.value, before.value, self.state.reason or "all is well")
+        return actions
+
+    def tend(
+        self,
+        transport: Transport,
+        wanted: Callable[[], DesiredState | None],
+        *,
+        beside: Callable[[str], str | None],
+        is_turn: Callable[[], bool],
+    ) -> None:
+        """Do what is to be done now.
+
+        Args:
+            transport: to the machine.
+            wanted: what the worker is to have; is asked when it is time to send it.
+            beside: says which other worker of the machine has the model with this SHA-256.
+            is_turn: whether its process may be started now.
+
+        Raises:
+            Unreachable, Refused: the machine cannot be used; whatever else fails is in the worker's state.
+        """
+        try:
+            self._exchange(transport, wanted, beside, is_turn)
+        except (Unreachable, Refused):
+            raise
+        except Taken as error:
+            if self._told_taken != error.owner:
+                self._tell(str(error))
+            self._told_taken = error.owner
+            self.feed(Failed(reason(error)))
+        except RemoteFailure as error:
+            if isinstance(error, Moved):
+                self.settled = False
+            if self.state.failure != reason(error):
+                self._tell(str(error))
+            self.feed(Failed(reason(error)))
+        else:
+            self._told_taken = None
+            self.feed(Worked())
+
+    def _exchange(
+        self,
+        transport: Transport,
+        wanted: Callable[[], DesiredState | None],
+        beside: Callable[[str], str | None],
+        is_turn: Callable[[], bool],
+    ) -> None:
+        """Everything in the order that loses nothing: fetch, then read what the Coach wants, then send it, then forget.
+
+        A heartbeat that cannot be understood stops nothing of this: if its process has died, only another one writes a better one.
+        """
+        if not self.settled:
+            self._settle(transport)
+        trouble = self._listen(transport)
+        self._fetch(transport)
+        supplies = None if self.retired else wanted()
+        if supplies:
+            self._send_players(supplies, transport)
+            self._supply(supplies, transport, beside)
+        self.mirror.forget(transport, counted=supplies is not None or (self.retired and self.state.running is False))
+        self._act(transport, may_start=lambda: supplies is not None and is_turn())
+        if trouble:
+            raise trouble
+
+    def _settle(self, transport: Transport) -> None:
+        """Claim the worker's folder; while another Coach has it, take in what that one has set aside of ours."""
+        try:
+            self.mirror.settle(transport, lambda: self._crew.stop(transport, self.name), python=self._python)
+            self.settled = True
+        except Taken:
+            self.feed(Found(False))  # of ours
+            if self.mirror.fetch_aside(transport, came=lambda file: self._arrived((self.name, file)), clock=self._clock):
+                self._last_batch = self._clock()
+            self.mirror.forget(transport, counted=True)
+            raise
+
+    def _listen(self, transport: Transport) -> RemoteFailure | None:
+        """Take note of the heartbeat; returns why that cannot be done."""
+        try:
+            if heartbeat := self.mirror.look(transport):
+                self._note(heartbeat)
+        except Refused:
+            raise
+        except RemoteFailure as error:
+            return error
+        return None
+
+    def _note(self, heartbeat: Heartbeat) -> None:
+        before = self.state.model_version
+        self._heartbeat = heartbeat
+        self.feed(
+            Looked(
+                pid=heartbeat.pid,
+                beat=heartbeat.beat,
+                state=heartbeat.state,
+                error=heartbeat.error,
+                model_version=heartbeat.model_version,
+            )
+        )
+        if self.state.model_version != before:
+            self._model_since = self._clock()
+        model = self.mirror.model
+        if self._finished_then is None and self.state.talks and model and heartbeat.model_version == model.version:
+            self._finished_then = heartbeat.finished
+
+    def _fetch(self, transport: Transport) -> None:
+        """Fetch what is finished; a folder that was deleted meanwhile is made anew, and one that another Coach has taken is left."""
+        try:
+            self._fetch_all(transport)
+        except Moved:
+            self.settled = False
+            self._settle(transport)
+            self._fetch_all(transport)
+
+    def _fetch_all(self, transport: Transport) -> None:
+        if self.mirror.fetch(transport, came=lambda file: self._arrived((self.name, file)), clock=self._clock):
+            self._last_batch = self._clock()
+
+    # What goes up.
+
+    def _supply(self, supplies: DesiredState, transport: Transport, beside: Callable[[str], str | None]) -> None:
+        """Send the assignment, and the newest model when it is time for it."""
+        due = self._is_due(supplies)
+        if self.mirror.model and not (due and supplies.sync_interval == 0):
+            self.mirror.send_assignment(transport, supplies.assignment)  # nobody waits for a model's way
+        if not due:
+            return
+        self.feed(Busy(f"model {supplies.model.version} is being sent"))
+        self._changed()
+        model, heartbeat = supplies.model, self._heartbeat
+        again = model.sha256 == self.mirror.sha256
+        played = heartbeat.model_version if heartbeat and self.state.talks and not again else None
+        self.mirror.send_model(transport, model, push=supplies.push, played=played, beside=None if again else beside(model.sha256))
+        self.mirror.send_assignment(transport, supplies.assignment)
+        self._finished_then, self._model_sent = None, self._clock()
+        self.feed(Sent(supplies.model.version))
+        self.feed(Busy())
+
+    def _send_players(self, supplies: DesiredState, transport: Transport) -> None:
+        """Send the models of evaluation games before the assignment names them."""
+        if self.mirror.has_players(supplies.assignment, supplies.players):
+            return
+        self.feed(Busy("models of evaluation games are being sent"))
+        self._changed()
+        self.mirror.send_players(transport, supplies.assignment, supplies.players)
+        self.feed(Busy())
+
+    def _is_due(self, supplies: DesiredState) -> bool:
+        """Whether the worker is to have this model now: when it has none, idles, or has played long enough with the last one."""
+        last, heartbeat = self.mirror.model, self._heartbeat
+        if last is None:
+            return True
+        if last.sha256 == supplies.model.sha256:
+            if heartbeat is None or heartbeat.state != "error" or heartbeat.model_version == last.version:
+                return False
+            asked = asks_for_whole(heartbeat.error, last.version)
+            seconds = RESEND_SECONDS if not asked else 0.0 if self.mirror.can_send_whole else ASKED_SECONDS
+            return self._clock() - self._model_sent >= seconds
+        if supplies.sync_interval == 0 or heartbeat is None or not self.state.talks or heartbeat.state != "playing":
+            return True
+        return self._finished_then is not None and heartbeat.finished - self._finished_then >= supplies.sync_interval
+
+    # Its process.
+
+    def _act(self, transport: Transport, *, may_start: Callable[[], bool]) -> None:
+        """Carry out what the worker's state asks for, and what follows from that."""
+        actions = self.feed(Tick())
+        for _ in range(MOST_ROUNDS):
+            if not actions or (actions[0] is Do.START and not may_start()):
+                return
+            actions = self.feed(self._carried_out(actions[0], transport))
+
+    def _carried_out(self, action: Do, transport: Transport) -> Event:
+        match action:
+            case Do.ASK:
+                return Found(self._crew.alive(transport, self.name))
+            case Do.START:
+                again = self.state.starts or self.state.talks  # or an earlier session has started the one that was heard
+                self._tell(f"{self.name}: its process {'has ended and is started again' if again else 'is started'}")
+                self._crew.start(transport, self.seat)
+                return Began()
+            case Do.STOP:
+                self._crew.stop(transport, self.name)
+                return Found(False)
+            case Do.TAIL:
+                text = self._crew.tail(transport, self.name) or "(nothing)"
+                self._tell(f"{self.name}: its process ended again and again and is given up; its log ends:\n{text}")
+                return Tailed(text)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its process has done all that the first one on a machine does for all of them."""
+        return bool(self.state.running) and self.state.talks and self.state.state in READY
+
+    # The end.
+
+    def goes_on(self, leaving: Leaving) -> bool:
+        """Whether the worker has still something to do, and time for it."""
+        now, heartbeat, sent = self._clock(), self._heartbeat, self.mirror.sent
+        if (
+            now >= leaving.until
+            or self.retired
+            or self.mirror.claim.is_lost
+            or not self.state.running
+            or heartbeat is None
+            or not self.state.talks
+        ):
+            return False
+        if not leaving.drain:
+            return now < leaving.begun + HAND_OVER_SECONDS and self.state.state in READY
+        idle = heartbeat.state == "waiting" and heartbeat.finished == heartbeat.begun >= heartbeat.granted
+        heard = sent is not None and sent.granted == heartbeat.granted
+        return not (idle and heard and self.mirror.is_empty)
+
+    def end(self, transport: Transport, leaving: Leaving) -> None:
+        """End the worker and fetch what it hands over.
+
+        Raises:
+            ClusterError: as it says.
+        """
+        if self.mirror.claim.is_lost:  # nothing there is ours
+            self.ended = True
+            return
+        self._crew.stop(transport, self.name, seconds=min(STOP_SECONDS, max(1.0, leaving.until - self._clock())))
+        self.feed(Stop())
+        self.feed(Found(False))
+        until = self._clock() + LAST_FETCH_SECONDS
+        self._fetch(transport)
+        while self.mirror.more and self._clock() < until:
+            self._fetch(transport)
+        if self.mirror.waiting:
+            self._tell(f"{self.name}: there was no time for the last {self.mirror.waiting} files of games, they stay there")
+        self.mirror.release(transport)
+        self.ended = True
+
+
+def reason(error: Exception) -> str:
+    """What happened and what remedies it, without the machine's name."""
+    if isinstance(error, ClusterError):
+        return error.what + (f"; {error.remedy}" if error.remedy else "")
+    return str(error)

@@ -1,0 +1,1 @@
+"""Worker processes and learner ranks on this machine."""

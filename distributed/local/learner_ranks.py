@@ -1,0 +1,110 @@
+"""The ranks of a run's learner as processes of this machine: the Coach's own process is rank 0, and starts the others."""
+
+import logging
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from configs.schema import Settings
+from distributed.local.local import Process, end_with_parent, last_line, start_process
+from training.common.logs import log_to
+from training.common.signals import leave_to_parent
+from training.networks.evaluator import count_gpus
+from training.ranks.ranks import ALONE, Place, RankLost, Ranks, joined, store_in
+from training.run.following import follow
+
+log = logging.getLogger(__name__)
+
+HERE = "localhost"
+END_SECONDS = 2.0  # a rank gets so long to end by itself
+LOOK_SECONDS = 0.05
+
+
+@contextmanager
+def learner_ranks(settings: Settings, run_dir: Path, *, present: Ranks = ALONE) -> Iterator[Ranks]:
+    """Within the block, the ranks that train the run in ``run_dir``: as many as its settings ask for, or those that are ``present``.
+
+    Raises:
+        RankLost: one has ended; the message says which, and where it says why.
+        ValueError: there are fewer GPUs.
+    """
+    count, device = settings.training.learner.ranks, settings.training.device
+    if count == 1 or not present.alone:
+        yield present
+        return
+    if device != "cpu" and 0 < count_gpus() < count:
+        raise ValueError(
+            f"training.learner.ranks: {count} need a GPU each, and {count_gpus()} are to be seen here; or set training.device: cpu"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        store = store_in(Path(folder), count)
+        start = partial(start_process, be_rank)
+        processes = {
+            rank: start((place(rank, count), device, Path(folder), log_of(run_dir, rank), os.getpid()), name=f"learner-rank-{rank}")
+            for rank in range(1, count)
+        }
+        try:
+            while not store.check([mark(rank) for rank in processes]):
+                if fallen := describe(processes, run_dir):
+                    raise RankLost(fallen)
+                time.sleep(LOOK_SECONDS)
+            with joined(place(0, count), device=device, store=store) as ranks:
+                yield ranks
+        except RankLost as error:
+            raise RankLost(describe(processes, run_dir, wait=END_SECONDS) or str(error)) from error
+        finally:
+            for process in processes.values():
+                process.join(END_SECONDS)
+                process.kill()
+                process.join()
+
+
+def place(rank: int, count: int) -> Place:
+    """Where a rank stands among so many on this machine."""
+    return Place(rank=rank, world_size=count, local_rank=rank, master_addr=HERE)
+
+
+def mark(rank: int) -> str:
+    """What a rank puts into the store when it is there."""
+    return f"here/{rank}"
+
+
+def log_of(run_dir: Path, rank: int) -> Path:
+    """The log of a rank."""
+    return run_dir / f"learner_rank_{rank}.log"
+
+
+def describe(processes: Mapping[int, Process], run_dir: Path, *, wait: float = 0.0) -> str:
+    """Which ranks have ended within a moment, how, and where they say why; nothing where none has."""
+    said = []
+    for rank, process in processes.items():
+        process.join(wait / len(processes))
+        if not process.is_alive():
+            where, line = log_of(run_dir, rank), last_line(log_of(run_dir, rank))
+            see = f"its log ends: {line}; see {where}" if line else f"see {where}"
+            said.append(f"rank {rank} of the learner has ended with exit code {process.exitcode}; {see}")
+    return "; ".join(said)
+
+
+def be_rank(where: Place, device: str, folder: Path, log_file: Path, parent: int) -> None:
+    """What the process of a rank does: follow rank 0, for as long as that lives."""
+    leave_to_parent()
+    end_with_parent(parent, by=signal.SIGKILL)
+    log_to(logging.FileHandler(log_file, encoding="utf-8"))
+    assert where.rank is not None and where.world_size is not None
+    try:
+        store = store_in(folder, where.world_size)
+        store.set(mark(where.rank), "here")
+        with joined(where, device=device, store=store) as ranks:
+            follow(ranks)
+    except Exception:
+        log.exception("rank %d ends", where.rank)
+        logging.shutdown()
+        os._exit(1)  # the log has it all; multiprocessing would show it on the terminal too
+    logging.shutdown()
+    os._exit(0)

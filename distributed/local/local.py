@@ -1,0 +1,292 @@
+"""Workers as processes of this machine, each on a worker folder of its own: the cluster's protocol without a network."""
+
+import ctypes
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import time
+import types
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from configs.schema import Settings
+from distributed.local.devices import CUDA_VISIBLE_DEVICES, Spread, spread_here
+from games import Game
+from training.common.logs import log_to
+from training.common.signals import leave_to_parent
+from training.networks.evaluator import use_threads
+from training.run.backend import FolderBackend, PendingBatch
+from training.self_play.tuning import search_is_compiled
+from training.worker.spool import salvage_if_left
+from training.worker.worker_class import load_worker_class
+from training.worker.worker_folder import Heartbeat
+
+log = logging.getLogger(__name__)
+
+Process: TypeAlias = BaseProcess
+
+PR_SET_PDEATHSIG = 1
+NICENESS = 5  # of workers: who learns, on whom all of them wait in the end, comes first where there are not cores for all
+STOP_SECONDS = 20.0  # a worker gets so long to hand over its games
+FIRST_TIME = "The search is compiled for this machine: once, in about a minute; from then on it starts in seconds."
+RESTARTS, RESTART_WINDOW = 5, 600.0  # more restarts than this in so many seconds are a crash loop
+TAIL_BYTES = 4096  # of a log, in which its last line is looked for
+READY = ("playing", "waiting")
+
+
+class LocalProcesses(FolderBackend):
+    """``count`` worker processes; one that dies is named and replaced, unless it dies again and again.
+
+    What a dead one has handed over counts; the games that it has not are withdrawn, so that others play them, and its successor is
+    among those who may be granted games once it is ready to play. Where the search has never been compiled, one process starts, and
+    the others when it has compiled it.
+
+    Args:
+        devices: what CUDA_VISIBLE_DEVICES names for each of them (see ``distributed.local.devices``); by default what it names here.
+        names: of the workers, instead of local-1, local-2, ...
+        restarts: so many times within ten minutes a worker that dies is replaced.
+        tell: is told what is worth a line in the log.
+        tell_death: is told of a worker, by its name, what has become of it when it has died; by default ``tell`` is.
+        target: what a process does, given its folder and the id of this process.
+        compiled: whether the search has been compiled; by default its compile cache is looked at.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        count: int,
+        game: Game,
+        settings: Settings,
+        run_id: str,
+        devices: Sequence[str] | None = None,
+        names: Sequence[str] | None = None,
+        restarts: int = RESTARTS,
+        tell: Callable[[str], None] = log.warning,
+        tell_death: Callable[[str, str], None] | None = None,
+        target: Callable[[Path, int], None] | None = None,
+        compiled: bool | None = None,
+    ) -> None:
+        named = names or [f"local-{number}" for number in range(1, count + 1)]
+        super().__init__(root, named, game=game, settings=settings, run_id=run_id)
+        self._tell, self._restarts = tell, restarts
+        self._tell_death = tell_death or (lambda name, what: tell(f"worker {name} {what}"))
+        self._devices: dict[str, str] = dict(zip(named, devices, strict=True)) if devices is not None else {}
+        load_worker_class(settings.distributed.worker_class)  # a class that cannot be had is named here, once
+        self._target = target or partial(play_in_folder, worker_class=settings.distributed.worker_class)
+        self._processes: dict[str, Process] = {}
+        self._starts: dict[str, list[float]] = {name: [] for name in named}
+        self._dead: set[str] = set()  # whose games are to be withdrawn before they are replaced
+        self._named: set[str] = set()  # of those, whose games ``withdrawn`` has named
+        self._returning: set[str] = set()  # that have been replaced and are not ready yet
+        self._given_up: dict[str, str] = {}
+        self._compiling = ""  # what the first worker has said last that it compiles
+        self._compiled = search_is_compiled() if compiled is None else compiled
+
+    def publish(self, version: int, model: bytes) -> None:
+        """See ``SelfPlayBackend``."""
+        super().publish(version, model)
+        if not self._processes and not self._compiled:
+            self._tell(FIRST_TIME)
+        self._start_missing()
+
+    def collect(self) -> list[PendingBatch]:
+        """See ``SelfPlayBackend``; also replaces workers that have died."""
+        for name, process in list(self._processes.items()):
+            if not process.is_alive():
+                self._bury(name, process.exitcode)
+        if self._returning or not self._compiled:
+            self._see_who_is_ready()
+        return super().collect()
+
+    def grant(self, worker: str, *, granted: int, delivered: int) -> None:
+        """See ``SelfPlayBackend``; a dead worker whose games have been withdrawn is replaced."""
+        super().grant(worker, granted=granted, delivered=delivered)
+        if worker in self._named:
+            self._replace(worker)
+
+    def withdrawn(self) -> dict[str, int]:
+        """See ``SelfPlayBackend``; also the games that died with their worker."""
+        self._named = set(self._dead)
+        return super().withdrawn() | {name: self._unfinished(name) for name in self._dead}
+
+    def status(self) -> dict[str, Heartbeat | None]:
+        """See ``SelfPlayBackend``; a worker that was given up says so."""
+        heartbeats = super().status()
+        for name, reason in self._given_up.items():
+            last = heartbeats[name] or Heartbeat(run_id=self._run_id, worker=name, beat=0, pid=0, state="error")
+            heartbeats[name] = last.model_copy(update={"state": "error", "error": reason, "games_per_second": 0.0})
+        return heartbeats
+
+    def close(self) -> None:
+        """See ``SelfPlayBackend``."""
+        self._stop = True
+        for name in self._processes:
+            self._assign(name)
+        for process in self._processes.values():
+            process.terminate()  # whatever it is doing; it hands over its games first
+        deadline = time.monotonic() + STOP_SECONDS
+        for name, process in self._processes.items():
+            process.join(max(0.0, deadline - time.monotonic()))
+            if process.is_alive():
+                log.warning("worker %s did not end within %.0f s and is killed", name, STOP_SECONDS)
+                process.kill()
+                process.join()
+        self._processes.clear()
+
+    def running(self) -> list[str]:
+        """The workers whose processes have been started and not been seen to end."""
+        return sorted(self._processes)
+
+    def _start_missing(self) -> None:
+        missing = [name for name in self.folders if name not in self._processes and name not in self._dead | self._given_up.keys()]
+        room = len(missing) if self._compiled else max(0, 1 - len(self._processes))
+        for name in missing[:room]:
+            self._start(name)
+
+    def _start(self, name: str) -> None:
+        arguments = (self._devices.get(name), self._target, self.folders[name].root, os.getpid())
+        self._processes[name] = start_process(be_worker, arguments, name=name)
+        self._starts[name].append(time.monotonic())
+
+    def _bury(self, name: str, exit_code: int | None) -> None:
+        """Say that a worker has died and what becomes of it, which waits until the games that it has not handed over are withdrawn."""
+        del self._processes[name]
+        now = time.monotonic()
+        recent = [start for start in self._starts[name] if now - start < RESTART_WINDOW]
+        where = self.folders[name].root / "logs" / f"worker_{name}.log"
+        line = last_line(where)
+        see = f"its log ends: {line}; see {where}" if line else f"see {where}"
+        if len(recent) > self._restarts:
+            times = f"{len(recent)} times in {RESTART_WINDOW / 60:.0f} minutes"
+            self._given_up[name] = what = f"ended {times}, last with exit code {exit_code}; {see}"
+        else:
+            what = f"ended with exit code {exit_code} and is started again; {see}"
+        self._tell_death(name, what)
+        self._dead.add(name)
+        salvage_if_left(self.folders[name])
+        if self._unfinished(name) == 0:
+            self._replace(name)
+
+    def _unfinished(self, name: str) -> int:
+        """How many of the games that a worker was granted it has not handed over."""
+        granted, delivered = self._accounts[name]
+        return granted - max(delivered, *self.folders[name].ends_of_batches(), 0)
+
+    def _replace(self, name: str) -> None:
+        """Start a dead worker's successor, or if it was given up, whoever is still waiting to be started."""
+        self._dead.remove(name)
+        self._named.discard(name)
+        if name not in self._given_up:
+            self.folders[name].forget_heartbeat()
+            self._returning.add(name)
+            self._start(name)
+        self._count_workers()
+        self._start_missing()
+
+    def _see_who_is_ready(self) -> None:
+        heartbeats = super().status()
+        ready = {name for name, heartbeat in heartbeats.items() if heartbeat and heartbeat.state in READY}
+        if self._returning & ready:
+            self._returning -= ready
+            self._count_workers()
+        if not self._compiled:
+            for heartbeat in heartbeats.values():
+                if heartbeat and heartbeat.state == "compiling" and heartbeat.note not in ("", self._compiling):
+                    self._compiling = heartbeat.note
+                    self._tell(heartbeat.note)
+        if ready and not self._compiled:
+            self._compiled = True
+            self._start_missing()
+
+    def _count_workers(self) -> None:
+        """Say who may be granted games: not those who are being started again, as long as there are others."""
+        left = tuple(name for name in self.folders if name not in self._given_up or name in self._dead)
+        self.workers = tuple(name for name in left if name not in self._returning or self._unfinished(name) > 0) or left
+
+
+def spread_processes(
+    root: Path, *, game: Game, settings: Settings, run_id: str, tell: Callable[[str], None], spread: Spread | None = None
+) -> LocalProcesses:
+    """The workers of this machine as its GPUs and the run's settings have them, or as ``spread`` has; ``tell`` hears what is special.
+
+    Raises:
+        ValueError: see ``spread_here``.
+    """
+    spread = spread or spread_here(settings)
+    if spread.note:
+        tell(spread.note)
+    return LocalProcesses(root, count=len(spread), game=game, settings=settings, run_id=run_id, devices=spread.devices, tell=tell)
+
+
+def last_line(log_file: Path) -> str:
+    """The last line of a log that says something; nothing where there is none."""
+    try:
+        with log_file.open("rb") as file:
+            file.seek(max(0, log_file.stat().st_size - TAIL_BYTES))
+            lines = file.read(TAIL_BYTES).decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def start_process(target: Callable[..., None], arguments: Sequence[Any], *, name: str) -> Process:
+    """A process of this machine that calls ``target``; it ends with this one at the latest."""
+    process = multiprocessing.get_context("spawn").Process(target=target, args=tuple(arguments), name=name, daemon=True)
+    with hidden_program():
+        process.start()
+    return process
+
+
+@contextmanager
+def hidden_program() -> Iterator[None]:
+    """Within the block, new processes do not import the program that runs here, which they would by custom: they need nothing of it.
+
+    So they start sooner, and a program need not guard itself against being run again in each of its workers.
+    """
+    program = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = program
+
+
+def be_worker(device: str | None, target: Callable[[Path, int], None], root: Path, parent: int) -> None:
+    """Do what ``target`` does, on the GPU that ``device`` names. CUDA looks at the environment when it is first used, which is later."""
+    os.nice(NICENESS)
+    if device is not None:
+        os.environ[CUDA_VISIBLE_DEVICES] = device
+    target(root, parent)
+
+
+def play_in_folder(root: Path, parent: int, *, worker_class: str) -> None:
+    """What a worker process does: play in the worker folder ``root`` on one core, for as long as process ``parent`` lives."""
+    leave_to_parent()
+    end_with_parent(parent)
+    log_to(logging.FileHandler(root / "logs" / f"worker_{root.name}.log", encoding="utf-8"))
+    use_threads(1)  # one thread a process scales better than several threads in one
+    try:
+        load_worker_class(worker_class)(root).run()
+    except Exception:
+        log.exception("worker %s ends", root.name)
+        raise
+    logging.shutdown()
+    os._exit(0)  # everything is on the disk; taking torch and the compiler down in order would keep the Coach waiting for seconds
+
+
+def end_with_parent(parent: int, *, by: signal.Signals = signal.SIGTERM) -> None:
+    """Have the system end this process when its parent dies, even by kill -9 (Linux; elsewhere the lease ends it later)."""
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.prctl(PR_SET_PDEATHSIG, by, 0, 0, 0)
+    except (OSError, AttributeError):
+        return
+    if os.getppid() != parent:  # it died before the request
+        raise SystemExit(1)

@@ -1,0 +1,98 @@
+"""Training with one self-play process for each of the GPUs that somebody has named, the first of which trains too. It only wires.
+
+The loop is the Coach's in synchronous mode: all play an iteration's games with one model, then the network learns from them. A worker
+hands its games over by the hundred, or when its share is played; what it has finished is in its spool, so that a kill takes none of it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from configs.schema import Settings
+from distributed.local.devices import DeviceSlot, Spread
+from distributed.local.learner_ranks import learner_ranks
+from distributed.local.local import LocalProcesses
+from distributed.local.wiring import EVERY, WeightsFiles, logged, with_workers
+from games import Game
+from training.common.reports import IterationReport
+from training.common.run_lock import RunLock
+from training.networks.weights_file import save_weights
+from training.run.backend import SelfPlayBackend
+from training.run.coach import Coach
+from training.run.session import session, teller
+from training.worker.spool import BATCH_GAMES
+from views import make_observers, shielded
+from views.devices import DeviceLines
+
+RESTARTS = 1  # of a worker within ten minutes; after one more death the others play without it
+FINAL = "model_final.pt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """How a session of a run has ended."""
+
+    report: IterationReport | None  # the last iteration's
+    stopped: bool  # by Ctrl-C
+    model: Path  # the file of the last weights
+
+
+def synchronous(document: dict[str, Any], seats: Sequence[DeviceSlot]) -> Settings:
+    """The settings in a document, for these workers, all of whom play an iteration's games with one model.
+
+    Raises:
+        ValueError: some are out of range; the message names them.
+    """
+    on_gpu = bool(seats[0].device)
+    training = {**document["training"], "asynchronous": False, "steps_per_model": None, "device": "cuda" if on_gpu else "cpu"}
+    spread = Spread(devices=tuple(seat.device for seat in seats))
+    return with_workers({**document, "training": training}, spread, batch_games=BATCH_GAMES)
+
+
+def train(run_dir: Path, settings: Settings, seats: Sequence[DeviceSlot], *, say: Callable[[str], None]) -> Session:
+    """Train in ``run_dir``, which is there, new or with a run to go on with, until the run's bounds or a stop.
+
+    Args:
+        settings: of ``synchronous``.
+        seats: where the workers play.
+        say: is given lines for people.
+
+    Raises:
+        RunLocked: another process works on this run.
+        NobodyPlays: all workers have failed.
+        TrainingDiverged: losses or gradients are not finite.
+        ValueError, OSError, sqlite3.Error: see ``training.run.run.open_coach``.
+    """
+    titles = {seat.worker: seat.title for seat in seats}
+    with RunLock(run_dir), logged(run_dir / "coach.log"), learner_ranks(settings, run_dir) as ranks:
+        lines = DeviceLines(titles, say, epochs=settings.training.samples_per_position)
+        observers = make_observers(run_dir, name=settings.run.name, game=settings.game.name, terminal=lines)
+        tell = teller(observers)
+
+        def make_backend(game: Game, run_id: str) -> SelfPlayBackend:
+            return LocalProcesses(
+                run_dir / "workers",
+                count=len(seats),
+                names=[seat.worker for seat in seats],
+                devices=[seat.device for seat in seats],
+                restarts=RESTARTS,
+                game=game,
+                settings=settings,
+                run_id=run_id,
+                tell=tell,
+                tell_death=lambda worker, what: tell(f"ERROR in {titles[worker]}: {what}"),
+            )
+
+        with session(run_dir, settings, make_backend=make_backend, observers=observers, ranks=ranks) as coach:
+            report = run(coach, run_dir)
+    return Session(report=report, stopped=coach.stop_requested, model=run_dir / FINAL)
+
+
+def run(coach: Coach, run_dir: Path) -> IterationReport | None:
+    """Run the Coach to its end, with files of weights for other programs beside what the run itself keeps."""
+    files = WeightsFiles(lambda iteration: run_dir / f"checkpoint_iter_{iteration}.pt", coach.learner.weights, every=EVERY)
+    coach.observers = [*coach.observers, shielded(files)]
+    report = coach.run()
+    save_weights(run_dir / FINAL, coach.learner.weights())
+    return report

@@ -1,0 +1,137 @@
+"""What the programs that train on this machine have in common: settings for a game, for so many workers, and what a run leaves besides."""
+
+import logging
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from configs.load import load_settings
+from configs.schema import Settings
+from distributed.local.devices import Spread
+from games import Game, load_game
+from training.common.logs import log_also_to
+from training.common.reports import IterationReport, ProgressReport
+from training.networks.weights_file import save_weights
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+EVERY = 10  # iterations between two measurements of strength, and between two files of weights
+FEWEST_ON_CPU, FEWEST_ON_GPU = 16, 64  # games side by side: with fewer the network would wait, however few are asked for
+MOST_PARALLEL = 256
+WINDOW_GROWTH = 0.9  # from a first step after the first iteration, the window grows to hold about half of what was played
+SEARCH = {"algorithm": "gumbel", "full_search_probability": 1.0}
+FLUSH_SECONDS = 2.0
+
+
+class WeightsFiles:
+    """An observer that writes the learner's weights to a file of their own every few iterations.
+
+    Args:
+        path_of: where those after so many iterations of this run go; the folder is made.
+        weights: gives them.
+        every: iterations between two files.
+    """
+
+    def __init__(self, path_of: Callable[[int], Path], weights: Callable[[], Mapping[str, Any]], *, every: int = EVERY) -> None:
+        self._path_of, self._weights, self._every = path_of, weights, every
+        self._iteration = 0
+        self.path: Path | None = None  # of the last one
+
+    def progress(self, report: ProgressReport) -> None:
+        """See ``Observer``."""
+
+    def iteration(self, report: IterationReport) -> None:
+        """See ``Observer``."""
+        if report.iteration % self._every == 0:
+            self.write(report.iteration)
+
+    def event(self, text: str) -> None:
+        """See ``Observer``."""
+
+    def close(self) -> None:
+        """See ``Observer``."""
+
+    def write(self, iteration: int) -> None:
+        """Write the weights after so many iterations, unless they are written already.
+
+        Raises:
+            OSError: the disk does not take them.
+        """
+        if iteration > self._iteration:
+            path = self._path_of(iteration)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            save_weights(path, self._weights())
+            self._iteration, self.path = iteration, path
+
+
+def shipped_rules(name: str) -> Game:
+    """The game called ``name``, as the shipped experiment of that name has it; where there is none, as it is by itself."""
+    shipped = CONFIGS / f"{name}.yaml"
+    return load_game(name, **load_settings(shipped).game.options) if shipped.exists() else load_game(name)
+
+
+def default_settings(rules: Game) -> dict[str, Any]:
+    """The sections of what the shipped experiment with this game says, or where there is none, of what suits most games."""
+    shipped = CONFIGS / f"{rules.name}.yaml"
+    if shipped.exists():
+        settings = load_settings(shipped).model_dump()
+    else:
+        general = {"run": {"name": rules.name}, "game": {"name": rules.name}, "search": SEARCH}
+        settings = Settings.model_validate(general).model_dump()
+    settings["game"]["options"] = rules.options
+    if rules.num_players == 1:
+        settings["evaluation"] = {"every": 0, "rating_games": 0}  # the games of self-play have scores
+    else:
+        settings["evaluation"] |= {"every": EVERY, "gating": "none"}
+    return settings
+
+
+def with_workers(document: dict[str, Any], spread: Spread, *, batch_games: int | None = None) -> Settings:
+    """The settings in a document, for so many workers: few games at once, for an iteration has few, but enough to keep the network busy.
+
+    Args:
+        batch_games: in a file that a worker hands over; by default all that are its part of an iteration, up to 100.
+
+    Raises:
+        ValueError: see ``validated``.
+    """
+    games = document["training"]["games_per_iteration"]
+    fewest = FEWEST_ON_GPU if spread.devices[0] else FEWEST_ON_CPU
+    parallel = min(MOST_PARALLEL, max(fewest, math.ceil(games / len(spread))))
+    self_play = {"workers": len(spread), "parallel_games": parallel, "games_per_worker": 2 * parallel, "flush_seconds": FLUSH_SECONDS}
+    distributed = {**document["distributed"], "enabled": False, "batch_size": batch_games or min(100, max(1, games // len(spread)))}
+    return validated({**document, "self_play": {**document["self_play"], **self_play}, "distributed": distributed})
+
+
+def validated(document: dict[str, Any]) -> Settings:
+    """The settings in a document.
+
+    Raises:
+        ValueError: some are out of range; the message names them.
+    """
+    try:
+        return Settings.model_validate(document)
+    except ValidationError as error:
+        problems = [f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}, found {problem['input']!r}" for problem in error.errors()]
+        raise ValueError("; ".join(problems)) from None
+
+
+@contextmanager
+def logged(path: Path) -> Iterator[None]:
+    """Within the block, what training and its workers have to say is written to the file at ``path`` too."""
+    handler = logging.FileHandler(path, encoding="utf-8")
+    loggers = [logging.getLogger(room) for room in ("training", "views", "distributed")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        log_also_to(logger, handler)
+        logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.removeHandler(handler)
+            logger.setLevel(level)
+        handler.close()

@@ -1,0 +1,258 @@
+"""How people and scripts speak with a running Coach: by files in a folder, since nothing here listens on a port.
+
+``<id>.request`` is put there by whoever asks; the Coach takes it by renaming it to ``<id>.taken``, and answers with ``<id>.answer``.
+So each request is carried out once at most, and whoever gives up waiting knows whether it was taken. The folder belongs to one user,
+who alone can write to it. Whether there is a Coach is told by a lock, which the system takes back from a process that has ended.
+"""
+
+import fcntl
+import logging
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from configs.schema import WorkerSettings
+from training.common.files import FileTooLarge, read_limited, write_atomically
+from training.common.run_lock import LOCK, RunLock, RunLocked
+
+log = logging.getLogger(__name__)
+
+FOLDER = Path(__file__).resolve().parents[1] / "control"
+COACH = "coach.json"  # what the Coach says of itself
+NAME = re.compile(r"[0-9a-f]{16}")
+LIMIT = 256 * 1024  # bytes of any file here
+WAIT_SECONDS = 30.0
+POLL_SECONDS = 0.05
+STALE_SECONDS = 300.0  # longer than anybody waits
+LOCK_SECONDS = 1.0  # a look at the lock takes it for a moment
+
+
+class NoCoach(Exception):
+    """No Coach is running here, so nobody can answer."""
+
+
+class NotAnswered(Exception):
+    """A Coach is running, but has not answered in time; the text says whether it has taken the request."""
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Request(_Message):
+    """What the Coach is asked to do."""
+
+    command: Literal["status", "restart", "stop", "takeover", "add", "remove"]
+    worker: str = Field(default="", max_length=100)  # whom it is about
+    machine: WorkerSettings | None = None  # to be added
+
+    @model_validator(mode="after")
+    def _whole(self) -> "Request":
+        if self.command == "add" and self.machine is None:
+            raise ValueError("add needs a machine")
+        if self.command in ("restart", "stop", "takeover", "remove") and not self.worker:
+            raise ValueError(f"{self.command} needs a worker")
+        return self
+
+
+class Answer(_Message):
+    """What has come of a request."""
+
+    ok: bool
+    text: str
+
+
+class CoachFacts(_Message):
+    """What a running Coach says of itself."""
+
+    pid: int
+    run: str  # its folder
+    config: str  # the file whose workers it follows
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A request that has been taken and waits for its answer."""
+
+    id: str
+    request: Request
+
+
+class RequestInbox:
+    """The Coach's side. While it is open, others can tell that a Coach is running.
+
+    Args:
+        folder: where the requests are put.
+        run: the run's folder.
+        config: the file whose workers the Coach follows.
+
+    Raises:
+        RunLocked: another Coach of this checkout works with workers.
+        OSError: the folder cannot be made or written.
+    """
+
+    def __init__(self, folder: Path = FOLDER, *, run: Path, config: Path) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.folder = folder
+        lock = _locked(folder)
+        self._lock: RunLock | None = lock
+        facts = CoachFacts(pid=os.getpid(), run=str(run.absolute()), config=str(config.absolute()))
+        try:
+            write_atomically(folder / COACH, facts.model_dump_json().encode())
+            _sweep(folder)
+        except OSError:
+            lock.close()
+            raise
+
+    def pending(self) -> list[Pending]:
+        """Take all requests that wait, in no particular order; those that cannot be understood are answered with an error."""
+        found = []
+        for path in sorted(self.folder.glob("*.request")):
+            if NAME.fullmatch(path.stem):
+                taken = path.with_suffix(".taken")
+                with suppress(OSError):  # taken back in this moment, or a disk that takes nothing
+                    path.rename(taken)
+                    found += [Pending(path.stem, request) for request in self._read(path.stem, taken)]
+        return found
+
+    def _read(self, name: str, path: Path) -> Iterator[Request]:
+        try:
+            yield Request.model_validate_json(read_limited(path, LIMIT))
+        except (OSError, FileTooLarge) as error:
+            self.answer(name, Answer(ok=False, text=f"the request cannot be read: {error}"))
+        except ValidationError as error:
+            self.answer(name, Answer(ok=False, text=f"the request cannot be understood: {complaint(error)}"))
+
+    def answer(self, name: str, answer: Answer) -> None:
+        """Answer a request; a disk that does not take the answer is named in the log."""
+        try:
+            write_atomically(self.folder / f"{name}.answer", answer.model_dump_json().encode())
+            (self.folder / f"{name}.taken").unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("a request cannot be answered: %s", error)
+
+    def serve(self, carry_out: Callable[[Request], str]) -> None:
+        """Carry out all requests that wait, and answer each with what has come of it, or what went wrong."""
+        for pending in self.pending():
+            try:
+                answer = Answer(ok=True, text=carry_out(pending.request))
+            except Exception as error:  # whatever it is, it must not end a run
+                expected = isinstance(error, ValueError | OSError)
+                log.log(logging.WARNING if expected else logging.ERROR, "%s: %s", pending.request.command, error, exc_info=not expected)
+                text = str(error) if expected else f"something unexpected went wrong, see the Coach's log: {type(error).__name__}: {error}"
+                answer = Answer(ok=False, text=text)
+            self.answer(pending.id, answer)
+
+    def close(self) -> None:
+        """Answer nobody any more."""
+        if self._lock:
+            with suppress(OSError):
+                (self.folder / COACH).unlink()
+            self._lock.close()
+            self._lock = None
+
+
+def ask(
+    request: Request,
+    folder: Path = FOLDER,
+    *,
+    seconds: float = WAIT_SECONDS,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Answer:
+    """Have the running Coach carry out a request, and wait for its answer, at most for so many seconds.
+
+    Raises:
+        NoCoach: none is running, or it has ended before it took the request.
+        NotAnswered: it has not answered in time.
+        OSError: the request cannot be written.
+    """
+    if not coach_runs(folder):
+        raise NoCoach("no Coach is running")
+    name = secrets.token_hex(8)
+    path, answer = folder / f"{name}.request", folder / f"{name}.answer"
+    write_atomically(path, request.model_dump_json(exclude_unset=True).encode())
+    deadline = clock() + seconds
+    while True:
+        runs = coach_runs(folder)  # looked at before the answer is: one that has ended answers no more
+        with suppress(FileNotFoundError):
+            found = Answer.model_validate_json(read_limited(answer, LIMIT))
+            answer.unlink()
+            return found
+        if not runs or clock() >= deadline:
+            break
+        sleep(POLL_SECONDS)
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        end = "has ended before it answered" if not runs else f"has not answered in {seconds:g} s"
+        raise NotAnswered(f"the Coach has taken the request ({request.command}), but {end}; see logs/distributed_training.log") from None
+    if not runs:
+        raise NoCoach("the Coach has ended before it took the request")
+    raise NotAnswered(
+        f"a Coach is running, but it has not looked at the request ({request.command}) in {seconds:g} s, and it has been taken back; "
+        "the Coach may be busy: try again, and see logs/distributed_training.log"
+    )
+
+
+def coach_runs(folder: Path = FOLDER) -> bool:
+    """Whether a Coach is there to answer."""
+    try:
+        descriptor = os.open(folder / LOCK, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def coach_facts(folder: Path = FOLDER) -> CoachFacts | None:
+    """What the running Coach says of itself; None when none is running."""
+    if not coach_runs(folder):
+        return None
+    try:
+        return CoachFacts.model_validate_json(read_limited(folder / COACH, LIMIT))
+    except (OSError, ValueError):
+        return None  # it is just starting, or ending
+
+
+def complaint(error: ValidationError) -> str:
+    """What is wrong with a message or a machine, in one line."""
+    problems = []
+    for details in error.errors(include_url=False, include_input=False, include_context=False):
+        where = ".".join(map(str, details["loc"]))
+        problems.append(f"{where}: {details['msg']}" if where else details["msg"])
+    return "; ".join(problems).replace("Value error, ", "")
+
+
+def _locked(folder: Path) -> RunLock:
+    deadline = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            return RunLock(folder)
+        except RunLocked as error:
+            if time.monotonic() >= deadline:
+                facts = coach_facts(folder)
+                who = f"process {facts.pid}, for {facts.run}" if facts else str(error)
+                raise RunLocked(f"another Coach works with this checkout's workers already ({who}); stop it first") from None
+        time.sleep(POLL_SECONDS)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what nobody waits for any more."""
+    for path in folder.iterdir():
+        with suppress(FileNotFoundError):
+            if path.suffix in (".request", ".taken", ".answer", ".part") and time.time() - path.lstat().st_mtime > STALE_SECONDS:
+                path.unlink()

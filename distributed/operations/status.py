@@ -1,0 +1,223 @@
+"""How the cluster stands: in status.txt for people, who ``watch -n 1 cat`` it in 80 columns, and in status.json for programs."""
+
+import json
+import logging
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.cells import cell_len, chop_cells, set_cell_size
+
+from distributed.fleet.views import FleetView, WorkerView
+from distributed.fleet.worker_state import Mark
+from distributed.setup.machine import printable
+from training.common.files import read_limited, write_atomically
+from views.charts import cluster_figures
+
+log = logging.getLogger(__name__)
+
+FOLDER = Path(__file__).resolve().parents[1]
+TEXT_NAME, JSON_NAME = "status.txt", "status.json"
+JSON_LIMIT = 2**26  # bytes
+WIDTH = 80  # cells, of which an emoji takes two
+INTERVAL_SECONDS = 1.0
+MOST_IN_FULL = 12  # workers; with more, those that are Active share lines, and reasons are cut
+CROWDED_REASON = 2  # lines
+NAME_WIDTH = 22
+COLUMNS = (7, 8, 8, 10, 9)  # share, games/s, model, last batch, grant
+CELL = 26  # of an Active worker among many
+SYMBOLS = {Mark.ACTIVE: "🟢", Mark.SYNCING: "🟡", Mark.ERROR: "🔴", Mark.OFFLINE: "⚪"}
+TROUBLE_FIRST = (Mark.ERROR, Mark.OFFLINE, Mark.SYNCING, Mark.ACTIVE)
+
+
+class StatusFile:
+    """The two files, replaced whole, once a second at most; a reader never sees half of one.
+
+    Args:
+        folder: where they lie.
+        title: what plays, for people.
+        clock: seconds that never go back.
+        wall: seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        folder: Path = FOLDER,
+        *,
+        title: str,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._folder, self._title, self._clock, self._wall = folder, title, clock, wall
+        self._due = clock()
+        self._failing = False
+
+    def show(self, view: Callable[[], FleetView]) -> None:
+        """Write how the cluster stands, if a second has passed; a disk that does not take it is no reason to stop."""
+        if self._clock() >= self._due:
+            self._due = self._clock() + INTERVAL_SECONDS
+            self._write(view(), ended=False)
+
+    def close(self, view: FleetView) -> None:
+        """Write how the cluster stood at the end, and that it has ended."""
+        self._write(view, ended=True)
+
+    def _write(self, view: FleetView, *, ended: bool) -> None:
+        now = self._wall()
+        when = at(now)
+        said = f"ended {when}" if ended else f"as of {when}, every {INTERVAL_SECONDS:.0f} s"
+        text = status_text(view, title=self._title, when=said)
+        values = {"time": now, "interval": INTERVAL_SECONDS, "title": self._title, "ended": ended, **status_values(view)}
+        try:
+            write_atomically(self._folder / TEXT_NAME, text.encode(), mode=0o644)
+            write_atomically(self._folder / JSON_NAME, (json.dumps(values, indent=1, ensure_ascii=False) + "\n").encode(), mode=0o644)
+        except OSError as error:
+            if not self._failing:
+                log.warning("%s cannot be written: %s", self._folder / TEXT_NAME, error)
+            self._failing = True
+        else:
+            self._failing = False
+
+
+def stale_since(folder: Path = FOLDER) -> str | None:
+    """When the status was written last, if the Coach that wrote it did not say that it ended; None for no status, or an ended one."""
+    try:
+        values = json.loads(read_limited(folder / JSON_NAME, JSON_LIMIT))
+        return None if values["ended"] else at(float(values["time"]))
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
+        return None
+
+
+def at(seconds: float) -> str:
+    """A moment, in seconds since 1970, by this machine's clock."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def status_values(view: FleetView) -> dict[str, Any]:
+    """The view as JSON has it; times are in seconds, ``sync_seconds`` and ``last_batch`` may be null."""
+    return {**vars(view), "workers": [{**vars(worker), "mark": worker.mark.value} for worker in view.workers]}
+
+
+def status_text(view: FleetView, *, title: str, when: str) -> str:
+    """The view in lines of at most 80 cells: a header, then the workers, those in trouble first."""
+    lines = [*_header(view, title, when), "", *_workers(view.workers)]
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def _header(view: FleetView, title: str, when: str) -> list[str]:
+    games, active, sync, network = cluster_figures(
+        games_per_second=view.games_per_second,
+        active=view.active,
+        total=view.total,
+        sync_seconds=view.sync_seconds,
+        network_mb_per_minute=view.network_mb_per_minute,
+    )
+    half = WIDTH // 2
+    return [
+        _left(_cut(f"Keima  {title}", WIDTH - cell_len(when) - 2), WIDTH - cell_len(when)) + when,
+        _left(games, half) + active,
+        _left(sync, half) + network,
+    ]
+
+
+def _workers(workers: Sequence[WorkerView]) -> list[str]:
+    if not workers:
+        return ["No workers: add one with python distributed/ssh_connector.py --add HOST USER"]
+    ordered = sorted(workers, key=lambda worker: TROUBLE_FIRST.index(worker.mark))  # else as the config has them
+    if len(ordered) <= MOST_IN_FULL:
+        return [_titles(), *(line for worker in ordered for line in _in_full(worker, most=None))]
+    trouble = [worker for worker in ordered if worker.mark != Mark.ACTIVE]
+    active = [worker for worker in ordered if worker.mark == Mark.ACTIVE]
+    if len(trouble) > MOST_IN_FULL:
+        return [*(_in_one_line(worker) for worker in trouble), *_in_short(active)]
+    lines = [_titles(), *(line for worker in trouble for line in _in_full(worker, most=CROWDED_REASON))] if trouble else []
+    return lines + _in_short(active)
+
+
+def _titles() -> str:
+    figures = "".join(_right(text, width) for text, width in zip(("share", "games/s", "model", "batch", "grant"), COLUMNS, strict=True))
+    return f"{'':10} {_left('worker', NAME_WIDTH)}{figures}"
+
+
+def _in_full(worker: WorkerView, *, most: int | None) -> list[str]:
+    """A line with all figures, and below it why the worker is not Active, or what else is to be known of it."""
+    figures = (
+        f"{worker.share:.1%}",
+        rate(worker.games_per_second),
+        f"{worker.model_version}" if worker.model_version else "-",
+        "-" if worker.last_batch is None else f"{span(worker.last_batch)} ago",
+        f"{worker.outstanding}",
+    )
+    line = f"{SYMBOLS[worker.mark]} {worker.mark.value:7} {_left(_cut(worker.name, NAME_WIDTH), NAME_WIDTH)}"
+    line += "".join(_right(text, width) for text, width in zip(figures, COLUMNS, strict=True))
+    below = [f"for {span(worker.since)}"] if worker.mark != Mark.ACTIVE else []
+    below += [text for text in (printable(worker.reason), printable(worker.note)) if text]
+    wrapped = wrap(": ".join(below), WIDTH - 3)
+    if most is not None and len(wrapped) > most:
+        wrapped = [*wrapped[: most - 1], set_cell_size(wrapped[most - 1], WIDTH - 5).rstrip() + " …"]
+    return [line, *(f"   {part}" for part in wrapped)]
+
+
+def _in_one_line(worker: WorkerView) -> str:
+    """Since when a worker is not Active, and the beginning of why."""
+    line = f"{SYMBOLS[worker.mark]} {worker.mark.value:7} {_cut(worker.name, NAME_WIDTH)} for {span(worker.since)}: "
+    reason = printable(worker.reason)
+    room = WIDTH - cell_len(line)
+    return line + (reason if cell_len(reason) <= room else set_cell_size(reason, room - 1).rstrip() + "…")
+
+
+def _in_short(active: Sequence[WorkerView]) -> list[str]:
+    """Active workers side by side; all their figures are in status.json."""
+    name_width = CELL - 3 - 15
+    cells = []
+    for each in active:
+        name = _left(_cut(each.name, name_width), name_width)
+        cells.append(_left(f"{SYMBOLS[each.mark]} {name}{each.share:6.1%}{rate(each.games_per_second):>6}/s", CELL))
+    across = WIDTH // CELL
+    title = [f"Active: worker, share, games/s (all figures are in {JSON_NAME})"] if cells else []
+    return title + ["".join(cells[start : start + across]) for start in range(0, len(cells), across)]
+
+
+def rate(games: float) -> str:
+    """Games a second, in at most six characters."""
+    return f"{games:.1f}" if games < 1000 else f"{games:.0f}"
+
+
+def span(seconds: float) -> str:
+    """A time in at most six characters, such as 7s, 4m, 3h20m."""
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m"
+    hours, minutes = whole // 3600, whole // 60 % 60
+    return f"{hours}h{minutes:02}m" if hours < 100 else f"{hours // 24}d"
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """The text in lines of at most ``width`` cells, broken between words where that is possible."""
+    lines: list[str] = []
+    for word in text.split():
+        if lines and cell_len(lines[-1]) + 1 + cell_len(word) <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines += chop_cells(word, width)
+    return lines
+
+
+def _cut(text: str, width: int) -> str:
+    """The text, with its middle left out if it is wider: names differ at both ends."""
+    if cell_len(text) <= width:
+        return text
+    half = (width - 1) // 2
+    end = text[-half:]
+    return set_cell_size(text, width - 1 - cell_len(end)).rstrip() + "…" + end
+
+
+def _left(text: str, width: int) -> str:
+    return text + " " * (width - cell_len(text))
+
+
+def _right(text: str, width: int) -> str:
+    return " " * (width - cell_len(text)) + text

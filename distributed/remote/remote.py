@@ -1,0 +1,57 @@
+"""What the main node has done on a worker's machine, by the worker's own Python and with nothing but its standard library.
+
+    python3 -I .remote/<hash>.pyz NONCE COMMAND JSON       in the cluster's folder on that machine
+
+``distributed/setup/machine.py`` puts these files there as one program. The answer is one line on standard output,
+``@@NONCE {"ok": ...}`` or ``@@NONCE {"failed": text, "kind": ...}``, whatever a noisy shell writes around it. Nothing here needs
+more than Python 3.9, so that one that is too old can say so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from distributed.remote.code import unpack, unpack_cache
+from distributed.remote.machine import inspect, probe
+from distributed.remote.owner import give_way, own, start_owned, stop_owned
+from distributed.remote.process import Failed, alive, tail
+
+COMMANDS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "probe": probe,
+    "start": start_owned,
+    "stop": stop_owned,
+    "alive": alive,
+    "own": own,
+    "give_way": give_way,
+    "tail": tail,
+    "unpack": unpack,
+    "unpack_cache": unpack_cache,
+}
+
+
+def main(argv: list[str]) -> int:
+    """Carry out one command and answer."""
+    nonce, command, text = argv
+    os.umask(0o077)
+    try:
+        request = json.loads(text)
+        if isinstance(request, dict) and "request" in request:  # what must not be seen in a list of processes comes in a file
+            path = Path(request["request"])
+            request = json.loads(path.read_text())
+            path.unlink()
+        answer: dict[str, Any] = {"ok": inspect(request) if command == "inspect" else COMMANDS[command](request)}
+    except Failed as error:
+        answer = {"failed": str(error), "kind": error.kind}
+    except Exception as error:
+        answer = {"failed": f"{type(error).__name__}: {error}", "kind": "disk" if isinstance(error, OSError) else "failed"}
+    sys.stdout.write(f"\n@@{nonce} {json.dumps(answer)}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,306 @@
+"""From a bare machine to one that can play: our code under the name of its hash, an environment with the packages, and a look at both.
+
+Every step finds out first whether it has been done, and long ones run on the machine by themselves: a bootstrap that was cut off
+anywhere is gone on with by the next one, which may also find the long step finished.
+"""
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from configs.schema import PipSettings, WorkerSettings
+from distributed.setup import wheels
+from distributed.setup.bootstrap_trouble import explained
+from distributed.setup.check import Finding, findings, refuse, seats
+from distributed.setup.machine import (
+    Alive,
+    Probe,
+    Started,
+    Tail,
+    call,
+    environment,
+    install_remote,
+    own_python,
+    printable,
+    probe,
+    release_folder,
+    remedy_bootstrap,
+    understood,
+)
+from distributed.setup.release import PROJECT, REQUIREMENTS, Ours, ours, pack
+from distributed.setup.wheels import Wheel
+from distributed.ssh.errors import Refused, RemoteFailure
+from distributed.ssh.transport import Transport
+
+JOBS = ".remote/jobs"  # the places of the long steps
+REHEARSAL = f"{JOBS}/rehearsal"
+REHEARSAL_GAME = "tic_tac_toe"
+JOB_LOG = "logs/bootstrap.log"
+# Runs a command at a place and leaves its exit code there.
+WITH_EXIT_CODE = 'place=$1; shift; code=0; "$@" || code=$?; echo $code >"$place/exit.part"; mv "$place/exit.part" "$place/exit"'
+POLL_SECONDS = 1.0
+STILL_SECONDS = 30.0  # between two signs of life
+JOB_SECONDS = 2 * 3600.0
+NOT_TO_BE_MENDED = ("folder", "disk", "gpu")  # by anything that bootstrap does
+NO_PIP_SETTINGS = PipSettings()
+LARGE = 20 * 10**6  # bytes; a wheel's way is worth a line of its own
+REMEMBERED = 60  # lines of what a step says, by which its failure is explained
+CPU_ENVIRONMENT = 2 * 10**9  # bytes of disk that the packages take while they are installed: 1.2 GB were measured, and their files beside
+CUDA_ENVIRONMENT = 8 * 10**9  # with CUDA's libraries: 5 GB, and 3 GB of downloads
+CPU_TORCH = "https://download.pytorch.org/whl/cpu"
+
+
+def bootstrap(
+    transport: Transport,
+    machine: WorkerSettings,
+    *,
+    tell: Callable[[str], None],
+    ours_here: Ours | None = None,
+    pip: PipSettings = NO_PIP_SETTINGS,
+    game: str = REHEARSAL_GAME,
+    root: Path = PROJECT,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Make a machine ready to play, and tell line by line how it goes; a machine that is ready is only looked at.
+
+    Args:
+        transport: to the machine.
+        machine: as the settings have it.
+        tell: is told how it goes.
+        ours_here: what it must have.
+        pip: where it takes the packages from.
+        game: what the rehearsal plays.
+        root: the checkout whose code is sent.
+        sleep: waits so many seconds.
+
+    Raises:
+        Refused: it lacks what nobody can install from here; the text says what and how.
+        RemoteFailure: a step failed there.
+        Unreachable: the connection is lost; what has begun goes on there.
+    """
+    for line in bootstrap_steps(transport, machine, ours_here=ours_here, pip=pip, game=game, root=root):
+        if line:
+            tell(line)
+        else:
+            sleep(POLL_SECONDS)
+
+
+def bootstrap_steps(
+    transport: Transport,
+    machine: WorkerSettings,
+    *,
+    ours_here: Ours | None = None,
+    pip: PipSettings = NO_PIP_SETTINGS,
+    game: str = REHEARSAL_GAME,
+    root: Path = PROJECT,
+) -> Iterator[str]:
+    """The same step by step, for who has other things to do meanwhile: lines to tell, and an empty one when it is time to wait a second."""
+    ours_here = ours_here or ours(root=root)
+    install_remote(transport)
+    found = probe(transport, machine, ours_here)
+    gpus = f"{len(found.gpus)} {'GPU' if len(found.gpus) == 1 else 'GPUs'}" if found.gpus else "no GPU"
+    yield f"found {found.platform}, {found.cpus} {'core' if found.cpus == 1 else 'cores'}, {gpus}, {found.disk_free / 1e9:.0f} GB free"
+    looked_at = findings(found, machine, ours_here)
+    refuse(transport.worker, (each for each in looked_at if each.what in NOT_TO_BE_MENDED), named=True)
+    lacking = [each for each in looked_at if each.what == "packages" and not each.ok]
+    if lacking and own_python(machine) and found.python and found.python.environment:
+        refuse(transport.worker, lacking, named=True)  # an environment of the user's own is theirs to change
+    sent = choose_wheels(transport, found, pip, root) if lacking else []
+    if lacking:
+        refuse(transport.worker, [room_for_environment(found, machine, pip, sent)], named=True)
+    if found.folder_of(ours_here.code_hash) is None:
+        yield f"sends the code, {send_code(transport, machine, ours_here, root) / 1000:.0f} kB, to {release_folder(ours_here.code_hash)}"
+        found = probe(transport, machine, ours_here)
+    if lacking:
+        yield from make_environment(transport, machine, found, ours_here, pip, sent)
+        found = probe(transport, machine, ours_here)
+    else:
+        yield "the environment is complete"
+    looked_at = findings(found, machine, ours_here)
+    refuse(transport.worker, looked_at, named=True)
+    yield from play_rehearsal(transport, machine, found, ours_here, game)
+    yield from (f"note: {finding.text}; {finding.remedy}" for finding in looked_at if not finding.ok)
+    yield f"ready: {', '.join(seat.name for seat in seats(found, machine))}"
+
+
+def send_code(transport: Transport, machine: WorkerSettings, ours_here: Ours, root: Path) -> int:
+    """Make our release there; returns how many bytes were sent."""
+    archive = f".remote/{ours_here.code_hash}.tar.gz"
+    packed = pack(root, ours_here.worker_class)
+    transport.put(packed, archive)
+    call(
+        transport,
+        "unpack",
+        {"archive": archive, "hash": ours_here.code_hash, "extra": ours_here.extra},
+        python=machine.python,
+        seconds=60.0,
+    )
+    return len(packed)
+
+
+def choose_wheels(transport: Transport, found: Probe, pip: PipSettings, root: Path) -> list[Wheel]:
+    """The wheels that are to be sent; none where the machine is to take the packages from an index.
+
+    Raises:
+        Refused: some are missing.
+    """
+    if not pip.wheels:
+        return []
+    assert found.python is not None
+    requirements = (root / REQUIREMENTS).read_text(encoding="utf-8")
+    try:
+        return wheels.choose(Path(pip.wheels), requirements, version=found.python.version, machine=found.machine)
+    except wheels.NoWheels as error:
+        what, _, remedy = str(error).partition("; ")
+        raise Refused(transport.worker, what, remedy) from error
+
+
+def room_for_environment(found: Probe, machine: WorkerSettings, pip: PipSettings, sent: list[Wheel]) -> Finding:
+    """Whether the disk has room for the packages."""
+    index = {**pip.variables, **machine.env}.get("TORCH_INDEX", "")
+    with_cuda = found.machine == "x86_64" and not index.rstrip("/").endswith("/cpu")
+    needed = wheels.room_for(sent) if sent else CUDA_ENVIRONMENT if with_cuda else CPU_ENVIRONMENT
+    text = f"{found.disk_free / 1e9:.1f} GB free"
+    if found.disk_free >= needed:
+        return Finding("disk", True, False, text)
+    smaller = "" if sent or found.gpus or index else f"; or, as it has no GPU, set `torch_index: {CPU_TORCH}` below `pip:` in the config"
+    remedy = f"make room there (see: df -h {found.root}), or choose another `directory`{smaller}"
+    return Finding("disk", False, True, f"only {text}, and the packages take up to {needed / 1e9:.1f} GB", remedy)
+
+
+def make_environment(
+    transport: Transport, machine: WorkerSettings, found: Probe, ours_here: Ours, pip: PipSettings, sent: list[Wheel]
+) -> Iterator[str]:
+    """Install the packages there, as ``make setup`` does here.
+
+    Raises:
+        RemoteFailure: it failed; the text says why, and what remedies it.
+    """
+    folder = found.folder_of(ours_here.code_hash)
+    environment, shelf = ours_here.environment, wheels_folder(ours_here)
+    yield from send_wheels(transport, sent, shelf)
+    transport.remove(f"{environment}/installed-{REQUIREMENTS}")  # which says that they are installed; they are not
+    argv = ["sh", f"{folder}/scripts/setup.sh", REQUIREMENTS]
+    env = {**pip.variables, **machine.env, "KEIMA_VENV": f"{found.root}/{environment}"}
+    env |= {"KEIMA_WHEELS": f"{found.root}/{shelf}"} if sent else {}
+    if found.python:
+        env["PYTHON"] = found.python.path
+    yield f"makes the environment {found.root}/{environment}, which takes minutes; see {found.root}/{JOB_LOG}"
+    if not sent and not found.gpus and "TORCH_INDEX" not in env:
+        yield f"it has no GPU: with `pip: {{torch_index: {CPU_TORCH}}}` in the config, torch is a tenth of the size"
+    yield from long_step(transport, job(ours_here), argv, env, "making the environment", machine=machine, ours_here=ours_here)
+    for wheel in sent:
+        transport.remove(f"{shelf}/{wheel.path.name}")
+
+
+def job(ours_here: Ours) -> str:
+    """The place of the long step that makes the environment; another checkout's with other requirements has its own."""
+    return f"{JOBS}/{ours_here.environment.replace('/', '-')}"
+
+
+def wheels_folder(ours_here: Ours) -> str:
+    """Where wheels lie until they are installed, likewise."""
+    return f"{wheels.FOLDER}/{ours_here.environment.rpartition('/')[2]}"
+
+
+def send_wheels(transport: Transport, sent: list[Wheel], shelf: str) -> Iterator[str]:
+    """Send the wheels that are not there; a large one that was cut off is gone on with."""
+    there = {entry.name: entry.size for entry in transport.names(shelf)}
+    new = [wheel for wheel in sent if there.get(wheel.path.name) != wheel.size]
+    if new:
+        yield f"sends {len(new)} packages, {sum(wheel.size for wheel in new) / 1e6:.0f} MB"
+    for wheel in new:
+        if wheel.size >= LARGE:
+            yield f"sends {wheel.path.name}, {wheel.size / 1e6:.0f} MB"
+        transport.put(wheel.path.read_bytes(), f"{shelf}/{wheel.path.name}")
+
+
+def play_rehearsal(transport: Transport, machine: WorkerSettings, found: Probe, ours_here: Ours, game: str) -> Iterator[str]:
+    """Have it play once with this code, which shows that packages and GPU work, and compiles the search for this machine.
+
+    Raises:
+        RemoteFailure: it failed; the text has the last lines of what was said.
+    """
+    folder, seat = found.folder_of(ours_here.code_hash), seats(found, machine)[0]
+    assert found.python is not None
+    place = f"{REHEARSAL}-{ours_here.code_hash}-{game}"
+    if look(transport, place, machine).code == 0:
+        return
+    yield from hand_over_compiled(transport, machine, found)
+    yield "plays a rehearsal; whatever of the search has not been compiled there is compiled first, which takes minutes"
+    argv = [found.python.path, f"{folder}/start_worker.py", "--rehearse", game]
+    argv += [] if seat.gpu is None else ["--gpu", str(seat.gpu)]
+    env = environment(seat, machine)
+    yield from long_step(transport, place, argv, env, "the rehearsal", machine=machine, ours_here=ours_here)
+
+
+def hand_over_compiled(transport: Transport, machine: WorkerSettings, found: Probe) -> Iterator[str]:
+    """Send what has been compiled here, if the machine's processor can run it."""
+    from distributed.setup import compile_cache  # only now: it brings the compiler along
+
+    packed = compile_cache.pack() if compile_cache.serves(found) else b""
+    if not packed:
+        return
+    archive = f".remote/compiled-{secrets.token_hex(4)}.tar.gz"  # another checkout may be at the same
+    transport.put(packed, archive)
+    request = {"archive": archive, "folder": machine.env.get("KEIMA_CACHE", compile_cache.DEFAULT)}
+    call(transport, "unpack_cache", request, python=machine.python, seconds=60.0)
+    yield f"sent what is compiled here, {len(packed) / 1e6:.0f} MB: its processor is of the same kind"
+
+
+def long_step(
+    transport: Transport, place: str, argv: list[str], env: dict[str, str], what: str, *, machine: WorkerSettings, ours_here: Ours
+) -> Iterator[str]:
+    """Run a long command there, or go on with one that runs, and tell what it says until it has ended well.
+
+    Raises:
+        RemoteFailure: it has not.
+    """
+    python = machine.python
+    read = understood(transport, Tail, call(transport, "tail", {"log": JOB_LOG, "lines": 0}, python=python)).end
+    request = {"place": place, "argv": ["sh", "-c", WITH_EXIT_CODE, "sh", place, *argv], "env": env, "log": JOB_LOG, "shared": True}
+    begun = understood(transport, Started, call(transport, "start", request, python=python, private=bool(env)))
+    if begun.already:
+        yield "an earlier bootstrap is still at it"
+    yield from follow(transport, place, read, what, machine=machine, ours_here=ours_here)
+
+
+def look(transport: Transport, place: str, machine: WorkerSettings) -> Alive:
+    """How the long command at ``place`` is doing."""
+    return understood(transport, Alive, call(transport, "alive", {"place": place}, python=machine.python))
+
+
+def follow(transport: Transport, place: str, read: int, what: str, *, machine: WorkerSettings, ours_here: Ours) -> Iterator[str]:
+    """What the long step says from byte ``read`` of its log on, until it has ended well.
+
+    Raises:
+        RemoteFailure: it has not.
+    """
+    said: list[str] = []
+    began = told = time.monotonic()
+    while True:
+        state = look(transport, place, machine)
+        request = {"log": JOB_LOG, "lines": 200, "offset": read}
+        new = understood(transport, Tail, call(transport, "tail", request, python=machine.python))
+        read = new.end
+        lines = [printable(line) for line in new.text.splitlines() if line.strip()]
+        said = (said + lines)[-REMEMBERED:]
+        yield from lines
+        now = time.monotonic()
+        told = now if lines else told
+        if not state.running:
+            break
+        if now - began > JOB_SECONDS:
+            raise RemoteFailure(transport.worker, f"{what} has not ended after {JOB_SECONDS / 3600:.0f} hours", f"see {JOB_LOG} there")
+        if now - told >= STILL_SECONDS:
+            told = now
+            yield f"still at it, after {(now - began) / 60:.0f} min"
+        yield ""
+    again = remedy_bootstrap(ours_here, transport.worker)
+    if state.code is None:
+        raise RemoteFailure(transport.worker, f"{what} was cut off", again)
+    if state.code:
+        why, remedy = explained(said, state.code)
+        all_of_it = f"all that was said is in {machine.directory}/{JOB_LOG} there"
+        raise RemoteFailure(transport.worker, f"{what} failed: {why}", f"{remedy}; then {again}; {all_of_it}")

@@ -1,0 +1,228 @@
+"""Whether a machine can play, each failing with what a beginner can do about it; and how many workers it gets."""
+
+import shlex
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from configs.schema import WorkerSettings
+from distributed.remote.machine import OLDEST_PYTHON
+from distributed.setup.machine import Gpu, Interpreter, Probe, WorkerSlot, own_python, release_folder, remedy_bootstrap
+from distributed.setup.release import Ours
+from distributed.ssh.errors import Refused
+
+LEAST_DISK = 10**9  # bytes
+LEAST_MEMORY = 10**9  # bytes for each worker
+CLOCK_SECONDS = 60.0  # more is worth a note; nothing here compares clocks
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    what: str  # in a word or two
+    ok: bool
+    fatal: bool  # no worker can play before this is put right
+    text: str
+    remedy: str = ""
+
+
+def findings(probe: Probe, machine: WorkerSettings, ours: Ours, *, now: Callable[[], float] = time.time) -> list[Finding]:
+    """All that was looked at, in the order in which to put it right."""
+    return [
+        _writable(probe, machine),
+        _disk(probe),
+        _memory(probe, machine),
+        _python(probe, machine, ours),
+        *_packages(probe, machine, ours),
+        _code(probe, machine, ours),
+        _gpu(probe, machine),
+        *_gpu_torch(probe, machine),
+        _logout(probe),
+        _clock(probe, now()),
+    ]
+
+
+def in_the_way(looked_at: Iterable[Finding]) -> list[Finding]:
+    """What has to be put right before any worker can play."""
+    return [finding for finding in looked_at if finding.fatal and not finding.ok]
+
+
+def refuse(worker: str, looked_at: Iterable[Finding], *, named: bool = False) -> None:
+    """Go no further if any of these findings stands in the way; ``named``: the text says what was looked at.
+
+    Raises:
+        Refused: with all that stand in the way, and what remedies them.
+    """
+    wrong = in_the_way(looked_at)
+    if wrong:
+        what = "; ".join(f"{finding.what}: {finding.text}" if named else finding.text for finding in wrong)
+        raise Refused(worker, what, "; ".join(dict.fromkeys(finding.remedy for finding in wrong)))
+
+
+def seats(probe: Probe, machine: WorkerSettings) -> list[WorkerSlot]:
+    """The workers of a machine: one for each of its GPUs that the config names, or where there is none, one for each core."""
+    present = {gpu.index for gpu in probe.gpus}
+    gpus: list[int | None] = [gpu for gpu in _wanted_gpus(machine) if gpu in present]
+    places = gpus or [None] * (probe.cpus if machine.processes == "auto" else machine.processes)
+    if len(places) == 1:
+        return [WorkerSlot(machine.name, places[0])]
+    return [WorkerSlot(f"{machine.name}-{number}", gpu) for number, gpu in enumerate(places, start=1)]
+
+
+def _wanted_gpus(machine: WorkerSettings) -> tuple[int, ...]:
+    return machine.gpu_ids or (machine.gpu_id,)
+
+
+def _writable(probe: Probe, machine: WorkerSettings) -> Finding:
+    if probe.writable:
+        return _good("folder", f"{probe.root} is writable")
+    owner = shlex.quote(machine.user) if machine.user else "$USER"
+    remedy = f"there: sudo chown -R {owner} {shlex.quote(probe.root)}; or choose another `directory:` in the config"
+    return _bad("folder", f"{probe.root} is not writable", remedy)
+
+
+def _disk(probe: Probe) -> Finding:
+    text = f"{_gigabytes(probe.disk_free)} free"
+    if probe.disk_free >= LEAST_DISK:
+        return _good("disk", text)
+    return _bad("disk", f"only {text}, and {_gigabytes(LEAST_DISK)} are needed", f"make room there (see: df -h {shlex.quote(probe.root)})")
+
+
+def _memory(probe: Probe, machine: WorkerSettings) -> Finding:
+    workers = len(seats(probe, machine))
+    text = f"{_gigabytes(probe.memory)} for {workers} {'worker' if workers == 1 else 'workers'}"
+    if probe.memory >= workers * LEAST_MEMORY:
+        return _good("memory", text)
+    fewer = max(1, probe.memory // LEAST_MEMORY)
+    remedy = "play on another machine" if workers == 1 else f"say `processes: {fewer}` for this worker in the config, or fewer gpu_ids"
+    return Finding("memory", False, workers == 1 and probe.memory < LEAST_MEMORY // 2, f"only {text}", remedy)
+
+
+def _python(probe: Probe, machine: WorkerSettings, ours: Ours) -> Finding:
+    needed, own = _version(OLDEST_PYTHON), own_python(machine)
+    install = f"there: install Python {needed} or newer (Debian, Ubuntu: sudo apt-get install python3 python3-venv)"
+    then = f"then {remedy_bootstrap(ours, machine.name)}"
+    if probe.python is None:
+        if own:
+            return _bad("python", f"{own} is not there", "mend `python:` in the config, or remove it and run --bootstrap")
+        return _bad("python", "there is no python3", f"{install}; {then}")
+    found = f"Python {_version(probe.python.version)} at {probe.python.path}"
+    if probe.python.version[:2] >= OLDEST_PYTHON:
+        return _good("python", found)
+    if own:
+        return _bad("python", f"{found} is older than {needed}", f"name a newer one as `python:` in the config, or remove it; {then}")
+    return _bad("python", f"{found} is older than {needed}", f"{install}; {then}")
+
+
+def _packages(probe: Probe, machine: WorkerSettings, ours: Ours) -> list[Finding]:
+    """Missing packages, and those of another version than ours."""
+    if probe.python is None or probe.python.version[:2] < OLDEST_PYTHON:
+        return []
+    have = probe.python.packages
+    missing = [name for name in ours.packages if not have.get(name)]
+    other = [name for name, version in ours.packages.items() if name not in missing and _public(have[name]) != _public(version)]
+    remedy = _install(probe.python, machine, ours, [*missing, *other])
+    result = []
+    if missing:
+        result.append(_bad("packages", f"missing: {', '.join(missing)}", remedy))
+    if other:
+        differ = ", ".join(f"{name} is {_public(have[name])}, here {_public(ours.packages[name])}" for name in other)
+        result.append(_bad("packages", differ, remedy))
+    return result or [_good("packages", ", ".join(f"{name} {have[name]}" for name in ours.packages))]
+
+
+def _install(python: Interpreter, machine: WorkerSettings, ours: Ours, names: list[str]) -> str:
+    bootstrap = remedy_bootstrap(ours, machine.name)
+    if not (own_python(machine) and python.environment):
+        return bootstrap
+    wanted = " ".join(f"{name}=={_public(ours.packages[name])}" for name in names)
+    return f"there: {python.path} -m pip install {wanted}; or remove `python:` from the config and {bootstrap}"
+
+
+def _code(probe: Probe, machine: WorkerSettings, ours: Ours) -> Finding:
+    folder = probe.folder_of(ours.code_hash)
+    if folder is not None:
+        return _good("code", f"{ours.code_hash} in {'the folder itself' if folder == '.' else folder}")
+    found = [name for name in probe.code if probe.code[name]]
+    bootstrap = remedy_bootstrap(ours, machine.name)
+    if not found:
+        clone = "or if a clone and its environment stand there already, name them as `directory` and `python` in the config"
+        return _bad("code", "our code is not there", f"{bootstrap}; {clone}")
+    if release_folder(ours.code_hash) in found:
+        return _bad("code", f"{release_folder(ours.code_hash)} has been changed there, or is not complete", bootstrap)
+    where = probe.root if found[0] == "." else found[0]
+    return _bad("code", f"its code differs from ours ({probe.code[found[0]]} in {where}, here {ours.code_hash})", bootstrap)
+
+
+def _gpu(probe: Probe, machine: WorkerSettings) -> Finding:
+    wanted = _wanted_gpus(machine)
+    listed = ", ".join(f"{gpu.index}: {gpu.name}" for gpu in probe.gpus)
+    missing = sorted(set(wanted) - {gpu.index for gpu in probe.gpus})
+    if probe.gpus and missing:
+        text = f"there is no GPU {', '.join(map(str, missing))}; there are {listed}"
+        return _bad("gpu", text, f"mend {'gpu_ids' if machine.gpu_ids else 'gpu_id'} in the config")
+    if probe.gpus:
+        return _good("gpu", ", ".join(_described(gpu) for gpu in probe.gpus if gpu.index in wanted))
+    workers = len(seats(probe, machine))
+    instead = f"its processor plays, in {workers} {'process' if workers == 1 else 'processes'}"
+    if machine.gpu_ids:
+        text = probe.gpu_trouble or "no NVIDIA GPU is found"
+        return _bad("gpu", text, "there: install NVIDIA's driver, until nvidia-smi lists the GPUs; or remove gpu_ids from the config")
+    if probe.gpu_trouble:
+        remedy = "there: install or mend NVIDIA's driver, until nvidia-smi lists the GPU"
+        return Finding("gpu", False, False, f"{probe.gpu_trouble}, so {instead}", remedy)
+    if "gpu_id" in machine.model_fields_set:
+        remedy = "there: install NVIDIA's driver, until nvidia-smi lists the GPU; or remove gpu_id from the config"
+        return Finding("gpu", False, False, f"there is no GPU {machine.gpu_id}, nor any other, so {instead}", remedy)
+    return _good("gpu", f"none: {instead}")
+
+
+def _described(gpu: Gpu) -> str:
+    return f"{gpu.index}: {gpu.name}, {_gigabytes(gpu.memory)}"
+
+
+def _gpu_torch(probe: Probe, machine: WorkerSettings) -> list[Finding]:
+    """A build of torch that leaves the GPU idle."""
+    version = probe.python.packages.get("torch") if probe.python else None
+    if not probe.gpus or not probe.python or not version or not version.endswith("+cpu"):
+        return []
+    own = own_python(machine) or probe.python.path
+    remedy = f"there: {own} -m pip install --force-reinstall torch=={_public(version)}, without PyTorch's CPU index"
+    return [Finding("gpu", False, False, f"torch {version} cannot use the GPU", remedy)]
+
+
+def _logout(probe: Probe) -> Finding:
+    if not probe.kills_processes:
+        return _good("logout", "workers outlive the connection")
+    text = "systemd is told to end workers when the connection ends (KillUserProcesses=yes)"
+    return Finding("logout", False, False, text, "there: loginctl enable-linger")
+
+
+def _clock(probe: Probe, now: float) -> Finding:
+    skew = probe.clock - now
+    if abs(skew) <= CLOCK_SECONDS:
+        return _good("clock", "agrees with ours")
+    text = f"{abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} ours; only the times in its log are wrong by it"
+    return Finding("clock", False, False, text, "there: sudo timedatectl set-ntp true")
+
+
+def _good(what: str, text: str) -> Finding:
+    return Finding(what, True, False, text)
+
+
+def _bad(what: str, text: str, remedy: str) -> Finding:
+    return Finding(what, False, True, text, remedy)
+
+
+def _public(version: str | None) -> str:
+    """A package's version without the suffix for its build, such as +cpu."""
+    return (version or "").partition("+")[0]
+
+
+def _version(numbers: tuple[int, ...]) -> str:
+    return ".".join(map(str, numbers))
+
+
+def _gigabytes(count: int) -> str:
+    return f"{count / 1e9:.1f} GB"

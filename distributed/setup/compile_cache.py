@@ -1,0 +1,45 @@
+"""What has been compiled here, for a machine with the same processor, which need not compile it again."""
+
+import io
+import sys
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from distributed.remote.machine import processor
+from distributed.setup.machine import Probe
+from games import compiled
+
+FOLDERS = ("games", "training")
+DEFAULT = "~/.cache/keima"  # where compiled code lies if KEIMA_CACHE says nothing else
+
+
+def serves(probe: Probe, *, version: Sequence[int] = (sys.version_info.major, sys.version_info.minor)) -> bool:
+    """Whether the machine can use what was compiled here: its processor and its Python are ours. Packages are the same anyway."""
+    return (
+        bool(probe.processor)
+        and probe.processor == processor()
+        and probe.python is not None
+        and tuple(probe.python.version[:2]) == tuple(version[:2])
+    )
+
+
+def pack(root: Path = compiled.PROJECT) -> bytes:
+    """All that has been compiled of the present sources, as a tar.gz; empty when there is nothing."""
+    folders = [compiled.cache_folder(path) for name in FOLDERS for path in sorted((root / name).rglob("*.py"))]
+    present = [folder for folder in folders if folder.is_dir()]
+    if not present:
+        return b""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as tar:
+        for folder in present:
+            for file in sorted(folder.glob("*.nb[ci]")):
+                tar.add(file, f"{folder.name}/{file.name}", filter=_plain)
+    return packed.getvalue()
+
+
+def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    member.mode = 0o600
+    return member

@@ -1,0 +1,368 @@
+"""What the main node does on a worker's machine: look at it, start and stop its workers, read their logs.
+
+Everything goes through one small program on that machine, ``distributed/remote/remote.py``, which is put there at the first contact under
+the name of its content. Each call is one bounded command over the transport; whatever comes back is checked before it is believed.
+"""
+
+import functools
+import hashlib
+import io
+import json
+import secrets
+import zipfile
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from configs.schema import WorkerSettings
+from distributed.setup.release import PROJECT, Ours
+from distributed.ssh.errors import Refused, RemoteFailure
+from distributed.ssh.transport import Completed, Transport
+from games import text as texts
+
+PYTHON = "python3"  # of a machine for which nothing else was said
+PYTHONS = (PYTHON, *(f"python3.{minor}" for minor in range(14, 10, -1)))  # as scripts/setup.sh looks for them
+VENV_PYTHON = ".venv/bin/python"  # of a clone, and which earlier versions made
+PROGRAM = ("__init__.py", *(f"remote/{name}.py" for name in ("__init__", "remote", "code", "machine", "owner", "process")))
+MAIN = "import sys\n\nfrom distributed.remote.remote import main\n\nsys.exit(main(sys.argv[1:]))\n"
+CALL_SECONDS = 8.0
+PROBE_SECONDS = 30.0  # a GPU's driver that sleeps takes several seconds
+UNREAD = (
+    "absent",
+    "pythonless",
+    "system",
+)  # answers of a machine on which our program has not run: nobody has read, and removed, the request
+TEXT = 4000  # characters of what comes back as text for one line
+
+# One line, without a shell's peculiarities: the machine's own may be any. The first interpreter that is new enough runs the program.
+LAUNCH = (
+    "program=$1; nonce=$2; command=$3; request=$4; shift 4; "
+    'say() { echo "@@$nonce {\\"failed\\": \\"${2:-$1}\\", \\"kind\\": \\"$1\\"}"; exit 0; }; '
+    'system=$(uname -s 2>/dev/null); case $system in Linux|"") ;; *) say system "$system";; esac; '
+    '[ -f "$program" ] || say absent; '
+    'for python in "$@"; do case $python in "~/"*) python=$HOME/${python#"~/"};; esac; '
+    'if "$python" -c "import sys; sys.exit(sys.version_info < (3, 9))" >/dev/null 2>&1; '
+    'then exec "$python" -I "$program" "$nonce" "$command" "$request"; fi; done; say pythonless'
+)
+
+
+def printable(text: str) -> str:
+    """The text's beginning, on one line and without anything that a terminal would obey."""
+    return texts.printable(text[:TEXT])
+
+
+def _plain(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("holds characters that no such text has")
+    return text
+
+
+Text = Annotated[str, AfterValidator(printable)]
+PathText = Annotated[str, Field(max_length=4096), AfterValidator(_plain)]
+Count = Annotated[int, Field(ge=0)]
+
+
+class Answer(BaseModel):
+    """What comes back from a machine; it is not trusted to be well formed."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+A = TypeVar("A", bound=Answer)
+
+
+class Interpreter(Answer):
+    """The Python that runs the workers of a machine."""
+
+    path: PathText
+    environment: bool = False  # a virtual or conda environment
+    version: Annotated[tuple[int, ...], Field(max_length=5)]
+    packages: dict[Text, Text | None]  # versions; None for one that is missing
+
+
+class Gpu(Answer):
+    """One GPU, as nvidia-smi has it."""
+
+    index: Count
+    name: Text
+    memory: Count  # bytes
+
+
+class Probe(Answer):
+    """What there is on a machine. A folder with code is within the cluster's folder, or a clone beside it, with its whole path."""
+
+    root: PathText
+    writable: bool
+    disk_free: Count  # bytes, where the cluster's folder is
+    python: Interpreter | None
+    platform: Text
+    machine: Text  # the processor's kind
+    processor: Text = ""  # the same only where machine code for the one runs on the other
+    cpus: Annotated[int, Field(ge=1, le=100_000)]
+    memory: Count  # bytes
+    gpus: Annotated[tuple[Gpu, ...], Field(max_length=1024)]
+    gpu_trouble: Text
+    kills_processes: bool  # systemd ends what is left running at logout
+    clock: float  # seconds since 1970
+    boot_id: Text
+    code: dict[Text, Text]  # the hash of the code in each folder; empty where there is none
+    whole: tuple[Text, ...]  # the folders that bootstrap has completed
+
+    def folder_of(self, code_hash: str) -> str | None:
+        """The folder that holds exactly this code, if one does."""
+        good = [
+            folder for folder, found in self.code.items() if found == code_hash and (folder.startswith((".", "/")) or folder in self.whole)
+        ]
+        return good[0] if good else None
+
+
+class Started(Answer):
+    """A worker's process; ``already`` if it ran before."""
+
+    pid: Count
+    start_ticks: Count
+    boot_id: Text
+    already: bool
+
+
+class Stopped(Answer):
+    """Whether there was a process to stop, and whether it had to be killed."""
+
+    found: bool
+    killed: bool
+
+
+class Alive(Answer):
+    """Whether a process runs, and the exit code of a long command that has ended."""
+
+    running: bool
+    pid: Count
+    code: int | None = None
+
+
+class Tail(Answer):
+    """The end of a log, and the log's size."""
+
+    text: str
+    end: Count
+
+
+@dataclass(frozen=True)
+class WorkerSlot:
+    """One worker process of a machine: its name, and its GPU; None: one core of the CPU."""
+
+    name: str
+    gpu: int | None = None
+
+
+def place(seat: str) -> str:
+    """The worker folder of a seat."""
+    return f"workers/{seat}"
+
+
+def log_name(seat: str) -> str:
+    """The log file of a seat."""
+    return f"logs/worker_{seat}.log"
+
+
+def release_folder(code_hash: str) -> str:
+    """Where bootstrap puts this code."""
+    return f"releases/{code_hash}"
+
+
+def own_python(machine: WorkerSettings) -> str | None:
+    """The interpreter that the user has chosen, if they have."""
+    return machine.python if machine.python != PYTHON else None
+
+
+def install_remote(transport: Transport) -> str:
+    """Put our program onto the machine, unless it is there; returns its name."""
+    program, name = remote_program()
+    folder, _, file = name.rpartition("/")
+    if file not in {entry.name for entry in transport.names(folder)}:
+        transport.put(program, name)
+    return name
+
+
+@functools.cache
+def remote_program() -> tuple[bytes, str]:
+    """The program that does our work there, as one file that Python runs, and its name."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:  # not compressed: a bare Python may be without zlib
+        for name in PROGRAM:
+            archive.writestr(zipfile.ZipInfo(f"distributed/{name}"), (PROJECT / "distributed" / name).read_bytes())
+        archive.writestr(zipfile.ZipInfo("__main__.py"), MAIN)
+    content = packed.getvalue()
+    return content, f".remote/{hashlib.sha256(content).hexdigest()[:16]}.pyz"
+
+
+def probe(transport: Transport, machine: WorkerSettings, ours: Ours) -> Probe:
+    """Look at a machine, for ``check.findings``.
+
+    Raises:
+        Refused: there is no Python, or one that does not work.
+        ClusterError: see ``call``.
+    """
+    request = {
+        "own": own_python(machine),
+        "environments": [f"{ours.environment}/bin/python", VENV_PYTHON],
+        "clone": VENV_PYTHON,
+        "python": PYTHONS,
+        "packages": ours.packages,
+        "code": [release_folder(ours.code_hash), "."],
+        "extra": ours.extra,
+    }
+    return understood(transport, Probe, call(transport, "probe", request, python=machine.python, seconds=PROBE_SECONDS))
+
+
+def start(transport: Transport, seat: WorkerSlot, *, machine: WorkerSettings, probe: Probe, ours: Ours, coach: str = "") -> Started:
+    """Start a seat's worker, unless it runs; it plays on when the connection ends. Not if it is another Coach's than ``coach``.
+
+    Raises:
+        Refused: the machine has no Python or not our code; ``check.findings`` says more.
+        ClusterError: see ``call``.
+    """
+    folder = probe.folder_of(ours.code_hash)
+    if folder is None or probe.python is None:
+        lacks = "our code" if folder is None else "Python"
+        raise Refused(transport.worker, f"the machine is without {lacks}", remedy_bootstrap(ours, transport.worker))
+    argv = [probe.python.path, f"{folder}/start_worker.py", "--folder", place(seat.name), "--log", log_name(seat.name)]
+    argv += [] if seat.gpu is None else ["--gpu", str(seat.gpu)]
+    argv += ["--worker-class", ours.worker_class] if ours.extra else []
+    request: dict[str, Any] = {"place": place(seat.name), "argv": argv, "env": environment(seat, machine), "log": log_name(seat.name)}
+    request["coach"] = coach
+    if folder.startswith("/"):  # a clone of the user's, who looks for its log there
+        request["logs"] = f"{folder}/logs"
+    return understood(transport, Started, call(transport, "start", request, python=machine.python, private=bool(machine.env)))
+
+
+def environment(seat: WorkerSlot, machine: WorkerSettings) -> dict[str, str]:
+    """The variables of a seat's process: its share of the machine, and what the user has said."""
+    if seat.gpu is not None:  # the order that nvidia-smi numbers them in
+        return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **machine.env, "CUDA_VISIBLE_DEVICES": str(seat.gpu)}
+    return {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **machine.env}
+
+
+def stop(transport: Transport, seat: str, *, seconds: float = 10.0, python: str = PYTHON, coach: str = "") -> Stopped:
+    """End a seat's worker; it hands over its finished games, for which it gets so many seconds. No other process is touched, nor is
+    one of another Coach than ``coach``.
+
+    Raises:
+        ClusterError: see ``call``.
+    """
+    request = {"place": place(seat), "seconds": seconds, "coach": coach}
+    return understood(transport, Stopped, call(transport, "stop", request, python=python, seconds=seconds + CALL_SECONDS + 5.0))
+
+
+def alive(transport: Transport, seat: str, *, python: str = PYTHON) -> Alive:
+    """Whether a seat's worker runs.
+
+    Raises:
+        ClusterError: see ``call``.
+    """
+    return understood(transport, Alive, call(transport, "alive", {"place": place(seat)}, python=python))
+
+
+def tail(transport: Transport, seat: str, *, lines: int = 20, python: str = PYTHON) -> str:
+    """The last lines of a seat's log; empty when there is none.
+
+    Raises:
+        ClusterError: see ``call``.
+    """
+    found = understood(transport, Tail, call(transport, "tail", {"log": log_name(seat), "lines": lines}, python=python))
+    return "\n".join(printable(line) for line in found.text.splitlines())
+
+
+def call(
+    transport: Transport,
+    command: str,
+    request: dict[str, Any],
+    *,
+    python: str = PYTHON,
+    seconds: float = CALL_SECONDS,
+    private: bool = False,
+) -> Any:
+    """Have one command of ``distributed/remote/remote.py`` carried out; our program is put there first if it is missing.
+
+    Args:
+        python: the interpreter to try first.
+        private: the request holds what other users of the machine must not see in its list of processes.
+
+    Raises:
+        Unreachable: the machine is gone, or did not answer within ``seconds``.
+        Refused: nothing there can run our program.
+        RemoteFailure: the command failed; the text says why.
+    """
+    answer = _ask(transport, command, request, python, seconds, private)
+    if answer.get("kind") == "absent":
+        install_remote(transport)
+        answer = _ask(transport, command, request, python, seconds, private)
+    if "ok" in answer:
+        return answer["ok"]
+    kind, text = str(answer.get("kind")), printable(str(answer.get("failed")))
+    if kind == "pythonless":
+        names = " nor ".join(dict.fromkeys([python, VENV_PYTHON, *PYTHONS]))
+        raise Refused(transport.worker, f"there is no Python that works: neither {names} is one", "install Python 3.11 or newer there")
+    if kind == "system":
+        name = {"Darwin": "macOS"}.get(text, text)
+        raise Refused(transport.worker, f"it runs {name}, and a worker needs Linux", "use a Linux machine, or a virtual one on it")
+    if kind == "elsewhere":
+        remedy = (
+            "give each of them a `directory` of its own in the config; or, if that process is no more, "
+            f"remove {request.get('place')}/process.json there"
+        )
+        raise RemoteFailure(transport.worker, text, remedy)
+    if kind == "python":
+        raise Refused(transport.worker, text, "mend it, or name another with `python:` in the config")
+    raise RemoteFailure(transport.worker, f"{command}: {text}")
+
+
+def _ask(transport: Transport, command: str, request: dict[str, Any], python: str, seconds: float, private: bool) -> dict[str, Any]:
+    nonce = secrets.token_hex(8)
+    text, name = json.dumps(request), f".remote/requests/{nonce}.json"
+    if private:
+        transport.put(text.encode(), name)
+        text = json.dumps({"request": name})
+    interpreters = dict.fromkeys([python, *PYTHONS, VENV_PYTHON])
+    done = transport.run(["sh", "-c", LAUNCH, "keima", remote_program()[1], nonce, command, text, *interpreters], seconds=seconds)
+    answer = find_answer(transport.worker, done, nonce)
+    if private and answer.get("kind") in UNREAD:
+        transport.remove(name)
+    return answer
+
+
+def find_answer(worker: str, done: Completed, nonce: str) -> dict[str, Any]:
+    """The answer to the request ``nonce`` amid whatever else a login shell prints.
+
+    Raises:
+        RemoteFailure: there is none.
+    """
+    mark = f"@@{nonce} ".encode()
+    lines = [line[len(mark) :] for line in done.stdout.splitlines() if line.startswith(mark)]
+    try:
+        answer = json.loads(lines[-1])
+        if isinstance(answer, dict):
+            return answer
+    except (IndexError, ValueError, RecursionError):
+        pass
+    said = printable((done.stderr or done.stdout)[-TEXT:].decode("utf-8", "replace"))[-300:] or "nothing"
+    remedy = "log in there by ssh and see what its shell does with commands"
+    raise RemoteFailure(worker, f"a command gave no answer, but ended with {done.code} and said: {said}", remedy)
+
+
+def understood(transport: Transport, kind: type[A], answer: Any) -> A:
+    """The answer, checked.
+
+    Raises:
+        RemoteFailure: it is not what it should be.
+    """
+    try:
+        return kind.model_validate(answer)
+    except ValidationError as error:
+        raise RemoteFailure(transport.worker, f"an answer cannot be understood: {printable(str(error))[:300]}") from error
+
+
+def remedy_bootstrap(ours: Ours, worker: str) -> str:
+    """What puts code and environment there."""
+    return f"run: {ours.connector} --bootstrap {worker}"

@@ -1,0 +1,246 @@
+"""Changes of the workers in a settings file that leave everything else in it as it is: comments, layout, order.
+
+The file is edited as text, where YAML says that the parts lie, and the outcome is read again: unless it differs from the file by the
+very change that was wanted, the file stays as it is.
+"""
+
+import json
+import re
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from configs.load import ConfigError, load_settings
+from configs.schema import Settings, WorkerSettings
+from training.common.files import write_atomically
+
+PLAIN = re.compile(r"(?!(?:true|false|null)$)(?:[a-z/]|~/)[\w.~/@-]*|\d+(\.\d+){3}", re.IGNORECASE | re.ASCII)
+Node = yaml.Node
+Edit = Callable[[str], str]
+
+
+class CannotEdit(ValueError):
+    """The file is laid out in a way that cannot be changed safely; the text says what to do by hand."""
+
+
+def add_worker(path: Path, machine: WorkerSettings) -> None:
+    """Put a machine at the end of ``distributed.workers``; what it is not told stays out of the file.
+
+    Raises:
+        ConfigError: the file is not right, or would not be with this machine.
+        CannotEdit: see there.
+        OSError: the file cannot be written.
+    """
+    values = {key: value for key, value in machine.model_dump(mode="json", exclude_defaults=True).items() if value is not None}
+    default_name = WorkerSettings(host=machine.host).name
+    if values.get("name") == default_name:
+        del values["name"]
+
+    def wanted(settings: dict[str, Any]) -> None:
+        settings["distributed"]["workers"] += [machine.model_dump(mode="json")]
+
+    _change(path, lambda text: _with_worker(text, values), wanted, by_hand=f"add this line to distributed.workers: - {_flow(values)}")
+
+
+def remove_worker(path: Path, name: str) -> None:
+    """Take a machine out of ``distributed.workers``, and its weight out of ``distributed.worker_weights``.
+
+    Raises:
+        ValueError: there is no such machine.
+        ConfigError: the file is not right, or would not be without this machine.
+        CannotEdit: see there.
+        OSError: the file cannot be written.
+    """
+    names = [worker.name for worker in load_settings(path).distributed.workers]
+    if name not in names:
+        raise ValueError(f"{path} has no worker {name}; its workers are: {', '.join(names) or 'none'}")
+    index = names.index(name)
+
+    def wanted(settings: dict[str, Any]) -> None:
+        del settings["distributed"]["workers"][index]
+        settings["distributed"]["worker_weights"].pop(name, None)
+
+    _change(path, lambda text: _without_worker(text, index, name), wanted, by_hand=f"remove {name} from distributed.workers")
+
+
+def _change(path: Path, edit: Edit, wanted: Callable[[dict[str, Any]], None], *, by_hand: str) -> None:
+    """Make one change, if it is exactly what is wanted and nobody else has changed the file meanwhile."""
+    path = path.resolve()
+    before = load_settings(path).model_dump(mode="json")
+    content = path.read_bytes()
+    after = json.loads(json.dumps(before))
+    wanted(after)
+    try:
+        text = edit(content.decode("utf-8"))
+    except CannotEdit as error:
+        raise CannotEdit(f"{path}: {error}; by hand, {by_hand}") from None
+    if _loaded(text, path).model_dump(mode="json") != after:
+        raise CannotEdit(f"{path}: is laid out in a way that cannot be changed safely; by hand, {by_hand}")
+    if path.read_bytes() != content:
+        raise CannotEdit(f"{path}: has just been changed by somebody else; try again")
+    write_atomically(path, text.encode("utf-8"), mode=path.stat().st_mode & 0o777)
+
+
+def _loaded(text: str, path: Path) -> Settings:
+    """The settings in ``text``; what is wrong is said of ``path``."""
+    with tempfile.TemporaryDirectory() as folder:
+        trial = Path(folder) / path.name
+        trial.write_bytes(text.encode("utf-8"))
+        try:
+            return load_settings(trial)
+        except ConfigError as error:
+            raise ConfigError(path, [f"would not be right then: {problem}" for problem in error.problems]) from None
+
+
+# Adding.
+
+
+def _with_worker(text: str, values: dict[str, Any]) -> str:
+    end = "\r\n" if "\r\n" in text else "\n"
+    top = _mapping(yaml.compose(text, Loader=yaml.SafeLoader))
+    distributed = next((pair for pair in top.value if pair[0].value == "distributed"), None)
+    if distributed is None:
+        body = f"distributed:{end}  workers:{end}" + _block(values, "    ", end)
+        return text + ("" if text.endswith("\n") else end) + body
+    section = _mapping(distributed[1])
+    workers = next((pair for pair in section.value if pair[0].value == "workers"), None)
+    if workers is None:
+        if section.flow_style:
+            raise CannotEdit("`distributed` has no `workers` and is written in braces")
+        at = _line_start(text, section.value[0][0].start_mark.index)
+        indent = " " * section.start_mark.column
+        return text[:at] + f"{indent}workers:{end}" + _block(values, indent + "  ", end) + text[at:]
+    key, node = workers
+    if not isinstance(node, yaml.SequenceNode):
+        raise CannotEdit("`workers` is no list")
+    if not node.flow_style:
+        return _after_block(text, node, values, end)
+    if not node.value and not section.flow_style and re.fullmatch(r"\[[ \t]*\]", text[node.start_mark.index : node.end_mark.index]):
+        at = _line_end(text, node.end_mark.index)
+        line = _replaced(text[:at], node, "")
+        return _ended(line, end) + _block(values, " " * (key.start_mark.column + 2), end) + text[at:]
+    if not node.value:
+        at = node.start_mark.index + 1
+        return text[:at] + _flow(values) + text[at:]
+    at = node.value[-1].end_mark.index
+    return text[:at] + ", " + _flow(values) + text[at:]
+
+
+def _after_block(text: str, node: yaml.SequenceNode, values: dict[str, Any], end: str) -> str:
+    last = node.value[-1]
+    at = _line_end(text, _content_end(last))
+    indent = " " * node.start_mark.column
+    item = f"{indent}- {_flow(values)}{end}" if last.flow_style else _block(values, indent, end)
+    return _ended(text[:at], end) + item + text[at:]
+
+
+def _block(values: dict[str, Any], indent: str, end: str) -> str:
+    """A machine as an item of a list in lines."""
+    lines = [f"{key}: {_value(value)}" for key, value in values.items()]
+    return "".join(f"{indent}{'  ' if number else '- '}{line}{end}" for number, line in enumerate(lines))
+
+
+def _flow(values: dict[str, Any]) -> str:
+    return "{" + ", ".join(f"{key}: {_value(value)}" for key, value in values.items()) + "}"
+
+
+def _value(value: Any) -> str:
+    """JSON is YAML; text that YAML takes for nothing else needs no quotes."""
+    if isinstance(value, str) and PLAIN.fullmatch(value):
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+# Removing.
+
+
+def _without_worker(text: str, index: int, name: str) -> str:
+    text = _without(text, "workers", lambda number, key: number == index)
+    return _without(text, "worker_weights", lambda number, key: key == name)
+
+
+def _without(text: str, setting: str, chosen: Callable[[int, str], bool]) -> str:
+    """The text without the entry of a list or mapping of the section ``distributed`` for which ``chosen`` says yes."""
+    section = _mapping(
+        next(pair[1] for pair in _mapping(yaml.compose(text, Loader=yaml.SafeLoader)).value if pair[0].value == "distributed")
+    )
+    node = next((pair[1] for pair in section.value if pair[0].value == setting), None)
+    if not isinstance(node, yaml.CollectionNode):
+        return text
+    entries: list[tuple[Node, Node]] = [each if isinstance(each, tuple) else (each, each) for each in node.value]
+    index = next((number for number, (key, _) in enumerate(entries) if chosen(number, str(key.value))), None)
+    if index is None:
+        return text
+    if node.flow_style:
+        return _without_flow(text, entries, index)
+    begin = _line_start(text, entries[index][0].start_mark.index)
+    beyond = _line_end(text, _content_end(entries[index][1]))
+    shorter = text[:begin] + text[beyond:]
+    if len(entries) > 1:
+        return shorter
+    key = next(pair[0] for pair in section.value if pair[0].value == setting)
+    colon = text.index(":", key.end_mark.index) + 1
+    return shorter[:colon] + (" []" if isinstance(node, yaml.SequenceNode) else " {}") + shorter[colon:]
+
+
+def _without_flow(text: str, entries: list[tuple[Node, Node]], index: int) -> str:
+    begin, beyond = entries[index][0].start_mark.index, entries[index][1].end_mark.index
+    if index + 1 < len(entries):
+        beyond = entries[index + 1][0].start_mark.index
+    elif index:
+        begin = entries[index - 1][1].end_mark.index
+    else:
+        comma = re.compile(r"\s*,").match(text, beyond)
+        beyond = comma.end() if comma else beyond
+    if "#" in _between(text, entries, begin, beyond):
+        raise CannotEdit("a comment stands between the entries")
+    return text[:begin] + text[beyond:]
+
+
+def _between(text: str, entries: list[tuple[Node, Node]], begin: int, beyond: int) -> str:
+    """What stands there outside of the entries."""
+    inside = [(key.start_mark.index, value.end_mark.index) for key, value in entries]
+    return "".join(text[at] for at in range(begin, beyond) if not any(start <= at < end for start, end in inside))
+
+
+# Where things lie.
+
+
+def _mapping(node: Node | None) -> yaml.MappingNode:
+    if not isinstance(node, yaml.MappingNode):
+        raise CannotEdit("`distributed` is no mapping")
+    return node
+
+
+def _content_end(node: Node) -> int:
+    """Where the node's last character stands; for a block, YAML itself says where the next thing begins."""
+    if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
+        last = node.value[-1]
+        return _content_end(last[1] if isinstance(last, tuple) else last)
+    return int(node.end_mark.index)
+
+
+def _line_start(text: str, at: int) -> int:
+    return text.rfind("\n", 0, at) + 1
+
+
+def _line_end(text: str, at: int) -> int:
+    """Behind the end of the line."""
+    found = text.find("\n", at)
+    return len(text) if found < 0 else found + 1
+
+
+def _ended(text: str, end: str) -> str:
+    return text if text.endswith("\n") else text + end
+
+
+def _replaced(text: str, node: Node, by: str) -> str:
+    """The text with the node replaced; a comment behind it stays in its column."""
+    begin, beyond = node.start_mark.index, node.end_mark.index
+    behind = text[beyond:]
+    if re.match(r"[ \t]+#", behind):
+        return text[:begin] + by + " " * (beyond - begin - len(by)) + behind
+    return text[:begin].rstrip(" ") + by + behind

@@ -1,0 +1,1 @@
+"""Machines behind SSH: connections, routes, host keys, and the transport of files."""

@@ -1,0 +1,327 @@
+"""Another machine over SSH: one connection, kept; every wait bounded, every error one of ours."""
+
+import errno
+import hashlib
+import io
+import logging
+import os
+import re
+import shlex
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import PurePosixPath
+from typing import Literal
+
+import scp
+
+from configs.schema import WorkerSettings
+from distributed.ssh.errors import Refused, RemoteFailure, Unreachable
+from distributed.ssh.transport import Completed, Entry, check_readable, checked, failure, in_folder, shell_line, whole_files
+from distributed.ssh.wire import (
+    LOST,
+    Channel,
+    Connection,
+    NoSession,
+    NotSftp,
+    SftpClient,
+    SftpFile,
+    close,
+    create,
+    reach,
+    read_all,
+    sync,
+    write_all,
+)
+from training.common.files import PART, FileTooLarge
+
+BIG = 2**20  # bytes; from here on SCP is faster than SFTP, and it is worth while to go on with what was cut off
+MODELS = (".model", ".delta")  # go by SCP whatever their size: 4 ms more for a small one, once an iteration
+MOST_OUTPUT = 16 * 2**20  # bytes of a program's output
+LOOK_SECONDS = 0.05  # how often a program's stderr is looked at while stdout is silent
+NOISY = (
+    "its shell prints text where nobody reads it: put `case $- in *i*) ;; *) return ;; esac` first in its ~/.bashrc (or what its "
+    "shell reads instead), or `Subsystem sftp internal-sftp` in its sshd_config"
+)
+WINDOWS = re.compile(r"windows", re.IGNORECASE)  # in what its SSH server calls itself
+DRIVE = re.compile(r"/?[A-Za-z]:")  # how a home begins there
+
+log = logging.getLogger(__name__)
+
+
+def connect(
+    machine: WorkerSettings, *, host_key_policy: Literal["strict", "accept-new"], seconds: float = 5.0, login_seconds: float = 30.0
+) -> "SshTransport":
+    """Reach a machine as ssh would, by the settings, ``~/.ssh/config``, the agent and the user's keys.
+
+    Args:
+        host_key_policy: accept-new: a machine that is in no known_hosts file is believed the first time and put into it.
+        seconds: the longest wait for the network, and for any one answer once we are logged in.
+        login_seconds: the longest wait for any one answer before that: a login may look up names, ask other servers, or mount a home.
+
+    Raises:
+        Unreachable: it does not answer.
+        Refused: it is not the machine that is known, or does not let us in, or the settings make no sense.
+    """
+    chain = reach(machine, host_key_policy=host_key_policy, seconds=seconds, login_seconds=login_seconds)
+    try:
+        return SshTransport(machine, chain, seconds=seconds)
+    except BaseException:
+        close(chain)
+        raise
+
+
+class SshTransport:
+    """A machine's folder, and the programs that can be run in it, over a connection that ``connect`` has made."""
+
+    def __init__(self, machine: WorkerSettings, chain: Sequence[Connection], *, seconds: float = 5.0) -> None:
+        """Take over the connection, and those that it goes through; wait no longer than ``seconds`` for answers from now on.
+
+        Raises:
+            Unreachable: it is lost.
+            Refused: the machine transfers no files.
+        """
+        self.worker = machine.name
+        self.sent = 0
+        self.received = 0
+        self._chain = chain
+        self._scp_works = True
+        self._closed = False
+        try:
+            self._channel = chain[-1].open_session()
+            self._channel.invoke_subsystem("sftp")
+            self._sftp = SftpClient(self._channel)
+            home = self._sftp.normalize(".")
+        except NotSftp as error:
+            raise Refused(self.worker, f"its SFTP server cannot be understood ({error})", NOISY) from error
+        except NoSession as error:
+            raise self._too_few_sessions(error) from error
+        except Exception as error:
+            if not isinstance(error, AssertionError | OSError) and chain[-1].is_active():
+                remedy = "put `Subsystem sftp internal-sftp` into its sshd_config, and restart its sshd"
+                raise Refused(self.worker, f"it offers no SFTP ({error})", remedy) from error
+            raise Unreachable(self.worker, "the connection was lost while it was made") from error
+        for connection in chain:
+            connection.wait_for(seconds)
+        self._channel.settimeout(seconds)
+        if WINDOWS.search(chain[-1].remote_version) or DRIVE.match(home):
+            remedy = "run an SSH server in WSL 2 there and name its `port`, or use another machine"
+            raise Refused(self.worker, "it runs Windows, and a worker needs Linux", remedy)
+        if machine.directory.startswith("~") and machine.directory[1:2] not in ("", "/"):
+            raise Refused(self.worker, f"`directory` {machine.directory} is in another user's home", "write the whole path")
+        self._root = str(PurePosixPath(home) / re.sub(r"^~/*", "", machine.directory))
+
+    def put(self, data: bytes, name: str, *, durable: bool = True) -> None:
+        """As the protocol has it: by SCP if it is big or a model, else, and where SCP does not work, by SFTP."""
+        path = f"{self._root}/{checked(name)}"
+        part = path + PART
+        with self._translated(f"writing {path}"):
+            start = self._begun(data, name + PART) if len(data) >= BIG else 0
+            with self._opened(part, "r+" if start else "w") as file:
+                try:
+                    by_scp = not start and (len(data) >= BIG or name.endswith(MODELS))
+                    if not (by_scp and self._send_by_scp(data, part)):
+                        write_all(self._sftp, file, data, start, self._count)
+                    if file.stat().st_size != len(data):
+                        raise OSError("not all of it has arrived")
+                    if durable:
+                        self._sync(file)
+                except OSError as error:
+                    if not isinstance(error, TimeoutError) and self._alive():
+                        self._give_up(part, error, len(data))
+                    raise
+            self._sftp.posix_rename(part, path)
+            if durable:
+                with self._opened(str(PurePosixPath(path).parent), "r") as folder:
+                    self._sync(folder)
+
+    def get(self, name: str, limit: int) -> bytes:
+        """As the protocol has it."""
+        path = f"{self._root}/{checked(name)}"
+        with self._translated(f"reading {path}", missing_is_said=True), self._opened(path, "r") as file:
+            found = file.stat()
+            size = found.st_size or 0
+            check_readable(self.worker, path, found.st_mode or 0, size, limit)
+            data = read_all(self._sftp, file, size)
+            self.received += len(data)
+            if len(data) != size:
+                raise OSError("it has changed while it was read")
+            return data
+
+    def names(self, folder: str) -> list[Entry]:
+        """As the protocol has it."""
+        path = f"{self._root}/{checked(folder)}"
+        with self._translated(f"listing {path}"):
+            try:
+                found = self._sftp.listdir_attr(path)
+            except FileNotFoundError:
+                return []
+            return whole_files([(each.filename, each.st_mode or 0, each.st_size or 0) for each in found])
+
+    def remove(self, name: str) -> None:
+        """As the protocol has it."""
+        path = f"{self._root}/{checked(name)}"
+        with self._translated(f"removing {path}"), suppress(FileNotFoundError):
+            self._sftp.remove(path)
+
+    def run(self, argv: Sequence[str], *, seconds: float = 5.0) -> Completed:
+        """As the protocol has it."""
+        deadline = time.monotonic() + seconds
+        with self._translated(f"running {argv[0]}"):
+            channel = self._chain[-1].open_session()
+            try:
+                channel.exec_command(f"/bin/sh -c {shlex.quote(shell_line(self._root, argv))}")
+                return in_folder(self.worker, self._root, self._drained(channel, argv[0], deadline, seconds))
+            finally:
+                channel.close()
+
+    def close(self) -> None:
+        """As the protocol has it."""
+        if not self._closed:
+            self._closed = True
+            close(self._chain)
+
+    def _too_few_sessions(self, error: NoSession) -> Refused:
+        remedy = "set `MaxSessions 10` in its sshd_config (10 is what it is without that line), and restart its sshd"
+        return Refused(self.worker, f"its SSH server allows too few sessions on one connection ({error.text})", remedy)
+
+    def _drained(self, channel: Channel, program: str, deadline: float, seconds: float) -> Completed:
+        """All that a program says, and how it ends. Both streams are read together: it must not wait for us with either."""
+        stdout, stderr = bytearray(), bytearray()
+        ended = False
+        while not (ended and channel.exit_status_ready() and (channel.closed or not channel.recv_stderr_ready())):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise Unreachable(self.worker, f"{program} has not ended after {seconds:g} s")
+            channel.settimeout(min(left, LOOK_SECONDS))
+            with suppress(TimeoutError):
+                chunk = channel.recv(2**16)
+                stdout += chunk
+                ended = not chunk
+            while channel.recv_stderr_ready() and len(stderr) <= MOST_OUTPUT:
+                stderr += channel.recv_stderr(2**16)
+            if len(stdout) + len(stderr) > MOST_OUTPUT:
+                raise RemoteFailure(self.worker, f"{program} says more than {MOST_OUTPUT:,} bytes")
+            if ended and not channel.exit_status_ready():
+                channel.status_event.wait(timeout=min(left, LOOK_SECONDS))
+        code = channel.recv_exit_status()
+        if code < 0:
+            raise EOFError("the connection was lost")
+        return Completed(code, bytes(stdout), bytes(stderr))
+
+    def _begun(self, data: bytes, part: str) -> int:
+        """How many bytes of ``data`` an earlier call has left there: 0 if it is something else."""
+        try:
+            size = self._sftp.stat(f"{self._root}/{part}").st_size or 0
+        except FileNotFoundError:
+            return 0
+        if not 0 < size <= len(data):
+            return 0
+        said = self.run(["sha256sum", part], seconds=30.0)
+        return size if hashlib.sha256(data[:size]).hexdigest().encode() in said.stdout else 0
+
+    def _count(self, size: int) -> None:
+        self.sent += size
+
+    def _send_by_scp(self, data: bytes, path: str) -> bool:
+        """Send the data by SCP into the file, which is there; False: that does not work here."""
+        if not self._scp_works:
+            return False
+        before = self.sent
+
+        def progress(_name: bytes, _size: int, sent: int) -> None:
+            self.sent = before + sent
+
+        client = scp.SCPClient(self._chain[-1], socket_timeout=self._chain[-1].seconds, progress=progress)
+        try:
+            client.putfo(io.BytesIO(data), path, mode="0600", size=len(data))
+        except scp.SCPException as error:
+            client.channel.close()
+            said = str(error)
+            if "Timeout" in said or not self._alive():
+                raise TimeoutError(said) from error
+            for number in (errno.ENOSPC, errno.EDQUOT):
+                if os.strerror(number) in said:
+                    raise OSError(number, os.strerror(number)) from error
+            self._scp_works = False
+            self.sent = before
+            log.info("%s: SCP does not work there (%s), so SFTP is used", self.worker, said.strip())
+            return False
+        return True
+
+    def _sync(self, file: SftpFile) -> None:
+        """Have the file, or folder, written to the disk."""
+        try:
+            sync(self._sftp, file)
+        except TimeoutError:
+            raise
+        except OSError:
+            if self.run(["sync"], seconds=30.0).code:  # a server that does not know this request
+                raise
+
+    def _give_up(self, part: str, error: OSError, size: int) -> None:
+        """Leave nothing of a file that cannot be written, and find out what SFTP does not say: whether the disk is full."""
+        with suppress(OSError):
+            self._sftp.remove(part)
+        if error.errno is None:
+            said = self.run(["df", "-Pk", str(PurePosixPath(part).parent)]).stdout.split()
+            if said[-3:-2] and said[-3].isdigit() and int(said[-3]) * 1024 < size:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+
+    @contextmanager
+    def _opened(self, path: str, mode: str) -> Iterator[SftpFile]:
+        """A file or folder; the folders on the way to a new file are made."""
+        try:
+            file = create(self._sftp, path) if mode == "w" else self._sftp.open(path, mode)
+        except FileNotFoundError:
+            if mode == "r":
+                raise
+            self._make_folders(PurePosixPath(path).parent)
+            file = create(self._sftp, path)
+        try:
+            yield file
+        except LOST:
+            raise  # closing it would only be another wait
+        except BaseException:
+            file.close()
+            raise
+        file.close()
+
+    def _make_folders(self, folder: PurePosixPath) -> None:
+        for path in reversed([folder, *folder.parents]):
+            try:
+                self._sftp.stat(str(path))
+            except FileNotFoundError:
+                self._sftp.mkdir(str(path), 0o700)
+
+    def _alive(self) -> bool:
+        """Whether nothing shows that the connection is lost; one that is lost may not show it."""
+        return not self._closed and not self._channel.closed and all(connection.is_active() for connection in self._chain)
+
+    @contextmanager
+    def _translated(self, doing: str, *, missing_is_said: bool = False) -> Iterator[None]:
+        """Let nothing through but our own errors. A connection on which something went missing is closed at once."""
+        if self._closed:
+            raise Unreachable(self.worker, f"{doing}: the connection is closed")
+        try:
+            yield
+        except (RemoteFailure, FileTooLarge):
+            raise
+        except Unreachable:
+            self.close()
+            raise
+        except NoSession as error:
+            raise self._too_few_sessions(error) from error
+        except LOST as error:
+            self.close()
+            raise Unreachable(self.worker, f"{doing}: {str(error) or 'no answer in time'}") from error
+        except OSError as error:
+            if not self._alive():
+                self.close()
+                raise Unreachable(self.worker, f"{doing}: the connection was lost ({error})") from error
+            if isinstance(error, FileNotFoundError) and missing_is_said:
+                raise FileNotFoundError(errno.ENOENT, f"{self.worker}: there is no such file", doing.partition(" ")[2]) from None
+            raise failure(self.worker, doing, error) from error
+        except Exception as error:
+            self.close()
+            raise RemoteFailure(self.worker, f"{doing}: its answer makes no sense ({type(error).__name__}: {error})") from error

@@ -1,0 +1,63 @@
+"""Answering what needs no network while a program still loads: engines are asked for their names at once, and given up after seconds.
+
+A timer looks at the input, between two steps of whatever Python is doing: importing torch, or compiling. So it needs no thread. This
+file is imported before all that takes long to import.
+"""
+
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Protocol
+
+from engines.line_reader import LineReader
+
+EVERY = 0.05  # seconds between two looks
+
+
+class Hello(Protocol):
+    """What an engine says of itself."""
+
+    def at_once(self, line: str) -> str | None:
+        """All that is said to a line; None: it must wait for the engine."""
+
+    def ends(self, line: str) -> bool:
+        """Whether a line ends the conversation."""
+
+
+class Early:
+    """Answers on standard output until ``end``. From the first line on that it cannot answer, all lines are kept for who comes after."""
+
+    def __init__(self, reader: LineReader, hello: Hello) -> None:
+        self._reader, self._hello = reader, hello
+        self._before = signal.signal(signal.SIGALRM, self._look)
+        signal.siginterrupt(signal.SIGALRM, False)  # libraries that are being loaded need not know of it
+        signal.setitimer(signal.ITIMER_REAL, EVERY / 10, EVERY)
+
+    def end(self) -> LineReader:
+        """The program is ready: who reads on gets the lines that were kept, and then those to come."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, self._before)
+        return self._reader
+
+    def _look(self, number: int, frame: FrameType | None) -> None:
+        waiting = self._reader.kept
+        for line in self._reader.read(wait=False):
+            answer = self._hello.at_once(line) if not waiting else None
+            if answer is None:
+                self._reader.keep(line)
+                waiting = True
+                continue
+            self._write(answer)
+            if self._hello.ends(line):
+                os._exit(0)
+        if self._reader.ended:  # and nothing is kept: nobody will ever ask for anything
+            os._exit(0)
+
+    def _write(self, text: str) -> None:
+        data = text.encode()
+        try:
+            while data:
+                data = data[os.write(sys.stdout.fileno(), data) :]
+        except BrokenPipeError:
+            os._exit(0)

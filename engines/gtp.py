@@ -1,0 +1,400 @@
+"""Keima as a Go engine that speaks the Go Text Protocol, version 2.
+
+A command is done before the next one is looked at, but for an analysis, which goes on until anything at all is said. The network knows
+one size of board. The rules are those of ``games.go.rules``: the board is counted as it stands, so all stones count as alive, and superko
+forbids to repeat a position. So the engine captures what is dead before it passes, and with kgs-genmove_cleanup at once. By rules under
+which players agree on dead stones (``gtp_rules``) it need not, and takes them away when it counts.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from engines.gtp_board import Board, handicap_points
+from engines.gtp_clock import PlayerClock, TimeSettings, parse_kgs_time_settings, parse_time_settings
+from engines.gtp_outlook import Outlook
+from engines.gtp_rules import parse_rules
+from engines.gtp_words import (
+    COMMANDS,
+    Command,
+    Hello,
+    Refused,
+    Wanted,
+    action_of,
+    answered,
+    info,
+    number,
+    parse_command,
+    parse_wanted,
+    player_of,
+    refused,
+    whole,
+)
+from engines.resignation import Resignation
+from engines.thinking import Thinker
+from engines.time_keeping import allotted
+from games.game import Game, States
+from games.go.setup import position_with
+from training.networks.predictions import Predict
+from training.search.analysis import Line, simulations_in
+
+MEGABYTES = 256  # that the tree may take
+OVERHEAD = 0.05  # seconds of a move that are kept back for whoever carries it
+HANDICAP_MOVES = 9  # a free handicap takes at most as many simulations as so many moves, however many stones it has
+CAPTURE_COST = 0.1  # of the value from -1 to 1, that the engine gives for a capture before it passes: values are no more exact
+RESIGN = "resign"
+
+
+@dataclass(kw_only=True)
+class Look:
+    """An analysis under way, of which something is told now and then."""
+
+    wanted: Wanted
+    due: float  # the next time, of ``time.monotonic``
+
+
+@dataclass(kw_only=True)
+class Placing:
+    """A free handicap that is being placed."""
+
+    identity: str  # of the command
+    count: int  # of stones
+    simulations: int  # for each
+    points: list[int] = field(default_factory=list)
+
+
+class Engine:
+    """Answers line after line; see ``engines.line_reader.Partner``.
+
+    Args:
+        game: Go, of the size that the network knows.
+        name: of the engine.
+        version: of the engine.
+        think: makes a thinker whose tree is full with so many simulations; it is called when the first is needed.
+        write: sends a line.
+        simulations: of a move without a clock.
+        foresee: what the network says of the end of the game, if it does.
+        resign_below: it gives a game up when its chance to win stays below this; see ``Resignation``.
+    """
+
+    def __init__(
+        self,
+        game: Game,
+        *,
+        name: str,
+        version: str,
+        think: Callable[[int], Thinker],
+        write: Callable[[str], None],
+        simulations: int,
+        predict: Predict | None = None,
+        resign_below: float = 0.0,
+    ) -> None:
+        self._game, self._write, self._make_thinker, self._simulations = game, write, think, simulations
+        self._greeting = Hello(name=name, version=version)
+        self._board = Board(game)
+        self._outlook = Outlook(game, predict) if predict else None
+        self._thinker: Thinker | None = None
+        self._settings: TimeSettings | None = None
+        self._clocks: list[PlayerClock] = []  # none without settings
+        self._look: Look | None = None
+        self._placing: Placing | None = None
+        self._resign_below = resign_below
+        self._resignations = self._hopes()
+
+    @property
+    def busy(self) -> bool:
+        """Whether it places a handicap, or analyses and has not come to an end of thinking."""
+        return self._placing is not None or (self._look is not None and not self._ready().analysis.finished)
+
+    def obey(self, line: str, arrived: float) -> bool:
+        """Do what a line says; False after ``quit``."""
+        command = parse_command(line)
+        while self._placing is not None and command is not None and command.name != "quit":
+            self.advance()
+        self.close()
+        if command is None:
+            return True
+        try:
+            if command.name not in COMMANDS:
+                raise Refused("unknown command")
+            answer = getattr(self, f"_{COMMANDS[command.name]}")(command, arrived)
+            if answer is not None:
+                self._write(answered(command, answer))
+        except Refused as error:
+            self._write(refused(command, error))
+        return command.name != "quit"
+
+    def close(self) -> None:
+        """Somebody speaks, or nobody any more: end the analysis under way, and place what is left of a handicap without thinking."""
+        while self._placing is not None:
+            self._place_on(self._placing, 1)
+        if self._look is not None:
+            self._look = None
+            self._write("")
+
+    def advance(self) -> None:
+        """Analyse for a slice, or think about where a stone of the handicap goes."""
+        if self._placing is not None:
+            self._place_on(self._placing, self._placing.simulations)
+        elif self._look is not None:
+            self._ready().slice()
+            self._tell(self._look)
+
+    # Thinking.
+
+    def _ready(self) -> Thinker:
+        """The thinker, made now if there is none: this takes seconds."""
+        if self._thinker is None:
+            self._thinker = self._make_thinker(simulations_in(MEGABYTES))
+        return self._thinker
+
+    def _turn_to(self, state: States, allowed: Sequence[int] | None = None) -> Thinker:
+        """The thinker, before this position, where it looks at no other moves than these."""
+        thinker = self._ready()
+        if not np.array_equal(thinker.analysis.state, state):
+            thinker.analysis.begin(state)
+        thinker.analysis.consider_only(allowed or None)
+        return thinker
+
+    def _best(self, thinker: Thinker, deadline: float | None, look: Look | None = None) -> Line:
+        """The best move, after thinking to the deadline, or where there is none, for so many simulations."""
+        analysis = thinker.analysis
+        while not analysis.evaluated or not analysis.finished:
+            if deadline is None:
+                left = self._simulations - analysis.visits
+                if analysis.evaluated and left <= 0:
+                    break
+                thinker.slice(simulations=max(left, 1))
+            else:
+                seconds = deadline - time.monotonic()
+                if analysis.evaluated and not thinker.fits(seconds):
+                    break
+                thinker.slice(seconds=seconds)
+            if look is not None:
+                self._tell(look)
+        return analysis.lines(1)[0]
+
+    def _chosen(self, player: int, thinker: Thinker, arrived: float | None, look: Look | None = None) -> Line:
+        """The move to make: the best one, but no pass while something is to be captured.
+
+        Args:
+            arrived: when the command did, from which on time is shared out; None: there is no clock.
+        """
+        best = self._best(thinker, self._deadline(player, arrived), look)
+        if self._board.rules.agreed or best.action != self._board.size**2 or (look is not None and look.wanted.allowed is not None):
+            return best
+        captures = self._board.liberties_of_dead(player)
+        if not captures:
+            return best
+        capture = self._best(self._turn_to(self._board.turned_to(player), captures), self._deadline(player, arrived))
+        return capture if capture.value >= best.value - CAPTURE_COST else best
+
+    def _deadline(self, player: int, arrived: float | None) -> float | None:
+        """When to stop thinking that begins now, about a move that was asked for when ``arrived``; None where there is no clock."""
+        if not self._clocks or arrived is None:
+            return None
+        clock, now = self._clocks[player].clock, time.monotonic()
+        return now + allotted(replace(clock, remaining=max(clock.remaining - (now - arrived), 0.0)), OVERHEAD)
+
+    def _hopes(self) -> list[Resignation]:
+        return [Resignation(self._resign_below), Resignation(self._resign_below)]
+
+    def _place_on(self, placing: Placing, simulations: int) -> None:
+        """Think for a slice about a stone of the handicap, as if White passed in between; then place it, or answer if it was the last."""
+        state = position_with(self._game, placing.points, [], player=0)
+        plays = self._game.legal_actions(state)[:-1].tolist()
+        if len(placing.points) == placing.count or not plays:
+            self._placing = None
+            self._write(f"={placing.identity} {self._handicap(placing.points)}\n")
+            return
+        thinker = self._turn_to(state, plays)
+        left = simulations - thinker.analysis.visits
+        if not thinker.analysis.evaluated or (left > 0 and not thinker.analysis.finished):
+            thinker.slice(simulations=max(left, 1))
+        else:
+            placing.points.append(thinker.analysis.lines(1)[0].action)
+
+    def _tell(self, look: Look) -> None:
+        """Say what has been found, if it is time to."""
+        now, wanted, analysis = time.monotonic(), look.wanted, self._ready().analysis
+        if wanted.seconds is None or not analysis.evaluated or not (now >= look.due or analysis.finished):
+            return
+        look.due = now + wanted.seconds
+        lines = [line for place, line in enumerate(analysis.lines(wanted.most)) if line.visits or place < max(wanted.least, 1)]
+        if not lines:
+            return
+        if self._outlook is None or not wanted.kata:
+            self._write(info(self._game, lines, kata=wanted.kata, leads={}))
+            return
+        self._outlook.look(analysis.state, [line.action for line in lines])
+        ownership = self._outlook.ownership if wanted.ownership else None
+        self._write(info(self._game, lines, kata=True, leads=self._outlook.leads, ownership=ownership))
+
+    def _move(self, player: int, action: int) -> str:
+        """Make a move on the board, and go on in the same tree; the move's name."""
+        before = self._board.turned_to(player)
+        self._board.play(player, action)
+        if self._thinker is not None and np.array_equal(self._thinker.analysis.state, before):
+            self._thinker.analysis.play(action)
+        return self._game.action_name(action)
+
+    def _move_on_the_clock(
+        self, player: int, thinker: Thinker, arrived: float, look: Look | None = None, *, may_resign: bool = True
+    ) -> str:
+        """Think as long as the player's time allows, and make the best move, or give up; what it came to."""
+        best = self._chosen(player, thinker, arrived, look)
+        if may_resign and self._resignations[player].wanted(best.value):
+            self._board.resign(player)
+            answer = RESIGN
+        else:
+            answer = self._move(player, best.action)
+        if self._clocks:
+            self._clocks[player].spent(time.monotonic() - arrived)
+        return answer
+
+    def _begin_clocks(self, settings: TimeSettings | None) -> None:
+        self._clocks = [PlayerClock(settings), PlayerClock(settings)] if settings else []
+
+    # The commands, as ``COMMANDS`` names them: each returns its answer, or None when it has answered itself.
+
+    def _hello(self, command: Command, arrived: float) -> str | None:
+        return self._greeting.answer(command)
+
+    def _boardsize(self, command: Command, arrived: float) -> str:
+        if whole(command.only()) != self._board.size:
+            raise Refused("unacceptable size")
+        return self._clear_board(command, arrived)
+
+    def _clear_board(self, command: Command, arrived: float) -> str:
+        self._ready()
+        self._board.begin()
+        self._begin_game()
+        return ""
+
+    def _begin_game(self) -> None:
+        self._begin_clocks(self._settings)
+        self._resignations = self._hopes()
+
+    def _game_over(self, command: Command, arrived: float) -> str:
+        self._begin_game()
+        return ""
+
+    def _komi(self, command: Command, arrived: float) -> str:
+        self._board.set_komi(number(command.only()))
+        return ""
+
+    def _get_komi(self, command: Command, arrived: float) -> str:
+        return f"{self._board.komi:.1f}"
+
+    def _get_rules(self, command: Command, arrived: float) -> str:
+        return self._board.rules.text()
+
+    def _set_rules(self, command: Command, arrived: float) -> str:
+        self._board.set_rules(*parse_rules(command.words, self._board.rules))
+        return ""
+
+    def _play(self, command: Command, arrived: float) -> str:
+        player, vertex = command.exactly(2)
+        if vertex.lower() == RESIGN:
+            self._board.resign(player_of(player))
+        else:
+            self._move(player_of(player), action_of(self._game, vertex))
+        return ""
+
+    def _undo(self, command: Command, arrived: float) -> str:
+        self._board.undo()
+        return ""
+
+    def _genmove(self, command: Command, arrived: float) -> str:
+        player, cleanup = player_of(command.only()), command.name == "kgs-genmove_cleanup"
+        allowed = self._board.liberties_of_dead(player) if cleanup else None
+        thinker = self._turn_to(self._board.turned_to(player), allowed)
+        return self._move_on_the_clock(player, thinker, arrived, may_resign=not cleanup)
+
+    def _reg_genmove(self, command: Command, arrived: float) -> str:
+        player = player_of(command.only())
+        return self._game.action_name(self._chosen(player, self._turn_to(self._board.turned_to(player)), None).action)
+
+    def _analyze(self, command: Command, arrived: float) -> None:
+        self._look, _ = self._begin_look(command, arrived)
+
+    def _genmove_analyze(self, command: Command, arrived: float) -> None:
+        look, thinker = self._begin_look(command, arrived)
+        self._write(f"play {self._move_on_the_clock(look.wanted.player, thinker, arrived, look)}\n")
+
+    def _begin_look(self, command: Command, arrived: float) -> tuple[Look, Thinker]:
+        kata = command.name.startswith("kata")
+        wanted = parse_wanted(self._game, command.words, player=self._board.player, kata=kata)
+        state = self._board.turned_to(wanted.player)
+        legal = self._game.legal_actions(state).tolist()
+        allowed = None if wanted.allowed is None else [action for action in legal if action in wanted.allowed]
+        thinker = self._turn_to(state, allowed)
+        self._write(f"={command.identity}")
+        return Look(wanted=wanted, due=arrived + (wanted.seconds or 0.0)), thinker
+
+    def _fixed_handicap(self, command: Command, arrived: float) -> str:
+        self._board.require_empty()
+        return self._handicap(handicap_points(self._board.size, whole(command.only())))
+
+    def _place_free_handicap(self, command: Command, arrived: float) -> None:
+        """The network's own choice. An empty line or ``quit`` ends the thinking; whatever else is said waits."""
+        self._board.require_empty()
+        count = whole(command.only())
+        if not 2 <= count < self._board.size**2:
+            raise Refused("invalid number of stones")
+        simulations = max(self._simulations * min(HANDICAP_MOVES, count) // count, 1)
+        self._placing = Placing(identity=command.identity, count=count, simulations=simulations)
+
+    def _set_free_handicap(self, command: Command, arrived: float) -> str:
+        self._board.require_empty()
+        points = [action_of(self._game, word) for word in command.words]
+        if not 2 <= len(points) == len(set(points)) or self._board.size**2 in points:
+            raise Refused("bad vertex list")
+        self._handicap(points)
+        return ""
+
+    def _handicap(self, points: Sequence[int]) -> str:
+        self._board.place_handicap(points)
+        return self._names(points)
+
+    def _names(self, points: Sequence[int]) -> str:
+        return " ".join(self._game.action_name(point) for point in points)
+
+    def _time_settings(self, command: Command, arrived: float) -> str:
+        parse = parse_kgs_time_settings if command.name.startswith("kgs") else parse_time_settings
+        self._settings = parse(command)
+        self._begin_clocks(self._settings)
+        return ""
+
+    def _time_left(self, command: Command, arrived: float) -> str:
+        player, seconds, moves = command.exactly(3)
+        left, count = number(seconds), whole(moves)
+        if not self._clocks:
+            self._begin_clocks(TimeSettings(main=left))
+        self._clocks[player_of(player)].told(max(left, 0.0), count)
+        return ""
+
+    def _final_score(self, command: Command, arrived: float) -> str:
+        return self._board.final_score()
+
+    def _final_status_list(self, command: Command, arrived: float) -> str:
+        status = command.only()
+        if status not in ("alive", "dead", "seki"):
+            raise Refused(f"syntax error: {status!r} is not alive, dead or seki")
+        dead = self._board.dead()
+        listed = {"alive": [chain for chain in self._board.chains() if chain not in dead], "dead": dead, "seki": []}[status]
+        return "\n".join(self._names(chain) for chain in listed)
+
+    def _loadsgf(self, command: Command, arrived: float) -> str:
+        words = command.words
+        before = whole(words[-1], least=1) if len(words) > 1 and words[-1].isdigit() else None
+        if not words:
+            raise Refused("syntax error: it needs a file")
+        self._board.load(Path(" ".join(words if before is None else words[:-1])), before)
+        return ""
+
+    def _showboard(self, command: Command, arrived: float) -> str:
+        return "\n" + self._game.render(self._board.state)

@@ -1,0 +1,230 @@
+"""The board of a Go engine: whoever speaks the protocol may set it up, play out of turn, and take back."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from engines.gtp_rules import Rules
+from engines.gtp_words import Refused
+from games.bad_game import BadGame
+from games.game import Game, States
+from games.go.playouts import ownership
+from games.go.rules import score
+from games.go.setup import position_with, stones, with_komi, with_player
+from games.go.sgf import read_sgf, score_text
+
+SURE = 0.5  # a chain is dead whose points playouts give to the other side at least so surely
+SMALLEST_WITH_HANDICAP = 7
+
+
+class Board:
+    """A position and how it came about.
+
+    Args:
+        game: Go; its ``max_plies`` end any game, so they should be more than people play.
+    """
+
+    def __init__(self, game: Game) -> None:
+        self._game = game
+        self.size = int(game.options["size"])
+        self.komi = float(game.options["komi"])
+        self.rules = Rules(suicide=bool(game.options["suicide"]))
+        self._handicap = 0  # stones
+        self._resigned: int | None = None  # who has given the game up
+        self._history = [game.initial_state()]
+
+    @property
+    def state(self) -> States:
+        """The position; nobody changes it."""
+        return self._history[-1]
+
+    @property
+    def player(self) -> int:
+        """Who is to move: the other than the one who moved last."""
+        return self._game.current_player(self.state)
+
+    def begin(self, state: States | None = None, *, handicap: int = 0) -> None:
+        """Begin with a position, or with the empty board. Nothing before it can be undone.
+
+        Args:
+            handicap: how many of its stones Black has had for one.
+        """
+        self._handicap, self._resigned = handicap, None
+        points = self.komi + self.rules.white_points(handicap)
+        self._history = [with_komi(self._game.initial_state() if state is None else state, points)]
+
+    def set_komi(self, komi: float) -> None:
+        """Give White so many points.
+
+        Raises:
+            Refused: the rules do not take so many.
+        """
+        self.set_rules(self.rules, komi)
+
+    def set_rules(self, rules: Rules, komi: float | None = None) -> None:
+        """Play on by other rules, and with another komi, which count at once.
+
+        Raises:
+            Refused: White would have more points than the rules take.
+        """
+        komi = self.komi if komi is None else komi
+        try:
+            self._history = [with_komi(state, komi + rules.white_points(self._handicap)) for state in self._history]
+        except ValueError as error:
+            raise Refused(f"syntax error: {error}") from error
+        self.komi, self.rules = komi, rules
+
+    def turned_to(self, player: int) -> States:
+        """The position with this player to move, whoever's turn it is, and although both may have passed.
+
+        Raises:
+            Refused: there have been more moves than can be played.
+        """
+        state = with_player(self.state, player)
+        if self._game.terminal(state):
+            raise Refused("the game is too long")
+        return state
+
+    def play(self, player: int, action: int) -> None:
+        """Make a move, in turn or not.
+
+        Raises:
+            Refused: it is illegal.
+        """
+        state = self.turned_to(player)
+        if action not in self._game.legal_actions(state):
+            raise Refused("illegal move")
+        self._game.play(state, action)
+        self._history.append(state)
+        self._resigned = None
+
+    def resign(self, player: int) -> None:
+        """Give the game up, until somebody plays on."""
+        self._resigned = player
+
+    def undo(self) -> None:
+        """Take back the last move, or that somebody has resigned.
+
+        Raises:
+            Refused: there is nothing to take back.
+        """
+        if self._resigned is not None:
+            self._resigned = None
+            return
+        if len(self._history) == 1:
+            raise Refused("cannot undo")
+        self._history.pop()
+
+    def require_empty(self) -> None:
+        """Raises Refused where there is a stone."""
+        if stones(self.state).any():
+            raise Refused("board not empty")
+
+    def place_handicap(self, points: Sequence[int]) -> None:
+        """Begin with stones of Black, White to move.
+
+        Raises:
+            Refused: they cannot stand so.
+        """
+        try:
+            self.begin(position_with(self._game, points, [], player=1), handicap=len(points))
+        except ValueError as error:
+            raise Refused("bad vertex list") from error
+
+    def load(self, path: Path, before: int | None) -> None:
+        """Set up the first game of an SGF file as it stands at its end, or before move ``before``, from 1. Its komi holds from then on.
+
+        Raises:
+            Refused: it cannot be read, is of another size, or has illegal moves; the board is then as it was.
+        """
+        kept = self.komi, self._history, self._handicap, self._resigned
+        try:
+            found = next(read_sgf(path))
+            if isinstance(found, BadGame):
+                raise ValueError(found.reason)
+            if found.size != self.size:
+                raise ValueError(f"its board is {found.size} x {found.size}")
+            self.set_komi(found.komi)
+            black, white = found.setup
+            self.begin(position_with(self._game, black, white, player=found.player), handicap=0 if white else len(black))
+            for number, (player, action) in enumerate(found.moves if before is None else found.moves[: max(before - 1, 0)], 1):
+                try:
+                    self.play(player, action)
+                except Refused as error:
+                    raise ValueError(f"move {number}, {self._game.action_name(action)}: {error}") from error
+        except (OSError, ValueError) as error:
+            self.komi, self._history, self._handicap, self._resigned = kept
+            raise Refused(f"cannot load file: {' '.join(str(error).split())}") from error
+
+    def final_score(self) -> str:
+        """The result, such as B+3.5 or W+Resign: the board as it stands, or where the rules have it so, without dead stones."""
+        if self._resigned is not None:
+            return f"{'WB'[self._resigned]}+Resign"
+        if not self.rules.agreed:
+            return score_text(score(self.state))
+        board = stones(self.state).flatten()
+        board[[point for chain in self.dead() for point in chain]] = 0
+        black, white = np.flatnonzero(board == 1).tolist(), np.flatnonzero(board == 2).tolist()
+        left = position_with(self._game, black, white, player=0)
+        return score_text(score(with_komi(left, self.komi + self.rules.white_points(self._handicap))))
+
+    def dead(self) -> list[list[int]]:
+        """The chains that are taken away at the end of the game: those that playouts take for dead, where the rules have it so."""
+        return [*self.dead_chains(0), *self.dead_chains(1)] if self.rules.agreed else []
+
+    def chains(self) -> Iterator[list[int]]:
+        """The points of each chain of stones."""
+        board, seen = stones(self.state), set[int]()
+        for row, column in np.argwhere(board > 0).tolist():
+            if row * self.size + column not in seen:
+                chain, _ = self._chain(row, column)
+                seen.update(chain)
+                yield chain
+
+    def dead_chains(self, player: int) -> list[list[int]]:
+        """The chains of a player that playouts take for dead."""
+        sign = 1 if player == 1 else -1
+        lost = sign * ownership(self._game, self.turned_to(1 - player)).ravel()
+        return [chain for chain in self.chains() if stones(self.state).flat[chain[0]] == player + 1 and lost[chain].mean() >= SURE]
+
+    def liberties_of_dead(self, player: int) -> list[int]:
+        """The legal plays of a player on liberties of chains of the other that playouts take for dead."""
+        found = {point for chain in self.dead_chains(1 - player) for point in self._chain(*divmod(chain[0], self.size))[1]}
+        return sorted(found & set(self._game.legal_actions(self.turned_to(player)).tolist()))
+
+    def _chain(self, row: int, column: int) -> tuple[list[int], set[int]]:
+        """The points of the chain with this stone, and its liberties."""
+        board, size = stones(self.state), self.size
+        color, chain, liberties = board[row, column], {row * size + column}, set[int]()
+        waiting = [(row, column)]
+        while waiting:
+            row, column = waiting.pop()
+            for y, x in ((row - 1, column), (row + 1, column), (row, column - 1), (row, column + 1)):
+                if not (0 <= y < size and 0 <= x < size) or y * size + x in chain:
+                    continue
+                if board[y, x] == 0:
+                    liberties.add(y * size + x)
+                elif board[y, x] == color:
+                    chain.add(y * size + x)
+                    waiting.append((y, x))
+        return sorted(chain), liberties
+
+
+def handicap_points(size: int, count: int) -> list[int]:
+    """Where the protocol's fixed handicap has its stones.
+
+    Raises:
+        Refused: there is none of so many stones on such a board.
+    """
+    most = 0 if size < SMALLEST_WITH_HANDICAP else 4 if size % 2 == 0 or size == SMALLEST_WITH_HANDICAP else 9
+    if not 2 <= count <= most:
+        raise Refused("invalid number of stones")
+    near = 3 if size >= 12 else 2  # as GNU Go has it
+    far, middle = size - 1 - near, size // 2
+    corners = [(far, near), (near, far), (near, near), (far, far)]  # row from above, column
+    points = corners[: min(count, 4)]
+    points += [(middle, near), (middle, far)] if count >= 6 else []
+    points += [(far, middle), (near, middle)] if count >= 8 else []
+    points += [(middle, middle)] if count in (5, 7, 9) else []
+    return [row * size + column for row, column in points]

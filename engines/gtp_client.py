@@ -1,0 +1,129 @@
+"""The controller's side of the Go Text Protocol, version 2 (G. Farnebäck, 2002): an engine such as GNU Go as a player.
+
+The games of a benchmark are played side by side, and one process of the engine plays in all of them: before each move it is told the whole
+game again. The commands go in one parcel, so that this costs little beside the thinking, and what it plays depends on the game and its
+seed alone, not on its neighbours.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from engines.engine_process import ANSWER_SECONDS, EngineFailed, EngineProcess
+from games import Game
+from games.game import Actions, States
+from training.common.random import seed_stream
+
+COLORS = ("black", "white")
+NEW_GAME = "clear_board"
+SEED, FORGET = "set_random_seed", "clear_cache"  # GNU Go's; with both it plays the same again
+SEEDS = 2**31
+
+
+class GtpEngine(EngineProcess):
+    """An engine that is ready to play.
+
+    Args:
+        command: the program, and what it is started with.
+        seconds: for an answer, beyond the time that it is given to think.
+
+    Attributes:
+        commands: that it knows.
+
+    Raises:
+        EngineFailed: it cannot be started, or does not speak GTP.
+    """
+
+    def __init__(self, command: Sequence[str | Path], *, seconds: float = ANSWER_SECONDS) -> None:
+        super().__init__(command, language="GTP", seconds=seconds)
+        try:
+            name, version, commands = self.ask("name", "version", "list_commands")
+        except BaseException:
+            self.close()
+            raise
+        self.name = f"{name} {version}".strip()
+        self.commands = frozenset(commands.split())
+
+    def ask(self, *commands: str, seconds: float = 0.0) -> list[str]:
+        """Give commands and wait for their answers, which may be of several lines.
+
+        Args:
+            commands: not more than a pipe holds, 64 KiB.
+            seconds: that it may think about all of them.
+
+        Raises:
+            EngineFailed: it refuses one, or does not answer in time.
+        """
+        self._say(*commands)
+        deadline = self._deadline(seconds)
+        return [self._answer(command, deadline) for command in commands]
+
+    def _answer(self, command: str, deadline: float) -> str:
+        lines = list[str]()
+        while True:
+            line = self._line(command, "=", deadline)
+            if line:
+                lines.append(line)
+            elif lines:  # an empty line ends an answer, and those before it mean nothing
+                break
+        first = lines[0]
+        if not first.startswith("="):
+            refused = first.startswith("?")
+            raise EngineFailed(f"{self.name} {'refuses' if refused else 'was told'} {command!r}{': ' if refused else ' and said '}{first}")
+        return "\n".join([first.removeprefix("=").strip(), *lines[1:]]).strip()
+
+
+class GtpPlayer:
+    """An engine as one who chooses moves in Go.
+
+    Args:
+        game: Go; the engine is told its size and its komi.
+        engine: who plays; it has been started with the game's other rules.
+        seed: of its choices, as far as it draws any.
+        seconds: that it may think about a move.
+
+    Raises:
+        EngineFailed: it does not play on such a board.
+    """
+
+    def __init__(self, game: Game, engine: GtpEngine, *, seed: int, seconds: float) -> None:
+        self._game, self._engine, self._seed, self._seconds = game, engine, seed, seconds
+        engine.ask(f"boardsize {game.options['size']}", f"komi {game.options['komi']:g}")
+
+    def choose(self, states: States) -> Actions:
+        """Its moves at the start of the game.
+
+        Raises:
+            EngineFailed: it does not answer, or its move is not legal.
+        """
+        return self.follow(states, states, [()] * len(states))
+
+    def follow(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
+        """Its moves in ``states``, which came from ``starts``, where the game begins, by ``moves``.
+
+        Raises:
+            EngineFailed: it does not answer, or its move is not legal.
+            ValueError: one of ``starts`` is not where the game begins: superko forbids what has been on the board before.
+        """
+        if not (starts == self._game.start).all():
+            raise ValueError("GTP can tell an engine of games from their first move on alone")
+        return np.array([self._choose(state, played) for state, played in zip(states, moves, strict=True)], np.int32)
+
+    def _choose(self, state: States, moves: Sequence[int]) -> int:
+        texts = [self._game.action_name(action) for action in moves]
+        asked = f"{self._engine.name}, asked for move {len(texts) + 1} of the game {' '.join(texts)}".rstrip()
+        try:
+            text = self._engine.ask(*self._told(moves, texts), f"genmove {COLORS[len(texts) % 2]}", seconds=self._seconds)[-1]
+        except EngineFailed as error:
+            raise EngineFailed(f"{asked}: {error}") from error
+        legal = {self._game.action_name(action).upper(): action for action in self._game.legal_actions(state).tolist()}
+        if text.upper() not in legal:
+            raise EngineFailed(f"{asked}: it answered {text!r}, which is no legal move there")
+        return legal[text.upper()]
+
+    def _told(self, moves: Sequence[int], texts: Sequence[str]) -> list[str]:
+        """What leads from nothing to a position."""
+        forget = [FORGET] if FORGET in self._engine.commands else []
+        seed = [f"{SEED} {seed_stream(self._seed, *map(int, moves)) % SEEDS}"] if SEED in self._engine.commands else []
+        return [NEW_GAME, *forget, *seed, *(f"play {COLORS[number % 2]} {text}" for number, text in enumerate(texts))]

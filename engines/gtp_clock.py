@@ -1,0 +1,93 @@
+"""The clocks of a game as the Go Text Protocol tells of them: main time, and then periods of so much time for so many moves.
+
+In Canadian byo-yomi a period has several moves, and its time must last for all of them. In Japanese byo-yomi (only kgs-time_settings
+has it) a period has one, and there are several periods, of which only those are used up that end before the move.
+"""
+
+from dataclasses import dataclass
+
+from engines.gtp_words import Command, Refused, number, whole
+from engines.time_keeping import Clock
+
+NUMBERS = {"none": 0, "absolute": 1, "byoyomi": 3, "canadian": 3}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeSettings:
+    """What both players have at the beginning, in seconds."""
+
+    main: float
+    period: float = 0.0
+    moves: int = 1  # of a period
+    periods: int = 1  # only in Japanese byo-yomi more than one
+
+
+class PlayerClock:
+    """The time of one player. It goes by what it is told, and where it is told nothing, by what it has measured."""
+
+    def __init__(self, settings: TimeSettings) -> None:
+        self._settings = settings
+        self._main = settings.main
+        self._left, self._moves = 0.0, 0  # of the period under way; no moves: none is
+
+    def told(self, seconds: float, moves: int) -> None:
+        """So much is left: of the main time where ``moves`` is 0, else of a period for so many moves (or periods for one)."""
+        self._main, self._left, self._moves = (0.0, seconds, moves) if moves else (seconds, 0.0, 0)
+
+    def spent(self, seconds: float) -> None:
+        """A move has taken so long."""
+        settings = self._settings
+        if not self._moves:
+            over, self._main = max(seconds - self._main, 0.0), max(self._main - seconds, 0.0)
+            if self._main > 0 or settings.period == 0:
+                return
+            seconds, self._left, self._moves = over, settings.period, settings.moves
+        self._left -= seconds
+        self._moves -= 1
+        if self._moves <= 0 or settings.periods > 1:
+            self._left, self._moves = settings.period, settings.moves
+
+    @property
+    def clock(self) -> Clock:
+        """As it is shared out."""
+        settings = self._settings
+        if self._moves:
+            return Clock(remaining=max(self._left, 0.0), moves_to_go=self._moves if settings.periods == 1 else 1)
+        share = settings.period / settings.moves  # of a move in the periods to come, the first of which follows the main time at once
+        return Clock(remaining=self._main + share, increment=share)
+
+
+def parse_time_settings(command: Command) -> TimeSettings | None:
+    """What time_settings says: main time, the time of a period, and for how many moves; None where there is no limit.
+
+    Raises:
+        Refused: it says something else.
+    """
+    main, period, moves = command.exactly(3)
+    seconds, count = _seconds(period), whole(moves)
+    if seconds > 0 and count == 0:
+        return None
+    return TimeSettings(main=_seconds(main), period=seconds, moves=max(count, 1))
+
+
+def parse_kgs_time_settings(command: Command) -> TimeSettings | None:
+    """What kgs-time_settings says: none, absolute, byoyomi or canadian, and what belongs to it; None where there is no limit.
+
+    Raises:
+        Refused: it says something else.
+    """
+    kind, *rest = command.words or ("",)
+    if len(rest) != NUMBERS.get(kind, -1):
+        raise Refused("syntax error: none, absolute TIME, byoyomi TIME PERIOD PERIODS or canadian TIME PERIOD STONES is understood")
+    if kind == "none":
+        return None
+    if kind == "absolute":
+        return TimeSettings(main=_seconds(rest[0]))
+    main, period, count = _seconds(rest[0]), _seconds(rest[1]), whole(rest[2], least=1)
+    return (
+        TimeSettings(main=main, period=period, periods=count) if kind == "byoyomi" else TimeSettings(main=main, period=period, moves=count)
+    )
+
+
+def _seconds(word: str) -> float:
+    return max(number(word), 0.0)

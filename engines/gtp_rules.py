@@ -1,0 +1,79 @@
+"""Rules of Go as KataGo's commands of the Go Text Protocol name them (its GTP_Extensions.md), and which of them are played here.
+
+The network plays by area scoring and positional superko, with suicide or without. Whatever it plays so is legal under the weaker rules of
+ko too. What may be chosen is whether players agree on dead stones, and how many points White has for Black's handicap.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from engines.gtp_words import Refused
+
+NO_BONUS, EACH_STONE, EACH_BUT_ONE = BONUSES = "0", "N", "N-1"
+# Whether suicide is legal, whether dead stones are taken away by agreement, and White's points for each handicap stone.
+NAMED = {
+    "tromp-taylor": (True, False, NO_BONUS),
+    "chinese": (False, True, EACH_STONE),
+    "chinese-ogs": (False, True, EACH_STONE),
+    "chinese-kgs": (False, True, EACH_STONE),
+    "aga": (False, True, EACH_BUT_ONE),
+    "bga": (False, True, EACH_BUT_ONE),
+    "french": (False, True, EACH_BUT_ONE),
+    "new-zealand": (True, True, NO_BONUS),
+    "nz": (True, True, NO_BONUS),
+}
+OURS = {"scoring": ("AREA",), "ko": ("POSITIONAL", "SITUATIONAL", "SIMPLE"), "tax": ("NONE",), "hasButton": (False,)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """The rules of a game."""
+
+    suicide: bool  # whether several stones may be: the network's, which no command changes
+    agreed: bool = False  # dead stones are taken away by agreement; otherwise the board is counted as it stands
+    bonus: str = NO_BONUS  # White's points for Black's handicap: none, or as many as it has stones, or one less
+
+    def text(self) -> str:
+        """As kata-get-rules tells them."""
+        told = {"friendlyPassOk": self.agreed, "hasButton": False, "ko": "POSITIONAL", "scoring": "AREA", "suicide": self.suicide}
+        return json.dumps({**told, "tax": "NONE", "whiteHandicapBonus": self.bonus}, separators=(",", ":"))
+
+    def white_points(self, handicap: int) -> int:
+        """What White has beside the komi, for so many stones that Black has had."""
+        return {NO_BONUS: 0, EACH_STONE: handicap, EACH_BUT_ONE: max(handicap - 1, 0)}[self.bonus]
+
+
+def parse_rules(words: Sequence[str], now: Rules) -> tuple[Rules, float | None]:
+    """The rules that kata-set-rules asks for, by name or as JSON, and the komi, if they name one. What they leave out stays as it is.
+
+    Raises:
+        Refused: they are none, or not played here.
+    """
+    text = " ".join(words)
+    if text.lower() in NAMED:
+        suicide, agreed, bonus = NAMED[text.lower()]
+        return _rules({"suicide": suicide, "friendlyPassOk": agreed, "whiteHandicapBonus": bonus}, now), None
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError):
+        told = None
+    if not isinstance(told, dict):
+        raise Refused(f"unknown rules {text[:80]!r}: there are {', '.join(NAMED)}, and rules as kata-get-rules tells them")
+    komi = told.pop("komi", None)
+    if komi is not None and (isinstance(komi, bool) or not isinstance(komi, int | float)):
+        raise Refused(f"komi is a number, and not {komi!r}")
+    return _rules(told, now), komi
+
+
+def _rules(told: dict[str, Any], now: Rules) -> Rules:
+    for key, value in told.items():
+        known = {**OURS, "suicide": (True, False), "friendlyPassOk": (True, False), "whiteHandicapBonus": BONUSES}.get(key)
+        if known is None:
+            raise Refused(f"unknown rule {key[:80]!r}")
+        if not any(value is each or (isinstance(each, str) and value == each) for each in known):
+            raise Refused(f"{key} {value!r} is not played here: {' or '.join(json.dumps(each) for each in known)}")
+    if now.suicide and told.get("suicide") is False:
+        raise Refused("this network has learned with suicide, and may play it")
+    return replace(now, agreed=told.get("friendlyPassOk", now.agreed), bonus=told.get("whiteHandicapBonus", now.bonus))

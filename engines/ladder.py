@@ -1,0 +1,126 @@
+"""The players by whom a network for a game of two is measured, from the weakest to the strongest."""
+
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from engines.match_benchmark import Entrant
+from engines.players import AlphaBetaContender, GreedyContender, GtpContender, RandomContender, StockfishContender
+from engines.uci_client import Engine
+from games import Game
+
+ANCHOR = "random"
+DEPTHS = (1, 2, 3)
+USUAL_LEVEL = 1700  # of Stockfish, beside its least
+LEVEL_OPTION = "UCI_Elo"
+PROGRAMS = {"gnugo": ("GNU Go", "go"), "pachi": ("Pachi", "go"), "stockfish": ("Stockfish", "chess")}  # and what they play
+USUAL_GO_ENGINES = ("gnugo:1", "gnugo:10")
+GO_ENGINE_MISSING = {
+    "gnugo": "GNU Go is not here: install it (Debian: apt install gnugo)",
+    "pachi": "Pachi is not here: build it from https://github.com/pasky/pachi, and put it on the PATH as pachi",
+}
+GO_ENGINE = re.compile(r"(gnugo|pachi):([1-9]\d{0,5})")
+GNU_GO_LEVELS = range(1, 20)  # 10 is its usual strength; more is slower
+PACHI_PLAYOUTS = range(500, 1_000_000)  # fewer it refuses
+MOVE_SECONDS = 120.0  # for a move of a program that plays Go, on a busy machine
+# Its passes have to be safe under rules that count dead stones as alive, so it captures them all first; games go to their end.
+GNU_GO_RULES = ("--chinese-rules", "--positional-superko", "--capture-all-dead", "--never-resign")
+PACHI_OPTIONS = "pass_all_alive,resign_threshold=0,threads=1"  # Pachi forbids suicide and positional superko by itself
+
+
+def ladder(game: Game) -> list[Entrant]:
+    """All that play this game and need nothing but this program."""
+    rungs = [Entrant(name=ANCHOR, contender=RandomContender())]
+    if game.name == "chess":
+        rungs.append(Entrant(name="greedy", contender=GreedyContender()))
+        rungs += [Entrant(name=f"depth-{depth}", contender=AlphaBetaContender(depth=depth)) for depth in DEPTHS]
+    return rungs
+
+
+def find_program(name: str) -> Path | None:
+    """Where a program is: on the path, or where Debian has games."""
+    found = shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/games"]))
+    return Path(found) if found else None
+
+
+def stockfish_rungs(path: Path, levels: Sequence[int], *, movetime: int | None, nodes: int) -> list[Entrant]:
+    """Stockfish at these levels, in ascending order; without any, at its least and a usual one.
+
+    Raises:
+        EngineFailed: it cannot be started, or does not speak UCI.
+        ValueError: it has no such level.
+    """
+    with Engine(path) as engine:
+        name, known = engine.name, engine.ranges.get(LEVEL_OPTION)
+    if known is None:
+        raise ValueError(f"--stockfish: {path} ({name}) cannot be held to a level: it has no option {LEVEL_OPTION}")
+    least, greatest = known
+    for level in levels:
+        if not least <= level <= greatest:
+            raise ValueError(f"--stockfish-levels: {name} has levels from {least} to {greatest}, not {level}")
+    return [
+        Entrant(name=f"stockfish-{level}", contender=StockfishContender(path=path.absolute(), level=level, movetime=movetime, nodes=nodes))
+        for level in sorted(set(levels or (least, USUAL_LEVEL)))
+    ]
+
+
+def go_rungs(game: Game, names: Sequence[str]) -> list[Entrant]:
+    """Programs that play Go, such as ``gnugo:10`` for GNU Go's level 10 and ``pachi:1000`` for so many playouts of Pachi.
+
+    Raises:
+        ValueError: there is no such program or level, or the program is not here.
+    """
+    found = [(*go_engine(name), name) for name in dict.fromkeys(names)]
+    return [
+        Entrant(name=name, contender=GtpContender(command=go_command(game, program, strength), move_seconds=MOVE_SECONDS))
+        for program, strength, name in sorted(found)
+    ]
+
+
+def go_engine(name: str) -> tuple[str, int]:
+    """The program and its strength in such a name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    match = GO_ENGINE.fullmatch(name)
+    if not match or int(match[2]) not in (GNU_GO_LEVELS if match[1] == "gnugo" else PACHI_PLAYOUTS):
+        raise ValueError(
+            f"--opponent: there is no {name!r} here; GNU Go is gnugo:LEVEL with a level from {GNU_GO_LEVELS[0]} to {GNU_GO_LEVELS[-1]}, "
+            f"such as gnugo:10, and Pachi is pachi:PLAYOUTS with at least {PACHI_PLAYOUTS[0]}, such as pachi:1000"
+        )
+    return match[1], int(match[2])
+
+
+def go_command(game: Game, program: str, strength: int) -> tuple[str, ...]:
+    """How a program that plays Go is started, with the game's rules.
+
+    Raises:
+        ValueError: it is not here, or does not know these rules.
+    """
+    path = find_program(program)
+    if path is None:
+        raise ValueError(f"--opponent: {GO_ENGINE_MISSING[program]}")
+    if program == "gnugo":
+        suicide = ("--allow-suicide",) if game.options["suicide"] else ("--forbid-suicide",)
+        return (str(path), "--mode", "gtp", "--level", str(strength), *GNU_GO_RULES, *suicide)
+    if game.options["suicide"]:
+        raise ValueError("--opponent: pachi plays under rules that forbid suicide, and this game allows it")
+    return (str(path), "-d", "0", "-t", f"={strength}", "-r", "chinese", PACHI_OPTIONS)
+
+
+def chosen(rungs: Sequence[Entrant], names: Sequence[str], game: str) -> list[Entrant]:
+    """Those that are named, in the ladder's order, of those who play this game.
+
+    Raises:
+        ValueError: one is not there.
+    """
+    known = [rung.name for rung in rungs]
+    for name in names:
+        if name not in known:
+            who, theirs = PROGRAMS.get(re.split("[:-]", name)[0], (name, game))
+            why = f"there is no {name!r} here" if theirs == game else f"{who} plays {theirs}, and this network plays {game}"
+            raise ValueError(f"--opponents: {why}; there are {', '.join(known)}")
+    return [rung for rung in rungs if rung.name in names]

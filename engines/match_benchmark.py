@@ -1,0 +1,155 @@
+"""The benchmark of games of two: a network against players to measure it by, and these against their neighbours on the ladder.
+
+Without games among the opponents a network that wins all games against one and loses all against the next would tell nothing of how far
+the two are apart; with them its own few games place it between them. The games of a match are cut into slices, one a process.
+"""
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engines.match_slice import MatchJob, MatchLine
+from engines.players import AnyContender
+from engines.slices import play_jobs
+from games import Game
+from training.common.intervals import wilson
+from training.evaluation.elo import Rating, rate
+from training.evaluation.elo import Result as Pairing
+
+SLICE = "engines.match_slice"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entrant:
+    """A player of a benchmark under its name."""
+
+    name: str
+    contender: AnyContender
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tally:
+    """How far a match is."""
+
+    ended: int
+    moves: int
+    wins: int  # of the first player
+    draws: int
+    losses: int
+
+
+Tell = Callable[[Tally], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Match:
+    """The games between two players, two from each opening: the first player begins the first of them."""
+
+    first: str
+    second: str
+    seed: int
+    opening_plies: int
+    scores: NDArray[np.float64]  # [games] 1 won by the first player, 0.5 drawn, 0 lost
+    games: tuple[tuple[int, ...], ...]  # the moves of each, from its opening on
+    move_seconds: tuple[float, float]  # that a move took each player, on average
+    seconds: float  # until all processes were done
+
+    @cached_property
+    def result(self) -> Pairing:
+        """Won, drawn and lost."""
+        wins, draws, losses = (int((self.scores == score).sum()) for score in (1.0, 0.5, 0.0))
+        return Pairing(first=self.first, second=self.second, wins=wins, draws=draws, losses=losses)
+
+    @property
+    def score(self) -> float:
+        """The share of points that the first player made."""
+        return float(self.scores.mean())
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of that share, as if each point had been won or lost: somewhat too wide where games are drawn."""
+        return wilson(float(self.scores.sum()), len(self.scores))
+
+    @property
+    def plies(self) -> float:
+        """The mean length of a game, its opening included."""
+        return self.opening_plies + float(np.mean([len(moves) for moves in self.games]))
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            **vars(self.result),
+            "score": self.score,
+            "interval": self.interval,
+            "mean_plies": self.plies,
+            "move_seconds": self.move_seconds,
+            "seconds": self.seconds,
+            "scores": self.scores.tolist(),
+            "plies": [self.opening_plies + len(moves) for moves in self.games],
+        }
+
+
+def play_pairs(
+    game: Game,
+    first: Entrant,
+    second: Entrant,
+    *,
+    games: int,
+    opening_plies: int,
+    seed: int,
+    processes: int,
+    tell: Tell = lambda tally: None,
+) -> Match:
+    """Let two play an even number of games in so many processes.
+
+    Raises:
+        SliceFailed: a process ended before its games did.
+    """
+    started, pairs = time.monotonic(), games // 2
+    bounds = np.linspace(0, pairs, min(processes, pairs) + 1).astype(int).tolist()
+    jobs = [
+        MatchJob(
+            game=game.name,
+            options=game.options,
+            first=first.contender,
+            second=second.contender,
+            match_pairs=pairs,
+            first_pair=begin,
+            pairs=end - begin,
+            opening_plies=opening_plies,
+            seed=seed,
+        )
+        for begin, end in itertools.pairwise(bounds)
+    ]
+    parts = play_jobs(SLICE, jobs, MatchLine(ended=0, moves=0), lambda lines: tell(in_all(lines)))
+    return Match(
+        first=first.name,
+        second=second.name,
+        seed=seed,
+        opening_plies=opening_plies,
+        scores=np.array([score for part in parts for score in part.scores]),
+        games=tuple(moves for part in parts for moves in part.games),
+        move_seconds=(mean_seconds(parts, 0), mean_seconds(parts, 1)),
+        seconds=time.monotonic() - started,
+    )
+
+
+def in_all(lines: Sequence[MatchLine]) -> Tally:
+    """What all slices together have come to."""
+    return Tally(**{key: sum(getattr(line, key) for line in lines) for key in ("ended", "moves", "wins", "draws", "losses")})
+
+
+def mean_seconds(parts: Sequence[MatchLine], side: int) -> float:
+    """That a move took the first player, or the second."""
+    return sum(part.seconds[side] for part in parts) / max(1, sum(part.chosen[side] for part in parts))
+
+
+def ratings(matches: Sequence[Match], anchor: str) -> dict[str, Rating]:
+    """All players' Elo, with the anchor at 0."""
+    return rate([match.result for match in matches], anchor)

@@ -1,0 +1,111 @@
+"""A part of the games between two players of a benchmark, in a process of its own: ``python -m engines.match_slice``.
+
+See ``slices``. Openings are those of the whole match, so that slices differ in them, however many there are.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+
+from engines.players import AnyContender, Contender, EngineContender, make_player
+from engines.slices import Part, Said, Teller, answer
+from games import Game, load_game
+from games.game import Actions, States
+from training.common.random import seed_stream
+from training.evaluation.match import Player, after, ask, opening_moves, play_from, tally
+from training.networks.evaluator import pick_device
+
+
+class MatchJob(Part):
+    """Pairs ``first_pair`` to ``first_pair + pairs - 1`` of a match."""
+
+    game: str
+    options: dict[str, Any]
+    first: Contender
+    second: Contender
+    match_pairs: int
+    first_pair: int
+    pairs: int
+    opening_plies: int
+    seed: int
+
+
+class MatchLine(Said):
+    """What is said of a job: how far it is, and at the end the games."""
+
+    wins: int = 0  # of the first player
+    draws: int = 0
+    losses: int = 0
+    seconds: tuple[float, float] = (0.0, 0.0)  # that each player has thought: of the processor, or of the clock if it uses another one
+    chosen: tuple[int, int] = (0, 0)  # moves of each player
+    scores: tuple[float, ...] = ()  # of each game, two a pair: 1 won by the first player, 0.5 drawn, 0 lost
+    games: tuple[tuple[int, ...], ...] = ()  # the moves of each, from its opening on
+
+
+class TimedPlayer:
+    """A player whose moves and time are counted."""
+
+    def __init__(self, player: Player, clock: Callable[[], float]) -> None:
+        self._player, self._clock = player, clock
+        self.seconds, self.moves = 0.0, 0
+
+    def choose(self, states: States) -> Actions:
+        """What the player chooses."""
+        return self.follow(states, states, [()] * len(states))
+
+    def follow(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
+        """What the player chooses, who may want to know how the games came there."""
+        started = self._clock()
+        actions = ask(self._player, states, starts, moves)
+        self.seconds += self._clock() - started
+        self.moves += len(states)
+        return actions
+
+
+def timed(game: Game, contender: AnyContender, seed: int, *, warm_up: int, stack: ExitStack) -> TimedPlayer:
+    """A player who has made a first move, a network in so many games, so that all is compiled and loaded before the time counts.
+
+    What must be closed after the games goes onto ``stack``.
+    """
+    player = make_player(game, contender, seed, stack)
+    engine = isinstance(contender, EngineContender)
+    player.choose(game.initial_states(1 if engine else warm_up))
+    elsewhere = engine or (contender.kind == "network" and pick_device("auto").type != "cpu")
+    return TimedPlayer(player, time.perf_counter if elsewhere else time.process_time)
+
+
+def play(job: MatchJob) -> MatchLine:
+    """Play a job; returns the line that has its games. Tells the standard output how far it is."""
+    game = load_game(job.game, **job.options)
+    opened = opening_moves(game, job.match_pairs, job.opening_plies, job.seed)[job.first_pair : job.first_pair + job.pairs]
+    with ExitStack() as stack:
+        first, second = (
+            timed(game, contender, seed_stream(job.seed, side, job.first_pair), warm_up=job.pairs, stack=stack)
+            for side, contender in (("first", job.first), ("second", job.second))
+        )
+        teller = Teller()
+
+        def line(states: States) -> MatchLine:
+            wins, draws, losses = tally(game, states)
+            return MatchLine(ended=wins + draws + losses, moves=first.moves + second.moves, wins=wins, draws=draws, losses=losses)
+
+        result = play_from(game, after(game, opened), first, second, opened=opened, watch=lambda states: teller.maybe(lambda: line(states)))
+    return MatchLine(
+        ended=2 * job.pairs,
+        moves=first.moves + second.moves,
+        complete=True,
+        wins=result.wins,
+        draws=result.draws,
+        losses=result.losses,
+        seconds=(first.seconds, second.seconds),
+        chosen=(first.moves, second.moves),
+        scores=tuple(np.ravel(result.scores).tolist()),
+        games=result.moves,
+    )
+
+
+if __name__ == "__main__":
+    answer(MatchJob, play)

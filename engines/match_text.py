@@ -1,0 +1,56 @@
+"""The games of a benchmark as programs of the game read them: chess as PGN, Go as SGF."""
+
+import time
+
+from engines.match_benchmark import Match
+from games import Game
+from games.go.sgf import score_text, sgf_text
+from training.data.played_games import last_state
+from training.evaluation.match import after, opening_moves
+
+EVENT = "Benchmark of a network"
+RESULTS = {1.0: ("1-0", "0-1"), 0.5: ("1/2-1/2", "1/2-1/2"), 0.0: ("0-1", "1-0")}  # by the first player's score; with White, with Black
+OPENED = "The random moves end here."
+
+
+def match_text(game: Game, match: Match, round_number: int) -> str:
+    """All games of a match. Those of chess begin after their random moves, those of Go with them."""
+    written = match_pgn if game.name == "chess" else match_sgf
+    return written(game, match, round_number)
+
+
+def match_pgn(game: Game, match: Match, round_number: int) -> str:
+    """All games of a match of chess, each from the position after its random moves."""
+    from games.chess.notation import fen_of  # only where chess is written: it compiles chess
+    from games.chess.pgn import pgn_text
+
+    starts = after(game, opening_moves(game, len(match.scores) // 2, match.opening_plies, match.seed))
+    texts = []
+    for number, (result, actions) in enumerate(zip(match.scores.tolist(), match.games, strict=True)):
+        black = number % 2
+        white, other = players(match, number)
+        date = time.strftime("%Y.%m.%d")
+        tags = {"Event": EVENT, "Date": date, "Round": f"{round_number}.{number + 1}", "White": white, "Black": other}
+        texts.append(pgn_text(game, actions, tags=tags, result=RESULTS[result][black], start_fen=fen_of(starts[number // 2])))
+    return "".join(texts)
+
+
+def match_sgf(game: Game, match: Match, round_number: int) -> str:
+    """All games of a match of Go, with their random moves, and the score on the board as their result."""
+    from games.go.rules import score
+
+    opened = opening_moves(game, len(match.scores) // 2, match.opening_plies, match.seed).tolist()
+    comments = [*[""] * match.opening_plies, OPENED] if match.opening_plies else []
+    texts = []
+    for number, moves in enumerate(match.games):
+        actions = [*opened[number // 2], *moves]
+        black, white = players(match, number)
+        date = time.strftime("%Y-%m-%d")
+        tags = {"EV": EVENT, "DT": date, "RO": f"{round_number}.{number + 1}", "PB": black, "PW": white}
+        texts.append(sgf_text(game, actions, tags=tags, result=score_text(score(last_state(game, actions))), comments=comments))
+    return "".join(texts)
+
+
+def players(match: Match, number: int) -> tuple[str, str]:
+    """Who moves first from the start of a game of a match, and who does second."""
+    return (match.second, match.first) if number % 2 else (match.first, match.second)

@@ -1,0 +1,124 @@
+"""The network that is to be measured: from a run, a model's file, or a file of weights with a run's settings beside it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from configs.load import load_settings
+from configs.schema import SearchSettings
+from engines.match_benchmark import Entrant
+from engines.players import NetworkContender, read_model
+from engines.score_benchmark import model_of_weights
+from games import Game, load_game
+from training.networks.model_file import Model, describe_model, save_safetensors
+from training.networks.model_heading import model_path_of_run
+from training.networks.model_weights import CorruptModel
+from training.networks.weights_file import load_weights
+
+SETTINGS = "config.yaml"  # of a run, in its folder
+UNKNOWN_RUN = SearchSettings(algorithm="gumbel")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A network, a file that holds it, and how it searches."""
+
+    game: Game
+    model: Model
+    path: Path
+    search: SearchSettings
+
+    def contender(self, num_simulations: int, algorithm: str | None) -> NetworkContender:
+        """As it plays; ``algorithm`` is another search than its own."""
+        search = self.search.model_copy(update={"algorithm": algorithm}) if algorithm else self.search
+        return NetworkContender(model=self.path.resolve(), search=search, num_simulations=num_simulations)
+
+
+def candidate_of_run(run: Path, version: int | None = None) -> Candidate:
+    """A run's model, by default the newest that was accepted.
+
+    Raises:
+        ValueError, OSError: there is none, or it cannot be read.
+    """
+    return candidate_of_model(model_path_of_run(run, version))
+
+
+def candidate_of_model(path: Path) -> Candidate:
+    """The model in a file; it searches as its run did, if that is where the file lies.
+
+    Raises:
+        ValueError, OSError: it is none, or cannot be read.
+    """
+    model, config = read_model(path), path.resolve().parent.parent / SETTINGS
+    return fitted(model, path, load_settings(config).search if config.is_file() else UNKNOWN_RUN)
+
+
+def candidate_of_weights(path: Path, config: Path | None, folder: Path) -> Candidate:
+    """The network in a state dictionary, written as a model into ``folder``.
+
+    Args:
+        path: the file, which holds weights and nothing else.
+        config: settings that say of which game and network; without it, those beside the file; without these it can only be 2048's.
+
+    Raises:
+        ValueError, OSError: it cannot be read, or it is not known of which network it is.
+    """
+    weights, beside = load_weights(path), config or path.resolve().parent / SETTINGS
+    search = UNKNOWN_RUN
+    if config or beside.is_file():
+        settings = load_settings(beside)
+        game, search = load_game(settings.game.name, **settings.game.options), settings.search
+        model = Model(description=describe_model(game, settings.network.model_dump(), 0), weights=weights)
+    else:
+        try:
+            model = model_of_weights(load_game("twenty48"), weights)
+        except ValueError as error:
+            raise ValueError(
+                f"{path} holds weights alone, and there is no {SETTINGS} beside it to say of which game and network: name the settings "
+                f"of its run with --config FILE. (It is no network for 2048 on 4 x 4 either: {error})"
+            ) from error
+    file = folder / "model.safetensors"
+    save_safetensors(file, model)
+    try:
+        return fitted(model, file, search)
+    except CorruptModel as error:
+        raise ValueError(f"{path} is not of the network that {beside} describes: {error}") from error
+
+
+def fitted(model: Model, path: Path, search: SearchSettings) -> Candidate:
+    """A model whose weights are those of its network, which is seen here and not in other processes.
+
+    Raises:
+        CorruptModel: they are not.
+        ValueError: there is no such game.
+    """
+    game = load_game(model.description.game, **model.description.options)
+    model.build(game)
+    return Candidate(game=game, model=model, path=path, search=search)
+
+
+def earlier_versions(run: Path, versions: Sequence[int], num_simulations: int, algorithm: str | None) -> list[Entrant]:
+    """A run's models as opponents.
+
+    Raises:
+        ValueError, OSError: one is not there, or cannot be read.
+    """
+    return [
+        Entrant(name=f"version-{version}", contender=candidate_of_run(run, version).contender(num_simulations, algorithm))
+        for version in versions
+    ]
+
+
+def others(paths: Sequence[Path], game: Game, num_simulations: int, algorithm: str | None) -> list[Entrant]:
+    """The newest models of other runs, or models in files, as opponents under their paths.
+
+    Raises:
+        ValueError, OSError: one is not there, cannot be read, or plays another game.
+    """
+    found = []
+    for path in paths:
+        other = candidate_of_run(path) if path.is_dir() else candidate_of_model(path)
+        if (other.game.name, other.game.options) != (game.name, game.options):
+            raise ValueError(f"--against: {path} plays {other.game.name} {other.game.options}, not {game.name} {game.options}")
+        found.append(Entrant(name=str(path), contender=other.contender(num_simulations, algorithm)))
+    return found

@@ -1,0 +1,80 @@
+"""A part of a one-player benchmark's games, in a process of its own: ``python -m engines.score_slice``. See ``slices``."""
+
+import time
+from contextlib import ExitStack
+from typing import Any
+
+from engines.players import Contender, make_player
+from engines.slices import Part, Said, Teller, answer
+from games import Game, load_game
+from training.evaluation.match import Player
+from training.evaluation.score import SIDE_BY_SIDE, ScoredGames, play_for_score
+from training.networks.evaluator import pick_device
+
+WARM_UP_SEED = 2**40  # of games that nobody counts
+
+
+class Job(Part):
+    """Games ``first`` to ``first + games - 1`` of a contender's."""
+
+    game: str
+    options: dict[str, Any]
+    contender: Contender
+    games: int
+    first: int
+    seed: int
+
+
+class Line(Said):
+    """What is said of a job: how far it is, and at the end the games."""
+
+    seconds: float = 0.0  # of the processor, or of the clock where a GPU works
+    scores: tuple[float, ...] = ()
+    reached: tuple[int, ...] = ()
+    plies: tuple[int, ...] = ()
+
+
+def play_slice(job: Job) -> tuple[ScoredGames, float]:
+    """Play the games of a job; returns them and the seconds that they took, after a warm-up. Tells the standard output how far it is."""
+    game = load_game(job.game, **job.options)
+    clock = time.perf_counter if job.contender.kind == "network" and pick_device("auto").type != "cpu" else time.process_time
+    with ExitStack() as stack:
+        player = make_player(game, job.contender, job.seed + job.first, stack)
+        warm_up(game, player)
+        teller, started = Teller(), clock()
+        played = play_for_score(
+            game,
+            player,
+            games=job.games,
+            seed=job.seed,
+            first=job.first,
+            watch=lambda ended, moves: teller.maybe(lambda: Line(ended=ended, moves=moves, seconds=clock() - started)),
+        )
+        return played, clock() - started
+
+
+def warm_up(game: Game, player: Player) -> None:
+    """Let everything be compiled and loaded before the time counts: a first move in as many games as are played at once."""
+
+    class Enough(Exception):
+        pass
+
+    def watch(ended: int, moves: int) -> None:
+        if moves > 0:
+            raise Enough
+
+    try:
+        play_for_score(game, player, games=SIDE_BY_SIDE, seed=WARM_UP_SEED, watch=watch)
+    except Enough:
+        return
+
+
+def play(job: Job) -> Line:
+    """Play a job; returns the line that has its games."""
+    played, seconds = play_slice(job)
+    figures = {name: tuple(getattr(played, name).tolist()) for name in ("scores", "reached", "plies")}
+    return Line(ended=job.games, moves=played.moves, complete=True, seconds=seconds, **figures)
+
+
+if __name__ == "__main__":
+    answer(Job, play)

@@ -1,0 +1,147 @@
+"""Games of a benchmark cut into slices, each played by a process of its own.
+
+Such a process is a module of this package, started with ``python -m``. Its job comes as JSON on the standard input; lines of JSON go to
+the standard output: how far it is, and at the end, in a line that says so, the games.
+"""
+
+import os
+import selectors
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from training.networks.evaluator import use_threads
+
+PROJECT = Path(__file__).resolve().parents[1]
+LAST_WORDS = 2000  # characters of a failed process
+TELL_SECONDS = 0.5  # between two lines on how far a process is
+
+
+class SliceFailed(RuntimeError):
+    """A process that played has failed; the text has its last words."""
+
+
+class Part(BaseModel):
+    """What goes between the processes: nothing unknown, nothing guessed at."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Said(Part):
+    """What is said of a job."""
+
+    ended: int  # games
+    moves: int  # made in all
+    complete: bool = False  # this is the last line, and has the games
+
+
+AnyJob = TypeVar("AnyJob", bound=Part)
+AnyLine = TypeVar("AnyLine", bound=Said)
+
+
+# On the side of those who have games played.
+
+
+def play_jobs(module: str, jobs: Sequence[Part], nothing: AnyLine, tell: Callable[[Sequence[AnyLine]], None]) -> list[AnyLine]:
+    """Play all jobs side by side; returns the last line of each.
+
+    Args:
+        module: the program that plays a job.
+        nothing: the line of a job that has not begun.
+        tell: is given the latest line of each job whenever there is a new one.
+
+    Raises:
+        SliceFailed: a process ended before its games did.
+    """
+    with ExitStack() as stack, selectors.DefaultSelector() as selector:
+        children = [stack.enter_context(_Child(module, job, nothing)) for job in jobs]
+        for child in children:
+            selector.register(child.output, selectors.EVENT_READ, child)
+        while selector.get_map():
+            for key, _ in selector.select():
+                if not key.data.listen():
+                    selector.unregister(key.fileobj)
+            tell([child.line for child in children])
+        return [child.line for child in children]
+
+
+class _Child(Generic[AnyLine]):
+    """A process that plays a job."""
+
+    def __init__(self, module: str, job: Part, nothing: AnyLine) -> None:
+        self._module, self._job = module, job
+        self.line = nothing
+        self._text = b""
+
+    def __enter__(self) -> Self:
+        self._errors = tempfile.TemporaryFile()
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen([sys.executable, "-m", self._module], cwd=PROJECT, stdin=pipe, stdout=pipe, stderr=self._errors)
+        assert self._process.stdin and self._process.stdout
+        self.output = self._process.stdout
+        self._process.stdin.write(self._job.model_dump_json().encode())
+        self._process.stdin.close()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._process.kill()
+        self._process.wait()
+        self.output.close()
+        self._errors.close()
+
+    def listen(self) -> bool:
+        """Read what it has said; False when it has said all.
+
+        Raises:
+            SliceFailed: it has ended before its games did.
+        """
+        data = os.read(self.output.fileno(), 2**16)
+        *lines, self._text = (self._text + data).split(b"\n")
+        try:
+            for line in lines:
+                self.line = type(self.line).model_validate_json(line)
+        except ValidationError as error:
+            raise SliceFailed(f"a process said what cannot be understood: {error}") from error
+        if not data and (self._process.wait() != 0 or not self.line.complete):
+            raise SliceFailed(f"a process that played has failed: {self._last_words()}")
+        return bool(data)
+
+    def _last_words(self) -> str:
+        self._errors.seek(0)
+        return self._errors.read()[-LAST_WORDS:].decode(errors="replace").strip() or f"exit code {self._process.returncode}"
+
+
+# On the side of those who play.
+
+
+class Teller:
+    """Says how far a job is, but not too often."""
+
+    def __init__(self) -> None:
+        self._told = time.monotonic()
+
+    def maybe(self, line: Callable[[], Said]) -> None:
+        """Say this line if it is time to say something."""
+        if time.monotonic() - self._told >= TELL_SECONDS:
+            self._told = time.monotonic()
+            say(line())
+
+
+def say(line: Said) -> None:
+    """Write a line."""
+    sys.stdout.write(line.model_dump_json() + "\n")
+    sys.stdout.flush()
+
+
+def answer(kind: type[AnyJob], play: Callable[[AnyJob], Said]) -> None:
+    """Play the job on the standard input, and say what came of it."""
+    use_threads(1)
+    say(play(kind.model_validate_json(sys.stdin.read())))

@@ -1,0 +1,335 @@
+"""Keima as a chess engine that speaks the Universal Chess Interface (Stefan Meyer-Kahlen, 2004).
+
+The engine does one thing at a time: it obeys a line, or it thinks for one slice. So it hears ``stop`` after at most a slice, and the
+search is where it was when it is told to go on.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from engines.thinking import Thinker
+from engines.time_keeping import TimeKeeper
+from engines.uci_options import Hello, Options
+from engines.uci_words import Broken, Go, moves_of, parse_go, parse_position, parse_setoption, score_words
+from games import Game
+from games.chess.notation import action_of_uci, play_on, position_from_fen
+from games.game import IllegalAction, States
+from training.networks.evaluator import use_threads
+from training.search.analysis import Line, simulations_in
+
+FIRST_INFO, INFO_EVERY = 0.1, 1.0  # seconds
+REHEARSAL = "7k/P7/8/8/8/8/8/K7 w - - 0 1", "a7a8q"
+
+
+@dataclass(kw_only=True)
+class Task:
+    """A ``go`` that is being answered. Times are of ``time.monotonic``."""
+
+    go: Go
+    began: float
+    visits: int  # that the tree had before
+    pondering: bool
+    next_info: float
+    deadline: float | None = None
+    seconds: float | None = None  # for the move; they count from ``ponderhit`` on
+
+
+class Engine:
+    """Answers line after line; see ``engines.line_reader.Partner``.
+
+    Args:
+        game: chess.
+        name: of the engine.
+        think: makes a thinker whose tree is full with so many simulations; it is called when the first is needed.
+        write: sends a line.
+        simulations: of a ``go`` without limits, until the option says otherwise.
+    """
+
+    def __init__(self, game: Game, *, name: str, think: Callable[[int], Thinker], write: Callable[[str], None], simulations: int) -> None:
+        self._game, self._name, self._make_thinker, self._write = game, name, think, write
+        self._options = Options(simulations=simulations)
+        self._keeper = TimeKeeper(overhead=self._options.overhead)
+        self._thinker: Thinker | None = None
+        self._start: str | None = None  # the position as it was set up, and the moves from there
+        self._moves: tuple[str, ...] = ()
+        self._state = game.initial_state()
+        self._task: Task | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether it thinks, and has not come to an end of thinking."""
+        return self._task is not None and not self._idle()
+
+    def _idle(self) -> bool:
+        """Whether there is nothing more to find out, and only a word is missing to answer."""
+        task = self._task
+        return task is not None and (task.pondering or task.go.infinite) and self._ready().analysis.finished
+
+    def obey(self, line: str, arrived: float) -> bool:
+        """Do what a line says; False after ``quit``. As the protocol has it, words before the first command are passed over."""
+        words = line.split()
+        while words and words[0] not in self.COMMANDS:
+            words = words[1:]
+        if not words:
+            if line:
+                self._say(f"{line[:80]!r} is unknown and passed over")
+            return True
+        command, rest = words[0], words[1:]
+        if self._task is not None and command not in ("isready", "ponderhit", "debug", "register", "uci"):
+            self._answer()
+        if command == "quit":
+            return False
+        try:
+            self.COMMANDS[command](self, rest, arrived)
+        except Broken as error:
+            self._say(f"{error}")
+        return True
+
+    def close(self) -> None:
+        """Nobody speaks any more: say what there is to say."""
+        if self._task is not None:
+            self._answer()
+
+    def advance(self) -> None:
+        """Think for a slice, and answer if that was enough."""
+        task, thinker = self._task, self._ready()
+        if task is None:
+            return
+        if self._done():
+            self._answer()
+            return
+        now = time.monotonic()
+        left = None if task.go.nodes is None or task.pondering else task.go.nodes - thinker.analysis.visits
+        if task.deadline is None:
+            thinker.slice(simulations=left)
+        else:
+            thinker.slice(seconds=task.deadline - now, simulations=left)
+        if time.monotonic() >= task.next_info:
+            self._tell()
+
+    def _done(self) -> bool:
+        """Whether to answer now."""
+        task, thinker = self._task, self._ready()
+        assert task is not None
+        analysis, go = thinker.analysis, task.go
+        if task.pondering or go.infinite:
+            return False
+        if analysis.finished:
+            return True
+        if not analysis.evaluated:
+            return False
+        if task.deadline is not None and (not thinker.fits(task.deadline - time.monotonic()) or self._forced(go)):
+            return True
+        if go.nodes is not None and analysis.visits >= go.nodes:
+            return True
+        return go.depth is not None and len(analysis.lines()[0].actions) >= go.depth
+
+    def _forced(self, go: Go) -> bool:
+        """Whether there is no choice, and a clock that runs."""
+        return go.movetime is None and len(self._game.legal_actions(self._state)) == 1
+
+    def _ready(self) -> Thinker:
+        """The thinker, made now if there is none: this takes seconds."""
+        if self._thinker is None:
+            use_threads(self._options.threads)
+            self._thinker = self._make_thinker_for(self._options.megabytes)
+            self._thinker.analysis.begin(self._state)
+            self._rehearse()
+        return self._thinker
+
+    def _make_thinker_for(self, megabytes: int) -> Thinker:
+        """A thinker whose tree takes so much memory, or half as much where there is less, and so on."""
+        try:
+            return self._make_thinker(simulations_in(megabytes))
+        except MemoryError:
+            if megabytes == 1:
+                raise
+            self._say(f"there is no memory for a Hash of {megabytes} megabytes: it is halved")
+        return self._make_thinker_for(megabytes // 2)
+
+    def _rehearse(self) -> None:
+        """Read and write a position and a move, so that this, too, is compiled."""
+        state = position_from_fen(self._game, REHEARSAL[0])
+        moves_of(self._game, state, self._after(state, REHEARSAL[1:])[1])
+        self._game.returns(state)
+
+    def _say(self, text: str) -> None:
+        self._write(f"info string {text}")
+
+    # The commands.
+
+    def _uci(self, words: list[str], arrived: float) -> None:
+        self._write(str(Hello(self._name, self._options).at_once("uci")).removesuffix("\n"))
+
+    def _isready(self, words: list[str], arrived: float) -> None:
+        self._ready()
+        self._write("readyok")
+
+    def _ucinewgame(self, words: list[str], arrived: float) -> None:
+        self._keeper.new_game()
+        self._set_up(None, (), self._game.initial_state())
+
+    def _setoption(self, words: list[str], arrived: float) -> None:
+        before = self._options.megabytes, self._options.threads
+        self._options.set(*parse_setoption(words))
+        self._keeper.overhead = self._options.overhead
+        if (self._options.megabytes, self._options.threads) != before:
+            self._thinker = None
+
+    def _position(self, words: list[str], arrived: float) -> None:
+        start, moves = parse_position(words)
+        goes_on = start == self._start and moves[: len(self._moves)] == self._moves
+        try:
+            if goes_on:
+                self._play(moves[len(self._moves) :])
+            else:
+                beginning = self._game.initial_state() if start is None else position_from_fen(self._game, start)
+                self._set_up(start, moves, self._after(beginning, moves)[0])
+        except ValueError as error:
+            raise Broken(f"position refused, the one before stays: {error}") from error
+        self._moves = moves
+
+    def _play(self, moves: tuple[str, ...]) -> None:
+        """Go on in the same tree by ``moves``, if the rules of Keima do so too."""
+        state, actions = self._after(self._state, moves)
+        follow = self._state.copy()
+        for action in actions:
+            if self._game.terminal(follow):
+                break
+            self._game.play(follow, action)
+        if (follow != state).any():
+            self._set_up(self._start, self._moves, state)
+            return
+        self._state = state
+        if self._thinker is not None:
+            for action in actions:
+                self._thinker.analysis.play(action)
+
+    def _after(self, state: States, moves: tuple[str, ...]) -> tuple[States, list[int]]:
+        """The position after ``moves``, and their actions. A draw that nobody has claimed does not end the game.
+
+        Raises:
+            ValueError: a move is illegal.
+        """
+        state, actions = play_on(state), []
+        for number, move in enumerate(moves, 1):
+            try:
+                actions.append(action_of_uci(state, move))
+            except IllegalAction as error:
+                raise IllegalAction(f"move {number}: {error}") from error
+            self._game.play(state, actions[-1])
+            state = play_on(state)
+        return state, actions
+
+    def _set_up(self, start: str | None, moves: tuple[str, ...], state: States) -> None:
+        self._start, self._moves, self._state = start, moves, state
+        if self._thinker is not None:
+            self._thinker.analysis.begin(state)
+
+    def _go(self, words: list[str], arrived: float) -> None:
+        go, analysis = parse_go(words), self._ready().analysis
+        for complaint in go.complaints:
+            self._say(complaint)
+        if not go.limited:
+            go = replace(go, nodes=self._options.simulations)
+        analysis.consider_only(self._searched(go))
+        self._task = Task(
+            go=go, began=arrived, visits=analysis.visits, pondering=go.ponder, next_info=arrived + FIRST_INFO, seconds=self._seconds(go)
+        )
+        if not go.ponder:
+            self._start_clock(arrived)
+
+    def _searched(self, go: Go) -> list[int] | None:
+        """The actions that ``searchmoves`` names, or None for all."""
+        found = []
+        for move in go.searchmoves:
+            try:
+                found.append(action_of_uci(self._state, move.lower()))
+            except ValueError as error:
+                self._say(f"searchmoves: {error}")
+        return found or None
+
+    def _seconds(self, go: Go) -> float | None:
+        """The time for the move, or None where there is no limit."""
+        clock = go.clock(self._game.current_player(self._state))
+        seconds = [] if clock is None else [self._keeper.told(clock)]
+        if go.movetime is not None:
+            seconds.append(max(go.movetime / 1000 - self._keeper.overhead, 0.0))
+        return min(seconds, default=None)
+
+    def _start_clock(self, arrived: float) -> None:
+        """From now on it is our time."""
+        assert self._task is not None
+        self._keeper.began(arrived)
+        if self._task.seconds is not None:
+            self._task.deadline = arrived + self._task.seconds
+
+    def _ponderhit(self, words: list[str], arrived: float) -> None:
+        if self._task is None or not self._task.pondering:
+            self._say("ponderhit without go ponder is passed over")
+            return
+        self._task.pondering = False
+        self._start_clock(arrived)
+
+    def _stop(self, words: list[str], arrived: float) -> None:
+        """Before it, the answer was given."""
+
+    def _pass_over(self, words: list[str], arrived: float) -> None:
+        """What an engine need not do."""
+
+    COMMANDS: ClassVar[dict[str, Callable[["Engine", list[str], float], None]]] = {
+        "uci": _uci,
+        "isready": _isready,
+        "ucinewgame": _ucinewgame,
+        "setoption": _setoption,
+        "position": _position,
+        "go": _go,
+        "ponderhit": _ponderhit,
+        "stop": _stop,
+        "quit": _stop,
+        "debug": _pass_over,
+        "register": _pass_over,
+    }
+
+    # What it says.
+
+    def _answer(self) -> None:
+        """Stop thinking, and name the best move."""
+        task, thinker = self._task, self._ready()
+        assert task is not None
+        if not thinker.analysis.evaluated:
+            thinker.slice(simulations=1)
+        best = self._tell()
+        self._task = None
+        self._write(" ".join(["bestmove", best[0] if best else "(none)", *(["ponder", best[1]] if len(best) > 1 else [])]))
+        if not task.pondering:
+            self._keeper.moved(time.monotonic())
+        elif task.seconds is not None:
+            self._keeper.new_game()
+
+    def _tell(self) -> list[str]:
+        """Say how far the search has come; returns the best line's moves, none where the game is over."""
+        task, analysis = self._task, self._ready().analysis
+        assert task is not None
+        now = time.monotonic()
+        task.next_info = now + min(now - task.began, INFO_EVERY)
+        lines = analysis.lines(self._options.lines)
+        if not lines:
+            mated = bool(self._game.returns(self._state).any())
+            self._write(f"info depth 0 score {'mate 0' if mated else 'cp 0'}")
+            return []
+        told = [moves_of(self._game, self._state, line.actions) for line in lines]
+        for number, (line, moves) in enumerate(zip(lines, told, strict=True), 1):
+            self._write(self._info(number, line, moves, now))
+        return told[0]
+
+    def _info(self, number: int, line: Line, moves: list[str], now: float) -> str:
+        """One line of play. Its depth is its length; nodes are all simulations of this position, nps what came in this search."""
+        task, analysis = self._task, self._ready().analysis
+        assert task is not None
+        seconds = max(now - task.began, 1e-3)
+        words = [f"info depth {len(moves)}", *([f"multipv {number}"] if self._options.lines > 1 else [])]
+        words += [f"score {score_words(line)}", f"nodes {analysis.visits}", f"nps {round((analysis.visits - task.visits) / seconds)}"]
+        return " ".join([*words, f"time {round(1000 * seconds)}", "pv", *moves])

@@ -1,0 +1,1 @@
+"""Chess: rules, notation (FEN, SAN, UCI), PGN files, and players that have learned nothing."""

@@ -1,0 +1,315 @@
+"""Portable Game Notation: games of chess as text files that every chess program reads.
+
+After the standard of S. J. Edwards (1994). Written in its export format; read in its import format, and more leniently still, since
+files are written by many programs: one game after the other and in constant memory, however large the file.
+"""
+
+import io
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import zstandard
+
+from games.bad_game import BadGame
+from games.chess.board import PLY
+from games.chess.notation import START_FEN, fen_of, position_from_fen
+from games.chess.rules import LONGEST, chess
+from games.chess.san import action_of_san, play_named, play_on
+from games.game import Actions, Game, States
+
+RESULTS = ("1-0", "0-1", "1/2-1/2", "*")
+SEVEN_TAGS = {"Event": "?", "Site": "?", "Date": "????.??.??", "Round": "?", "White": "?", "Black": "?", "Result": "*"}
+COLUMNS = 79  # of text; the standard wants less than 80
+LONGEST_LINE = 2**20  # characters; a longer one makes its game bad
+MOST_TAGS = 256
+MOST_TAG_CHARACTERS = 2**16  # in all tags of a game
+STANDARD = {"", "standard", "normal", "chess", "from position"}  # variants that are none
+
+TAG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+#=:-]*")
+TAG = re.compile(rf'\s*\[\s*({TAG_NAME.pattern})\s+"([^"\\]*(?:\\.[^"\\]*)*)"\s*\]\s*')
+CARELESS_TAG = re.compile(rf'\s*\[\s*({TAG_NAME.pattern})\s+"(.*?)"?\s*\]?\s*')  # quotes in its text are not marked, or its end is not
+ESCAPED = re.compile(r'\\(["\\])')
+TOKEN = re.compile(r"[{}();]|\$[0-9]*|<[^>]*>|[^\s{}();$<]+|<")
+NUMBER = re.compile(r"[0-9]*\.+|[0-9]+$")  # before a move, or alone
+READ_AS = {text: text for text in RESULTS} | {"1/2": "1/2-1/2", "½-½": "1/2-1/2"}
+REMARK = re.compile(r"(?!--)[!?=+#/~∞±∓⩲⩱□N-]+|e\.?p\.?|D|ch\.?|dis\.?ch\.?|mate")  # what is written behind a move; -- is one itself
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PgnGame:
+    """A game that was read."""
+
+    tags: Mapping[str, str]  # as they stand in the file
+    actions: Actions  # [L], of ``games.chess.rules``, from the beginning or from ``start_fen``
+    result: str  # one of ``RESULTS``; * where none is known
+    start_fen: str | None  # None: the usual position
+    line: int  # of the file, from 1, where it begins
+
+
+def pgn_text(game: Game, actions: Sequence[int], *, tags: Mapping[str, str], result: str, start_fen: str | None = None) -> str:
+    """One game in PGN's export format: tags, an empty line, moves in lines of less than 80 characters, an empty line.
+
+    Args:
+        game: chess, with any options.
+        actions: the moves, from the beginning.
+        tags: those of the seven that are known, then any others in this order; Result, SetUp and FEN come from what follows.
+        result: 1-0, 0-1, 1/2-1/2 or *.
+        start_fen: where it began, if not in the usual position.
+
+    Raises:
+        ValueError: the game is not chess, or a tag, the result or the position cannot be written.
+        IllegalAction: a move is not legal where it stands.
+    """
+    if game.name != "chess":
+        raise ValueError(f"PGN is for chess, not for {game.name}")
+    if result not in RESULTS:
+        raise ValueError(f"a game's result in PGN is one of {', '.join(RESULTS)}, not {result!r}")
+    given = SEVEN_TAGS | dict(tags) | {"Result": result}
+    if start_fen is not None:
+        given |= {"SetUp": "1", "FEN": start_fen}
+    state = position_from_fen(game, start_fen or START_FEN)
+    lines = [_tag(name, text) for name, text in given.items()]
+    return "\n".join([*lines, "", *_filled([*_numbered(state, actions), result]), "", ""])
+
+
+def _tag(name: str, text: str) -> str:
+    if not TAG_NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of a tag in PGN: letters, digits and underscores")
+    plain = re.sub(r"[\x00-\x1f\x7f]+", " ", text)
+    quoted = re.sub(r'(["\\])', r"\\\1", plain)
+    return f'[{name} "{quoted}"]'
+
+
+def _numbered(state: States, actions: Sequence[int]) -> Iterator[str]:
+    """The moves with their numbers, played on ``state``."""
+    first = int(state[PLY])
+    for ply, action in enumerate(actions, first):
+        if ply % 2 == 0 or ply == first:
+            yield f"{ply // 2 + 1}{'...' if ply % 2 else '.'}"
+        yield play_named(state, int(action))
+
+
+def _filled(words: Iterable[str]) -> Iterator[str]:
+    """The words in lines that are as long as they may be."""
+    line = ""
+    for word in words:
+        if line and len(line) + 1 + len(word) > COLUMNS:
+            yield line
+            line = word
+        else:
+            line = f"{line} {word}" if line else word
+    yield line
+
+
+def pgn_lines(path: Path) -> Iterator[str]:
+    """The lines of a file of any size, in UTF-8, or where they are not, in Latin-1. One whose name ends in .zst is unpacked on the way.
+
+    Of a line that is longer than ``LONGEST_LINE`` only the beginning is given, which is too long too.
+
+    Raises:
+        OSError: the file is missing or cannot be read.
+        ValueError: it is packed, and damaged.
+    """
+    with path.open("rb") as file:
+        plain = path.suffix != ".zst"
+        source = file if plain else io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True))
+        try:
+            while line := source.readline(LONGEST_LINE + 1):
+                yield _decoded(line)
+                while line and not line.endswith(b"\n"):
+                    line = source.readline(LONGEST_LINE)
+        except zstandard.ZstdError as error:
+            raise ValueError(f"{path} is damaged: {error}") from error
+
+
+def _decoded(line: bytes) -> str:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError:
+        return line.decode("latin-1")
+
+
+def read_pgn(lines: Iterable[str]) -> Iterator[PgnGame | BadGame]:
+    """The games of a PGN file, in its order and in constant memory.
+
+    Comments, variations, annotations and lines that begin with % are passed over. After a game that cannot be read, reading goes on
+    with the next line that looks like a tag. Moves are judged by the laws, but people may play on after a draw that nobody claimed, and
+    resign or agree on a draw whenever they like.
+
+    Args:
+        lines: of the file, with or without their ends, such as ``pgn_lines`` gives them.
+    """
+    reader = _Reader()
+    for number, line in enumerate(lines, 1):
+        yield from reader.take(number, line.removeprefix("\ufeff") if number == 1 else line)
+    yield from reader.end()
+
+
+class _Bad(Exception):
+    """The game under way cannot be read."""
+
+
+@dataclass
+class _Draft:
+    """A game that is being read."""
+
+    line: int = 0  # where it begins; 0: it has not begun
+    tags: dict[str, str] = field(default_factory=dict)
+    characters: int = 0  # of the tags
+    state: States | None = None  # after the moves so far; None before the first
+    start_fen: str | None = None
+    actions: list[int] = field(default_factory=list)
+
+
+class _Reader:
+    """Takes lines and gives games; what it keeps is bounded by what one game may have."""
+
+    def __init__(self) -> None:
+        self._game = chess(max_plies=LONGEST, claim_draws=False)
+        self._draft = _Draft()
+        self._number = 0  # of the line under way
+        self._comment = 0  # the line where the comment under way began; 0: there is none
+        self._variations, self._variation = 0, 0  # open parentheses, and the line of the first
+        self._after_blank = True
+        self._lost = False  # nothing is understood until the next tag
+
+    def take(self, number: int, line: str) -> Iterator[PgnGame | BadGame]:
+        """Read one line."""
+        self._number = number
+        after_blank, self._after_blank = self._after_blank, not line or line.isspace()
+        try:
+            if len(line) > LONGEST_LINE:
+                raise _Bad(f"the line has more than {LONGEST_LINE:,} characters")
+            if self._after_blank or (line[0] == "%" and not self._comment):
+                return
+            tags = _tags_in(line)
+            if tags and (after_blank or not (self._comment or self._variations)):
+                yield from self._take_tags(tags, after_blank)
+            elif not self._lost:
+                yield from self._take_moves(line)
+        except _Bad as error:
+            if not self._lost:
+                yield BadGame(number, str(error))
+            self._begin(lost=True)
+
+    def end(self) -> Iterator[PgnGame | BadGame]:
+        """End the game under way, which has no mark at its end, if there is one."""
+        try:
+            if self._comment:
+                yield BadGame(self._comment, "a comment begins here and does not end")
+            elif self._variations:
+                yield BadGame(self._variation, "a variation begins here and does not end")
+            elif self._draft.line:
+                yield self._finished("*")
+        except _Bad as error:
+            yield BadGame(self._draft.line, str(error))
+        self._begin()
+
+    def _begin(self, *, lost: bool = False) -> None:
+        self._draft, self._comment, self._variations, self._lost = _Draft(), 0, 0, lost
+
+    def _take_tags(self, tags: list[tuple[str, str]], after_blank: bool) -> Iterator[PgnGame | BadGame]:
+        """Tags begin a game, unless they are more of one that has no moves yet."""
+        again = after_blank and tags[0][0] in self._draft.tags
+        if again or self._lost or self._comment or self._variations or self._draft.state is not None:
+            yield from self.end()
+        draft = self._draft
+        draft.line = draft.line or self._number
+        for name, text in tags:
+            draft.characters += len(name) + len(text)
+            draft.tags.setdefault(name, text)
+        if len(draft.tags) > MOST_TAGS or draft.characters > MOST_TAG_CHARACTERS:
+            raise _Bad(f"the game has more than {MOST_TAGS} tags, or more than {MOST_TAG_CHARACTERS:,} characters in them")
+
+    def _take_moves(self, line: str) -> Iterator[PgnGame]:
+        place = 0
+        while place < len(line):
+            if self._comment:
+                end = line.find("}", place)
+                if end < 0:
+                    return
+                self._comment, place = 0, end + 1
+                continue
+            token = TOKEN.search(line, place)
+            if token is None or token[0] == ";":
+                return
+            word, place = token[0], token.end()
+            if word == "{":
+                self._comment = self._number
+            elif word in ("(", ")"):
+                self._variation = self._variation if self._variations else self._number
+                self._variations += 1 if word == "(" else -1
+                if self._variations < 0:
+                    raise _Bad("a variation ends that has not begun")
+            elif self._variations == 0 and word in READ_AS:
+                if self._draft.line:
+                    yield self._finished(READ_AS[word])
+                self._begin()
+            elif self._variations == 0:
+                self._take_word(word)
+
+    def _take_word(self, word: str) -> None:
+        """Play a move; pass over its number, or what somebody says of it."""
+        if word[0] in "0123456789.":
+            number = NUMBER.match(word)
+            word = word[number.end() :] if number else word
+        if not word or word[0] in "$<" or REMARK.fullmatch(word):
+            return
+        draft = self._draft
+        draft.line = draft.line or self._number
+        state = self._begun()
+        if len(draft.actions) == LONGEST:
+            raise _Bad(f"the game has more than {LONGEST:,} moves of both sides")
+        try:
+            action = action_of_san(state, word)
+        except ValueError as error:
+            raise _Bad(str(error)) from error
+        play_on(state, action)
+        draft.actions.append(action)
+
+    def _begun(self) -> States:
+        """The position of the game under way, which its tags set up."""
+        draft = self._draft
+        if draft.state is not None:
+            return draft.state
+        variant, fen = draft.tags.get("Variant", ""), draft.tags.get("FEN", START_FEN)
+        if variant.strip().lower() not in STANDARD:
+            raise _Bad(f"it is a game of {variant[:40]}, not of chess as usual")
+        try:
+            draft.state = position_from_fen(self._game, fen)
+        except ValueError as error:
+            raise _Bad(str(error)) from error
+        draft.start_fen = None if fen_of(draft.state) == START_FEN else fen
+        return draft.state
+
+    def _finished(self, mark: str) -> PgnGame:
+        """The game under way, with such a result at its end."""
+        self._begun()
+        draft = self._draft
+        tag = READ_AS.get(draft.tags.get("Result", "*").strip(), "*")
+        if "*" not in (tag, mark) and tag != mark:
+            raise _Bad(f"its tag says {tag}, and its end says {mark}")
+        return PgnGame(
+            tags=draft.tags,
+            actions=np.array(draft.actions, np.int32),
+            result=tag if mark == "*" else mark,
+            start_fen=draft.start_fen,
+            line=draft.line,
+        )
+
+
+def _tags_in(line: str) -> list[tuple[str, str]]:
+    """The names and texts of the tags of which the line consists, if it does."""
+    if line[0] != "[" and line.lstrip()[0] != "[":
+        return []
+    tags, place = [], 0
+    while found := TAG.match(line, place):
+        tags.append((found[1], ESCAPED.sub(r"\1", found[2])))
+        place = found.end()
+    if place == len(line):
+        return tags
+    careless = CARELESS_TAG.fullmatch(line)
+    return [(careless[1], careless[2])] if careless else []

@@ -1,0 +1,170 @@
+"""Chess by the laws of FIDE, with the moves and planes of AlphaZero (https://arxiv.org/abs/1712.01815, tables S1 and S2).
+
+**Ends.** Checkmate wins. Draws are stalemate and what follows. With ``claim_draws``, the default and what self-play wants, a
+draw that a player may claim is claimed at once: a position that occurs for the third time, and fifty moves of both sides without a
+capture or a pawn's move. Without it the game goes on to the fifth time and the 75 moves that end it whatever the players say. A
+position recurs if the same player is to move and may make the same moves. Insufficient material ends the game: two kings, with one
+knight or bishop, or with bishops on squares of one color only. So do ``max_plies`` plies. Checkmate comes before all of these.
+The positions since the last capture or pawn's move are in the state, so that a search sees its repetitions.
+
+**Squares** are always seen by the player to move: row 0 is the farthest, column 0 the a-file; for Black the board is turned upside down.
+
+**Actions** are 73 planes of 8 x 8 squares, ``64 * plane + 8 * row + column``, where the piece that moves comes from:
+
+- 0 to 55: queens' moves, ``7 * direction + distance - 1``. Directions are north (ahead), northeast, east, southeast, south, southwest,
+  west, northwest; rooks, bishops, kings and pawns move so too. A pawn that arrives on the last row becomes a queen, and a king
+  castles by going two squares.
+- 56 to 63: knights' moves, from the one two squares ahead and one to the east, clockwise.
+- 64 to 72: pawns that become something else, ``64 + 3 * piece + way``; the pieces are knight, bishop, rook, the ways straight ahead,
+  capturing to the east, capturing to the west.
+
+**Observation**, ``[119, 8, 8]``. A group of 14 planes for each of the last eight positions, the latest first, all seen by the player to
+move now, and 0 where the game had not begun. In a group:
+
+- 0 to 5: its own pawns, knights, bishops, rooks, queens, king; 6 to 11: its opponent's.
+- 12: all ones if that position had been there before; 13: if twice or more.
+
+Then planes that are the same at every square:
+
+- 112: 1 if White is to move.
+- 113: the plies played, of all that there may be: from 0 to 1.
+- 114, 115: 1 if it may still castle to the kingside, to the queenside; 116, 117: if its opponent may.
+- 118: the plies since a capture or a pawn's move, of all that there may be.
+
+There are no symmetries: castling knows left from right, and pawns know where ahead is. The kernels that play are in ``games.chess.board``
+and ``games.chess.moves``; positions and moves are written and read in ``games.chess.notation``.
+"""
+
+import numpy as np
+
+from games.chess.board import (
+    CASTLING,
+    CLOCK,
+    HISTORY,
+    LAST_CLOCK,
+    LAST_PLY,
+    LONG_ROOK,
+    MAX_PLIES,
+    PLANES,
+    PLY,
+    POSITION_WORDS,
+    POSITIONS,
+    REPEATED,
+    SHORT_ROOK,
+    Squares,
+    at,
+    board_at,
+    step,
+    stirred,
+    turned_round,
+)
+from games.chess.moves import MOST_MOVES, has_move, in_check, legal_actions, terminal
+from games.chess.notation import START_FEN, action_name, empty_row, parse_action, render, set_up
+from games.compiled import inlined
+from games.game import Game, Planes, Returns, Rules, States, no_chance, observe_kernel, query_kernel, returns_kernel
+from games.intrinsics import byte_swap, lowest_bit
+
+GROUP = 14  # planes for each position
+WHITE_MOVES, PROGRESS, OWN_CASTLING, THEIR_CASTLING, STANDSTILL, OBSERVED = 112, 113, 114, 116, 118, 119
+LONGEST = 17_697  # plies that a game can have where 75 moves without progress end it
+
+
+@query_kernel
+def current_player(state: States) -> int:
+    return state[PLY] & 1
+
+
+@returns_kernel
+def returns(state: States, out: Returns) -> None:
+    mated = in_check(state) and not has_move(state)
+    mover = state[PLY] & 1
+    out[mover] = np.float32(-1.0 if mated else 0.0)
+    out[1 - mover] = np.float32(1.0 if mated else 0.0)
+
+
+@inlined
+def mark(planes: Planes, plane: int, squares: Squares) -> None:
+    """Write a 1 at each of the squares."""
+    while squares != 0:
+        square = lowest_bit(squares)
+        planes[plane, square >> 3, square & 7] = np.float32(1.0)
+        squares &= squares - 1
+
+
+@observe_kernel
+def observe(state: States, planes: Planes) -> None:
+    planes[:] = np.float32(0.0)
+    for age in range(HISTORY):
+        board = board_at(state, state[PLY] - age)
+        if age & 1:
+            board = turned_round(board)
+        short, straight, diagonal = board.short, board.straight, board.diagonal
+        for side in range(2):
+            first = GROUP * age + 6 * side
+            pieces = ~board.own if side else board.own
+            mark(planes, first, pieces & short & ~straight & ~diagonal)
+            mark(planes, first + 1, pieces & short & straight)
+            mark(planes, first + 2, pieces & diagonal & ~short & ~straight)
+            mark(planes, first + 3, pieces & straight & ~short & ~diagonal)
+            mark(planes, first + 4, pieces & straight & diagonal)
+            mark(planes, first + 5, pieces & short & diagonal)
+        repeated = state[REPEATED] >> 4 * age & 15
+        for times in range(2):
+            if repeated > times:
+                planes[GROUP * age + 12 + times] = np.float32(1.0)
+    castling, theirs = state[CASTLING], byte_swap(state[CASTLING])
+    planes[WHITE_MOVES] = np.float32(1 - (state[PLY] & 1))
+    planes[PROGRESS] = np.float32(1.0) - np.float32(state[LAST_PLY] - state[PLY]) / np.float32(state[MAX_PLIES])
+    for side in range(2):
+        rook = at(LONG_ROOK if side else SHORT_ROOK)
+        planes[OWN_CASTLING + side] = np.float32(castling & rook != 0)
+        planes[THEIR_CASTLING + side] = np.float32(theirs & rook != 0)
+    planes[STANDSTILL] = np.float32(state[CLOCK]) / np.float32(state[LAST_CLOCK])
+
+
+@query_kernel
+def position_hash(state: States) -> int:
+    key = stirred(stirred(state[PLY] & 1, state[LAST_PLY] - state[PLY]), state[CLOCK] << 32 | state[REPEATED])
+    key = stirred(key, state[CASTLING])
+    for age in range(HISTORY):
+        key = stirred(key, state[POSITIONS + POSITION_WORDS * (state[PLY] - age & HISTORY - 1) + POSITION_WORDS - 1])
+    return key
+
+
+def chess(*, max_plies: int = 512, claim_draws: bool = True) -> Game:
+    """Chess from the usual position.
+
+    Args:
+        max_plies: plies after which the game is drawn. With ``claim_draws`` fifty moves without progress end it anyway, but at the worst
+            only after some 11,800 plies; games of random moves have 340 on average.
+        claim_draws: whether threefold repetition and fifty moves end the game; else fivefold repetition and 75 moves do.
+
+    Raises:
+        ValueError, TypeError: an option is out of range, or of the wrong type.
+    """
+    if not isinstance(max_plies, int) or isinstance(max_plies, bool):
+        raise TypeError(f"max_plies must be a whole number, not {max_plies!r}")
+    if not 1 <= max_plies <= LONGEST:
+        raise ValueError(f"max_plies must be from 1 to {LONGEST}, not {max_plies}")
+    if not isinstance(claim_draws, bool):
+        raise TypeError(f"claim_draws must be true or false, not {claim_draws!r}")
+    start = empty_row(max_plies=max_plies, claim_draws=claim_draws)
+    set_up(start, START_FEN)
+    return Game(
+        name="chess",
+        options={"max_plies": max_plies, "claim_draws": claim_draws},
+        rules_version=1,
+        rules=Rules(legal_actions, step, current_player, terminal, returns, observe, position_hash, no_chance),
+        start=start,
+        num_players=2,
+        num_actions=PLANES * 64,
+        observation_shape=(OBSERVED, 8, 8),
+        policy_planes=PLANES,
+        max_plies=max_plies,
+        most_legal_actions=MOST_MOVES,
+        point_symmetries=np.arange(64, dtype=np.int32)[None],
+        action_symmetries=np.arange(PLANES * 64, dtype=np.int32)[None],
+        action_name=action_name,
+        parse_action=parse_action,
+        render=render,
+    )

@@ -1,0 +1,1 @@
+"""Connect Four: rules and an exact solver."""

@@ -1,0 +1,1 @@
+"""2048: rules and an expectimax player."""

@@ -1,0 +1,267 @@
+"""A player of 2048 on 4 x 4 that searches and learns nothing, to measure others by: expectimax to a fixed depth.
+
+The value of a board is a sum over its rows and columns, looked up in one table: empty cells and pairs count for it, large tiles and lines
+that rise and fall against it. The idea and the weights are R. Xiao's (nneonneo's answer of 2014 to "What is the optimal algorithm for
+the game 2048?", https://stackoverflow.com/a/22498940). A depth of 1 looks at every action and all that chance may answer, then at the
+next actions and what the boards after them are worth; each further depth adds an answer of chance and an action.
+
+A cell is a digit of four bits here, so tiles from 32768 on look alike to this player, and it takes no two of them to merge.
+"""
+
+import functools
+import math
+import time
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from games.compiled import compiled, inlined
+from games.game import Rules, States
+from games.twenty48.rules import DUE, HEIGHT, LEGAL, ROWS, SCORE, WIDTH, twenty48
+
+Rows = tuple[int, int, int, int]  # a board: rows of four digits, the leftmost lowest
+
+SIZE, LINES = 4, 1 << 16
+EMPTY, MERGE, RISE, SUM, LOST = 270.0, 700.0, 47.0, 11.0, 200_000.0  # R. Xiao's weights
+RISE_POWER, SUM_POWER = 4.0, 3.5
+TWO, FOUR = 0.9, 0.1
+IMPOSSIBLE = -1.0  # less than any board is worth
+UNLIKELY = 1e-4  # what is less likely than this to come about is judged without a further look
+
+
+class Tables(NamedTuple):
+    """What the player looks up."""
+
+    leftwards: NDArray[np.int64]  # [65536] a row after a slide to its lowest digit
+    rightwards: NDArray[np.int64]  # [65536] ... to its highest
+    values: NDArray[np.float64]  # [65536] what a row or column is worth
+
+
+@inlined
+def digit(row: int, place: int) -> int:
+    """The exponent in this place of a row."""
+    return (row >> 4 * place) & 15
+
+
+@compiled
+def slid_row(row: int) -> int:
+    """The row after a slide to its lowest digit."""
+    made, end, mergeable = 0, 0, False
+    for place in range(SIZE):
+        exponent = digit(row, place)
+        if exponent == 0:
+            continue
+        if mergeable and digit(made, end - 1) == exponent and exponent < 15:
+            made += 1 << 4 * (end - 1)
+            mergeable = False
+        else:
+            made |= exponent << 4 * end
+            end += 1
+            mergeable = True
+    return made
+
+
+@compiled
+def row_value(row: int) -> float:
+    """What a row or column is worth."""
+    empty = total = rising = falling = 0.0
+    merges = run = previous = 0
+    for place in range(SIZE):
+        exponent = digit(row, place)
+        total += math.pow(exponent, SUM_POWER)
+        if exponent == 0:
+            empty += 1
+            continue
+        if exponent == previous:
+            run += 1
+        elif run > 0:
+            merges += 1 + run
+            run = 0
+        previous = exponent
+    if run > 0:
+        merges += 1 + run
+    for place in range(1, SIZE):
+        before, after = math.pow(digit(row, place - 1), RISE_POWER), math.pow(digit(row, place), RISE_POWER)
+        falling += max(0.0, before - after)
+        rising += max(0.0, after - before)
+    return LOST + EMPTY * empty + MERGE * merges - RISE * min(rising, falling) - SUM * total
+
+
+@inlined
+def reversed_row(row: int) -> int:
+    """The digits in reverse order."""
+    return digit(row, 0) << 12 | digit(row, 1) << 8 | digit(row, 2) << 4 | digit(row, 3)
+
+
+@compiled
+def fill_tables(tables: Tables) -> None:
+    """Slide and judge every row that there is."""
+    for row in range(LINES):
+        tables.leftwards[row], tables.values[row] = slid_row(row), row_value(row)
+        tables.rightwards[row] = reversed_row(slid_row(reversed_row(row)))
+
+
+@functools.cache
+def shared_tables() -> Tables:
+    """The tables, made on first use."""
+    tables = Tables(np.empty(LINES, np.int64), np.empty(LINES, np.int64), np.empty(LINES))
+    fill_tables(tables)
+    return tables
+
+
+@inlined
+def column(board: Rows, place: int) -> int:
+    """A column as a row, the uppermost digit lowest."""
+    a, b, c, d = board
+    return digit(a, place) | digit(b, place) << 4 | digit(c, place) << 8 | digit(d, place) << 12
+
+
+@inlined
+def transposed(board: Rows) -> Rows:
+    """Columns in place of rows."""
+    return column(board, 0), column(board, 1), column(board, 2), column(board, 3)
+
+
+@inlined
+def looked_up(table: NDArray[np.int64], board: Rows) -> Rows:
+    """Each row of the board in the table."""
+    a, b, c, d = board
+    return table[a], table[b], table[c], table[d]
+
+
+@inlined
+def worth(board: Rows, values: NDArray[np.float64]) -> float:
+    """What a board is worth: all of its rows and columns."""
+    a, b, c, d = board
+    e, f, g, h = transposed(board)
+    return values[a] + values[b] + values[c] + values[d] + values[e] + values[f] + values[g] + values[h]
+
+
+@inlined
+def with_tile(board: Rows, row: int, bits: int) -> Rows:
+    """The board with these bits set in a row."""
+    a, b, c, d = board
+    return (
+        a | bits if row == 0 else a,
+        b | bits if row == 1 else b,
+        c | bits if row == 2 else c,
+        d | bits if row == 3 else d,
+    )
+
+
+@compiled
+def afterstate_value(board: Rows, depth: int, likely: float, tables: Tables) -> float:
+    """What a board is worth with chance to move, after ``depth`` answers of it. ``likely`` is how likely the board comes about."""
+    if depth == 0 or likely < UNLIKELY:
+        return worth(board, tables.values)
+    empty, total = 0, 0.0
+    for row in range(SIZE):
+        for place in range(SIZE):
+            empty += int(digit(board[row], place) == 0)
+    # One function that calls itself: of two that call each other, numba's cache gives back what crashes.
+    for option in range(2 * SIZE * SIZE):
+        row, place, exponent = option >> 3, (option >> 1) & 3, 1 + (option & 1)
+        if digit(board[row], place) == 0:
+            share = (TWO if exponent == 1 else FOUR) / empty
+            spawned = with_tile(board, row, exponent << 4 * place)
+            turned, best = transposed(spawned), 0.0  # a board on which the game is over is worth nothing
+            for action in range(4):
+                before = spawned if action & 1 else turned
+                after = looked_up(tables.leftwards if action == 0 or action == 3 else tables.rightwards, before)
+                if after != before:  # a turned board is worth as much, so it is not turned back
+                    best = max(best, afterstate_value(after, depth - 1, likely * share, tables))
+            total += share * best
+    return total
+
+
+@compiled
+def choose(state: States, depth: int, tables: Tables) -> int:
+    """The action of greatest value, of equal ones the lowest; -1 where the player has none."""
+    board, chosen, best = board_of(state), -1, IMPOSSIBLE
+    turned = transposed(board)
+    for action in range(4):
+        if (state[LEGAL] >> action) & 1:
+            before = board if action & 1 else turned
+            after = looked_up(tables.leftwards if action == 0 or action == 3 else tables.rightwards, before)
+            value = afterstate_value(after, depth, 1.0, tables)
+            if value > best:
+                chosen, best = action, value
+    return chosen
+
+
+@inlined
+def packed(row: int) -> int:
+    """A row of the state in digits."""
+    return min(row & 0xFF, 15) | min(row >> 8 & 0xFF, 15) << 4 | min(row >> 16 & 0xFF, 15) << 8 | min(row >> 24 & 0xFF, 15) << 12
+
+
+@inlined
+def board_of(state: States) -> Rows:
+    """The board of a state."""
+    return packed(state[ROWS]), packed(state[ROWS + 1]), packed(state[ROWS + 2]), packed(state[ROWS + 3])
+
+
+@compiled
+def play_game(rules: Rules, state: States, depth: int, seed: int, tables: Tables) -> int:
+    """Play from ``state`` to the end, in place; returns the number of moves."""
+    step, chance_outcomes = rules.step, rules.chance_outcomes
+    outcomes, probabilities, moves = np.empty(2 * SIZE * SIZE, np.int32), np.empty(2 * SIZE * SIZE, np.float32), 0
+    np.random.seed(seed)
+    while True:
+        count = chance_outcomes(state, outcomes, probabilities)
+        if count > 0:
+            drawn, rest = 0, np.random.random() - probabilities[0]
+            while rest >= 0 and drawn < count - 1:
+                drawn += 1
+                rest -= probabilities[drawn]
+            step(state, np.int64(outcomes[drawn]))
+        elif state[LEGAL] != 0:
+            step(state, choose(state, depth, tables))
+            moves += 1
+        else:
+            break
+    return moves
+
+
+class Played(NamedTuple):
+    """The results of games."""
+
+    scores: NDArray[np.int64]  # [G]
+    largest: NDArray[np.int64]  # [G] the largest tile of each
+    moves: int
+    seconds: float  # of the processor
+
+
+def expectimax_move(state: States, *, depth: int) -> int:
+    """The action that expectimax prefers after looking at ``depth`` answers of chance to each of its own; always the same.
+
+    Raises:
+        ValueError: the board is not 4 x 4, the player is not to move, or ``depth`` is negative.
+    """
+    if (state[HEIGHT], state[WIDTH]) != (SIZE, SIZE):
+        raise ValueError(f"expectimax plays on 4 x 4, not on {state[HEIGHT]} x {state[WIDTH]}")
+    if state[DUE] > 0 or state[LEGAL] == 0:
+        raise ValueError("the player is not to move here")
+    _require_depth(depth)
+    return int(choose(state, depth, shared_tables()))
+
+
+def play_games(*, games: int, depth: int, seed: int = 0) -> Played:
+    """Play so many games from the start; the same seed gives the same games.
+
+    Raises:
+        ValueError: ``depth`` is negative.
+    """
+    _require_depth(depth)
+    game, tables = twenty48(), shared_tables()
+    states, moves, started = game.initial_states(games), 0, time.process_time()
+    for state, word in zip(states, np.random.SeedSequence(seed).generate_state(games), strict=True):
+        moves += play_game(game.rules, state, depth, int(word), tables)
+    cells = states[:, ROWS : ROWS + SIZE, None] >> 8 * np.arange(SIZE) & 0xFF
+    return Played(states[:, SCORE].copy(), 1 << cells.max(axis=(1, 2)), moves, time.process_time() - started)
+
+
+def _require_depth(depth: int) -> None:
+    if depth < 0:
+        raise ValueError(f"depth must not be negative, not {depth}")

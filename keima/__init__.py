@@ -1,0 +1,89 @@
+"""Keima for Python programs: load games and networks, analyse positions, play, read a run's games, train.
+
+    import keima
+
+    network = keima.load_network("models/go9.safetensors")
+    for line in network.analyse(["E5", "C3"], simulations=400):
+        print(line.move, line.visits, line.value)
+
+`examples/` has whole programs. Each name is imported when it is first used, so that ``import keima`` takes no time.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from configs.schema import SearchSettings
+    from distributed.local.parallel_zero import ParallelZeroTrainer
+    from distributed.ssh_connector import SSHConnector
+    from games import Game, load_game
+    from keima.network import Line, LoadedNetwork, load_network
+    from keima.playing import PlayedGame, play_game
+    from keima.recorded import RecordedGame, batch_of, read_games
+    from keima.training import train
+    from training.data.records import GameBatch, GameRecord
+    from training.evaluation.match import Player, RandomPlayer
+    from training.learning.learner import Learner
+    from training.networks.evaluator import Evaluator
+    from training.networks.network import build_network
+    from training.replay.replay import ReplayWindow
+    from training.self_play.self_play import SelfPlay
+
+_HOMES = {
+    "configs.schema": ("SearchSettings",),
+    "distributed.local.parallel_zero": ("ParallelZeroTrainer",),
+    "distributed.ssh_connector": ("SSHConnector",),
+    "games": ("Game", "load_game"),
+    "keima.network": ("Line", "LoadedNetwork", "load_network"),
+    "keima.playing": ("PlayedGame", "play_game"),
+    "keima.recorded": ("RecordedGame", "batch_of", "read_games"),
+    "keima.training": ("train",),
+    "training.data.records": ("GameBatch", "GameRecord"),
+    "training.evaluation.match": ("Player", "RandomPlayer"),
+    "training.learning.learner": ("Learner",),
+    "training.networks.evaluator": ("Evaluator",),
+    "training.networks.network": ("build_network",),
+    "training.replay.replay": ("ReplayWindow",),
+    "training.self_play.self_play": ("SelfPlay",),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Evaluator",
+    "Game",
+    "GameBatch",
+    "GameRecord",
+    "Learner",
+    "Line",
+    "LoadedNetwork",
+    "ParallelZeroTrainer",
+    "PlayedGame",
+    "Player",
+    "RandomPlayer",
+    "RecordedGame",
+    "ReplayWindow",
+    "SSHConnector",
+    "SearchSettings",
+    "SelfPlay",
+    "batch_of",
+    "build_network",
+    "load_game",
+    "load_network",
+    "play_game",
+    "read_games",
+    "train",
+]
+
+
+if not TYPE_CHECKING:  # a checker would take any name for one of this package's
+
+    def __getattr__(name: str) -> Any:
+        """Import the name from its room, once."""
+        if name not in _HOME:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
+        value = globals()[name] = getattr(import_module(_HOME[name]), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,101 @@
+"""Trained networks: load one, evaluate positions, analyse a position by search, and let it play."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from configs.schema import SearchSettings
+from engines.network_loader import candidate_of_model, candidate_of_run
+from games import Game
+from games.game import Planes
+from keima.playing import state_after
+from training.evaluation.match import Player, SearchPlayer
+from training.evaluation.match_worker import search_for_strength
+from training.networks.evaluator import Evaluator
+from training.networks.model_file import Model
+from training.search.analysis import Analysis
+
+LEAVES = 8  # positions in a call of the network, at most, while one position is analysed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """A move, and what search thinks of it."""
+
+    move: str  # as the game writes it, such as "E5" or "e2e4"
+    action: int
+    visits: int
+    prior: float  # the share that the network gave it, in [0, 1]
+    value: float  # for the player to move, in [-1, 1]
+    principal_line: tuple[str, ...]  # what is expected, this move first
+
+
+class LoadedNetwork:
+    """A trained network, with the game that it plays.
+
+    Attributes:
+        game: the game.
+        model_version: which of its run's models it is.
+    """
+
+    def __init__(self, game: Game, model: Model, search: SearchSettings, *, device: str = "auto") -> None:
+        self.game, self.model_version = game, model.model_version
+        self._model, self._search = model, search
+        self._evaluator = Evaluator(model.build(game), game, device=device)
+
+    def evaluate(self, observations: Planes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Policy logits ``[N, A]`` and values ``[N]`` of observations ``[N, C, H, W]`` (``game.observe``); N is at most 256."""
+        return self._evaluator(observations)
+
+    def analyse(self, moves: Sequence[str | int] = (), *, simulations: int = 400, most: int = 5) -> list[Line]:
+        """The best moves after ``moves`` from the start of a game for two, the best first.
+
+        Args:
+            moves: of the game so far, as text or as action numbers.
+            simulations: of the search (PUCT, without noise).
+            most: how many moves to return.
+
+        Raises:
+            IllegalAction, ValueError: a move is against the rules, or no move at all.
+        """
+        analysis = Analysis(
+            self.game, self._evaluator, SearchSettings(forced_playouts=False, leaves_per_tree=LEAVES), max_simulations=simulations
+        )
+        analysis.begin(state_after(self.game, moves))
+        while not analysis.finished:
+            analysis.think(min(LEAVES, simulations - analysis.visits))
+        name = self.game.action_name
+        return [
+            Line(
+                move=name(line.action),
+                action=line.action,
+                visits=line.visits,
+                prior=line.prior,
+                value=line.value,
+                principal_line=tuple(name(action) for action in line.actions),
+            )
+            for line in analysis.lines(most)
+        ]
+
+    def player(self, *, simulations: int = 400) -> Player:
+        """A player for ``play_game``, who searches so many positions before each move."""
+        return SearchPlayer(search_for_strength(self.game, self._model, self._search, num_simulations=simulations))
+
+
+def load_network(source: str | Path, *, version: int | None = None, device: str = "auto") -> LoadedNetwork:
+    """The network in a model's file, or a run's newest one.
+
+    Args:
+        source: a ``.safetensors`` or ``.model`` file, or the folder of a run.
+        version: of a run, this model instead of the newest that was accepted.
+        device: "auto" (a CUDA device where there is one), "cpu", "cuda", ...
+
+    Raises:
+        ValueError, OSError: it is none, or cannot be read; the message names the file.
+    """
+    path = Path(source)
+    found = candidate_of_run(path, version) if path.is_dir() else candidate_of_model(path)
+    return LoadedNetwork(found.game, found.model, found.search, device=device)

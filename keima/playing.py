@@ -1,0 +1,62 @@
+"""Single games between players, and positions reached by given moves."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from games import CHANCE, Game
+from games.game import States
+from training.evaluation.match import Player
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PlayedGame:
+    """A finished game of L plies; in games of chance, nature's outcomes are plies too."""
+
+    moves: tuple[str, ...]  # L of them, as the game writes them
+    actions: NDArray[np.int32]  # [L]
+    returns: NDArray[np.float32]  # [players] in [-1, 1], or points
+
+
+def state_after(game: Game, moves: Sequence[str | int]) -> States:
+    """The state ``[S]`` after ``moves`` from the start; text is read by ``game.parse_action``.
+
+    Raises:
+        IllegalAction, ValueError: a move is against the rules, or no move at all.
+    """
+    state = game.initial_state()
+    for move in moves:
+        game.play(state, game.parse_action(move) if isinstance(move, str) else move)
+    return state
+
+
+def play_game(game: Game, *players: Player, opening: Sequence[str | int] = (), seed: int = 0) -> PlayedGame:
+    """Play one game to its end.
+
+    Args:
+        game: what is played.
+        players: one for each player of the game, the one who moves first in front.
+        opening: moves that the game begins with.
+        seed: of what nature draws, in games of chance.
+
+    Raises:
+        IllegalAction, ValueError: the opening, or a player's move, is against the rules; or the players are too many or too few.
+    """
+    if len(players) != game.num_players:
+        raise ValueError(f"{game.name} is a game for {game.num_players}; {len(players)} players were given")
+    nature = np.random.default_rng(seed)
+    state, moves, actions = game.initial_state(), list[str](), list[int]()
+    given = [game.parse_action(move) if isinstance(move, str) else int(move) for move in reversed(opening)]
+    while not game.terminal(state):
+        mover = game.current_player(state)
+        if mover == CHANCE:
+            outcomes, probabilities = game.chance_outcomes(state)
+            action = int(nature.choice(outcomes, p=probabilities / probabilities.sum()))
+        else:
+            action = given.pop() if given else int(players[mover].choose(state[None])[0])
+        moves.append(game.outcome_name(action) if mover == CHANCE else game.action_name(action))
+        actions.append(action)
+        game.play(state, action)
+    return PlayedGame(moves=tuple(moves), actions=np.array(actions, np.int32), returns=game.returns(state))

@@ -1,0 +1,100 @@
+"""The games of a run, as arrays."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from games import CHANCE, Game
+from games.game import Planes
+from training.data.ledger import read_ledger
+from training.data.receive import load_received
+from training.data.records import CHANCE_OUTCOME, GameBatch, GameRecord
+from training.worker import batching
+from views.game_view import game_of
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RecordedGame:
+    """A game of self-play with L plies; A actions, P players."""
+
+    game: Game
+    number: int  # in the run, from 1, in order of receipt
+    worker: str
+    record: GameRecord
+
+    @property
+    def actions(self) -> NDArray[np.int32]:
+        """What was played ``[L]``, nature's outcomes included."""
+        return self.record.actions
+
+    @property
+    def returns(self) -> NDArray[np.float32]:
+        """How it ended, for each player ``[P]``: in [-1, 1], or points."""
+        return self.record.returns
+
+    @property
+    def values(self) -> NDArray[np.float32]:
+        """What search expected before each ply, for the player to move ``[L]``."""
+        return self.record.root_values
+
+    def policies(self) -> NDArray[np.float32]:
+        """The policy that search found before each ply ``[L, A]``; a row of zeros where there was no full search."""
+        out = np.zeros((len(self.actions), self.game.num_actions), np.float32)
+        plies = np.repeat(np.arange(len(self.actions)), self.record.policy_sizes)
+        out[plies, self.record.policy_actions] = self.record.policy_weights
+        return out / np.maximum(out.sum(1, keepdims=True), 1)
+
+    def observations(self) -> Planes:
+        """What the player to move saw before each ply ``[L, C, H, W]``; zeros where nature moved."""
+        out = np.zeros((len(self.actions), *self.game.observation_shape), np.float32)
+        state = self.game.initial_state()
+        for planes, action in zip(out, self.actions, strict=True):
+            if self.game.current_player(state) != CHANCE:
+                planes[:] = self.game.observe(state)
+            self.game.play(state, int(action))
+        return out
+
+    def moves(self) -> list[str]:
+        """What was played, as the game writes it."""
+        outcome = self.record.flags & CHANCE_OUTCOME
+        return [self.game.outcome_name(int(a)) if o else self.game.action_name(int(a)) for a, o in zip(self.actions, outcome, strict=True)]
+
+
+def read_games(run: str | Path) -> Iterator[RecordedGame]:
+    """The games that a run has received, in order of receipt; a batch at a time is in memory.
+
+    Raises:
+        ValueError: there is no run in the folder, or a file of games is damaged.
+        OSError: a file of games is missing or unreadable.
+    """
+    folder = Path(run)
+    with read_ledger(folder) as ledger:
+        game, rows = game_of(ledger), ledger.received_batches()
+    number = 0
+    for row in rows:
+        batch = load_received(folder, row)
+        for index in range(batch.num_games):
+            number += 1
+            yield RecordedGame(game=game, number=number, worker=batch.worker, record=batch.game_record(index))
+
+
+def batch_of(game: Game, records: Sequence[GameRecord], *, run_id: str = "run", worker: str = "python", first_game: int = 0) -> GameBatch:
+    """Finished games of ``SelfPlay`` as a batch, which ``ReplayWindow.add`` takes.
+
+    Args:
+        run_id: names what the games are for.
+        worker: names who played them.
+        first_game: the first one's number among all games of this worker.
+    """
+    return batching.batch_of(
+        records,
+        run_id=run_id,
+        worker=worker,
+        game=game.name,
+        options=game.options,
+        rules_version=game.rules_version,
+        first_game=first_game,
+    )

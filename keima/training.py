@@ -1,0 +1,52 @@
+"""A whole run from Python, on this machine."""
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from configs.load import load_settings
+from distributed.local.local import spread_processes
+from training.common.reports import IterationReport, Observer
+from training.common.run_lock import RunLock
+from training.run.session import game_of, make_run_folder, session, teller
+from views import make_observers
+
+
+def train(
+    config: str | Path,
+    *,
+    run_dir: str | Path | None = None,
+    resume: bool = False,
+    overrides: Mapping[str, Any] | None = None,
+    observer: Observer | None = None,
+) -> IterationReport | None:
+    """Train as ``start_main.py --config CONFIG`` does, with worker processes of this machine, and return the last iteration's report.
+
+    Args:
+        config: a settings file, such as ``configs/quickstart.yaml``.
+        run_dir: the run's folder; by default ``runs/<name in the config>``.
+        resume: go on with the run in that folder.
+        overrides: settings by their dotted keys, such as ``{"run.minutes": 5}``.
+        observer: is told of progress in place of the terminal.
+
+    Raises:
+        ConfigError: a setting is wrong; the message names file, line and key.
+        ValueError: the folder holds a run already, or none to go on with; or the config has machines play.
+        RunLocked: another process works on this run.
+    """
+    path = Path(config)
+    settings = load_settings(path, overrides=dict(overrides or {}))
+    if settings.distributed.enabled:
+        raise ValueError(f"{path}: distributed.enabled has machines play; train it with start_main.py, or set it to false")
+    game_of(settings, path)
+    folder = Path(run_dir) if run_dir else Path(settings.run.directory) / settings.run.name
+    make_run_folder(folder, resume=resume, option="run_dir")
+    observers = make_observers(folder, name=settings.run.name, game=settings.game.name, terminal=observer)
+    make_backend = partial(_processes, folder / "workers", settings=settings, tell=teller(observers))
+    with RunLock(folder), session(folder, settings, make_backend=make_backend, observers=observers) as coach:
+        return coach.run()
+
+
+def _processes(root: Path, game: Any, run_id: str, **options: Any) -> Any:
+    return spread_processes(root, game=game, run_id=run_id, **options)

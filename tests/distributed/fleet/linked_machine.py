@@ -1,0 +1,152 @@
+"""A machine with its link, by a clock of the tests. The worker is played by the test: it writes what a worker process would."""
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from distributed.fleet.machine_connection import MachineConnection
+from distributed.fleet.ownership import Claimant
+from distributed.fleet.worker_state import Mark
+from distributed.setup.machine import WorkerSlot
+from distributed.ssh.errors import RemoteFailure
+from distributed.ssh.transport import Transport
+from tests.distributed.local_fleet import Network, fleet_settings, worker_settings
+from tests.training.small_run import GAME
+from training.common.files import sha256_hex
+from training.run.backend import FolderBackend
+from training.worker.model_push import PublishedModel
+from training.worker.worker_folder import Assignment, Heartbeat, WorkerFolder
+
+NAME = "worker1"
+GAMES = "{:09d}-10-worker1-00.games"
+
+
+class Machine:
+    """A machine with one link, and its workers as the crew of the tests knows them."""
+
+    def __init__(
+        self, root: Path, *, seats: tuple[str, ...] = (NAME,), run_id: str = "run", claimant: Claimant | None = None, **changes: Any
+    ) -> None:
+        self.root, self.run_id, self.claimant = root, run_id, claimant
+        self.now = 1000.0
+        self.network = Network(root / "hosts")
+        self.seats = tuple(WorkerSlot(name) for name in seats)
+        self.running: set[str] = set()
+        self.started: list[str] = []
+        self.stopped: list[str] = []
+        self.refusal: Exception | None = None
+        self.settings = fleet_settings(root, **changes)
+        (root / "workers").mkdir(exist_ok=True)
+        self.link = self.open_link()
+        self.beats = 0
+
+    def open_link(self) -> MachineConnection:
+        machine = worker_settings(NAME)
+        return MachineConnection(
+            machine,
+            crew=self,
+            connect=lambda: self.network.connect(machine),
+            root=self.root / "workers",
+            run_id=self.run_id,
+            settings=self.settings,
+            claimant=self.claimant,
+            clock=lambda: self.now,
+            draw=lambda: 1.0,
+        )
+
+    # The crew.
+
+    def prepare(self, transport: Transport, tell: Callable[[str], None], go_on: Callable[[], bool]) -> tuple[WorkerSlot, ...]:
+        tell("looking at the machine")
+        if self.refusal:
+            raise self.refusal
+        return self.seats
+
+    def start(self, transport: Transport, seat: WorkerSlot) -> None:
+        self.running.add(seat.name)
+        self.started.append(seat.name)
+
+    def stop(self, transport: Transport, seat: str, *, seconds: float = 10.0) -> None:
+        self.running.discard(seat)
+        self.stopped.append(seat)
+
+    def alive(self, transport: Transport, seat: str) -> bool:
+        return seat in self.running
+
+    def tail(self, transport: Transport, seat: str) -> str:
+        return "Segmentation fault"
+
+    # What happens.
+
+    def step(self, *, after: float = 0.1, steps: int = 1) -> None:
+        for _ in range(steps):
+            self.now += after
+            self.link.step()
+
+    def folder(self, name: str = NAME) -> WorkerFolder:
+        return WorkerFolder(self.network.root / NAME / "workers" / name)
+
+    def mirror(self, name: str = NAME) -> WorkerFolder:
+        return WorkerFolder(self.root / "workers" / name)
+
+    def beat(self, name: str = NAME, **values: Any) -> None:
+        self.beats += 1
+        given = {"run_id": self.run_id, "worker": name, "beat": self.beats, "pid": 1, "state": "playing", **values}
+        self.folder(name).make().write_heartbeat(Heartbeat.model_validate(given))
+
+    def finish(self, first: int, name: str = NAME, *, data: bytes = b"games") -> str:
+        file = GAMES.format(first)
+        (self.folder(name).make().outbox / file).write_bytes(data)
+        return file
+
+    def assign(self, name: str = NAME, *, granted: int = 100, delivered: int = 0) -> None:
+        backend = FolderBackend(self.root / "elsewhere", [name], game=GAME, settings=self.settings, run_id=self.run_id)
+        backend.grant(name, granted=granted, delivered=delivered)
+        self.link.assign(name, backend._assignment(name))
+
+    def publish(self, version: int) -> None:
+        data = f"model {version}".encode()
+        self.link.publish(PublishedModel(version=version, data=data, sha256=sha256_hex(data)))
+
+    def assignment(self, name: str = NAME) -> Assignment:
+        found = self.folder(name).read_assignment()
+        assert found
+        return found
+
+    def play(self, *names: str) -> None:
+        """Bring everything to where the workers are Active with model 1."""
+        self.publish(1)
+        for name in names or (NAME,):
+            self.assign(name)
+        for _ in range(3):
+            self.step()
+            for name in names or (NAME,):
+                self.beat(name, model_version=1)
+        self.step()
+        assert {seat.state.mark for seat in self.link.report.seats} == {Mark.ACTIVE}
+
+    def mark(self) -> Mark:
+        return self.link.report.seats[0].state.mark
+
+    @property
+    def reason(self) -> str:
+        return self.link.report.seats[0].state.reason
+
+    def in_outbox(self) -> list[str]:
+        return [path.name for path in self.folder().batches()]
+
+    def in_mirror(self) -> list[str]:
+        return [path.name for path in self.mirror().batches()]
+
+
+def disk_full_for(what: str) -> Callable[[str, str], None]:
+    def check(done: str, file: str) -> None:
+        if done == what:
+            raise RemoteFailure(NAME, "No space left on device", "make room on its disk")
+
+    return check
+
+
+def full(*arguments: object, **options: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")

@@ -1,0 +1,357 @@
+"""The cluster as the Coach has it: never waiting for anybody, with real worker processes on machines that are folders of this one."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distributed.fleet.fleet import Fleet
+from distributed.fleet.worker_state import Mark
+from distributed.setup.machine import WorkerSlot
+from distributed.ssh.errors import Refused, Unreachable
+from distributed.ssh.transport import Transport
+from tests.distributed.local_fleet import Network, fleet_settings, open_fleet, worker_settings
+from tests.training.small_run import model_bytes
+from training.data.records import decode
+from training.worker.worker_folder import Heartbeat, WorkerFolder
+
+pytestmark = pytest.mark.medium
+
+PATIENCE = 120.0
+
+Open = Callable[..., Fleet]
+
+
+class StandIn:
+    """A crew whose workers beat, and play nothing."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.beats = 0
+        self.seconds = 0.0  # that everything takes
+        self.running: set[str] = set()
+
+    def prepare(self, transport: Transport, tell: Callable[[str], None], go_on: Callable[[], bool]) -> tuple[WorkerSlot, ...]:
+        time.sleep(self.seconds)
+        return (WorkerSlot(transport.worker),)
+
+    def start(self, transport: Transport, seat: WorkerSlot) -> None:
+        self.running.add(seat.name)
+
+    def stop(self, transport: Transport, seat: str, *, seconds: float = 10.0) -> None:
+        self.running.discard(seat)
+
+    def alive(self, transport: Transport, seat: str) -> bool:
+        return seat in self.running
+
+    def tail(self, transport: Transport, seat: str) -> str:
+        return "nothing"
+
+    @classmethod
+    def end_all(cls, root: Path) -> None:
+        """Have those that still play say that they have ended, and not keep the end of the test waiting."""
+        for path in root.glob("hosts/*/workers/*/worker.json"):
+            heartbeat = json.loads(path.read_text())
+            if heartbeat["pid"] == 1:
+                path.write_text(json.dumps({**heartbeat, "beat": 10**9, "state": "ended"}))
+
+    def beat(self, name: str, **values: Any) -> None:
+        self.beats += 1
+        given = {"run_id": "run", "worker": name, "beat": self.beats, "pid": 1, "state": "playing", "model_version": 1, **values}
+        WorkerFolder(self.root / "hosts" / name / "workers" / name).make().write_heartbeat(Heartbeat.model_validate(given))
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Open]:
+    fleets: list[Fleet] = []
+
+    def open_one(*names: str, **options: Any) -> Fleet:
+        changes = options.pop("changes", {})
+        machines = [worker_settings(name) for name in names]
+        fleets.append(open_fleet(tmp_path, machines, settings=fleet_settings(tmp_path, **changes), **options))
+        return fleets[-1]
+
+    yield open_one
+    for fleet in fleets:
+        StandIn.end_all(tmp_path)
+        fleet.close()
+
+
+def wait_until(fleet: Fleet, done: Callable[[], object], *, doing: Callable[[], object] = lambda: None) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not done():
+        assert time.monotonic() < deadline, fleet.view()
+        doing()
+        fleet.collect()
+        time.sleep(0.02)
+
+
+def marks(fleet: Fleet) -> dict[str, Mark]:
+    return {worker.name: worker.mark for worker in fleet.view().workers}
+
+
+def all_active(fleet: Fleet) -> bool:
+    return set(marks(fleet).values()) == {Mark.ACTIVE}
+
+
+def show_all(fleet: Fleet, granted: int = 100) -> None:
+    for worker in fleet.workers:
+        fleet.grant(worker, granted=granted, delivered=0)
+
+
+class Books:
+    """What the Coach would know: takes in all that comes, and counts."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.delivered: dict[str, int] = {}
+        self.batches: set[str] = set()
+
+    def take(self) -> None:
+        for parcel in self.fleet.collect():
+            batch = decode(parcel.fetch(2**20))
+            if parcel.batch_id not in self.batches:
+                assert batch.first_game == self.delivered.get(parcel.worker, 0)
+                self.batches.add(parcel.batch_id)
+                self.delivered[parcel.worker] = batch.first_game + batch.num_games
+            self.fleet.release(parcel, delivered=self.delivered[parcel.worker])
+
+
+# With stand-ins.
+
+
+def test_no_call_waits_for_a_machine_that_is_slow_or_away(opened: Open, tmp_path: Path) -> None:
+    crew, network = StandIn(tmp_path), Network(tmp_path / "hosts")
+    crew.seconds = 2.0
+
+    def slow(what: str, file: str) -> None:
+        time.sleep(2.0)
+        raise Unreachable("worker1", "no answer")
+
+    network.failing["worker1"] = slow
+    begun = time.monotonic()
+    fleet = opened("worker1", "worker2", crew=lambda machine: crew, network=network)
+    fleet.publish(1, b"model")
+    show_all(fleet)
+    for _ in range(20):
+        fleet.collect()
+        fleet.status()
+        fleet.view()
+        fleet.share_out(dict.fromkeys(fleet.workers, 0), 40)
+    assert time.monotonic() - begun < crew.seconds  # whoever had waited once would have taken at least as long
+
+
+def test_marks_figures_and_grants_follow_what_the_workers_say(opened: Open, tmp_path: Path) -> None:
+    crew = StandIn(tmp_path)
+    changes = {"distributed": {"workers": [{"host": "worker1"}, {"host": "worker2"}], "worker_weights": {"worker2": 2.0}}}
+    fleet = opened("worker1", "worker2", "worker3", crew=lambda machine: crew, changes=changes)
+    fleet.publish(1, b"model")
+    show_all(fleet, granted=0)
+
+    def beat() -> None:
+        crew.beat("worker1", games_per_second=5.0, speed=10.0, parallel_games=8)
+        crew.beat("worker2", games_per_second=10.0, speed=10.0, parallel_games=8)
+
+    wait_until(fleet, lambda: list(marks(fleet).values()).count(Mark.ACTIVE) == 2, doing=beat)
+    shares = fleet.share_out(dict.fromkeys(fleet.workers, 0), 40)
+    assert set(shares) == {"worker1", "worker2"} and sum(shares.values()) > 0
+    beat()
+    wait_until(fleet, lambda: fleet.view().games_per_second == 15.0, doing=beat)
+    view = fleet.view()
+    assert (view.active, view.total, view.model_version) == (2, 3, 1)
+    assert [round(worker.share, 3) for worker in view.workers] == [0.333, 0.667, 0.0]
+    assert view.sync_seconds is not None
+    assert view.workers[2].mark is Mark.SYNCING
+    wait_until(fleet, lambda: fleet.view().network_mb_per_minute > 0)
+
+
+def test_a_worker_that_says_nonsense_is_granted_a_bounded_number_of_games(opened: Open, tmp_path: Path) -> None:
+    crew, most = StandIn(tmp_path), 2**53
+    fleet = opened("worker1", "worker2", crew=lambda machine: crew)
+    fleet.publish(1, b"model")
+    show_all(fleet, granted=40)
+
+    def beat() -> None:
+        crew.beat("worker1", finished=most, begun=most, granted=most, parallel_games=2**20, speed=1e9)
+        crew.beat("worker2", finished=40, begun=40, granted=40, parallel_games=8, speed=10.0)
+
+    wait_until(fleet, lambda: all_active(fleet), doing=beat)
+    for _ in range(3):
+        beat()
+        shares = fleet.share_out(dict.fromkeys(fleet.workers, 0), 40)
+        assert 0 < shares["worker2"] <= sum(shares.values()) <= 4 * 2 * 40  # a multiple of what is granted ahead, and no more
+
+
+def test_a_machine_is_added_and_removed_while_the_run_goes_on(opened: Open, tmp_path: Path) -> None:
+    crew, told = StandIn(tmp_path), list[str]()
+    fleet = opened("worker1", crew=lambda machine: crew, tell=told.append)
+    fleet.publish(1, b"model")
+    show_all(fleet)
+    fleet.add(worker_settings("worker2"))
+    with pytest.raises(ValueError, match="worker2 already"):
+        fleet.add(worker_settings("worker2"))
+    begun = time.monotonic()
+
+    def beat() -> None:
+        show_all(fleet)
+        for worker in fleet.workers:
+            crew.beat(worker)
+
+    wait_until(fleet, lambda: len(fleet.workers) == 2 and all_active(fleet), doing=beat)
+    assert time.monotonic() - begun < 10.0
+    fleet.remove("worker1")
+    assert "worker1" not in fleet.share_out(dict.fromkeys(fleet.workers, 0), 40)
+    with pytest.raises(ValueError, match="no machine worker7 to remove; the machines are: worker1, worker2"):
+        fleet.remove("worker7")
+    idle = {"state": "waiting", "granted": 0, "begun": 5, "finished": 5}
+    wait_until(fleet, lambda: fleet.workers == ("worker2",), doing=lambda: crew.beat("worker1", **idle))
+    assert "worker1" not in crew.running
+    assert any("worker1 has been removed" in text for text in told)
+
+
+def test_an_account_that_is_not_known_yet_is_not_shown_to_a_worker(opened: Open, tmp_path: Path) -> None:
+    crew = StandIn(tmp_path)
+    fleet = opened("worker1", crew=lambda machine: crew)
+    fleet.publish(1, b"model")
+    fleet.add(worker_settings("worker2"))
+    wait_until(fleet, lambda: len(fleet.workers) == 2 and "worker1" in crew.running)
+    time.sleep(0.5)
+    assert "worker2" not in crew.running
+    fleet.grant("worker2", granted=700, delivered=600)
+    wait_until(fleet, lambda: "worker2" in crew.running)
+    text = (tmp_path / "hosts" / "worker2" / "workers" / "worker2" / "inbox" / "assignment.json").read_text()
+    assert (json.loads(text)["granted"], json.loads(text)["delivered"]) == (700, 600)
+
+
+def test_a_machine_plays_as_many_games_side_by_side_as_its_settings_say(opened: Open, tmp_path: Path) -> None:
+    crew = StandIn(tmp_path)
+    fleet = opened(crew=lambda machine: crew)
+    fleet.add(worker_settings("worker1", parallel_games=3))
+    fleet.publish(1, b"model")
+    fleet.grant("worker1", granted=10, delivered=0)
+    folder = WorkerFolder(tmp_path / "hosts" / "worker1" / "workers" / "worker1").make()
+    wait_until(fleet, folder.read_assignment)
+    assignment = folder.read_assignment()
+    assert assignment and assignment.parallel_games == 3
+
+
+def test_leases_are_renewed_while_nothing_else_changes(opened: Open, tmp_path: Path) -> None:
+    crew = StandIn(tmp_path)
+    fleet = opened("worker1", crew=lambda machine: crew, changes={"distributed": {"lease_seconds": 10.0}})
+    fleet.publish(1, b"model")
+    folder = WorkerFolder(tmp_path / "hosts" / "worker1" / "workers" / "worker1")
+    leases: set[str] = set()
+
+    def look() -> None:
+        assignment = folder.read_assignment()
+        leases.update([assignment.lease] if assignment else [])
+
+    wait_until(fleet, lambda: len(leases) >= 4, doing=look)
+
+
+def test_a_worker_that_cannot_play_says_so_in_its_status(opened: Open, tmp_path: Path) -> None:
+    crew, network = StandIn(tmp_path), Network(tmp_path / "hosts")
+    fleet = opened("worker1", "worker2", crew=lambda machine: crew, network=network)
+
+    def refuse(what: str, file: str) -> None:
+        raise Refused("worker1", "its host key has changed", "run ssh-keygen -R worker1")
+
+    network.failing["worker1"] = refuse
+    network.cut.add("worker2")
+    fleet.restart("worker1")
+    fleet.restart("worker2")
+    wait_until(fleet, lambda: set(marks(fleet).values()) == {Mark.ERROR, Mark.OFFLINE})
+    status = fleet.status()
+    assert status["worker1"] and "ssh-keygen -R worker1" in status["worker1"].error
+    assert status["worker2"] and "put it in" in status["worker2"].error
+    assert fleet.workers == ("worker1", "worker2")
+
+
+def test_closing_twice_is_harmless_and_nothing_can_be_added_then(opened: Open, tmp_path: Path) -> None:
+    crew = StandIn(tmp_path)
+    fleet = opened("worker1", crew=lambda machine: crew)
+    fleet.publish(1, b"model")
+    wait_until(fleet, lambda: crew.running)
+    fleet.close()
+    assert crew.running == set()
+    fleet.close()
+    assert fleet.collect() == []
+    with pytest.raises(ValueError, match="the run ends"):
+        fleet.add(worker_settings("worker2"))
+
+
+# With real worker processes.
+
+
+def pid_of(tmp_path: Path, name: str) -> int:
+    record = json.loads((tmp_path / "hosts" / name / "workers" / name / "process.json").read_text())
+    return int(record["pid"])
+
+
+def is_running(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@pytest.mark.trial
+def test_a_killed_worker_is_started_again_and_no_game_is_lost(opened: Open, tmp_path: Path) -> None:
+    fleet = opened("worker1")
+    books = Books(fleet)
+    fleet.grant("worker1", granted=200, delivered=0)
+    fleet.publish(1, model_bytes(1))
+    wait_until(fleet, lambda: books.delivered.get("worker1", 0) >= 20, doing=books.take)
+    first = pid_of(tmp_path, "worker1")
+    os.kill(first, signal.SIGKILL)
+    wait_until(fleet, lambda: books.delivered["worker1"] == 200, doing=books.take)
+    second = pid_of(tmp_path, "worker1")
+    assert second != first and is_running(second)
+    fleet.close()
+    assert not is_running(second)
+
+
+@pytest.mark.trial
+def test_a_coach_that_was_killed_takes_over_the_workers_and_their_games(opened: Open, tmp_path: Path) -> None:
+    network = Network(tmp_path / "hosts")
+    fleet = opened("worker1", network=network)
+    fleet.grant("worker1", granted=60, delivered=0)
+    fleet.publish(1, model_bytes(1))
+    books = Books(fleet)
+    wait_until(fleet, lambda: books.delivered.get("worker1", 0) >= 10, doing=books.take)
+    network.cut.add("worker1")  # as good as dead
+    pid = pid_of(tmp_path, "worker1")
+    outbox = tmp_path / "hosts" / "worker1" / "workers" / "worker1" / "outbox"
+    deadline = time.monotonic() + PATIENCE
+    while sum(int(path.name.split("-")[1]) for path in outbox.glob("*.games")) < 60 - books.delivered["worker1"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    new = opened("worker1")
+    books.fleet = new
+    new.grant("worker1", granted=80, delivered=books.delivered["worker1"])
+    new.publish(1, model_bytes(1))
+    wait_until(new, lambda: books.delivered["worker1"] == 80, doing=books.take)
+    assert pid_of(tmp_path, "worker1") == pid
+    wait_until(new, lambda: not list(outbox.glob("*.games")), doing=books.take)
+
+
+@pytest.mark.trial
+def test_a_removed_machine_loses_no_finished_game(opened: Open, tmp_path: Path) -> None:
+    fleet = opened("worker1", "worker2")
+    books = Books(fleet)
+    for worker in fleet.workers:
+        fleet.grant(worker, granted=5000, delivered=0)
+    fleet.publish(1, model_bytes(1))
+    wait_until(fleet, lambda: len(books.delivered) == 2, doing=books.take)
+    pid = pid_of(tmp_path, "worker1")
+    fleet.remove("worker1")
+    wait_until(fleet, lambda: fleet.workers == ("worker2",), doing=books.take)
+    books.take()
+    folder = WorkerFolder(tmp_path / "hosts" / "worker1" / "workers" / "worker1")
+    last = folder.read_heartbeat()
+    assert last and books.delivered["worker1"] == last.finished == last.begun < 5000
+    assert folder.batches() == []
+    assert not is_running(pid)
+    assert is_running(pid_of(tmp_path, "worker2"))

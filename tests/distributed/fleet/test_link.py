@@ -1,0 +1,328 @@
+"""The link to one machine, step by step: what is copied when, and which model a worker plays with."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distributed.fleet import mirror
+from distributed.fleet.mirror import waiting_files
+from distributed.fleet.remote_worker import ASKED_SECONDS
+from distributed.fleet.worker_state import Mark
+from tests.distributed.fleet.linked_machine import NAME, Machine, disk_full_for, full
+from tests.training.small_run import GAME, NETWORK
+from training.common.files import FileTooLarge, read_limited, sha256_hex
+from training.data.receive import MAX_BYTES
+from training.evaluation.orders import Contestant, MatchOrder
+from training.networks.model_file import Model, describe_model, encode_model
+from training.networks.network import build_network
+from training.worker.model_push import PublishedModel, WholeModelNeeded
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+# Files up and down.
+
+
+def test_nobody_is_started_before_model_and_assignment_lie_there(machine: Machine) -> None:
+    machine.step(steps=3)
+    assert machine.started == []
+    machine.publish(1)
+    machine.step(steps=3)
+    assert machine.started == []
+    machine.assign(granted=30)
+    machine.step()
+    assert machine.started == [NAME]
+    assert (machine.assignment().granted, machine.assignment().model_version) == (30, 1)
+    assert machine.folder().model_path(1).read_bytes() == b"model 1"
+
+
+def test_games_are_fetched_oldest_first_and_forgotten_after_the_account_was_raised(machine: Machine) -> None:
+    machine.play()
+    second, first = machine.finish(10), machine.finish(0)
+    machine.step()
+    assert list(machine.link.arrived) == [(NAME, first), (NAME, second)]
+    machine.step(steps=5)
+    assert machine.in_outbox() == machine.in_mirror() == [first, second]
+    machine.assign(delivered=10)
+    (machine.mirror().outbox / first).unlink()
+    machine.network.done.clear()
+    machine.step()
+    assert machine.in_outbox() == [second]
+    done = [(what, file.rpartition("/")[2]) for _, what, file in machine.network.done]
+    assert done.index(("put", "assignment.json")) < done.index(("remove", first))
+    assert len(machine.link.arrived) == 2
+
+
+def test_no_file_is_forgotten_while_the_assignment_cannot_be_written(machine: Machine) -> None:
+    machine.play()
+    file = machine.finish(0)
+    machine.step()
+    machine.network.failing[NAME] = disk_full_for("put")
+    machine.assign(delivered=10)
+    (machine.mirror().outbox / file).unlink()
+    machine.step(steps=3)
+    assert machine.in_outbox() == [file]
+    assert machine.mark() is Mark.ERROR and "make room" in machine.reason
+    machine.network.failing.clear()
+    machine.beat(model_version=1)
+    machine.step()
+    assert machine.in_outbox() == []
+    assert machine.mark() is Mark.ACTIVE
+
+
+def test_after_a_crash_of_the_main_node_everything_is_fetched_or_forgotten_once_more(machine: Machine) -> None:
+    machine.play()
+    taken, fetched = machine.finish(0), machine.finish(10)
+    machine.step()
+    (machine.mirror().outbox / taken).unlink()  # in the books, and then the main node was killed
+    new = machine.finish(20)
+    machine.link = machine.open_link()
+    assert waiting_files(machine.root / "workers", "run") == {NAME: {fetched}}
+    machine.step()
+    assert [file for _, file in machine.link.arrived] == [taken, new]
+    assert machine.started == [NAME]  # the worker runs, and is taken over
+    for file in (taken, fetched, new):
+        (machine.mirror().outbox / file).unlink()
+    machine.publish(1)
+    machine.assign(delivered=30)
+    machine.step(steps=2)
+    assert machine.in_outbox() == []
+
+
+def test_after_a_restart_no_file_is_forgotten_before_an_assignment_counts_it(machine: Machine) -> None:
+    machine.play()
+    file = machine.finish(0)
+    machine.step()
+    machine.link = machine.open_link()
+    machine.publish(1)
+    machine.step()
+    (machine.mirror().outbox / file).unlink()  # in the books, and no assignment says so yet
+    machine.step(steps=3)
+    assert machine.in_outbox() == [file]
+    machine.assign(delivered=10)
+    machine.step()
+    assert machine.in_outbox() == []
+
+
+def test_a_file_that_is_too_large_is_left_where_it_is_and_a_stand_in_says_so(machine: Machine) -> None:
+    machine.play()
+    file = machine.finish(0)
+    os.truncate(machine.folder().outbox / file, MAX_BYTES + 5)
+    received = machine.link.report.transferred
+    machine.step()
+    with pytest.raises(FileTooLarge):
+        read_limited(machine.mirror().outbox / file, MAX_BYTES)
+    assert machine.link.report.transferred - received < 10_000
+    (machine.mirror().outbox / file).unlink()
+    machine.assign()
+    machine.step()
+    assert machine.in_outbox() == []
+
+
+def test_names_that_no_batch_has_are_not_fetched(machine: Machine) -> None:
+    machine.play()
+    for name in ("x.games", "000000000-10-worker1-00.games.part", "000000000-10-w.exe", "0-1-a.games"):
+        (machine.folder().outbox / name).write_bytes(b"x")
+    machine.step(steps=2)
+    assert not machine.link.arrived
+
+
+def test_a_full_disk_here_is_an_error_with_the_remedy_and_heals(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.play()
+    file = machine.finish(0)
+    with monkeypatch.context() as patch:
+        patch.setattr("distributed.fleet.mirror.write_atomically", full)
+        machine.step()
+        assert machine.mark() is Mark.ERROR
+        assert "main node's disk" in machine.reason
+    machine.beat(model_version=1)
+    machine.step()
+    assert machine.mark() is Mark.ACTIVE
+    assert machine.in_mirror() == [file]
+
+
+# Models.
+
+
+def test_a_busy_worker_is_sent_the_newest_model_only_after_enough_games(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, distributed={"sync_interval": 50})
+    machine.play()
+    machine.beat(model_version=1, finished=7)
+    machine.step()
+    machine.publish(2)
+    machine.publish(3)
+    machine.beat(model_version=1, finished=49)
+    machine.step()
+    assert machine.assignment().model_version == 1
+    machine.beat(model_version=1, finished=50)
+    machine.step()
+    assert machine.assignment().model_version == 3
+    assert not machine.folder().model_path(2).exists()
+    assert (machine.mark(), machine.reason) == (Mark.SYNCING, "changing over to model 3")
+    machine.publish(4)
+    machine.beat(model_version=3, finished=60)
+    machine.step()
+    assert machine.mark() is Mark.ACTIVE
+    machine.beat(model_version=3, finished=109)
+    machine.step()
+    assert machine.assignment().model_version == 3
+    machine.beat(model_version=3, finished=110)
+    machine.step()
+    assert machine.assignment().model_version == 4
+
+
+def test_an_idle_worker_is_sent_a_new_model_at_once(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, distributed={"sync_interval": 50})
+    machine.play()
+    machine.publish(2)
+    machine.beat(model_version=1, state="waiting")
+    machine.step()
+    assert machine.assignment().model_version == 2
+
+
+def test_in_synchronous_mode_a_grant_never_reaches_a_worker_before_the_model_that_it_is_for(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, distributed={"sync_interval": 50}, training={"asynchronous": False})
+    machine.play()
+    machine.publish(2)
+    machine.assign(granted=200)
+    machine.network.done.clear()
+    machine.step()
+    puts = [file.rpartition("/")[2] for _, what, file in machine.network.done if what == "put"]
+    assert puts == ["model-000002.model", "assignment.json"]
+    assert (machine.assignment().granted, machine.assignment().model_version) == (200, 2)
+
+
+def test_a_machine_is_sent_a_model_once_for_all_its_workers(tmp_path: Path) -> None:
+    names = ("worker1-1", "worker1-2", "worker1-3")
+    machine = Machine(tmp_path, seats=names)
+    machine.step()
+    machine.play(*names)
+    assert sum(what == "put" and "model-" in file for _, what, file in machine.network.done) == 1
+    assert all(machine.folder(name).model_path(1).read_bytes() == b"model 1" for name in names)
+    assert machine.started == list(names)
+
+
+def test_the_first_worker_of_a_machine_compiles_before_the_others_start(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, seats=("worker1-1", "worker1-2"))
+    machine.step()
+    machine.publish(1)
+    for name in ("worker1-1", "worker1-2"):
+        machine.assign(name)
+    for _ in range(5):
+        machine.step()
+        machine.beat("worker1-1", state="compiling")
+    assert machine.started == ["worker1-1"]
+    machine.beat("worker1-1", state="waiting")
+    machine.step(steps=2)
+    assert machine.started == ["worker1-1", "worker1-2"]
+
+
+def test_a_worker_that_has_the_last_model_is_sent_what_has_changed_and_the_whole_file_if_it_asks(machine: Machine) -> None:
+    first, second = two_models_that_differ_little()
+    machine.play()
+    machine.link.publish(PublishedModel(version=2, data=first, sha256=sha256_hex(first)))
+    machine.beat(model_version=1, finished=10)
+    machine.step()
+    machine.beat(model_version=2, finished=10)
+    machine.step()
+    machine.link.publish(PublishedModel(version=3, data=second, sha256=sha256_hex(second)))
+    machine.beat(model_version=2, finished=50)
+    machine.step()
+    assert (machine.folder().inbox / "model-000003.from-000002.delta").exists()
+    assert not machine.folder().model_path(3).exists()
+    machine.beat(model_version=2, state="error", error=str(WholeModelNeeded(3, "the base is damaged")))
+    machine.step()
+    assert machine.folder().model_path(3).read_bytes() == second
+    sent = len(machine.network.done)
+    machine.beat(model_version=2, state="error", error=str(WholeModelNeeded(3, "the base is damaged")))
+    machine.step(steps=3)
+    assert not [file for _, what, file in machine.network.done[sent:] if what == "put" and "model" in file]
+
+
+def test_a_model_that_was_damaged_on_the_machine_is_sent_again_soon_after_the_worker_asks(machine: Machine) -> None:
+    machine.play()
+    path = machine.folder().model_path(1)
+    good = path.read_bytes()
+    path.write_bytes(b"damaged")
+    asking = {"state": "error", "error": f"model 1: {WholeModelNeeded(1, 'it is damaged')}"}
+    machine.beat(**asking)
+    machine.step(after=ASKED_SECONDS)
+    assert path.read_bytes() == good
+    path.write_bytes(b"damaged again")
+    machine.beat(**asking)
+    machine.step(after=ASKED_SECONDS / 2)
+    assert path.read_bytes() == b"damaged again"  # whatever is wrong there, the line is not kept busy
+    machine.beat(**asking)
+    machine.step(after=ASKED_SECONDS / 2)
+    assert path.read_bytes() == good
+
+
+@pytest.mark.parametrize(("fast_link", "name"), [(1.0, "model-000003.model"), (1e15, "model-000003.from-000002.delta")])
+def test_over_a_link_so_fast_that_undoing_takes_longer_the_whole_model_is_sent(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, fast_link: float, name: str
+) -> None:
+    monkeypatch.setattr(mirror, "FAST_LINK", fast_link)
+    monkeypatch.setattr(mirror, "LARGE", 1)
+    machine.play()
+    for version, data in enumerate(two_models_that_differ_little(), start=2):
+        machine.link.publish(PublishedModel(version=version, data=data, sha256=sha256_hex(data)))
+        machine.beat(model_version=version - 1, finished=50 * version)
+        machine.step()
+        if version == 2:
+            machine.beat(model_version=version, finished=50 * version)
+            machine.step()
+    assert (machine.folder().inbox / name).exists()
+
+
+def two_models_that_differ_little() -> tuple[bytes, bytes]:
+    network: dict[str, Any] = {**NETWORK, "channels": 64}
+    weights = {name: tensor.clone() for name, tensor in build_network(GAME, **network).eval().state_dict().items()}
+    files = []
+    for version in (2, 3):
+        files.append(encode_model(Model(description=describe_model(GAME, network, version), weights=weights), GAME))
+        next(iter(weights.values())).view(-1)[0] += 1.0
+    return files[0], files[1]
+
+
+def test_players_of_evaluation_games_come_before_their_orders_and_results_come_back(machine: Machine) -> None:
+    machine.play()
+    own, guest = Contestant(version=1, sha256=sha256_hex(b"model 1")), Contestant(version=9, sha256=sha256_hex(b"guest"))
+    order = MatchOrder(
+        id="order-1", first=own, second=guest, seed=1, opening_plies=2, match_pairs=2, first_pair=0, pairs=2, num_simulations=8
+    )
+    wanted = machine.assignment().model_copy(update={"players": (own, guest), "matches": (order,), "lease": "new"})
+    machine.link.bring({own: b"model 1", guest: b"guest"})
+    machine.link.assign(NAME, wanted)
+    machine.network.done.clear()
+    machine.step()
+    puts = [file.rpartition("/")[2] for _, what, file in machine.network.done if what == "put"]
+    assert puts == [guest.file_name, "assignment.json"]  # the other lies there for self-play already
+    assert (machine.folder().inbox / own.file_name).read_bytes() == b"model 1"
+    assert machine.assignment().matches == (order,)
+    result = machine.folder().outbox / order.file_name
+    result.write_bytes(b"result")
+    (machine.folder().outbox / "another.match").write_bytes(b"not ordered")
+    machine.step(steps=2)
+    (machine.mirror().outbox / order.file_name).unlink()
+    machine.step(steps=2)
+    assert [path.name for path in machine.mirror().outbox.iterdir()] == []  # it is fetched once
+    assert result.exists()
+
+
+def test_a_player_that_was_named_no_more_is_sent_again(machine: Machine) -> None:
+    machine.play()
+    guest = Contestant(version=9, sha256=sha256_hex(b"guest"))
+    without = machine.assignment()
+    machine.link.bring({guest: b"guest"})
+    for lease, players in (("first", (guest,)), ("second", ()), ("third", (guest,))):
+        machine.link.assign(NAME, without.model_copy(update={"players": players, "lease": lease}))
+        machine.step()
+        if not players:
+            (machine.folder().inbox / guest.file_name).unlink()  # as the worker does
+    assert machine.assignment().players == (guest,)
+    assert (machine.folder().inbox / guest.file_name).read_bytes() == b"guest"

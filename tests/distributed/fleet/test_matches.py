@@ -1,0 +1,213 @@
+"""Evaluation games played by real worker processes."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from configs.schema import Settings
+from distributed.fleet.fleet import Fleet
+from distributed.local.local import LocalProcesses
+from games import Game
+from scripts.audit import audit
+from tests.distributed.local_fleet import Network, fleet_settings, open_fleet, worker_settings
+from tests.distributed.small_project import end_all
+from tests.training.small_run import GAME, NETWORK, model_bytes
+from training.data.ledger import open_ledger
+from training.evaluation.match import SearchPlayer
+from training.evaluation.match_worker import search_for_strength
+from training.evaluation.orders import Contestant, MatchOrder
+from training.evaluation.remote_matches import Fixture, RemoteMatches
+from training.evaluation.strength import Strength
+from training.networks.model_file import Model, content_sha256, decode_model, describe_model, encode_model
+from training.run.run import open_coach
+
+PATIENCE = 180.0
+PAIRS = 12
+
+pytestmark = pytest.mark.trial
+
+
+@pytest.fixture
+def backend(tmp_path: Path) -> Iterator[LocalProcesses]:
+    opened = LocalProcesses(tmp_path / "workers", count=2, game=GAME, settings=settings_of(tmp_path), run_id="run")
+    yield started(opened)
+    opened.close()
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    opened = open_fleet(tmp_path, [worker_settings("worker1"), worker_settings("worker2")], settings=settings_of(tmp_path))
+    yield started(opened)
+    opened.close()
+
+
+B = TypeVar("B", LocalProcesses, Fleet)
+
+
+def started(backend: B) -> B:
+    """The backend, when both its workers are ready to play."""
+    backend.publish(1, model_bytes(1))
+    deadline = time.monotonic() + PATIENCE
+    while len(backend.hosts()) < 2:
+        assert time.monotonic() < deadline, backend.status()
+        backend.collect()
+        time.sleep(0.05)
+    return backend
+
+
+def settings_of(folder: Path) -> Settings:
+    test = {"elo0": 0.0, "elo1": 200.0}
+    evaluation = {"gating": "sprt", "gating_games": 100, "num_simulations": 16, "rating_games": 20, "sprt": test}
+    return fleet_settings(folder, evaluation=evaluation)
+
+
+def play(away: RemoteMatches, settings: Settings, look: Callable[[], object]) -> None:
+    files = {version: model_bytes(version) for version in (2, 3)}
+    contestants = {version: Contestant(version=version, sha256=content_sha256(data)) for version, data in files.items()}
+    models = {contestants[version]: decode_model(data) for version, data in files.items()}
+
+    def player(who: Contestant) -> SearchPlayer:
+        return SearchPlayer(search_for_strength(GAME, models[who], settings.search, num_simulations=16))
+
+    fixtures = [
+        Fixture(first=contestants[2], second=second, pairs=PAIRS, seed=1, opening_plies=2, num_simulations=16)
+        for second in (contestants[3], None)
+    ]
+    with away.tour({contestants[version]: data for version, data in files.items()}):
+        results = away.play(fixtures, player, look=lambda: (look(), None)[1])
+    for result in results:
+        assert result.wins + result.draws + result.losses == 2 * PAIRS
+
+
+def test_a_match_is_played_by_worker_processes(backend: LocalProcesses, tmp_path: Path) -> None:
+    away = RemoteMatches(GAME, backend)
+    play(away, settings_of(tmp_path), backend.collect)
+    assert (away.games_away, away.games_at_home) == (4 * PAIRS, 0)
+    deadline = time.monotonic() + PATIENCE
+    while left := [*tmp_path.glob("workers/*/inbox/player-*"), *tmp_path.glob("workers/*/outbox/*.match")]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_a_match_is_played_by_the_machines_of_a_fleet(fleet: Fleet, tmp_path: Path) -> None:
+    away = RemoteMatches(GAME, fleet)
+    play(away, settings_of(tmp_path), fleet.collect)
+    assert (away.games_away, away.games_at_home) == (4 * PAIRS, 0)
+    deadline = time.monotonic() + PATIENCE
+    while left := [*tmp_path.glob("hosts/*/workers/*/inbox/player-*"), *tmp_path.rglob("*.match")]:
+        assert time.monotonic() < deadline, left
+        fleet.collect()
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_machine_that_is_cut_off_in_the_middle_of_a_match_keeps_nobody_waiting(tmp_path: Path) -> None:
+    network = Network(tmp_path / "hosts")
+    machines = [worker_settings("worker1"), worker_settings("worker2")]
+    fleet = open_fleet(tmp_path, machines, settings=settings_of(tmp_path), network=network)
+    try:
+        away = RemoteMatches(GAME, started(fleet))
+
+        def look() -> None:
+            fleet.collect()
+            if fleet._orders.get("worker1"):
+                network.cut.add("worker1")
+
+        play(away, settings_of(tmp_path), look)
+        assert network.cut == {"worker1"}
+        assert away.games_away + away.games_at_home == 4 * PAIRS
+    finally:
+        network.cut.clear()
+        fleet.close()
+        end_all(tmp_path)  # a machine that is away when a run ends is left as it is
+
+
+def test_a_match_is_played_whole_although_a_worker_is_killed_in_the_middle(backend: LocalProcesses, tmp_path: Path) -> None:
+    away = RemoteMatches(GAME, backend)
+    killed: list[str] = []
+
+    def look() -> None:
+        backend.collect()
+        if not killed and backend._orders.get("local-1"):
+            backend._processes["local-1"].kill()
+            killed.append("local-1")
+
+    play(away, settings_of(tmp_path), look)
+    assert killed == ["local-1"]
+    assert away.games_away + away.games_at_home == 4 * PAIRS
+    assert away.games_away > 0
+
+
+def model_that(*, plays_blindly: bool, version: int) -> Model:
+    """A network that says the same of every position, so that search decides; or one that is sure of what is not so."""
+    base = decode_model(model_bytes(7))
+    weights = dict(base.weights)
+    for name, tensor in base.weights.items():
+        if name.startswith(("policy", "value")) and tensor.is_floating_point():
+            weights[name] = tensor * (20.0 if plays_blindly else 0.0)
+    return Model(description=describe_model(GAME, NETWORK, version), weights=weights)
+
+
+@pytest.mark.parametrize("is_better", [True, False])
+def test_gating_by_workers_reaches_the_verdict_of_gating_at_home(backend: LocalProcesses, tmp_path: Path, is_better: bool) -> None:
+    settings = settings_of(tmp_path)
+    candidate = model_that(plays_blindly=not is_better, version=9)
+    best = model_that(plays_blindly=is_better, version=8)
+    away = RemoteMatches(GAME, backend)
+    verdicts = []
+    for number, who in enumerate([away, None]):
+        (tmp_path / str(number)).mkdir()
+        with open_ledger(tmp_path / str(number), GAME) as ledger:
+            strength = Strength(GAME, settings, ledger, away=who)
+            file = encode_model(candidate, GAME)
+            verdicts.append(strength.accepts(candidate, best, file=file, look=lambda: (backend.collect(), None)[1]))
+            ((first, second, wins, draws, losses, _),) = ledger.matches()
+            assert (first, second) == ("model-000009", "model-000008")
+            assert wins + draws + losses >= 32
+    assert verdicts == [is_better, is_better]
+    assert away.games_away >= 32
+    assert away.games_at_home == 0
+
+
+def test_rating_games_are_played_by_workers(backend: LocalProcesses, tmp_path: Path) -> None:
+    away = RemoteMatches(GAME, backend)
+    with open_ledger(tmp_path, GAME) as ledger:
+        strength = Strength(GAME, settings_of(tmp_path), ledger, away=away)
+        report = strength.measure(decode_model(model_bytes(2)), look=lambda: (backend.collect(), None)[1])
+        ((first, second, *counts, simulations),) = ledger.matches()
+    assert (first, second, sum(counts), simulations) == ("model-000002", "random", 20, 16)
+    assert report.elo is not None
+    assert (away.games_away, away.games_at_home) == (20, 0)
+
+
+@pytest.mark.parametrize("asynchronous", [True, False])
+def test_a_run_has_its_evaluation_games_played_by_workers_unless_every_byte_must_be_the_same_again(
+    tmp_path: Path, asynchronous: bool
+) -> None:
+    evaluation = {"every": 1, "gating": "sprt", "gating_games": 32, "num_simulations": 8, "rating_games": 8}
+    settings = fleet_settings(tmp_path, evaluation=evaluation, training={"asynchronous": asynchronous})
+    seen: list[str] = []
+
+    class Watched(LocalProcesses):
+        """Notes the orders."""
+
+        def order(self, worker: str, orders: Sequence[MatchOrder]) -> None:
+            seen.extend(order.id for order in orders)
+            super().order(worker, orders)
+
+    def make_backend(game: Game, run_id: str) -> LocalProcesses:
+        return Watched(tmp_path / "workers", count=2, game=game, settings=settings, run_id=run_id)
+
+    coach = open_coach(tmp_path, settings, make_backend=make_backend, observers=[])
+    coach.run()
+    matches = coach.ledger.matches()
+    coach.ledger.close()
+    assert sum(wins + draws + losses for _, _, wins, draws, losses, _ in matches) >= 32 + 8
+    assert {second for _, second, *_ in matches} >= {"random", "model-000001"}
+    assert bool(seen) == asynchronous
+    assert not audit(tmp_path).problems

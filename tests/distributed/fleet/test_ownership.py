@@ -1,0 +1,290 @@
+"""Two Coaches that meet on one machine: whose the worker is, what the other one may do, and where the games go."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distributed.fleet import ownership
+from distributed.fleet.ownership import ASK_SECONDS, Claimant, owner_here
+from distributed.fleet.worker_state import Mark
+from distributed.remote.process import claim
+from distributed.ssh.errors import Unreachable
+from tests.distributed.fleet.linked_machine import NAME, Machine
+from tests.training.small_networks import CONNECT_FOUR
+from tests.training.synthetic import synthetic_batch
+from training.data.records import encode
+from training.worker.worker_folder import batch_name
+
+LEASE = 900.0  # as the settings have it
+
+
+class Coach(Machine):
+    """A Coach of a run; all of them reach the same machine."""
+
+    def __init__(self, root: Path, run_id: str, *, beside: Machine | None = None, **facts: Any) -> None:
+        root.mkdir(exist_ok=True)
+        owner = owner_here(run_id, lease_seconds=LEASE).model_copy(update=facts)
+        super().__init__(root, run_id=run_id, claimant=Claimant(owner=owner, connector="connector"))
+        if beside:
+            self.network.root, self.running = beside.network.root, beside.running
+
+    def finish(self, first: int, name: str = NAME, *, data: bytes = b"games") -> str:
+        file = f"{batch_name(self.run_id, name, first, 10, f'{first:016x}')}.games"
+        (self.folder(name).make().outbox / file).write_bytes(data)
+        return file
+
+    def want(self) -> None:
+        """Have everything that a Coach has when its workers are to play."""
+        self.publish(1)
+        self.assign()
+
+    def aside(self, of: Machine) -> list[str]:
+        return [path.name for path in self.folder(f"{NAME}.{of.run_id}").make().batches()]
+
+    def gone(self) -> "Coach":
+        """The same run's next session, after this one was killed."""
+        self.claimant = Claimant(owner=owner_here(self.run_id, lease_seconds=LEASE), connector="connector")
+        self.link = self.open_link()
+        return self
+
+
+def elsewhere(**facts: Any) -> dict[str, Any]:
+    """What the record of a Coach on another main node says."""
+    return {"host": "other.example.org", "world": "other.example.org-1/some-boot/1", "pid": 1, **facts}
+
+
+@pytest.fixture
+def coaches(tmp_path: Path) -> Callable[..., tuple[Coach, Coach]]:
+    def make(**facts: Any) -> tuple[Coach, Coach]:
+        first = Coach(tmp_path / "first", "aaaa", **facts)
+        return first, Coach(tmp_path / "second", "bbbb", beside=first)
+
+    return make
+
+
+def test_a_second_coach_touches_nothing_of_a_worker_that_plays_for_another(coaches: Callable[..., tuple[Coach, Coach]]) -> None:
+    first, second = coaches()
+    first.play()
+    file = first.finish(0)
+    second.want()
+    second.network.done.clear()
+    second.step(steps=20)
+    assert (second.started, second.stopped) == ([], []) and first.running == {NAME}
+    assert second.mark() is Mark.ERROR
+    assert second.reason.startswith(f"{NAME} plays for run aaaa of {first.claimant.owner.host}, lease until ")
+    assert f"connector --takeover {NAME} takes it over" in second.reason
+    touched = [name for _, what, name in second.network.done if what in ("get", "put", "remove") and not name.startswith(".remote/")]
+    assert touched == []
+    first.beat(model_version=1)
+    first.step()
+    assert list(first.link.arrived) == [(NAME, file)] and not second.link.arrived
+    assert first.mark() is Mark.ACTIVE and first.assignment().run_id == "aaaa"
+
+
+def test_a_coach_that_was_robbed_of_its_worker_touches_nothing_more_and_gets_its_games(coaches: Callable[..., tuple[Coach, Coach]]) -> None:
+    first, second = coaches()
+    first.play()
+    file = first.finish(0)
+    second.want()
+    second.step()
+    second.link.take_over(NAME)
+    second.step(steps=2)
+    assert second.stopped == [NAME] and second.started == [NAME]
+    assert second.assignment().run_id == "bbbb"
+    assert second.aside(first) == [file] and second.in_outbox() == []
+    mine = second.finish(0)
+    first.assign(granted=200)  # it would write an assignment, and start a worker that has ended
+    first.running.discard(NAME)
+    first.step(steps=3)
+    assert first.mark() is Mark.ERROR and "plays for run bbbb" in first.reason
+    assert first.started == [NAME] and second.assignment().run_id == "bbbb"
+    assert list(first.link.arrived) == [(NAME, file)] and second.in_outbox() == [mine]
+    (first.mirror().outbox / file).unlink()  # it is in the books
+    first.step(after=ASK_SECONDS, steps=2)
+    assert second.aside(first) == [] and second.in_outbox() == [mine]
+
+
+def test_what_is_set_aside_comes_back_when_its_run_does(coaches: Callable[..., tuple[Coach, Coach]]) -> None:
+    first, second = coaches()
+    first.play()
+    files = [first.finish(0), first.finish(10)]
+    second.want()
+    second.link.take_over(NAME)
+    second.step(steps=2)
+    mine = second.finish(0)
+    second.link.leave(drain=False, seconds=0.0)
+    second.step(steps=2)
+    assert second.link.done and list(second.link.arrived) == [(NAME, mine)]
+    first.gone().want()
+    first.step(steps=2)
+    assert first.in_outbox() == files and [name for _, name in first.link.arrived] == files
+    assert first.aside(second) == [mine]  # which is not in the books yet, for all that anybody knows here
+    assert not (first.folder(f"{NAME}.aaaa").root).exists()
+
+
+def test_a_worker_that_was_let_go_is_free_at_once(coaches: Callable[..., tuple[Coach, Coach]]) -> None:
+    first, second = coaches()
+    first.play()
+    first.link.leave(drain=False, seconds=0.0)
+    first.step(steps=2)
+    second.want()
+    second.step(steps=2)
+    assert second.started == [NAME] and second.mark() is not Mark.ERROR
+
+
+def test_a_lease_that_nobody_renews_runs_out_by_the_clock_of_who_waits(coaches: Callable[..., tuple[Coach, Coach]]) -> None:
+    first, second = coaches(**elsewhere())
+    first.play()
+    file = first.finish(0)
+    second.want()
+    second.step(after=LEASE / 2)
+    second.step(after=LEASE / 2 - 1)
+    assert second.mark() is Mark.ERROR and "plays for run aaaa of other.example.org" in second.reason
+    first.assign(granted=101)  # it is still there: the lease begins anew
+    first.step()
+    second.step(after=ASK_SECONDS + 1)
+    second.step(after=LEASE - 1)
+    assert second.mark() is Mark.ERROR and second.stopped == []
+    second.step(after=ASK_SECONDS)
+    second.step()
+    assert second.stopped == [NAME] and second.started == [NAME]
+    assert second.aside(first) == [file]
+
+
+@pytest.mark.parametrize("facts", [{"pid": 2**22 + 1}, {"start_ticks": 1}])
+def test_nobody_waits_for_a_coach_of_this_machine_that_was_killed(
+    coaches: Callable[..., tuple[Coach, Coach]], facts: dict[str, Any]
+) -> None:
+    first, second = coaches(**facts)
+    first.play()
+    second.want()
+    second.step(steps=2)
+    assert second.started == [NAME]
+
+
+def test_the_next_sitting_of_a_run_has_its_workers_at_once_and_the_last_one_none_of_them(tmp_path: Path) -> None:
+    first = Coach(tmp_path / "first", "aaaa", **elsewhere())
+    first.play()
+    file = first.finish(0)
+    again = Coach(tmp_path / "again", "aaaa", beside=first)
+    again.want()
+    again.step(steps=2)
+    assert list(again.link.arrived) == [(NAME, file)]
+    assert (again.started, again.stopped) == ([], []) and first.running == {NAME}
+    first.step(after=ASK_SECONDS, steps=3)
+    assert "plays for run aaaa" in first.reason and "as another Coach has it" in first.reason
+    assert again.claimant.owner.file_name in [path.name for path in again.folder().outbox.iterdir()]
+
+
+def test_a_takeover_counts_once_so_that_two_do_not_take_turns(coaches: Callable[..., tuple[Coach, Coach]]) -> None:
+    first, second = coaches()
+    for coach in (first, second):
+        coach.claimant = replace(coach.claimant, takeover=True)
+        coach.link = coach.open_link()
+        coach.want()
+        coach.step(steps=2)
+    for _ in range(3):
+        first.step(after=ASK_SECONDS)
+        second.step()
+    assert first.mark() is Mark.ERROR and second.assignment().run_id == "bbbb"
+
+
+def test_batches_of_another_run_are_neither_fetched_nor_removed_whatever_their_names_say(
+    coaches: Callable[..., tuple[Coach, Coach]],
+) -> None:
+    first, second = coaches()
+    first.play()
+    foreign = second.finish(0)
+    batch = synthetic_batch(CONNECT_FOUR, games=2)
+    unnamed = {run: f"00000000{number}-2-worker1-{run}.games" for number, run in enumerate(("aaaa", "bbbb"))}
+    for run, name in unnamed.items():
+        (first.folder().outbox / name).write_bytes(encode(replace(batch, run_id=run)))
+    for number in range(3):
+        first.assign(granted=100 + number)
+        first.step()
+    assert list(first.link.arrived) == [(NAME, unnamed["aaaa"])]
+    assert first.in_outbox() == sorted(unnamed.values()) and first.aside(second) == [foreign]
+    assert first.in_mirror() == [unnamed["aaaa"]] and first.stopped == [] and first.mark() is Mark.ACTIVE
+
+
+def test_a_takeover_that_was_cut_off_is_gone_on_with(coaches: Callable[..., tuple[Coach, Coach]], monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = coaches()
+    first.play()
+    file = first.finish(0)
+    second.want()
+
+    def cut(*arguments: object, **options: object) -> None:
+        raise Unreachable(NAME, "the cable is out")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(second, "stop", cut)
+        second.link.take_over(NAME)
+        second.step(steps=2)
+    first.step()
+    assert "plays for run bbbb" in first.reason and second.started == []
+    second.gone().want()  # and killed
+    second.step(steps=2)
+    assert second.stopped == [NAME] and second.started == [NAME] and second.assignment().run_id == "bbbb"
+    assert second.aside(first) == [file]
+
+
+def test_games_among_those_of_another_run_go_each_to_its_own(coaches: Callable[..., tuple[Coach, Coach]]) -> None:
+    first, second = coaches()
+    first.play()
+    theirs, mine = first.finish(0), second.finish(0)
+    second.want()
+    second.link.take_over(NAME)
+    second.step(steps=2)
+    assert second.aside(first) == [theirs] and [name for _, name in second.link.arrived] == [mine]
+
+
+def test_a_coach_of_an_earlier_version_is_known_by_its_assignment(coaches: Callable[..., tuple[Coach, Coach]]) -> None:
+    first, second = coaches()
+    first.play()
+    file = first.finish(0)
+    (first.folder().outbox / first.claimant.owner.file_name).unlink()
+    second.want()
+    second.step(steps=2)  # no worker runs there, so that nobody plays for it
+    assert second.started == [NAME] and second.aside(first) == [file]
+
+
+def test_the_worker_of_an_earlier_version_is_left_alone_as_long_as_its_lease_is_renewed(
+    coaches: Callable[..., tuple[Coach, Coach]],
+) -> None:
+    first, second = coaches()
+    first.play()
+    (first.folder().outbox / first.claimant.owner.file_name).unlink()  # such a Coach leaves none
+    claim(first.folder().root, ["start_worker.py"])  # a process that runs: this one
+    second.want()
+    second.step(steps=2)
+    assert (second.started, second.stopped) == ([], [])
+    assert f"{NAME} plays for run aaaa of an earlier version, lease until" in second.reason
+    second.step(after=LEASE + ASK_SECONDS, steps=2)
+    assert second.stopped == [NAME] and second.started == [NAME]
+
+
+def test_a_folder_that_changes_hands_in_the_middle_of_an_exchange_gets_nothing_more(
+    coaches: Callable[..., tuple[Coach, Coach]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = coaches()
+    first.play()
+    second.want()
+    second.link.take_over(NAME)
+    second.step(steps=2)
+    monkeypatch.setattr("distributed.fleet.mirror.CHECK_SECONDS", 0.0)
+    link = first.link
+    post = link._posts[NAME]
+    with pytest.raises(ownership.Moved):
+        post.mirror.send_assignment(first.network.connect(link.machine), second.assignment())
+    assert second.assignment().run_id == "bbbb"
+
+
+def test_a_record_that_makes_no_sense_is_no_owner(coaches: Callable[..., tuple[Coach, Coach]]) -> None:
+    first, _ = coaches()
+    (first.folder().make().outbox / "0123456789abcdef.owner").write_text(json.dumps(["nobody"]))
+    first.play()
+    assert first.started == [NAME]

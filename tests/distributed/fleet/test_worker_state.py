@@ -1,0 +1,312 @@
+"""How a worker stands, and what is done about it, after any events in any order."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distributed.fleet.worker_state import (
+    Began,
+    Busy,
+    Do,
+    Event,
+    Failed,
+    Found,
+    Linked,
+    Looked,
+    Lost,
+    Mark,
+    Restart,
+    Sent,
+    Stop,
+    Tailed,
+    Tick,
+    Timing,
+    TurnedDown,
+    Worked,
+    WorkerState,
+    advance,
+    begin,
+    retry_after,
+)
+
+TIMING = Timing()
+
+
+def beat(number: int, state: str = "playing", *, version: int = 1, pid: int = 7, error: str = "") -> Looked:
+    return Looked(pid=pid, beat=number, state=state, model_version=version, error=error)
+
+
+class Story:
+    """A worker to which things happen."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.state = begin(self.now)
+        self.actions: tuple[Do, ...] = ()
+
+    def then(self, *events: Event, after: float = 0.0) -> "Story":
+        self.now += after
+        for event in events:
+            self.state, self.actions = advance(self.state, event, self.now, timing=TIMING)
+        return self
+
+    @property
+    def mark(self) -> Mark:
+        return self.state.mark
+
+
+def playing() -> Story:
+    return Story().then(Linked(), Found(False), Sent(1), Began(), beat(1), beat(2))
+
+
+def test_a_worker_is_syncing_until_it_plays_with_the_model_that_it_was_sent() -> None:
+    story = Story()
+    assert (story.mark, story.state.reason) == (Mark.SYNCING, "connecting")
+    assert story.then(Linked()).actions == (Do.ASK,)
+    assert story.then(Found(False)).actions == (Do.START,)
+    assert story.then(Sent(1), Began(), beat(1, "starting", version=0)).mark is Mark.SYNCING
+    assert story.then(beat(2, "compiling", version=0)).mark is Mark.SYNCING
+    assert story.then(beat(3, version=1)).mark is Mark.ACTIVE
+    assert story.then(Sent(2)).mark is Mark.SYNCING
+    assert story.then(beat(4, version=2)).mark is Mark.ACTIVE
+
+
+def test_a_worker_that_still_runs_is_taken_over_without_being_started() -> None:
+    story = Story().then(Linked(), beat(50, version=3), Found(True), Sent(3))
+    assert story.actions == ()
+    assert story.then(beat(51, version=3)).mark is Mark.ACTIVE
+
+
+def test_compiling_may_take_long_without_a_beat() -> None:
+    story = Story().then(Linked(), Found(False), Began(), beat(1, "compiling", version=0), beat(2, "compiling", version=0))
+    for _ in range(200):
+        story.then(Found(True), after=1.0)
+        assert story.mark is Mark.SYNCING
+        assert Do.STOP not in story.actions
+
+
+def test_a_lost_connection_is_offline_after_ten_seconds_of_silence_and_a_short_one_leaves_it_active() -> None:
+    story = playing().then(Lost("no route"))
+    assert story.then(Tick(), after=9.9).mark is Mark.ACTIVE
+    assert story.then(Tick(), after=0.2).mark is Mark.OFFLINE
+    assert story.state.reason == "no route"
+    assert playing().then(Lost("no route"), after=1.0).then(Linked(), Found(True), beat(9), after=5.0).mark is Mark.ACTIVE
+
+
+def test_silence_is_counted_to_the_second() -> None:
+    assert playing().then(Lost("no route"), Tick(), after=10.0).mark is Mark.OFFLINE
+    assert playing().then(Tick(), after=10.0).mark is Mark.OFFLINE
+    assert playing().then(Tick(), after=59.9).actions != (Do.STOP,)
+    assert playing().then(Tick(), after=60.0).actions == (Do.STOP,)
+
+
+def test_a_connection_or_a_start_is_a_sign_of_life_though_nothing_was_heard_yet() -> None:
+    back = playing().then(Lost("no route"), Tick(), after=20.0).then(Linked(), Lost("no route"))
+    assert back.mark is Mark.SYNCING
+    assert back.then(Tick(), after=10.0).mark is Mark.OFFLINE
+    started = Story().then(Linked()).then(Found(False), after=20.0).then(Began(), Lost("no route"))
+    assert started.mark is Mark.SYNCING
+    assert started.then(Tick(), after=10.0).mark is Mark.OFFLINE
+
+
+def test_whether_a_silent_process_runs_is_asked_every_two_seconds_and_no_more_often() -> None:
+    story = playing()
+    asked = []
+    for _ in range(8):
+        story.then(Tick(), after=0.5)
+        asked.append(story.actions == (Do.ASK,))
+        if asked[-1]:
+            story.then(Found(True))
+    assert asked == [False, False, False, True] * 2
+
+
+def test_a_process_that_says_it_has_ended_is_asked_for_before_it_is_silent() -> None:
+    story = playing().then(Tick(), after=2.0).then(Found(True)).then(beat(3, "ended"), after=1.9)
+    assert story.actions == ()
+    assert story.then(beat(4, "ended"), after=0.1).actions == (Do.ASK,)
+
+
+def test_a_machine_that_was_never_reached_is_offline_at_once() -> None:
+    assert Story().then(Lost("no such host")).mark is Mark.OFFLINE
+
+
+def test_a_frozen_process_is_offline_and_at_last_ended_and_started_again() -> None:
+    story = playing()
+    assert story.then(Tick(), after=3.0).actions == (Do.ASK,)
+    story.then(Found(True), beat(2), Tick(), after=8.0)
+    assert story.mark is Mark.OFFLINE
+    assert story.then(Tick(), after=TIMING.frozen_seconds).actions == (Do.STOP,)
+    assert story.then(Found(False)).actions == (Do.START,)
+
+
+def test_a_dead_process_is_started_five_times_in_ten_minutes_and_no_more() -> None:
+    story = Story().then(Linked(), Sent(1))
+    starts = 0
+    while story.then(Found(False), after=5.0).actions == (Do.START,):
+        story.then(Began())
+        starts += 1
+    assert starts == 1 + TIMING.restarts
+    assert story.actions == (Do.TAIL,)
+    story.then(Tailed("ImportError: no torch"))
+    assert story.mark is Mark.ERROR and not story.actions
+    assert story.state.reason.startswith("ended 6 times in 10 minutes; ")
+    assert "ImportError: no torch" in story.state.reason
+    assert story.then(Tick(), after=3600).actions == ()
+    assert story.then(Restart()).actions == (Do.START,)
+    assert story.then(Began(), beat(1), beat(2)).mark is Mark.ACTIVE
+
+
+def test_a_process_that_dies_rarely_is_always_started_again() -> None:
+    story = Story().then(Linked(), Sent(1))
+    for _ in range(30):
+        assert story.then(Found(False), after=130.0).actions == (Do.START,)
+        story.then(Began())
+
+
+def test_old_deaths_count_no_more_once_a_process_has_lived_for_ten_minutes() -> None:
+    story = Story().then(Linked(), Sent(1))
+    for _ in range(1 + TIMING.restarts):
+        assert story.then(Found(False), after=1.0).actions == (Do.START,)
+        story.then(Began())
+    story.then(beat(1), beat(2))
+    assert story.then(Found(False), after=TIMING.restart_window).actions == (Do.START,)
+
+
+def test_what_the_worker_says_is_wrong_is_its_error_until_it_is_right_again() -> None:
+    story = playing().then(beat(3, "error", error="disk full"))
+    assert (story.mark, story.state.reason) == (Mark.ERROR, "disk full")
+    assert story.then(beat(4)).mark is Mark.ACTIVE
+
+
+def test_a_failure_of_the_machine_heals_by_itself() -> None:
+    story = playing().then(Failed("its disk is full"))
+    assert (story.mark, story.state.reason) == (Mark.ERROR, "its disk is full")
+    assert story.then(beat(3), Worked()).mark is Mark.ACTIVE
+
+
+def test_a_refusal_is_an_error_and_stays_one_however_long_it_lasts() -> None:
+    story = Story().then(TurnedDown("its host key has changed"))
+    for _ in range(10):
+        assert story.then(Tick(), after=30.0).mark is Mark.ERROR
+    assert story.then(Busy("looking at the machine")).mark is Mark.ERROR
+    assert story.then(Linked()).mark is Mark.SYNCING
+
+
+def test_a_refused_machine_is_offline_for_that_reason_once_it_is_to_be_tried_again() -> None:
+    story = Story().then(TurnedDown("its host key has changed"), Restart())
+    assert (story.mark, story.state.reason) == (Mark.OFFLINE, "its host key has changed")
+
+
+def test_a_worker_that_is_being_sent_a_model_is_not_silent() -> None:
+    story = playing().then(Busy("model 2 is being sent"))
+    assert story.then(Tick(), after=300.0).mark is Mark.SYNCING
+    assert story.then(Busy()).mark is Mark.ACTIVE
+
+
+def test_a_stopped_worker_stays_so_until_it_is_restarted() -> None:
+    story = playing().then(Stop())
+    assert story.actions == (Do.STOP,)
+    story.then(Found(False))
+    assert story.mark is Mark.OFFLINE and not story.actions
+    assert story.then(Lost("gone"), Linked(), Found(False), after=100.0).actions == ()
+    assert story.then(Restart()).actions == (Do.START,)
+
+
+def test_a_restart_ends_what_runs_first_also_when_the_machine_comes_back_later() -> None:
+    assert playing().then(Restart()).actions == (Do.STOP,)
+    story = playing().then(Lost("gone"), Restart())
+    assert story.actions == ()
+    assert story.then(Linked(), Found(True)).actions == (Do.STOP,)
+    assert story.then(Found(False)).actions == (Do.START,)
+    assert story.then(Began(), Tick()).actions == ()
+
+
+EVENTS = st.one_of(
+    st.sampled_from([Linked(), Lost("gone"), TurnedDown("no"), Failed("full"), Worked(), Busy("busy"), Busy(), Found(True), Found(False)]),
+    st.sampled_from([Began(), Tailed("log"), Restart(), Stop(), Tick(), Sent(1), Sent(2)]),
+    st.builds(
+        beat,
+        st.integers(0, 5),
+        st.sampled_from(["starting", "compiling", "playing", "waiting", "error", "ended"]),
+        version=st.integers(0, 2),
+        pid=st.integers(1, 2),
+    ),
+)
+HISTORIES = st.lists(st.tuples(EVENTS, st.sampled_from([0.0, 0.5, 3.0, 12.0, 100.0])), max_size=40)
+
+
+def states_of(history: Sequence[tuple[Event, float]]) -> list[tuple[float, Event, WorkerState, WorkerState, tuple[Do, ...]]]:
+    state, now, found = begin(0.0), 0.0, []
+    for event, pause in history:
+        now += pause
+        before = state
+        state, actions = advance(state, event, now, timing=TIMING)
+        found.append((now, event, before, state, actions))
+    return found
+
+
+@pytest.mark.medium
+@given(HISTORIES)
+def test_active_means_connected_running_heard_of_late_and_up_to_date(history: Sequence[tuple[Event, float]]) -> None:
+    for now, _, _, state, _ in states_of(history):
+        if state.mark is Mark.ACTIVE and state.linked:
+            assert state.running and state.talks and now - state.heard < TIMING.offline_seconds
+            assert not (state.failure or state.refusal or state.given_up or state.busy)
+            assert state.model_version == state.sent_version
+        elif state.mark is Mark.ACTIVE:
+            assert now - state.heard < TIMING.offline_seconds
+
+
+@given(HISTORIES)
+def test_since_says_when_the_mark_became_what_it_is_and_each_other_mark_has_its_reason(history: Sequence[tuple[Event, float]]) -> None:
+    for now, _, before, state, _ in states_of(history):
+        assert state.since == (before.since if state.mark is before.mark else now)
+        assert state.reason or state.mark in (Mark.ACTIVE, Mark.ERROR) or not state.linked
+
+
+@given(HISTORIES)
+def test_nothing_is_done_without_a_connection_and_nothing_started_that_runs_or_should_not(history: Sequence[tuple[Event, float]]) -> None:
+    for now, _, _, state, actions in states_of(history):
+        assert len(actions) <= 1
+        assert state.linked or not actions
+        if actions == (Do.START,):
+            assert state.running is False and not state.stopped and not state.given_up
+            recent = [start for start in state.starts if now - start < TIMING.restart_window]
+            assert len(recent) <= TIMING.restarts
+        if actions == (Do.STOP,):
+            assert state.running
+
+
+@given(HISTORIES)
+def test_time_alone_changes_nothing_twice(history: Sequence[tuple[Event, float]]) -> None:
+    for now, _, _, state, actions in states_of(history):
+        again, actions_again = advance(state, Tick(), now, timing=TIMING)
+        assert (again, actions_again) == (state, actions)
+
+
+@given(HISTORIES)
+def test_from_anywhere_a_restart_on_a_good_machine_leads_to_active(history: Sequence[tuple[Event, float]]) -> None:
+    found = states_of(history)
+    now, state = (found[-1][0], found[-1][3]) if found else (0.0, begin(0.0))
+    good: list[Event] = [
+        Restart(),
+        Linked(),
+        Worked(),
+        Found(False),
+        Sent(2),
+        Began(),
+        beat(100, version=2, pid=9),
+        beat(101, version=2, pid=9),
+    ]
+    for event in good:
+        state, _ = advance(state, event, now, timing=TIMING)
+    assert state.mark is Mark.ACTIVE
+
+
+@pytest.mark.parametrize("failures", [0, 1, 5, 100, 10_000])
+def test_retries_wait_anything_up_to_a_bound_that_doubles_up_to_the_cap(failures: int) -> None:
+    assert retry_after(failures, draw=0.0, timing=TIMING) == 0.0
+    longest = retry_after(failures, draw=1.0, timing=TIMING)
+    assert longest == min(TIMING.retry_seconds, 0.5 * 2 ** min(failures, 20))

@@ -1,0 +1,164 @@
+"""Worker processes are spread evenly over the GPUs that this process sees, whatever their number and their names."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from distributed.local import devices
+from distributed.local.devices import Spread, see_only, spread_here, spread_workers, take_seats, visible_gpus
+from tests.training.small_run import small_settings
+
+FOUR = ("0", "1", "2", "3")
+
+
+def shares(spread: Spread) -> dict[str, int]:
+    """How many workers each device has."""
+    return {device: spread.devices.count(device) for device in spread.devices}
+
+
+@pytest.mark.parametrize(
+    ("count", "listed", "names"),
+    [
+        (3, None, ("0", "1", "2")),
+        (2, "2,0", ("2", "0")),
+        (2, " 1 , 3 ", ("1", "3")),
+        (0, "", ()),
+        (0, "-1", ()),
+        (0, None, ()),
+        (1, "1,-1,2", ("1",)),
+        (2, "GPU-8932f937-d72c,GPU-1a2b", ("GPU-8932f937-d72c", "GPU-1a2b")),
+        (1, "MIG-GPU-8932f937/1/0", ("MIG-GPU-8932f937/1/0",)),
+    ],
+)
+def test_the_gpus_are_those_that_cuda_visible_devices_names(count: int, listed: str | None, names: tuple[str, ...]) -> None:
+    assert visible_gpus(count, listed) == names
+
+
+@pytest.mark.parametrize(("cores", "each"), [(16, 4), (17, 4), (8, 2), (4, 2), (1, 2), (64, 16)])
+def test_by_itself_there_is_a_worker_for_each_core_and_at_least_two_for_each_gpu(cores: int, each: int) -> None:
+    spread = spread_workers(FOUR, cores=cores)
+    assert shares(spread) == dict.fromkeys(FOUR, each)
+    assert spread.note == ""
+
+
+@pytest.mark.parametrize(("workers", "gpus", "each"), [(16, 4, 4), (17, 4, 4), (15, 4, 3), (5, 3, 1), (2, 4, 1), (7, 1, 7), (1, 1, 1)])
+def test_a_number_of_workers_is_rounded_down_to_what_divides_evenly_and_that_is_said(workers: int, gpus: int, each: int) -> None:
+    spread = spread_workers(FOUR[:gpus], cores=2, workers=workers)
+    assert shares(spread) == dict.fromkeys(FOUR[:gpus], each)
+    if workers == gpus * each:
+        assert spread.note == ""
+    else:
+        assert spread.note == f"{workers} workers cannot be spread evenly over {gpus} GPUs: {gpus * each} play, {each} on each"
+
+
+def test_so_many_for_each_gpu_are_so_many_for_each_gpu() -> None:
+    assert shares(spread_workers(FOUR, cores=2, per_gpu=3)) == dict.fromkeys(FOUR, 3)
+
+
+def test_the_first_workers_play_on_different_gpus() -> None:
+    assert spread_workers(FOUR, cores=16).devices[:4] == FOUR
+
+
+def test_without_a_gpu_all_play_on_the_cpu() -> None:
+    assert spread_workers((), cores=6) == Spread(devices=("",) * 6)
+    assert spread_workers((), cores=6, workers=5) == Spread(devices=("",) * 5)
+    asked_for_gpus = spread_workers((), cores=6, per_gpu=2)
+    assert len(asked_for_gpus) == 6 and "no GPU" in asked_for_gpus.note
+
+
+@pytest.mark.parametrize("wrong", [{"workers": 0}, {"per_gpu": 0}, {"workers": -4}])
+@pytest.mark.parametrize("gpus", [(), FOUR])
+def test_nobody_cannot_play(wrong: dict[str, int], gpus: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        spread_workers(gpus, cores=2, **wrong)
+
+
+def test_workers_are_counted_in_one_way() -> None:
+    with pytest.raises(ValueError, match="not both"):
+        spread_workers(FOUR, cores=2, workers=4, per_gpu=1)
+
+
+@pytest.mark.parametrize(
+    ("device", "self_play_device", "listed", "expected"),
+    [
+        ("auto", "auto", None, {"0": 2, "1": 2}),
+        ("auto", "auto", "5,GPU-ab", {"5": 2, "GPU-ab": 2}),
+        ("cpu", "auto", None, {"": 4}),
+        ("cuda", "cpu", None, {"": 4}),
+    ],
+)
+def test_the_run_s_settings_and_this_process_decide(
+    monkeypatch: pytest.MonkeyPatch, device: str, self_play_device: str, listed: str | None, expected: dict[str, int]
+) -> None:
+    monkeypatch.setattr(devices, "count_gpus", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if listed is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
+    settings = small_settings(Path(), training={"device": device}, self_play={"workers": 4, "device": self_play_device})
+    assert shares(spread_here(settings)) == expected
+
+
+def test_so_many_for_each_gpu_take_the_place_of_what_the_settings_leave_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "count_gpus", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    settings = small_settings(Path(), self_play={"workers": "auto"})
+    assert shares(spread_here(settings, per_gpu=3)) == {"0": 3, "1": 3}
+
+
+def seats_of(asked: str | None, gpus: int, **options: int) -> list[tuple[str, str, str]]:
+    """The workers, their titles, and what CUDA_VISIBLE_DEVICES names for them."""
+    names = [f"GPU-{number}" for number in range(gpus)]
+    return [(seat.worker, seat.title, seat.device) for seat in take_seats(asked, names, **{"cores": 3, **options})]
+
+
+def test_gpus_are_taken_in_the_order_in_which_they_are_asked_for() -> None:
+    assert seats_of("2,0", 3) == [("gpu-2", "GPU 2", "GPU-2"), ("gpu-0", "GPU 0", "GPU-0")]
+
+
+def test_the_cpu_is_taken_as_often_as_it_is_asked_for() -> None:
+    assert seats_of("cpu, cpu", 0) == seats_of("cpu,cpu", 2) == [("cpu-0", "CPU 0", ""), ("cpu-1", "CPU 1", "")]
+
+
+def test_where_there_is_no_gpu_the_cpu_stands_in_for_each() -> None:
+    assert seats_of("3,0", 0) == [("cpu-0", "CPU 0", ""), ("cpu-1", "CPU 1", "")]
+    with pytest.raises(ValueError, match="names a GPU twice"):
+        seats_of("0,0", 0)
+
+
+def test_by_itself_all_gpus_are_taken_or_all_cores() -> None:
+    assert [title for _, title, _ in seats_of(None, 2)] == ["GPU 0", "GPU 1"]
+    assert [title for _, title, _ in seats_of(None, 0)] == ["CPU 0", "CPU 1", "CPU 2"]
+
+
+def test_several_workers_of_a_gpu_take_turns_so_that_the_shares_of_gpus_stay_even() -> None:
+    assert [worker for worker, _, _ in seats_of("0,1", 2, per_device=2)] == ["gpu-0-1", "gpu-1-1", "gpu-0-2", "gpu-1-2"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "gpus", "words"),
+    [
+        ("0,5", 2, "there is no GPU 5 here: there are 2: 0, 1"),
+        ("1", 1, "there is no GPU 1 here: the only one is GPU 0"),
+        ("0,0", 2, "names a GPU twice"),
+        ("0,cpu", 2, 'found "cpu"'),
+        ("", 2, "is no list of GPUs"),
+        ("all", 2, 'found "all"'),
+        ("-1", 2, 'found "-1"'),
+    ],
+)
+def test_a_gpu_that_is_not_there_is_named_with_those_that_are(asked: str, gpus: int, words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        seats_of(asked, gpus)
+
+
+def test_workers_of_a_gpu_are_at_least_one() -> None:
+    with pytest.raises(ValueError, match="0 workers for each device"):
+        seats_of("cpu", 0, per_device=0)
+
+
+def test_this_process_sees_what_its_workers_play_on_the_first_one_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
+    see_only(take_seats("2,0", visible_gpus(3, "4,5,6"), cores=1, per_device=2))
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "6,4"

@@ -1,0 +1,111 @@
+"""Several processes train a run's network together, beside those who play."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from torch import Tensor
+
+from distributed.local.learner_ranks import learner_ranks
+from scripts.audit import audit
+from tests.programs import heed_ctrl_c, ranks_of
+from tests.sources import ROOT
+from tests.training.ranks.test_ranks import free_port, largest_difference
+from tests.training.run.coaching import inline
+from tests.training.small_run import small_settings
+from training.data.ledger import read_ledger
+from training.ranks.ranks import RankLost
+from training.run.session import session
+
+pytestmark = pytest.mark.medium
+
+GENTLE = {
+    "optimizer": "sgd",
+    "learning_rate": 0.001,
+    "device": "cpu",
+    "mixed_precision": False,
+}  # AdamW makes a float32's last bit larger in each step
+
+
+def train(folder: Path, *, ranks: int, iterations: int = 1, kill: bool = False) -> dict[str, Tensor]:
+    """The weights after so many iterations of a run, new or resumed, in which a seed gives the same games."""
+    folder.mkdir(exist_ok=True)
+    training = {**GENTLE, "asynchronous": False, "learner": {"ranks": ranks}}
+    settings = small_settings(folder, run={"iterations": iterations}, training=training)
+    with (
+        learner_ranks(settings, folder) as several,
+        session(folder, settings, make_backend=lambda game, run_id: inline(folder, settings, run_id), observers=[], ranks=several) as coach,
+    ):
+        if kill:
+            (rank,) = (child for child in multiprocessing.active_children() if child.name == "learner-rank-1")
+            rank.kill()
+        coach.run()
+        assert coach.learner.step > 10
+        weights = coach.learner.weights()
+        return {**weights, **{f"network.{name}": tensor.clone() for name, tensor in coach.learner.network.state_dict().items()}}
+
+
+@pytest.mark.timeout(600)
+def test_ranks_learn_what_one_process_learns_and_their_number_may_change(tmp_path: Path) -> None:
+    alone, several = train(tmp_path / "alone", ranks=1), train(tmp_path / "several", ranks=2)
+    assert 0 < largest_difference(alone, several) < 1e-5
+    train(tmp_path / "several", ranks=1, iterations=2)
+    assert not audit(tmp_path / "several").problems
+
+
+@pytest.mark.timeout(600)
+def test_a_rank_that_dies_ends_the_run_which_can_be_gone_on_with(tmp_path: Path) -> None:
+    with pytest.raises(RankLost, match=r"rank 1 of the learner has ended with exit code -9; .*see .*learner_rank_1.log"):
+        train(tmp_path, ranks=2, kill=True)
+    train(tmp_path, ranks=1)
+
+
+def started(folder: Path, *words: str, program: str = "") -> subprocess.Popen[bytes]:
+    """start_main.py, or torchrun with it, in a session of its own, which its terminal's Ctrl-C would reach whole."""
+    path = folder / "small.yaml"
+    path.write_text(
+        yaml.safe_dump(small_settings(folder, run={"iterations": 4}, training={"learner": {"ranks": 2}}).model_dump(mode="json"))
+    )
+    launcher = [sys.executable, "-m", "torch.distributed.run", *program.split()] if program else [sys.executable]
+    line = [*launcher, str(ROOT / "start_main.py"), "--config", str(path), "--run-dir", str(folder / "run"), *words]
+    with (folder / "said").open("ab") as said:
+        return subprocess.Popen(line, stdout=said, stderr=said, start_new_session=True, preexec_fn=heed_ctrl_c)
+
+
+def wait_for_a_checkpoint(folder: Path, process: subprocess.Popen[bytes]) -> None:
+    while not list(folder.glob("run/checkpoints/checkpoint-*")):
+        assert process.poll() is None, (folder / "said").read_text()
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.trial
+@pytest.mark.timeout(1200)
+def test_ctrl_c_reaches_all_ranks_and_ends_the_run_in_good_order(tmp_path: Path) -> None:
+    process = started(tmp_path)
+    wait_for_a_checkpoint(tmp_path, process)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait() == 130, (tmp_path / "said").read_text()
+    said = (tmp_path / "said").read_text()
+    assert "Go on:" in said and "Traceback" not in said
+    assert started(tmp_path, "--resume").wait() == 0, (tmp_path / "said").read_text()
+    assert not audit(tmp_path / "run").problems
+
+
+@pytest.mark.slow
+@pytest.mark.trial
+@pytest.mark.timeout(1200)
+def test_torchrun_starts_all_ranks_and_starts_them_again_after_a_death(tmp_path: Path) -> None:
+    process = started(tmp_path, program=f"--nproc-per-node 2 --max-restarts 2 --master-port {free_port()}")
+    wait_for_a_checkpoint(tmp_path, process)
+    os.kill(ranks_of(process.pid, "start_main.py")[-1], signal.SIGKILL)
+    assert process.wait() == 0, (tmp_path / "said").read_text()
+    with read_ledger(tmp_path / "run") as ledger:
+        assert len(ledger.iterations()) == 4
+    assert not audit(tmp_path / "run").problems

@@ -1,0 +1,117 @@
+"""Worker processes that are killed while they play are named and replaced, and their unfinished games are played again."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from distributed.local.local import LocalProcesses
+from tests.distributed.local.short_lived import PATIENCE, write_device
+from tests.training.small_run import GAME, model_bytes, small_settings
+from training.data.records import decode
+from training.run.backend import PendingBatch
+
+GAMES = 3_000  # seconds of play
+
+
+class Account:
+    """Grants games to workers, takes back those that died with one, and takes in what they hand over, as the Coach does."""
+
+    def __init__(self, backend: LocalProcesses) -> None:
+        self.backend, self.games, self.seeds = backend, dict.fromkeys(backend.workers, 0), list[int]()
+        self.granted = dict.fromkeys(backend.workers, GAMES)
+        self.withdrawn: dict[str, int] = {}
+        self.show()
+        backend.publish(1, model_bytes(1))
+
+    def show(self) -> None:
+        for worker, games in self.games.items():
+            self.backend.grant(worker, granted=self.granted[worker], delivered=games)
+
+    def left(self) -> int:
+        """Games that nobody is to play."""
+        return 2 * GAMES - sum(self.granted.values())
+
+    def look(self) -> None:
+        parcels = self.backend.collect()
+        for worker, games in self.backend.withdrawn().items():
+            self.granted[worker] -= games
+            self.withdrawn[worker] = self.withdrawn.get(worker, 0) + games
+        self.show()
+        if self.left():
+            self.granted[self.backend.workers[0]] += self.left()
+            self.show()
+        self.take_in(parcels)
+
+    def take_in(self, parcels: list[PendingBatch]) -> None:
+        for parcel in parcels:
+            batch = decode(parcel.fetch(10**7))
+            assert batch.first_game == self.games[parcel.worker], "no game is missing and none is there twice"
+            self.games[parcel.worker] += len(batch.seeds)
+            self.seeds += batch.seeds.tolist()
+            self.backend.release(parcel, delivered=self.games[parcel.worker])
+
+    def look_until(self, done: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not done():
+            assert time.monotonic() < deadline
+            self.look()
+            time.sleep(0.02)
+
+
+@pytest.fixture
+def told() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def backend(tmp_path: Path, told: list[str]) -> Iterator[LocalProcesses]:
+    settings = small_settings(tmp_path, self_play={"parallel_games": 40}, distributed={"batch_size": 20})
+    opened = LocalProcesses(tmp_path, count=2, game=GAME, settings=settings, run_id="run", tell=told.append, compiled=True)
+    yield opened
+    opened.close()
+
+
+@pytest.mark.trial
+def test_a_worker_that_is_killed_while_it_plays_is_replaced_and_its_games_are_others(backend: LocalProcesses, told: list[str]) -> None:
+    account = Account(backend)
+
+    def has_games_under_way() -> bool:
+        heartbeat = backend.status()["local-1"]
+        return heartbeat is not None and 0 < heartbeat.finished < heartbeat.begun < GAMES
+
+    account.look_until(has_games_under_way)
+    victim = backend.status()["local-1"]
+    assert victim
+    os.kill(victim.pid, signal.SIGKILL)
+    account.look_until(lambda: sum(account.games.values()) == 2 * GAMES)
+    assert len(set(account.seeds)) == 2 * GAMES
+    assert list(account.withdrawn) == ["local-1"]
+    assert account.games["local-1"] == GAMES - account.withdrawn["local-1"] < GAMES, "what it has handed over counts"
+    assert [text for text in told if text.startswith("worker local-1 ended with exit code -9 and is started again")]
+    assert not [text for text in told if "local-2" in text]
+    account.look_until(lambda: backend.workers == ("local-1", "local-2"))
+    successor = backend.status()["local-1"]
+    assert successor and successor.pid != victim.pid
+
+
+@pytest.mark.medium
+def test_each_worker_sees_the_device_that_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
+    devices = ["2", "GPU-8932f937-d72c", ""]
+    settings = small_settings(tmp_path)
+    opened = LocalProcesses(
+        tmp_path, count=3, game=GAME, settings=settings, run_id="run", devices=devices, target=write_device, compiled=True
+    )
+    opened.publish(1, b"model")
+    folders = [tmp_path / f"local-{number}" for number in (1, 2, 3)]
+    deadline = time.monotonic() + PATIENCE
+    while not all((folder / "device").exists() for folder in folders):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    opened.close()
+    assert [(folder / "device").read_text() for folder in folders] == devices
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "0,1,2"

@@ -1,0 +1,250 @@
+"""Requests to a running Coach, and its answers."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from configs.schema import WorkerSettings
+from distributed.operations.requests import Answer, NoCoach, NotAnswered, Pending, Request, RequestInbox, ask, coach_facts, coach_runs
+from tests.sources import ROOT
+from training.common.run_lock import RunLocked
+
+CONFIG = """\
+run: {name: cluster, iterations: 1}
+game: {name: tic_tac_toe}
+distributed:
+  enabled: true
+  workers:
+    - {host: worker1.example.com, user: me}  # in the cellar
+    - {host: worker2.example.com, user: me}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "control"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "config.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+@pytest.fixture
+def desk(folder: Path, config: Path) -> Iterator[RequestInbox]:
+    opened = RequestInbox(folder, run=folder.parent / "run", config=config)
+    yield opened
+    opened.close()
+
+
+def beside(serve: Callable[[], object]) -> Callable[[float], None]:
+    """For ``ask``, in place of sleeping: what the Coach does meanwhile."""
+    return lambda seconds: (serve(), None)[1]
+
+
+def drop(folder: Path, content: str | bytes, *, name: str = "0123456789abcdef") -> Path:
+    path = folder / f"{name}.request"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder / f"{name}.answer"
+
+
+def answer_in(path: Path) -> Answer:
+    return Answer.model_validate_json(path.read_bytes())
+
+
+def test_a_request_is_carried_out_and_answered(desk: RequestInbox, folder: Path) -> None:
+    answer = ask(
+        Request(command="restart", worker="worker1"), folder, sleep=beside(lambda: desk.serve(lambda r: f"{r.command} {r.worker}"))
+    )
+    assert answer == Answer(ok=True, text="restart worker1")
+
+
+def test_nothing_is_left_of_a_request_that_was_answered(desk: RequestInbox, folder: Path) -> None:
+    before = sorted(folder.iterdir())
+    ask(Request(command="status"), folder, sleep=beside(lambda: desk.serve(lambda r: "")))
+    assert sorted(folder.iterdir()) == before
+
+
+def test_a_machine_arrives_as_it_was_described(desk: RequestInbox, folder: Path) -> None:
+    machine = WorkerSettings(host="new.example.com", user="me", gpu_ids=(0, 1), env={"A": "b"})
+    seen: list[Request] = []
+    ask(Request(command="add", machine=machine), folder, sleep=beside(lambda: desk.serve(lambda r: seen.append(r) or "")))  # type: ignore[func-returns-value]
+    assert seen[0].machine == machine
+
+
+def test_several_requests_are_answered_each_for_itself(desk: RequestInbox, folder: Path) -> None:
+    answers = [drop(folder, Request(command="stop", worker=f"w{n}").model_dump_json(), name=f"{n:016x}") for n in range(5)]
+    desk.serve(lambda request: request.worker)
+    assert [answer_in(path).text for path in answers] == [f"w{n}" for n in range(5)]
+
+
+def test_what_goes_wrong_is_answered_in_its_own_words(desk: RequestInbox, folder: Path) -> None:
+    def refuse(request: Request) -> str:
+        raise ValueError("there is no worker7")
+
+    answer = ask(Request(command="restart", worker="worker7"), folder, sleep=beside(lambda: desk.serve(refuse)))
+    assert answer == Answer(ok=False, text="there is no worker7")
+
+
+def test_not_even_a_bug_ends_the_coach(desk: RequestInbox, folder: Path) -> None:
+    def fail(request: Request) -> str:
+        raise KeyError("bug")
+
+    answer = ask(Request(command="status"), folder, sleep=beside(lambda: desk.serve(fail)))
+    assert not answer.ok and "KeyError" in answer.text
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "\x00",
+        b"\xff\xfe",
+        "[" * 100_000,
+        "x" * 1_000_000,
+        '{"command": "shutdown"}',
+        '{"command": "stop"}',
+        '{"command": "add"}',
+        '{"command": "add", "machine": {"host": "-oProxyCommand=evil"}}',
+        '{"command": "status", "more": 1}',
+        '{"command": "stop", "worker": 7}',
+        json.dumps({"command": "stop", "worker": "w" * 1000}),
+    ],
+)
+def test_a_malformed_request_is_answered_with_an_error(desk: RequestInbox, folder: Path, content: str | bytes) -> None:
+    answer = drop(folder, content)
+    desk.serve(lambda request: pytest.fail("it was carried out"))
+    assert not answer_in(answer).ok
+    assert "the request cannot be" in answer_in(answer).text
+
+
+def test_a_request_that_is_no_file_is_answered_with_an_error(desk: RequestInbox, folder: Path) -> None:
+    (folder / "0123456789abcdef.request").symlink_to(folder / "nowhere")
+    (folder / "1123456789abcdef.request").mkdir()
+    desk.serve(lambda request: pytest.fail("it was carried out"))
+    assert not answer_in(folder / "0123456789abcdef.answer").ok
+
+
+def test_other_files_in_the_folder_are_left_alone(desk: RequestInbox, folder: Path) -> None:
+    names = ["notes.txt", "x.request", "0123456789abcdef.request.part"]
+    for name in names:
+        (folder / name).write_text("{}")
+    assert desk.pending() == []
+    assert all((folder / name).exists() for name in names)
+
+
+def test_a_request_is_taken_once(desk: RequestInbox, folder: Path) -> None:
+    drop(folder, '{"command": "status"}')
+    assert desk.pending() == [Pending("0123456789abcdef", Request(command="status"))]
+    assert desk.pending() == []
+
+
+def test_without_a_coach_nobody_is_asked(folder: Path) -> None:
+    with pytest.raises(NoCoach):
+        ask(Request(command="status"), folder)
+    assert not folder.exists()
+
+
+def test_a_coach_that_has_ended_is_none(desk: RequestInbox, folder: Path) -> None:
+    assert coach_runs(folder)
+    desk.close()
+    assert not coach_runs(folder)
+    with pytest.raises(NoCoach):
+        ask(Request(command="status"), folder)
+
+
+def test_a_coach_that_does_not_look_is_waited_for_no_longer_than_said(desk: RequestInbox, folder: Path) -> None:
+    began = time.monotonic()
+    with pytest.raises(NotAnswered, match="taken back"):
+        ask(Request(command="stop", worker="w"), folder, seconds=0.3)
+    assert 0.3 <= time.monotonic() - began < 3
+    assert desk.pending() == []
+
+
+def test_who_gives_up_is_told_that_the_request_was_taken(desk: RequestInbox, folder: Path) -> None:
+    with pytest.raises(NotAnswered, match="has taken the request"):
+        ask(Request(command="stop", worker="w"), folder, seconds=0.3, sleep=beside(desk.pending))
+
+
+def test_a_coach_that_ends_before_it_looks_is_as_none(desk: RequestInbox, folder: Path) -> None:
+    with pytest.raises(NoCoach, match="ended before it took"):
+        ask(Request(command="status"), folder, sleep=beside(desk.close))
+    assert not list(folder.glob("*.request"))
+
+
+COACH = """
+import sys, time
+from pathlib import Path
+from distributed.operations.requests import RequestInbox
+
+folder = Path(sys.argv[1])
+desk = RequestInbox(folder, run=Path("run"), config=Path("config.yaml"))
+print("open", flush=True)
+while True:
+    desk.serve(lambda request: f"done: {request.worker}")
+    time.sleep(0.01)
+"""
+
+
+def test_a_coach_in_another_process_answers_until_it_is_killed(folder: Path) -> None:
+    coach = subprocess.Popen([sys.executable, "-c", COACH, str(folder)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert coach.stdout is not None and coach.stdout.readline() == "open\n"
+        assert ask(Request(command="restart", worker="worker1"), folder) == Answer(ok=True, text="done: worker1")
+        facts = coach_facts(folder)
+        assert facts and facts.pid == coach.pid
+    finally:
+        coach.kill()
+        coach.communicate()
+    assert not coach_runs(folder)
+    assert coach_facts(folder) is None
+
+
+@pytest.mark.medium
+def test_a_second_coach_is_told_of_the_first(desk: RequestInbox, folder: Path, config: Path) -> None:
+    with pytest.raises(RunLocked, match=f"process {os.getpid()}, for "):
+        RequestInbox(folder, run=Path("other"), config=config)
+
+
+@pytest.mark.medium
+def test_a_look_at_the_lock_keeps_no_coach_from_starting(folder: Path, config: Path) -> None:
+    RequestInbox(folder, run=folder, config=config).close()
+    looking = (
+        "import sys; from pathlib import Path; from distributed.operations.requests import coach_runs\n"
+        "while True: coach_runs(Path(sys.argv[1]))"
+    )
+    others = [subprocess.Popen([sys.executable, "-c", looking, str(folder)], cwd=ROOT) for _ in range(2)]
+    try:
+        deadline = time.monotonic() + 3
+        while time.monotonic() < deadline:
+            RequestInbox(folder, run=folder, config=config).close()
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def test_a_new_coach_sweeps_out_only_what_nobody_waits_for(folder: Path, config: Path) -> None:
+    folder.mkdir()
+    old, new = folder / "0123456789abcdef.request", folder / "1123456789abcdef.request"
+    for path in (old, new):
+        path.write_text('{"command": "status"}')
+    os.utime(old, (0, 0))
+    desk = RequestInbox(folder, run=folder, config=config)
+    assert [pending.id for pending in desk.pending()] == [new.stem]
+    desk.close()
+
+
+def test_only_this_user_may_put_requests_there(desk: RequestInbox, folder: Path) -> None:
+    assert folder.stat().st_mode & 0o777 == 0o700

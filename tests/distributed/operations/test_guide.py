@@ -1,0 +1,89 @@
+"""What docs/operations.md and docs/promises.md say is there, and what is there they say."""
+
+import ast
+import re
+
+import pytest
+
+from configs.schema import DistributedSettings, WorkerSettings
+from distributed import ssh_connector
+from distributed.operations.status import SYMBOLS
+from tests.sources import ROOT, python_files, relative, tree
+
+GUIDE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+PROMISES = (ROOT / "docs" / "promises.md").read_text(encoding="utf-8")
+CHECKING = ("setup/check.py", "ssh/host_keys.py", "ssh/ssh.py", "ssh/route.py", "ssh/wire.py")  # where --check has its messages from
+NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
+SHORTEST = 12  # letters that tell one message from all others
+
+
+def plain(text: str) -> str:
+    """Without what depends on the lines' length and on Markdown."""
+    return " ".join(re.sub(r"[`*\\]", "", text).split())
+
+
+def fragments(node: ast.expr) -> list[str]:
+    """The parts of a text that are always the same, in all its variants."""
+    if isinstance(node, ast.Constant):
+        return [node.value] if isinstance(node.value, str) else []
+    if isinstance(node, ast.JoinedStr):
+        return [each.value for each in node.values if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    return []
+
+
+def messages() -> set[str]:
+    """The longest fragment of each message with which a machine is refused, or found wanting."""
+    found = set()
+    for path in (ROOT / "distributed" / name for name in CHECKING):
+        for call in ast.walk(tree(path)):
+            if (
+                isinstance(call, ast.Call)
+                and isinstance(call.func, ast.Name)
+                and call.func.id in ("Refused", "Unreachable", "_bad", "Finding")
+            ):
+                place = 3 if call.func.id == "Finding" else 1
+                longest = max((part.strip(" .:;,()") for part in fragments(call.args[place])), key=len, default="")
+                found.add(plain(longest) if len(longest) >= SHORTEST else "")
+    return found - {""}
+
+
+def test_there_are_messages() -> None:
+    assert len(messages()) > 25
+
+
+@pytest.mark.parametrize("message", sorted(messages()))
+def test_every_message_of_a_check_is_in_the_guide(message: str) -> None:
+    assert message in plain(GUIDE)
+
+
+def test_every_command_is_in_the_guide(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        ssh_connector.parse(["--help"])
+    options = set(re.findall(r"--[a-z-]+", capsys.readouterr().out)) - {"--help"}
+    assert len(options) >= 13
+    assert not {option for option in options if option not in GUIDE}
+
+
+def test_every_setting_of_the_cluster_is_in_the_guide() -> None:
+    settings = {*DistributedSettings.model_fields, *WorkerSettings.model_fields}
+    assert not {name for name in settings if f"`{name}" not in GUIDE}
+
+
+def test_every_mark_is_in_the_guide() -> None:
+    assert not {mark for mark, symbol in SYMBOLS.items() if f"{symbol} {mark.value}" not in GUIDE}
+
+
+@pytest.mark.medium
+def test_every_test_that_a_promise_names_is_there() -> None:
+    tests = {
+        relative(path): {node.name for node in ast.walk(tree(path)) if isinstance(node, ast.FunctionDef)} for path in python_files("tests")
+    }
+    named = NAMED.findall(PROMISES)
+    assert len(named) > 40
+    assert not [f"{file}::{name}" for file, name in named if file not in tests or (name and name not in tests[file])]
+
+
+def test_every_promise_says_whether_it_is_tested() -> None:
+    rows = [row for row in PROMISES.splitlines() if row.startswith("| ") and not row.startswith(("| Promise", "| ---"))]
+    assert len(rows) > 40
+    assert not [row for row in rows if not NAMED.search(row) and "none yet" not in row]

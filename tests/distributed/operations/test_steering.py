@@ -1,0 +1,257 @@
+"""How a Coach follows the workers in its settings file, and what requests do to its fleet."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs.commands import connector
+from configs.schema import WorkerSettings
+from distributed.fleet.views import FleetView, WorkerView
+from distributed.fleet.worker_state import Mark
+from distributed.operations.command_handler import CommandHandler
+from distributed.operations.requests import Answer, Request, RequestInbox, ask
+from tests.distributed.operations.test_control import CONFIG, beside, config, desk, folder
+
+__all__ = ["config", "desk", "folder"]
+
+
+class Fleet:
+    """Stands for the cluster: notes what it is told. One that leaves is gone when ``left`` is called."""
+
+    def __init__(self, *machines: WorkerSettings) -> None:
+        self.all = {machine.name: machine for machine in machines}
+        self.leaving: set[str] = set()
+        self.told: list[str] = []
+        self.marks: dict[str, Mark] = {}
+
+    @property
+    def machines(self) -> tuple[WorkerSettings, ...]:
+        return tuple(machine for name, machine in self.all.items() if name not in self.leaving)
+
+    def add(self, machine: WorkerSettings) -> None:
+        if machine.name in self.all:
+            raise ValueError(f"{machine.name} is still leaving")
+        self.all[machine.name] = machine
+        self.told.append(f"add {machine.name}")
+
+    def remove(self, name: str) -> None:
+        self.leaving.add(name)
+        self.told.append(f"remove {name}")
+
+    def left(self) -> None:
+        for name in self.leaving:
+            del self.all[name]
+        self.leaving.clear()
+
+    def restart(self, name: str) -> None:
+        self._known(name)
+        self.told.append(f"restart {name}")
+
+    def stop(self, name: str) -> None:
+        self._known(name)
+        self.told.append(f"stop {name}")
+
+    def take_over(self, name: str) -> None:
+        self._known(name)
+        self.told.append(f"take over {name}")
+
+    def _known(self, name: str) -> None:
+        if name not in self.all:
+            raise ValueError(f"there is no worker {name}; the workers are: {', '.join(self.all)}")
+
+    def view(self) -> FleetView:
+        figures: dict[str, Any] = {"games_per_second": 1.0, "sync_seconds": None, "network_mb_per_minute": 0.0, "model_version": 1}
+        rest: dict[str, Any] = {"since": 0.0, "reason": "", "games_per_second": 1.0, "evaluations_per_second": 1.0, "outstanding": 0}
+        rest |= {"share": 0.5, "weight": 1.0, "last_batch": None, "note": "", "model_version": 1}
+        workers = tuple(WorkerView(name=name, machine=name, mark=mark, **rest) for name, mark in self.marks.items())
+        return FleetView(workers=workers, active=0, total=len(self.all), **figures)
+
+
+class Coach:
+    """A Coach that does nothing but be steered, with a clock that is put forward by hand."""
+
+    def __init__(self, desk: RequestInbox, config: Path, *, machines: int = 2) -> None:
+        self.now = 0.0
+        self.events: list[str] = []
+        self.fleet = Fleet(*(WorkerSettings(host=f"worker{n}.example.com", user="me") for n in range(1, machines + 1)))
+        self.steering = CommandHandler(self.fleet, config, desk=desk, tell=self.events.append, clock=lambda: self.now)
+
+    def cycle(self, *, times: int = 1) -> None:
+        for _ in range(times):
+            self.now += 2.0
+            self.steering.step()
+
+
+@pytest.fixture
+def coach(desk: RequestInbox, config: Path) -> Coach:
+    return Coach(desk, config)
+
+
+def asked(coach: Coach, folder: Path, request: Request) -> Answer:
+    return ask(request, folder, sleep=beside(coach.cycle))
+
+
+def test_commands_reach_the_fleet(coach: Coach, folder: Path) -> None:
+    assert asked(coach, folder, Request(command="restart", worker="worker1")).ok
+    assert asked(coach, folder, Request(command="stop", worker="worker2")).ok
+    assert asked(coach, folder, Request(command="takeover", worker="worker1")).ok
+    assert coach.fleet.told == ["restart worker1", "stop worker2", "take over worker1"]
+
+
+def test_a_worker_that_nobody_knows_is_refused_with_those_there_are(coach: Coach, folder: Path) -> None:
+    answer = asked(coach, folder, Request(command="restart", worker="worker9"))
+    assert answer == Answer(ok=False, text="there is no worker worker9; the workers are: worker1, worker2")
+
+
+def test_the_status_is_what_is_in_the_status_file(coach: Coach, folder: Path) -> None:
+    assert "Workers active: 0/2" in asked(coach, folder, Request(command="status")).text
+
+
+def test_an_added_machine_plays_and_stays_in_the_settings(coach: Coach, folder: Path, config: Path) -> None:
+    answer = asked(coach, folder, Request(command="add", machine=WorkerSettings(host="new.example.com", user="you")))
+    assert answer.ok
+    assert f"If it is bare, it is in Error until you run: {connector(config)} --bootstrap new; or set `bootstrap: true`" in answer.text
+    assert "    - {host: new.example.com, user: you}\n" in config.read_text()
+    coach.cycle(times=5)
+    assert coach.fleet.told == ["add new"]
+
+
+def test_where_machines_are_set_up_by_themselves_no_command_is_named(coach: Coach, folder: Path, config: Path) -> None:
+    config.write_text(config.read_text().replace("distributed:\n", "distributed:\n  bootstrap: true\n"))
+    answer = asked(coach, folder, Request(command="add", machine=WorkerSettings(host="new.example.com", user="you")))
+    assert "If it is bare, it is set up first" in answer.text and "--bootstrap" not in answer.text
+
+
+def test_a_removed_machine_leaves_and_is_gone_from_the_settings(coach: Coach, folder: Path, config: Path) -> None:
+    assert asked(coach, folder, Request(command="remove", worker="worker1")).ok
+    assert "worker1" not in config.read_text()
+    coach.cycle(times=5)
+    assert coach.fleet.told == ["remove worker1"]
+
+
+def test_what_the_settings_do_not_allow_changes_nothing(coach: Coach, folder: Path, config: Path) -> None:
+    answer = asked(coach, folder, Request(command="add", machine=WorkerSettings(host="worker1.other.com")))
+    assert not answer.ok and "needs a name of its own" in answer.text
+    assert asked(coach, folder, Request(command="remove", worker="worker1")).ok
+    answer = asked(coach, folder, Request(command="remove", worker="worker2"))
+    assert not answer.ok and "enabled is true" in answer.text
+    assert coach.fleet.told == ["remove worker1"]
+
+
+def test_a_machine_that_is_written_into_the_file_is_taken_in(coach: Coach, config: Path) -> None:
+    config.write_text(CONFIG + "    - host: worker3\n")
+    coach.cycle(times=2)
+    assert coach.fleet.told == ["add worker3"]
+
+
+def test_a_file_that_is_half_written_sends_nobody_home(coach: Coach, config: Path) -> None:
+    whole = CONFIG + "    - host: worker3\n"
+    for end in (whole.index("    - {host: worker2"), len(CONFIG), len(whole)):  # each is YAML, and right
+        config.write_text(whole[:end])
+        coach.cycle()
+    assert coach.fleet.told == []
+    coach.cycle()
+    assert coach.fleet.told == ["add worker3"]
+
+
+def test_a_machine_that_is_deleted_from_the_file_leaves(coach: Coach, config: Path) -> None:
+    config.write_text(CONFIG.replace("    - {host: worker2.example.com, user: me}\n", ""))
+    coach.cycle(times=3)
+    assert coach.fleet.told == ["remove worker2"]
+
+
+def test_a_machine_whose_settings_change_goes_and_comes_back(coach: Coach, config: Path) -> None:
+    config.write_text(CONFIG.replace("worker2.example.com, user: me", "worker2.example.com, user: you"))
+    coach.cycle(times=5)
+    assert coach.fleet.told == ["remove worker2"]
+    coach.fleet.left()
+    coach.cycle(times=5)
+    assert coach.fleet.told == ["remove worker2", "add worker2"]
+    assert coach.fleet.all["worker2"].user == "you"
+
+
+def all_changed(text: str) -> str:
+    return text.replace("user: me", "user: you")
+
+
+def test_of_the_machines_that_play_one_at_a_time_goes_and_comes_back_when_all_are_changed(coach: Coach, config: Path) -> None:
+    coach.fleet.marks = {"worker1": Mark.ACTIVE, "worker2": Mark.SYNCING}
+    config.write_text(all_changed(CONFIG))
+    coach.cycle(times=5)
+    assert coach.fleet.told == ["remove worker1"]
+    assert "1 more with other settings play on as they are until worker1 is back and plays" in " ".join(coach.events)
+    coach.fleet.left()
+    coach.fleet.marks["worker1"] = Mark.SYNCING
+    coach.cycle(times=5)
+    assert coach.fleet.told == ["remove worker1", "add worker1"]
+    coach.fleet.marks["worker1"] = Mark.ACTIVE
+    coach.cycle(times=2)
+    assert coach.fleet.told == ["remove worker1", "add worker1", "remove worker2"]
+
+
+def test_machines_that_do_not_play_have_their_new_settings_at_once(coach: Coach, config: Path) -> None:
+    coach.fleet.marks = {"worker1": Mark.ERROR, "worker2": Mark.OFFLINE}
+    config.write_text(all_changed(CONFIG))
+    coach.cycle(times=2)
+    assert coach.fleet.told == ["remove worker1", "remove worker2"]
+
+
+def test_a_change_that_no_machine_survives_costs_one_and_is_taken_back_there(coach: Coach, config: Path) -> None:
+    coach.fleet.marks = {"worker1": Mark.ACTIVE, "worker2": Mark.ACTIVE}
+    config.write_text(all_changed(CONFIG))
+    coach.cycle(times=2)
+    coach.fleet.left()
+    coach.fleet.marks["worker1"] = Mark.ERROR
+    coach.cycle(times=5)
+    config.write_text(CONFIG)
+    coach.cycle(times=2)
+    assert coach.fleet.told == ["remove worker1", "add worker1", "remove worker1"]
+    coach.fleet.left()
+    coach.cycle(times=5)
+    assert coach.fleet.told[3:] == ["add worker1"]
+
+
+@pytest.mark.parametrize(("count", "away"), [(3, 1), (8, 2), (12, 3)])
+def test_of_many_machines_a_quarter_is_away_at_a_time(desk: RequestInbox, config: Path, count: int, away: int) -> None:
+    coach = Coach(desk, config, machines=count)
+    coach.fleet.marks = dict.fromkeys(coach.fleet.all, Mark.ACTIVE)
+    config.write_text(CONFIG + "".join(f"    - {{host: worker{n}.example.com, user: me}}\n" for n in range(3, count + 1)))
+    coach.cycle(times=2)
+    config.write_text(all_changed(config.read_text()))
+    coach.cycle(times=9)
+    assert len(coach.fleet.told) == away
+    for _ in range(count):
+        coach.fleet.left()
+        coach.cycle(times=9)
+    assert [line for line in coach.fleet.told if line.startswith("add")] == [f"add worker{n}" for n in range(1, count + 1)]
+
+
+def test_a_machine_that_is_deleted_may_leave_its_weight_behind(coach: Coach, config: Path) -> None:
+    config.write_text(CONFIG + "  worker_weights: {worker1: 1.0, worker2: 2.0}\n")
+    coach.cycle(times=2)
+    config.write_text(config.read_text().replace("    - {host: worker2.example.com, user: me}\n", ""))
+    coach.cycle(times=3)
+    assert coach.fleet.told == ["remove worker2"]
+    assert any("worker_weights: no worker is called worker2" in line for line in coach.events)
+
+
+def test_a_file_that_is_not_right_is_named_once_and_not_followed(coach: Coach, config: Path) -> None:
+    config.write_text(CONFIG.replace("workers:", "wokers:"))
+    coach.cycle(times=3)
+    assert len(coach.events) == 1 and "did you mean distributed.workers?" in coach.events[0]
+    assert coach.fleet.told == []
+    config.write_text(CONFIG + "    - host: worker3\n")
+    coach.cycle(times=2)
+    assert coach.fleet.told == ["add worker3"]
+
+
+def test_a_file_that_is_gone_sends_nobody_home(coach: Coach, config: Path) -> None:
+    config.unlink()
+    coach.cycle(times=3)
+    assert len(coach.events) == 1 and coach.fleet.told == []
+
+
+def test_a_file_that_does_not_change_is_not_read(coach: Coach, config: Path) -> None:
+    coach.cycle(times=3)
+    assert coach.fleet.told == [] and coach.events == []

@@ -1,0 +1,165 @@
+"""What is found on a machine, and what a beginner is told to do about it."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs.commands import CONFIG, connector
+from configs.schema import WorkerSettings
+from distributed.setup.check import Finding, findings, seats
+from distributed.setup.machine import Probe, WorkerSlot
+from distributed.setup.release import Ours
+
+NOW = 1_000_000.0
+OURS = Ours(code_hash="abc", packages={"torch": "2.13.0+cpu", "numpy": "2.4.6"})
+GPUS = [{"index": number, "name": "H200", "memory": 140 * 10**9} for number in range(2)]
+
+
+def machine(**values: Any) -> WorkerSettings:
+    return WorkerSettings.model_validate({"host": "worker1.example.com", "user": "keima", **values})
+
+
+def a_probe(**changes: Any) -> Probe:
+    """A machine on which all is well; ``packages`` and ``version`` are of its Python."""
+    python = {
+        "path": "/home/keima/keima/.venv/bin/python",
+        "version": changes.pop("version", [3, 12, 1]),
+        "environment": changes.pop("environment", False),
+        "packages": {"torch": "2.13.0", "numpy": "2.4.6", **changes.pop("packages", {})},
+    }
+    good = {
+        "root": "/home/keima/keima",
+        "writable": True,
+        "disk_free": 50 * 10**9,
+        "python": python,
+        "platform": "Linux",
+        "machine": "x86_64",
+        "cpus": 4,
+        "memory": 16 * 10**9,
+        "gpus": [],
+        "gpu_trouble": "",
+        "kills_processes": False,
+        "clock": NOW,
+        "boot_id": "boot",
+        "code": {"releases/abc": "abc", ".": ""},
+        "whole": ["releases/abc"],
+    }
+    return Probe.model_validate({**good, **changes})
+
+
+def wrong(probe: Probe, **values: Any) -> list[Finding]:
+    return [finding for finding in findings(probe, machine(**values), OURS, now=lambda: NOW) if not finding.ok]
+
+
+def test_where_all_is_well_there_is_nothing_to_do() -> None:
+    assert wrong(a_probe()) == []
+    assert all(finding.text for finding in findings(a_probe(), machine(), OURS, now=lambda: NOW))
+
+
+@pytest.mark.parametrize(
+    ("changes", "settings", "what", "text", "remedy"),
+    [
+        ({"writable": False}, {}, "folder", "not writable", "chown -R keima /home/keima/keima"),
+        ({"disk_free": 10**8}, {}, "disk", "0.1 GB free", "make room"),
+        ({"memory": 2 * 10**8, "cpus": 1}, {}, "memory", "0.2 GB", "another machine"),
+        ({"python": None}, {}, "python", "no python3", "apt-get install python3"),
+        ({"python": None}, {"python": "/opt/python"}, "python", "/opt/python is not there", "`python:`"),
+        ({"version": [3, 9, 2]}, {}, "python", "Python 3.9.2 at", "install Python 3.11 or newer"),
+        ({"version": [3, 9, 2]}, {"python": "/opt/python"}, "python", "older than 3.11", "`python:`"),
+        ({"packages": {"torch": None}}, {}, "packages", "missing: torch", "--bootstrap worker1"),
+        ({"packages": {"numpy": "1.26.0"}}, {}, "packages", "numpy is 1.26.0, here 2.4.6", "--bootstrap worker1"),
+        (
+            {"packages": {"numpy": "1.26.0"}, "environment": True},
+            {"python": "/opt/python"},
+            "packages",
+            "numpy is 1.26.0",
+            "-m pip install numpy==2.4.6",
+        ),
+        ({"packages": {"numpy": "1.26.0"}}, {"python": "/opt/python"}, "packages", "numpy is 1.26.0", "--bootstrap worker1"),
+        ({"code": {"releases/abc": "", ".": ""}}, {}, "code", "not there", "--bootstrap worker1"),
+        ({"code": {"releases/abc": "", ".": ""}}, {}, "code", "not there", "name them as `directory` and `python`"),
+        ({"code": {".": "", "/home/keima/AZ-Go": "def"}}, {}, "code", "(def in /home/keima/AZ-Go, here abc)", "--bootstrap worker1"),
+        (
+            {"code": {"releases/abc": "", ".": "def"}},
+            {},
+            "code",
+            "differs from ours (def in /home/keima/keima, here abc)",
+            "--bootstrap worker1",
+        ),
+        ({"whole": []}, {}, "code", "not complete", "--bootstrap worker1"),
+        ({"gpus": GPUS}, {"gpu_id": 2}, "gpu", "no GPU 2; there are 0: H200, 1: H200", "gpu_id"),
+        ({"gpus": GPUS}, {"gpu_ids": [1, 5, 7]}, "gpu", "no GPU 5, 7", "gpu_ids"),
+        ({}, {"gpu_ids": [0, 1]}, "gpu", "no NVIDIA GPU", "driver"),
+    ],
+)
+def test_what_stands_in_the_way_is_named_with_its_remedy(
+    changes: dict[str, Any], settings: dict[str, Any], what: str, text: str, remedy: str
+) -> None:
+    (finding,) = wrong(a_probe(**changes), **settings)
+    assert (finding.what, finding.fatal) == (what, True)
+    assert text in finding.text
+    assert remedy in finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("changes", "what", "text"),
+    [
+        ({"clock": NOW - 3600}, "clock", "3600 s behind ours"),
+        ({"gpu_trouble": "nvidia-smi is missing"}, "gpu", "nvidia-smi is missing, so its processor plays"),
+        ({"gpus": GPUS, "packages": {"torch": "2.13.0+cpu"}}, "gpu", "cannot use the GPU"),
+        ({"kills_processes": True}, "logout", "KillUserProcesses"),
+        ({"memory": 2 * 10**9}, "memory", "only 2.0 GB for 4 workers"),
+    ],
+)
+def test_what_is_only_worth_a_note_stands_in_nobodys_way(changes: dict[str, Any], what: str, text: str) -> None:
+    (finding,) = wrong(a_probe(**changes))
+    assert (finding.what, finding.fatal) == (what, False)
+    assert text in finding.text
+    assert finding.remedy
+
+
+def test_a_build_of_a_package_is_not_its_version() -> None:
+    assert wrong(a_probe(packages={"torch": "2.13.0+cpu"})) == []
+
+
+@pytest.mark.parametrize("gpu", [0, 1])
+def test_a_gpu_that_the_config_names_and_nobody_finds_is_no_tick(gpu: int) -> None:
+    (finding,) = wrong(a_probe(), gpu_id=gpu)
+    assert (finding.what, finding.fatal) == ("gpu", False)
+    assert f"no GPU {gpu}, nor any other, so its processor plays" in finding.text and "gpu_id" in finding.remedy
+
+
+def test_remedies_name_the_settings_file_that_is_meant(tmp_path: Path) -> None:
+    bare = a_probe(code={".": ""})
+    for config, command in {
+        CONFIG: "python distributed/ssh_connector.py --bootstrap worker1",
+        tmp_path / "my cluster.yaml": f"python distributed/ssh_connector.py --config '{tmp_path}/my cluster.yaml' --bootstrap worker1",
+    }.items():
+        ours = replace(OURS, connector=connector(config))
+        (finding,) = (each for each in findings(bare, machine(), ours, now=lambda: NOW) if not each.ok)
+        assert f"run: {command};" in finding.remedy
+
+
+def test_a_clone_in_the_folder_itself_serves_if_it_is_the_same_code() -> None:
+    assert a_probe(code={"releases/abc": "", ".": "abc"}, whole=[]).folder_of("abc") == "."
+    assert a_probe(code={"releases/abc": "abc", ".": "abc"}).folder_of("abc") == "releases/abc"
+    assert a_probe(code={".": "", "/home/keima/AZ-Go": "abc"}, whole=[]).folder_of("abc") == "/home/keima/AZ-Go"
+
+
+@pytest.mark.parametrize(
+    ("changes", "settings", "expected"),
+    [
+        ({"gpus": GPUS}, {}, [WorkerSlot("worker1", 0)]),
+        ({"gpus": GPUS}, {"gpu_id": 1}, [WorkerSlot("worker1", 1)]),
+        ({"gpus": GPUS}, {"gpu_ids": [0, 1]}, [WorkerSlot("worker1-1", 0), WorkerSlot("worker1-2", 1)]),
+        ({"cpus": 2}, {}, [WorkerSlot("worker1-1"), WorkerSlot("worker1-2")]),
+        ({"cpus": 2}, {"processes": 1}, [WorkerSlot("worker1")]),
+        ({"cpus": 1}, {}, [WorkerSlot("worker1")]),
+    ],
+)
+def test_a_machine_has_a_worker_for_each_gpu_or_else_for_each_core(
+    changes: dict[str, Any], settings: dict[str, Any], expected: list[WorkerSlot]
+) -> None:
+    assert seats(a_probe(**changes), machine(**settings)) == expected

@@ -1,0 +1,223 @@
+"""What the main node does on a machine, here with a folder of this one in its place."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distributed.remote.process import running
+from distributed.setup.machine import Probe, WorkerSlot, alive, call, find_answer, install_remote, log_name, place, probe, start, stop, tail
+from distributed.setup.release import Ours, code_hash
+from distributed.ssh.errors import Refused, RemoteFailure
+from distributed.ssh.transport import Completed, LocalTransport
+from tests.distributed.small_project import make_project, root, settings, wait_until
+
+__all__ = ["root"]
+
+SEAT = WorkerSlot("worker1")
+
+
+@pytest.fixture
+def there(root: Path) -> LocalTransport:
+    return LocalTransport(make_project(root, module="custom_worker"), worker="worker1")
+
+
+def ours_in(root: Path, worker_class: str = "training.worker.Worker") -> Ours:
+    extra = "custom_worker" if worker_class.startswith("custom") else ""
+    return Ours(code_hash=code_hash(root, worker_class), extra=extra, worker_class=worker_class, packages={"pytest": "1"})
+
+
+def look(there: LocalTransport, root: Path, **values: object) -> Probe:
+    return probe(there, settings(**values), ours_in(root))
+
+
+def begin(there: LocalTransport, root: Path, *, seat: WorkerSlot = SEAT, **values: object) -> dict[str, Any]:
+    """Start a worker; returns what it has seen of the world."""
+    start(there, seat, machine=settings(**values), probe=look(there, root), ours=ours_in(root))
+    seen = root / place(seat.name) / "seen.json"
+    wait_until(lambda: seen.exists() and seen.read_text().endswith("}"))
+    found = json.loads(seen.read_text())
+    assert isinstance(found, dict)
+    return found
+
+
+def test_the_first_contact_puts_our_program_there_and_no_other_does(there: LocalTransport, root: Path) -> None:
+    name = install_remote(there)
+    sent = there.sent
+    assert (root / name).stat().st_size == sent
+    assert install_remote(there) == name
+    assert there.sent == sent
+
+
+def test_a_program_that_was_removed_is_put_there_again(there: LocalTransport, root: Path) -> None:
+    (root / install_remote(there)).unlink()
+    assert look(there, root).writable
+
+
+def test_a_probe_says_what_there_is(there: LocalTransport, root: Path) -> None:
+    found = look(there, root)
+    assert found.root == str(root)
+    assert found.python and found.python.version == sys.version_info[:3]
+    assert found.folder_of(code_hash(root)) == "."
+    assert found.folder_of("other") is None
+
+
+@pytest.mark.medium
+def test_a_chosen_interpreter_that_is_not_there_is_found_missing(there: LocalTransport, root: Path) -> None:
+    assert look(there, root, python="/no/such/python").python is None
+
+
+@pytest.mark.medium
+def test_one_that_does_not_work_is_refused(there: LocalTransport, root: Path) -> None:
+    broken = root / "python"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o700)
+    with pytest.raises(Refused, match=r"does not work as a Python interpreter.*`python:`"):
+        look(there, root, python=str(broken))
+
+
+@pytest.mark.medium
+def test_a_worker_is_started_seen_and_stopped(there: LocalTransport, root: Path) -> None:
+    assert not alive(there, "worker1").running
+    seen = begin(there, root)
+    assert seen["argv"] == ["./start_worker.py", "--folder", "workers/worker1", "--log", "logs/worker_worker1.log"]
+    assert seen["cwd"] == str(root)
+    assert alive(there, "worker1").running
+    again = start(there, SEAT, machine=settings(), probe=look(there, root), ours=ours_in(root))
+    assert again.already and again.pid == alive(there, "worker1").pid
+    assert "the worker begins" in tail(there, "worker1")
+    stopped = stop(there, "worker1")
+    assert stopped.found and not stopped.killed
+    assert (root / "workers/worker1/handed-over").exists()
+    assert not alive(there, "worker1").running
+
+
+def test_a_seat_without_a_gpu_has_one_thread_and_sees_none(there: LocalTransport, root: Path) -> None:
+    env = begin(there, root)["env"]
+    assert (env["OMP_NUM_THREADS"], env["CUDA_VISIBLE_DEVICES"]) == ("1", "")
+
+
+@pytest.mark.medium
+def test_a_seat_with_a_gpu_sees_that_one_alone(there: LocalTransport, root: Path) -> None:
+    seen = begin(there, root, seat=WorkerSlot("worker1-2", 3))
+    assert seen["env"]["CUDA_VISIBLE_DEVICES"] == "3"
+    assert seen["argv"][-2:] == ["--gpu", "3"]
+
+
+@pytest.mark.medium
+def test_variables_of_the_config_reach_the_worker_but_no_list_of_processes(
+    there: LocalTransport, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    run = there.run
+
+    def note(argv: Sequence[str], *, seconds: float = 5.0) -> Completed:
+        lines.append(" ".join(argv))
+        return run(argv, seconds=seconds)
+
+    monkeypatch.setattr(there, "run", note)
+    seen = begin(there, root, env={"TOKEN": "hidden-value", "OMP_NUM_THREADS": "2"})
+    assert (seen["env"]["TOKEN"], seen["env"]["OMP_NUM_THREADS"]) == ("hidden-value", "2")
+    assert lines and not any("hidden-value" in line for line in lines)
+    assert "hidden-value" not in (root / "workers/worker1/process.json").read_text()
+    assert not list((root / ".remote/requests").iterdir())
+
+
+@pytest.mark.medium
+def test_the_users_own_worker_class_is_named_to_the_worker(there: LocalTransport, root: Path) -> None:
+    own = ours_in(root, "custom_worker.CustomWorker")
+    start(there, SEAT, machine=settings(), probe=probe(there, settings(), own), ours=own)
+    seen = root / "workers/worker1/seen.json"
+    wait_until(lambda: seen.exists() and seen.read_text().endswith("}"))
+    assert json.loads(seen.read_text())["argv"][-2:] == ["--worker-class", "custom_worker.CustomWorker"]
+
+
+def test_nobody_is_started_with_other_code_than_ours(there: LocalTransport, root: Path) -> None:
+    before = look(there, root)
+    (root / "games/__init__.py").write_text("x = 1\n")
+    with pytest.raises(Refused, match=r"worker1: .*our code.*--bootstrap worker1"):
+        start(there, SEAT, machine=settings(), probe=before, ours=ours_in(root))
+
+
+def test_a_program_that_cannot_be_started_says_why(there: LocalTransport, root: Path) -> None:
+    found = look(there, root)
+    assert found.python
+    gone = found.model_copy(update={"python": found.python.model_copy(update={"path": "/gone/python"})})
+    with pytest.raises(RemoteFailure, match="/gone/python cannot be started"):
+        start(there, SEAT, machine=settings(), probe=gone, ours=ours_in(root))
+    assert running(root / place("worker1")) is None
+
+
+@pytest.mark.medium
+def test_the_log_of_a_worker_cannot_play_tricks_on_a_terminal(there: LocalTransport, root: Path) -> None:
+    (root / "logs").mkdir()
+    (root / log_name("worker1")).write_text("one\n\x1b[2Jtwo\n")
+    assert tail(there, "worker1") == "one\n[2Jtwo"
+    assert tail(there, "worker2") == ""
+
+
+def test_an_answer_is_found_amid_the_noise_of_a_login_shell() -> None:
+    noise = b'Welcome!\n@@other {"ok": 1}\n@@n {"ok": 2}\nbye'
+    assert find_answer("worker1", Completed(0, noise, b""), "n") == {"ok": 2}
+
+
+def test_no_answer_is_told_with_what_was_said_instead() -> None:
+    with pytest.raises(RemoteFailure, match=r"worker1: .*ended with 1 and said: This account is currently not available"):
+        find_answer("worker1", Completed(1, b"This account is currently not available.\n", b""), "n")
+
+
+@pytest.fixture
+def tools(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder in which programs are found; those that everybody has are there."""
+    folder = root / "tools"
+    folder.mkdir()
+    for name in ("sh", "mkdir", "uname"):
+        (folder / name).symlink_to(f"/bin/{name}")
+    monkeypatch.setenv("PATH", str(folder))
+    return folder
+
+
+def stand_in(path: Path, command: str) -> None:
+    path.write_text(f"#!/bin/sh\n{command}\n")
+    path.chmod(0o700)
+
+
+def test_a_python_from_before_all_this_is_passed_over(there: LocalTransport, tools: Path) -> None:
+    stand_in(tools / "python3", "exit 1")  # as one says that it is older than asked
+    assert not alive(there, "worker1", python=sys.executable).running
+    with pytest.raises(Refused, match=r"no Python that works.*Python 3\.11"):
+        alive(there, "worker1")
+
+
+TOO_OLD = """case "$*" in *"inspect inspect"*) echo '@@inspect {"ok": {"version": [3, 9, 2], "packages": {}}}';; *) exec """
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("python3", ["exit 1", f'{TOO_OLD} {sys.executable} "$@";; esac'], ids=["3.8", "3.9"])
+def test_a_newer_python_beside_an_old_python3_is_found(there: LocalTransport, root: Path, tools: Path, python3: str) -> None:
+    stand_in(tools / "python3", python3)
+    stand_in(tools / "python3.11", f'exec {sys.executable} "$@"')
+    found = probe(there, settings(python="python3"), ours_in(root)).python
+    assert found and found.path == str(tools / "python3.11")
+    assert found.version == sys.version_info[:3]
+
+
+def test_a_machine_without_any_python_is_refused(there: LocalTransport, tools: Path) -> None:
+    install_remote(there)
+    with pytest.raises(Refused, match=r"no Python that works.*install Python"):
+        call(there, "alive", {"place": "workers/worker1"})
+
+
+def test_an_answer_that_is_not_what_it_should_be_is_not_believed(
+    there: LocalTransport, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lie(argv: Sequence[str], *, seconds: float = 5.0) -> Completed:
+        nonce = argv[5]
+        return Completed(0, f'@@{nonce} {{"ok": {{"running": true, "pid": -4}}}}\n'.encode(), b"")
+
+    monkeypatch.setattr(there, "run", lie)
+    with pytest.raises(RemoteFailure, match="cannot be understood"):
+        alive(there, "worker1")

@@ -1,0 +1,123 @@
+"""No name, path or value of the settings, and no word of a machine, is ever carried out by a shell or obeyed by a terminal."""
+
+import json
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from configs.schema import WorkerSettings
+from distributed.setup.machine import alive, call, find_answer, log_name, place, stop, tail
+from distributed.ssh.errors import RemoteFailure
+from distributed.ssh.ssh import connect
+from distributed.ssh.transport import Completed, Transport
+from tests.distributed.small_project import wait_until
+from tests.distributed.sshd import Sshd, needs_sshd
+
+pytestmark = [needs_sshd, pytest.mark.usefixtures("nothing_is_left")]
+
+DO_IT = "touch OWNED"
+NASTY = [
+    "it's here",
+    'say "so"',
+    f"$({DO_IT})",
+    f"`{DO_IT}`",
+    f"x; {DO_IT}; y",
+    f"x' ; {DO_IT} ; '",
+    f'x" && {DO_IT} && "',
+    f"a | {DO_IT} & b > c < d",
+    "-rf --help",
+    "*?[a-z]{1,2}~!#%",
+    "$HOME ${PATH}",
+    "back\\slash \\' \\\"",
+    "ünïcödé 棋 ♞",
+]
+PROGRAM = "import json, os, sys; json.dump([sys.argv[1:], os.environ['NASTY'], os.getcwd()], open('seen.part', 'w')); "
+PROGRAM += "os.rename('seen.part', 'seen.json'); import time; time.sleep(60)"
+TERMINAL = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\x08red\x00 \u202etxt.exe"
+
+
+def owned(server: Sshd) -> list[Path]:
+    return list(server.folder.rglob("OWNED"))
+
+
+@pytest.fixture(params=NASTY)
+def nasty(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def there(server: Sshd, nasty: str) -> Iterator[Transport]:
+    """A machine whose folder has such a name."""
+    transport = connect(server.worker(directory=str(server.folder / nasty)), host_key_policy="strict")
+    yield transport
+    transport.close()
+
+
+def test_a_folder_s_name_is_a_name_and_nothing_else(server: Sshd, there: Transport, nasty: str) -> None:
+    there.put(b"1", "a/b.json")
+    assert there.get("a/b.json", 10) == b"1"
+    assert [entry.name for entry in there.names("a")] == ["b.json"]
+    assert there.run(["pwd"]).stdout.decode().rstrip("\n") == str(server.folder / nasty)
+    assert there.run(["printf", "%s", nasty]).stdout.decode() == nasty
+    there.remove("a/b.json")
+    assert not owned(server)
+
+
+@pytest.mark.medium
+def test_what_is_started_gets_its_words_and_variables_as_they_are(server: Sshd, there: Transport, nasty: str) -> None:
+    request = {"place": place("w"), "argv": [sys.executable, "-c", PROGRAM, nasty], "env": {"NASTY": nasty}, "log": log_name("w")}
+    call(there, "start", request, python=sys.executable, private=True)
+    seen = server.folder / nasty / "seen.json"
+    wait_until(seen.exists)
+    assert json.loads(seen.read_text()) == [[nasty], nasty, str(server.folder / nasty)]
+    assert alive(there, "w", python=sys.executable).running
+    assert stop(there, "w", python=sys.executable).found
+    assert not owned(server)
+
+
+def test_an_interpreter_s_name_is_a_name(server: Sshd, there: Transport, nasty: str) -> None:
+    assert not alive(there, "w", python=f"/no/such/{nasty}").running  # the next one is taken
+    assert not owned(server)
+
+
+@pytest.mark.medium
+def test_what_is_put_onto_a_machine_is_its_user_s_alone(server: Sshd) -> None:
+    transport = connect(server.worker(), host_key_policy="strict")
+    try:
+        transport.put(b"1", f"{place('w')}/inbox/assignment.json")
+        request = {"place": place("w"), "argv": [sys.executable, "-c", "print(1)"], "env": {"SECRET": "s"}, "log": log_name("w")}
+        call(transport, "start", request, python=sys.executable, private=True)
+        stop(transport, "w", python=sys.executable)
+    finally:
+        transport.close()
+    found = list((server.folder / "keima").rglob("*"))
+    assert len(found) > 6
+    assert [path for path in found if stat.S_IMODE(path.stat().st_mode) & 0o077] == []
+    assert [path for path in found if path.is_file() and b"SECRET" in path.read_bytes()] == []
+
+
+def test_the_log_of_a_worker_does_nothing_to_the_terminal(server: Sshd) -> None:
+    transport = connect(server.worker(), host_key_policy="strict")
+    try:
+        transport.put(f"first {TERMINAL}\nsecond\n".encode(), log_name("w"))
+        text = tail(transport, "w", python=sys.executable)
+    finally:
+        transport.close()
+    assert text.split("\n")[-1] == "second"
+    assert "red" in text and all(letter.isprintable() for letter in text.replace("\n", ""))
+
+
+def test_an_error_of_a_machine_does_nothing_to_the_terminal() -> None:
+    with pytest.raises(RemoteFailure) as failed:
+        find_answer("w", Completed(1, b"", TERMINAL.encode()), "0" * 16)
+    assert "red" in str(failed.value) and str(failed.value).isprintable()
+
+
+@pytest.mark.parametrize("key", ["directory", "python", "key_path", "proxy_jump", "env"])
+@pytest.mark.parametrize("text", ["two\nlines", "tab\there", "\x1b[2J", "\x00"])
+def test_settings_of_more_than_a_line_are_refused(key: str, text: str) -> None:
+    with pytest.raises(ValueError, match="one line of text"):
+        WorkerSettings.model_validate({"host": "h", key: {"A": text} if key == "env" else text})

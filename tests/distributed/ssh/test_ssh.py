@@ -1,0 +1,316 @@
+"""Machines that get lost, disks that fill up, files that are cut off: what SSH makes of them."""
+
+import os
+import shutil
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from distributed.setup.machine import call
+from distributed.ssh.errors import ClusterError, Refused, RemoteFailure, Unreachable
+from distributed.ssh.ssh import SshTransport, connect
+from tests.distributed.sshd import Sshd, needs_sshd, reach, refusal, running_sshd, shell
+
+pytestmark = [needs_sshd, pytest.mark.usefixtures("nothing_is_left")]
+LIMIT = 2**30
+NOISY = "/usr/lib/openssh/sftp-server"  # is started by the account's shell, other than internal-sftp
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+
+
+# What does not answer
+
+
+def test_a_machine_without_a_server_cannot_be_reached(server: Sshd) -> None:
+    server.stop()
+    with pytest.raises(Unreachable, match=r"worker1: nothing listens at 127\.0\.0\.1"):
+        reach(server.worker())
+
+
+def test_a_host_without_an_address_cannot_be_reached(server: Sshd) -> None:
+    with pytest.raises(Unreachable, match=r"no-such-host.invalid has no address"):
+        reach(server.worker(host="no-such-host.invalid"))
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("says", [b"", b"SSH-2.0-silent\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n"], ids=["nothing", "name", "http"])
+def test_what_does_not_speak_ssh_is_not_waited_for(server: Sshd, says: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        client: list[socket.socket] = []
+
+        def accept() -> None:
+            client.append(other.accept()[0])
+            client[0].sendall(says)
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        started = time.monotonic()
+        with pytest.raises(Unreachable):
+            reach(server.worker(port=other.getsockname()[1]), login_seconds=1.0)
+        assert time.monotonic() - started < 4
+        thread.join()
+        client[0].close()
+
+
+LOST_AFTER = 3.0  # seconds; with one second a busy machine is taken for a lost one
+
+CALLS: dict[str, Callable[[SshTransport], object]] = {
+    "put": lambda transport: transport.put(b"1", "new"),
+    "put much": lambda transport: transport.put(bytes(8 * 2**20), "new"),
+    "get": lambda transport: transport.get("old", LIMIT),
+    "names": lambda transport: transport.names("folder"),
+    "remove": lambda transport: transport.remove("old"),
+    "run": lambda transport: transport.run(["true"], seconds=1.0),
+}
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_machine_that_is_lost_is_noticed_by_every_call(server: Sshd, how: signal.Signals, call: str) -> None:
+    transport = connect(server.worker(), host_key_policy="strict", seconds=LOST_AFTER)
+    try:
+        transport.put(bytes(5 * 2**20), "old")
+        server.signal(how)
+        started = time.monotonic()
+        with pytest.raises(Unreachable, match="worker1: "):
+            CALLS[call](transport)
+        assert time.monotonic() - started < 3 * LOST_AFTER
+        with pytest.raises(Unreachable, match="closed"):
+            transport.names("folder")
+    finally:
+        transport.close()
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("call", ["put much", "run"])
+def test_a_connection_that_is_cut_in_the_middle_is_noticed(server: Sshd, call: str) -> None:
+    transport = connect(server.worker(), host_key_policy="strict", seconds=1.0)
+    cut = threading.Timer(0.2, server.signal, [signal.SIGKILL])
+    cut.start()
+    with pytest.raises(Unreachable):
+        if call == "run":
+            transport.run(["sleep", "9"], seconds=9.0)
+        while True:
+            transport.put(os.urandom(16 * 2**20), "big")
+    cut.join()
+    transport.close()
+    reach(server.worker())
+
+
+# Accounts and disks that do not play along
+
+
+def test_a_noisy_account_is_diagnosed(tmp_path: Path, user: Path) -> None:
+    with running_sshd(tmp_path / "server", user, sftp=NOISY) as server:
+        (server.home / ".bashrc").write_text("echo Welcome!\n")
+        assert "bashrc" in refusal(server.worker()).remedy
+
+
+@pytest.mark.medium
+def test_a_noisy_account_with_internal_sftp_works_without_scp(server: Sshd) -> None:
+    (server.home / ".bashrc").write_text("echo Welcome!\n")
+    transport = connect(server.worker(), host_key_policy="strict")
+    data = os.urandom(3 * 2**20)
+    for _ in range(2):
+        transport.put(data, "a")
+        assert transport.get("a", LIMIT) == data
+    assert transport.run(["echo", "here"]).stdout.endswith(b"here\n")
+    assert transport.sent == 2 * len(data)
+    transport.close()
+
+
+def test_a_machine_without_scp_gets_its_files_by_sftp(tmp_path: Path, user: Path) -> None:
+    with running_sshd(tmp_path / "server", user, environment="PATH=/nowhere") as server:
+        transport = connect(server.worker(), host_key_policy="strict")
+        for name, data in {"a": os.urandom(3 * 2**20), "a.model": b"small"}.items():
+            transport.put(data, name)
+            assert transport.get(name, LIMIT) == data
+        transport.close()
+
+
+SCP = """#!/bin/sh
+echo "$@" >>{noted}
+exec {scp} "$@"
+"""
+
+
+@pytest.mark.medium
+def test_models_go_by_scp_whatever_their_size(tmp_path: Path, user: Path) -> None:
+    tools, noted = tmp_path / "tools", tmp_path / "noted"
+    tools.mkdir()
+    (tools / "scp").write_text(SCP.format(noted=noted, scp=shutil.which("scp")))
+    (tools / "scp").chmod(0o700)
+    models = {"inbox/model-000001.model": 20_000, "inbox/model-000002.from-000001.delta": 1, "inbox/player-000001-ab.model": 2 * 2**20}
+    with running_sshd(tmp_path / "server", user, environment=f"PATH={tools}:/usr/bin:/bin") as server:
+        transport = connect(server.worker(), host_key_policy="strict")
+        transport.put(b"{}", "inbox/assignment.json")
+        assert not noted.exists()
+        for name, size in models.items():
+            data, before = os.urandom(size), transport.sent
+            transport.put(data, name, durable=False)
+            assert transport.get(name, LIMIT) == data
+            assert transport.sent == before + size
+        transport.close()
+    lines = noted.read_text().splitlines()
+    assert [(line.split()[0], name in line) for line, name in zip(lines, models, strict=True)] == [("-t", True)] * len(models)
+
+
+def test_a_machine_without_sftp_is_told_to_offer_it(tmp_path: Path, user: Path) -> None:
+    with running_sshd(tmp_path / "server", user, sftp="/bin/false") as server:
+        assert "Subsystem sftp internal-sftp" in refusal(server.worker()).remedy
+
+
+def test_a_folder_that_may_not_be_written_is_said_to_be(tmp_path: Path, user: Path) -> None:
+    with running_sshd(tmp_path / "server", user, sftp="internal-sftp -R") as server:
+        transport = connect(server.worker(directory=str(server.home)), host_key_policy="strict")
+        for size in (1, 3 * 2**20):
+            with pytest.raises(RemoteFailure, match=r"Permission denied.*`directory`"):
+                transport.put(bytes(size), "a")
+        assert transport.names("folder") == []
+        transport.close()
+
+
+def test_a_folder_that_cannot_be_made_is_said_to(server: Sshd) -> None:
+    """As where the home of the user is not theirs to write to."""
+    transport = connect(server.worker(directory="/sys/keima"), host_key_policy="strict")
+    with pytest.raises(RemoteFailure, match=r"the folder /sys/keima cannot be made there .*`directory`"):
+        transport.run(["true"])
+    with pytest.raises(RemoteFailure, match=r"`directory`"):
+        transport.put(b"", "a")
+    transport.close()
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("most", [0, 1, 2, 3])
+def test_a_server_that_allows_one_session_at_a_time_is_refused_with_the_remedy(tmp_path: Path, user: Path, most: int) -> None:
+    with running_sshd(tmp_path / "server", user, more=f"MaxSessions {most}") as server:
+        if most < 2:
+            refused = refusal(server.worker())
+            assert "too few sessions" in refused.what and "MaxSessions 10" in refused.remedy
+            return
+        transport = connect(server.worker(), host_key_policy="strict")
+        for number in range(20):
+            transport.put(bytes(2**20), f"{number}.model")
+            assert transport.run(["ls", f"{number}.model"]).code == 0
+        transport.close()
+
+
+def test_windows_is_refused_by_its_name(tmp_path: Path, user: Path) -> None:
+    with running_sshd(tmp_path / "server", user, more="VersionAddendum OpenSSH_for_Windows_9.5") as server:
+        refused = refusal(server.worker())
+    assert "runs Windows, and a worker needs Linux" in refused.what and "WSL 2" in refused.remedy
+
+
+def test_macos_is_refused_by_its_name(tmp_path: Path, user: Path) -> None:
+    """Its sshd calls itself as any other does; what its uname says is put in the place of ours."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "uname").write_text("#!/bin/sh\necho Darwin\n")
+    (tools / "uname").chmod(0o700)
+    with running_sshd(tmp_path / "server", user, environment=f"PATH={tools}:/usr/bin:/bin") as server:
+        transport = connect(server.worker(), host_key_policy="strict")
+        with pytest.raises(Refused, match="runs macOS, and a worker needs Linux"):
+            call(transport, "probe", {})
+        transport.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    shell(f"mount -t tmpfs -o size=4m none {disk}")
+    yield disk
+    shell(f"umount -l {disk}")
+
+
+@root_only
+@pytest.mark.parametrize("scp", ["with scp", "without scp"])
+@pytest.mark.parametrize("size", [900_000, 5 * 2**20])
+def test_a_full_disk_is_said_to_be_full_and_nothing_is_lost(server: Sshd, small_disk: Path, size: int, scp: str) -> None:
+    if scp == "without scp":
+        (server.home / ".bashrc").write_text("echo Welcome!\n")
+    transport = connect(server.worker(directory=str(small_disk)), host_key_policy="strict")
+    transport.put(b"old", "a")
+    (small_disk / "filler").write_bytes(bytes(int(3.5 * 2**20)))
+    with pytest.raises(RemoteFailure, match=r"No space left on device; make room") as failed:
+        transport.put(bytes(size), "a")
+    assert not isinstance(failed.value, Refused)
+    assert {path.name for path in small_disk.iterdir()} == {"a", "filler"}
+    transport.put(b"new", "a")  # and all goes on
+    assert transport.get("a", LIMIT) == b"new"
+    transport.close()
+
+
+# Files that were cut off
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("share", [0.01, 0.5, 1.0])
+def test_what_got_across_is_not_sent_again(server: Sshd, share: float) -> None:
+    transport = connect(server.worker(), host_key_policy="strict")
+    data = os.urandom(6 * 2**20)
+    there = int(len(data) * share)
+    (server.folder / "keima").mkdir()
+    (server.folder / "keima/model.part").write_bytes(data[:there])
+    transport.put(data, "model")
+    assert transport.get("model", LIMIT) == data
+    assert transport.sent == len(data) - there
+    transport.close()
+
+
+@pytest.mark.medium
+def test_a_put_that_is_cut_off_is_gone_on_with(server: Sshd) -> None:
+    data = os.urandom(48 * 2**20)
+    part = server.folder / "keima/model.part"
+    transport = connect(server.worker(), host_key_policy="strict", seconds=2.0)
+
+    def cut() -> None:
+        while not part.exists() or part.stat().st_size < 2**20:
+            time.sleep(0.001)
+        server.signal(signal.SIGKILL)
+
+    cutting = threading.Thread(target=cut)
+    cutting.start()
+    with pytest.raises(Unreachable):
+        transport.put(data, "model")
+    cutting.join()
+    transport.close()
+    there = part.stat().st_size
+    again = connect(server.worker(), host_key_policy="strict")
+    again.put(data, "model")
+    assert again.get("model", LIMIT) == data
+    assert 0 < there == len(data) - again.sent
+    again.close()
+
+
+@pytest.mark.medium
+def test_a_home_folder_is_found(server: Sshd) -> None:
+    for directory in ("~", "~/"):
+        transport = connect(server.worker(directory=directory), host_key_policy="strict")
+        assert Path(transport.run(["pwd"]).stdout.decode().strip()) == Path(
+            transport.run(["sh", "-c", "echo ~root"]).stdout.decode().strip()
+        )
+        transport.close()
+    assert "whole path" in refusal(server.worker(directory="~somebody/keima")).remedy
+
+
+def test_errors_are_ours_whatever_is_asked(server: Sshd) -> None:
+    transport = connect(server.worker(), host_key_policy="strict")
+    transport.put(b"", "a/b")
+    (server.folder / "keima/a").joinpath(os.fsdecode(b"\xff\xfe")).touch()  # no name that can be decoded
+    calls: list[Callable[[], object]] = [
+        lambda: transport.names("a"),
+        lambda: transport.put(b"", "a/" + "x" * 300),
+        lambda: transport.put(b"", "a"),
+        lambda: transport.run(["x" * 200_000]),
+    ]
+    for each in calls:
+        with suppress(ClusterError):
+            each()
+    transport.close()

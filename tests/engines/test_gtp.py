@@ -1,0 +1,236 @@
+"""The Go engine in this process, with networks that are a few lines long, so that what they think is known."""
+
+import json
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from engines.gtp import HANDICAP_MOVES, Engine
+from engines.gtp_rules import NAMED, Rules, parse_rules
+from engines.gtp_words import Refused
+from engines.resignation import MOVES, Resignation
+from engines.thinking import Thinker
+from games import load_game
+from games.game import Planes
+from games.go.rules import KOMI
+from training.search.puct import Evaluate
+
+SIZE, BATCH = 7, 4
+GAME = load_game("go", size=SIZE, komi=4.5, max_plies=490)
+DEAD = [f"play b {column}{row}" for row in range(1, 8) for column in "CE"] + ["play w G4", "play w G5"]  # White's are
+
+
+class Talk:
+    """An engine that is spoken to.
+
+    Args:
+        black: what its network expects of any position for Black, from -1 to 1.
+    """
+
+    def __init__(self, black: float, *, simulations: int = 16, resign_below: float = 0.0) -> None:
+        self.evaluations, self.said = 0, list[str]()
+        self.engine = Engine(
+            GAME,
+            name="Keima",
+            version="1",
+            think=lambda most: Thinker(GAME, self._counted(favoring(black)), max_batch=BATCH, max_simulations=most),
+            write=self.said.append,
+            simulations=simulations,
+            resign_below=resign_below,
+        )
+        self.ask("clear_board")
+        self.evaluations = 0
+
+    def _counted(self, evaluate: Evaluate) -> Evaluate:
+        def counting(observations: Planes) -> tuple[Planes, Planes]:
+            self.evaluations += len(observations)
+            return evaluate(observations)
+
+        return counting
+
+    def ask(self, *lines: str) -> str:
+        """The answer to the last of these commands, all of which must be obeyed."""
+        for line in lines:
+            self.engine.obey(line, 0.0)
+            while self.engine.busy:
+                self.engine.advance()
+            assert self.said[-1].startswith("="), (line, self.said[-1])
+        return self.said[-1][1:].strip()
+
+    def refused(self, line: str) -> str:
+        """The reason why a command fails."""
+        self.engine.obey(line, 0.0)
+        assert self.said[-1].startswith("?")
+        return self.said[-1][1:].strip()
+
+
+def favoring(black: float) -> Callable[[Planes], tuple[Planes, Planes]]:
+    """A network that would rather pass than move, to which all moves are alike, and that expects ``black`` of any position for Black."""
+
+    def evaluate(observations: Planes) -> tuple[Planes, Planes]:
+        player = np.sign(observations[:, KOMI, 0, 0])  # White's komi is positive
+        logits = np.zeros((len(observations), GAME.num_actions), np.float32)
+        logits[:, -1] = 3
+        return logits, (-black * player).astype(np.float32)
+
+    return evaluate
+
+
+def white_stones(talk: Talk) -> int:
+    return "".join(talk.ask("showboard").split("\n")[1:8]).count("O")
+
+
+@pytest.mark.medium
+def test_what_is_dead_is_captured_before_a_pass_when_the_board_is_counted_as_it_stands() -> None:
+    talk = Talk(0.95)
+    talk.ask(*DEAD, "play w pass")
+    moves = []
+    while not moves or moves[-1] != "pass":
+        moves.append(talk.ask("genmove b"))
+        talk.ask("play w pass")
+    assert white_stones(talk) == 0
+    assert talk.ask("final_score") == "B+44.5"
+    assert len(moves) <= 9, "liberties of the two are all that is played on"
+
+
+@pytest.mark.medium
+def test_nothing_is_captured_by_agreement_or_where_search_says_that_it_costs_the_game() -> None:
+    agreed, wary = Talk(0.95), Talk(-0.5)
+    agreed.ask("kata-set-rules chinese")
+    for talk in (agreed, wary):
+        talk.ask(*DEAD, "play w pass")
+        assert talk.ask("genmove b") == "pass"
+        assert white_stones(talk) == 2
+    assert wary.ask("final_status_list dead") == ""
+    assert set(agreed.ask("final_status_list dead").split()) == {"G4", "G5"}
+    assert "G4" not in agreed.ask("final_status_list alive")
+    assert (agreed.ask("final_score"), wary.ask("final_score")) == ("B+44.5", "B+28.5")
+
+
+@pytest.mark.medium
+def test_a_hopeless_game_is_given_up_when_that_is_wanted_and_only_then() -> None:
+    giving, staying = Talk(-0.95, resign_below=0.1), Talk(-0.95)
+    for talk, last in ((giving, "resign"), (staying, None)):
+        for _ in range(MOVES - 1):
+            assert "resign" not in (talk.ask("genmove b"), talk.ask("genmove w"))
+        said = talk.ask("genmove b")
+        assert said == last or (last is None and said != "resign")
+    assert giving.ask("final_score") == "W+Resign"
+    giving.engine.obey("kata-genmove_analyze b", 0.0)
+    assert giving.said[-1] == "play resign\n"
+    giving.ask("clear_board")
+    assert giving.ask("genmove b") != "resign", "hope is new in every game"
+
+
+def test_hope_that_returns_counts_from_the_beginning() -> None:
+    resignation, even = Resignation(0.25), Resignation(0.25)
+    values = [-0.75, -0.75, 0.0, -0.75, -0.75, -0.75]
+    assert [resignation.wanted(value) for value in values] == [False] * 5 + [True]
+    assert not any(even.wanted(-0.5) for _ in range(9)), "a quarter is not less than a quarter"
+
+
+@pytest.mark.medium
+def test_the_opponent_s_resignation_is_understood() -> None:
+    talk = Talk(0.0)
+    talk.ask("play b D4", "play w resign")
+    assert talk.ask("final_score") == "B+Resign"
+    talk.ask("undo")
+    assert talk.ask("final_score") == "B+44.5"
+    talk.ask("play b RESIGN", "play w C4")
+    assert talk.ask("final_score") == "W+4.5"
+    assert talk.ask("kgs-game_over") == ""
+    assert talk.refused("play green resign") == "syntax error: 'green' is no color"
+
+
+@pytest.mark.medium
+def test_a_free_handicap_takes_as_much_thinking_as_a_few_moves_however_many_stones_it_has() -> None:
+    talk = Talk(0.0, simulations=40)
+    assert len(set(talk.ask("place_free_handicap 45").split())) == 45
+    assert 45 < talk.evaluations <= 40 * HANDICAP_MOVES + 2 * 45
+    talk.ask("clear_board")
+    assert len(talk.ask("place_free_handicap 2").split()) == 2
+
+
+@pytest.mark.medium
+def test_thinking_about_a_free_handicap_ends_when_that_is_said() -> None:
+    talk = Talk(0.0, simulations=1000)
+    for last in ("", "quit"):
+        talk.engine.obey("7 place_free_handicap 5", 0.0)
+        for _ in range(3):
+            talk.engine.advance()
+        assert talk.engine.busy and not talk.said[-1].startswith("=7")
+        talk.evaluations = 0
+        talk.engine.obey(last, 0.0)
+        stones = next(line for line in reversed(talk.said) if line.startswith("=7")).split()[1:]
+        assert len(set(stones)) == 5 and talk.evaluations < 20
+        assert not talk.engine.busy
+        talk.ask("clear_board")
+
+
+@pytest.mark.medium
+def test_other_commands_wait_for_a_free_handicap() -> None:
+    talk = Talk(0.0, simulations=100)
+    talk.engine.obey("place_free_handicap 3", 0.0)
+    talk.engine.obey("final_status_list alive", 0.0)
+    assert talk.said[-1].removeprefix("= ").split() == sorted(talk.said[-2].removeprefix("= ").split(), key=GAME.parse_action)
+    assert talk.evaluations > 200
+
+
+@pytest.mark.medium
+def test_komi_and_rules_are_told_and_chosen() -> None:
+    talk = Talk(0.0)
+    assert talk.ask("get_komi") == "4.5"
+    assert json.loads(talk.ask("kata-get-rules")) == {
+        "friendlyPassOk": False,
+        "hasButton": False,
+        "ko": "POSITIONAL",
+        "scoring": "AREA",
+        "suicide": False,
+        "tax": "NONE",
+        "whiteHandicapBonus": "0",
+    }
+    talk.ask("kata-set-rules Chinese", "komi 3.5", "fixed_handicap 3")
+    assert (talk.ask("final_score"), talk.ask("get_komi")) == ("B+42.5", "3.5")
+    talk.ask('kata-set-rules {"whiteHandicapBonus": "N-1", "komi": 0}')
+    assert (talk.ask("final_score"), talk.ask("get_komi")) == ("B+47", "0.0")
+    told = json.loads(talk.ask("kata-get-rules"))
+    assert (told["friendlyPassOk"], told["whiteHandicapBonus"]) == (True, "N-1")
+    assert "komi must be" in talk.refused('kata-set-rules {"whiteHandicapBonus": "N", "komi": 48}')
+    assert json.loads(talk.ask("kata-get-rules")) == told
+    talk.ask("kata-set-rules tromp-taylor")
+    assert talk.ask("final_score") == "B+49"
+    talk.ask("clear_board", "kata-set-rules aga", "play b D4")
+    assert talk.ask("final_score") == "B+49", "a game without handicap has none to make up for"
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ("japanese", "unknown rules 'japanese': there are tromp-taylor, "),
+        ("", "unknown rules ''"),
+        ("[1]", "unknown rules"),
+        ('{"scoring": "TERRITORY"}', "scoring 'TERRITORY' is not played here: \"AREA\""),
+        ('{"tax": "SEKI"}', "tax 'SEKI'"),
+        ('{"hasButton": true}', "hasButton True is not played here: false"),
+        ('{"friendlyPassOk": 1}', "friendlyPassOk 1"),
+        ('{"whiteHandicapBonus": []}', "whiteHandicapBonus"),
+        ('{"passes": 3}', "unknown rule 'passes'"),
+        ('{"komi": "much"}', "komi is a number"),
+        ("[" * 9999, "unknown rules"),
+    ],
+)
+def test_rules_that_are_not_played_here_are_refused(asked: str, reason: str) -> None:
+    with pytest.raises(Refused, match=re.escape(reason)):
+        parse_rules(asked.split(" "), Rules(suicide=False))
+
+
+def test_all_rules_with_a_name_are_those_of_katago_as_far_as_they_are_played_here() -> None:
+    for name in NAMED:
+        rules, komi = parse_rules([name], Rules(suicide=False))
+        assert (rules.suicide, komi) == (False, None), "the network decides whether there is suicide"
+        assert rules.agreed == (name != "tromp-taylor")
+    with pytest.raises(Refused, match="has learned with suicide"):
+        parse_rules(["chinese"], Rules(suicide=True))
+    assert parse_rules(["tromp-taylor"], Rules(suicide=True))[0].suicide

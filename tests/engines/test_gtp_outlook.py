@@ -1,0 +1,119 @@
+"""What the Go engine tells of the end of the game, with real networks and without a program around it."""
+
+import re
+from functools import partial
+from itertools import chain
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from engines.gtp import Engine
+from engines.gtp_outlook import AT_ONCE, Outlook
+from engines.thinking import Thinker
+from games import load_game
+from games.go.rules import score
+from training.networks.auxiliary_heads import predictions_of
+from training.networks.evaluator import Evaluator
+from training.networks.network import build_network
+from training.networks.predictions import Predict
+
+GO = load_game("go", size=5, komi=2.5)
+
+
+def network(*, ownership: bool, score: bool) -> nn.Module:
+    torch.manual_seed(1)
+    return build_network(GO, blocks=1, channels=8, predict_ownership=ownership, predict_score=score).eval()
+
+
+def foreseeing(*, ownership: bool = True, score: bool = True) -> Predict:
+    predict = predictions_of(network(ownership=ownership, score=score))
+    assert predict is not None
+    return predict
+
+
+def test_points_are_those_of_the_position_after_a_move_as_its_player_sees_them() -> None:
+    predict, state = foreseeing(), GO.initial_state()
+    GO.play(state, 12)
+    outlook, here = Outlook(GO, predict), predict(GO.observe(state)[None])
+    outlook.look(state, [0, 3])
+    assert here.ownership is not None and outlook.ownership is not None
+    assert np.array_equal(outlook.ownership, here.ownership[0])
+    for action in (0, 3):
+        after = state.copy()
+        GO.play(after, action)
+        said = predict(GO.observe(after)[None]).leads
+        assert said is not None and outlook.leads[action] == pytest.approx(-said[0], abs=1e-5)
+
+
+def test_a_few_moves_are_looked_at_each_time_and_none_twice() -> None:
+    asked, predict = list[int](), foreseeing()
+    outlook = Outlook(GO, lambda observations: (asked.append(len(observations)), predict(observations))[1])  # type: ignore[func-returns-value]
+    for _ in range(5):
+        outlook.look(GO.start, range(20))
+    assert asked == [1, AT_ONCE, AT_ONCE, 4] and len(outlook.leads) == 20
+    other = GO.initial_state()
+    GO.play(other, 12)
+    outlook.look(other, [0])
+    assert asked[4:] == [1, 1] and list(outlook.leads) == [0]
+
+
+def test_a_game_that_a_pass_would_end_is_counted() -> None:
+    state, outlook = GO.initial_state(), Outlook(GO, foreseeing())
+    for move in ("C3", "pass", "B2", "pass"):
+        GO.play(state, GO.parse_action(move))
+    outlook.look(state, [25])  # Black, who has all of the board, passes too
+    end = state.copy()
+    GO.play(end, 25)
+    assert outlook.leads == {25: score(end)} == {25: 22.5}
+    state = GO.initial_state()
+    for move in ("C3", "A1", "pass"):
+        GO.play(state, GO.parse_action(move))
+    outlook.look(state, [25])
+    assert outlook.leads == {25: 2.5}, "White has as many points, and the komi"
+
+
+def test_a_network_that_knows_nothing_of_points_is_not_asked_for_them() -> None:
+    outlook = Outlook(GO, foreseeing(score=False))
+    outlook.look(GO.start, range(20))
+    assert outlook.leads == {} and outlook.ownership is not None
+    outlook = Outlook(GO, foreseeing(ownership=False))
+    outlook.look(GO.start, range(3))
+    assert len(outlook.leads) == 3 and outlook.ownership is None
+
+
+def told(line: str, **heads: bool) -> str:
+    """What an engine whose network has these heads says to an analysis after a few slices."""
+    said, net = list[str](), network(**heads)
+    evaluate = Evaluator(net, GO, device="cpu", max_batch=4)
+    think = partial(_thinker, evaluate)
+    engine = Engine(GO, name="Keima", version="1", think=think, write=said.append, simulations=8, predict=predictions_of(net))
+    for each in ("play b C3", line):
+        engine.obey(each, 0.0)
+    for _ in range(6):
+        engine.advance()
+    engine.close()
+    return said[-2]
+
+
+def _thinker(evaluate: Evaluator, max_simulations: int) -> Thinker:
+    return Thinker(GO, evaluate, max_batch=4, max_simulations=min(max_simulations, 1000))
+
+
+@pytest.mark.medium
+def test_an_analysis_has_points_and_ownership_where_the_network_has_learned_them() -> None:
+    line = told("kata-analyze 1 ownership true", ownership=True, score=True)
+    moves, _, owners = line.partition(" ownership ")
+    assert len(owners.split()) == 25 and all(abs(float(share)) <= 1 for share in owners.split())
+    assert len(re.findall(r"scoreMean (-?[\d.]+) scoreLead \1 ", moves)) == len(re.findall("info", moves)) > 0
+    assert "ownership" not in told("kata-analyze 1", ownership=True, score=True)
+
+
+@pytest.mark.medium
+def test_other_networks_and_leela_s_analysis_say_nothing_of_it() -> None:
+    lines = [
+        told(f"{name} 1 ownership true", ownership=heads, score=heads) for name, heads in (("kata-analyze", False), ("lz-analyze", True))
+    ]
+    assert all(line.startswith("info move") for line in lines)
+    assert not {"ownership", "scoreLead"} & set(chain.from_iterable(line.split() for line in lines))

@@ -1,0 +1,149 @@
+"""The benchmark of games for two, with processes of its own."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from configs.schema import SearchSettings
+from engines.ladder import chosen, find_program, go_rungs, ladder
+from engines.match_benchmark import Entrant, Match, Tally, play_pairs, ratings
+from engines.match_text import match_text
+from engines.players import AlphaBetaContender, GreedyContender, NetworkContender, RandomContender, StockfishContender
+from engines.slices import SliceFailed
+from games import load_game
+from games.chess.pgn import PgnGame, read_pgn
+from games.go.sgf import SgfGame, read_sgf
+from training.evaluation.match import openings
+
+CHESS, TIC_TAC_TOE = load_game("chess", max_plies=60), load_game("tic_tac_toe")
+RANDOM = Entrant(name="random", contender=RandomContender())
+GREEDY = Entrant(name="greedy", contender=GreedyContender())
+DEPTH_2 = Entrant(name="depth-2", contender=AlphaBetaContender(depth=2))
+
+
+@pytest.mark.medium
+def test_the_same_seed_and_processes_give_the_same_games() -> None:
+    told: list[Tally] = []
+    first, again, other = (
+        play_pairs(TIC_TAC_TOE, RANDOM, RANDOM, games=10, opening_plies=1, seed=seed, processes=2, tell=told.append) for seed in (1, 1, 2)
+    )
+    assert first.games == again.games != other.games
+    assert len(first.games) == len(first.scores) == 10
+    result = first.result
+    assert result.wins + result.draws + result.losses == 10
+    assert told[-1].ended == 10 and told[-1].moves == sum(map(len, other.games))
+
+
+@pytest.mark.medium
+def test_the_better_player_wins_and_the_books_agree_with_the_games() -> None:
+    match = play_pairs(CHESS, DEPTH_2, RANDOM, games=8, opening_plies=4, seed=1, processes=1)
+    assert match.score > 0.5 and match.interval[0] < match.score <= match.interval[1]
+    for number, moves in enumerate(match.games):
+        state = openings(CHESS, 4, 4, 1)[number // 2]
+        for action in moves:
+            CHESS.play(state, action)
+        assert CHESS.terminal(state)
+        assert (np.sign(CHESS.returns(state)[number % 2]) + 1) / 2 == match.scores[number]
+    assert match.plies == np.mean([4 + len(moves) for moves in match.games])
+    assert match.move_seconds[0] > match.move_seconds[1] > 0
+    assert match.as_dict()["wins"] == match.result.wins
+
+
+@pytest.mark.medium
+def test_games_of_chess_are_written_as_others_read_them() -> None:
+    match = play_pairs(CHESS, GREEDY, RANDOM, games=4, opening_plies=3, seed=2, processes=1)
+    games = list(read_pgn(match_text(CHESS, match, 7).splitlines(keepends=True)))
+    assert len(games) == 4
+    for number, game in enumerate(games):
+        assert isinstance(game, PgnGame), game
+        assert tuple(game.actions.tolist()) == match.games[number]
+        assert (game.tags["White"], game.tags["Round"]) == (("greedy", "random")[number % 2], f"7.{number + 1}")
+        white = match.scores[number] if number % 2 == 0 else 1 - match.scores[number]
+        assert game.result == {1.0: "1-0", 0.5: "1/2-1/2", 0.0: "0-1"}[white]
+
+
+@pytest.mark.medium
+def test_games_of_go_are_written_with_their_openings_as_others_read_them(tmp_path: Path) -> None:
+    go = load_game("go", size=5, komi=3)
+    match = play_pairs(go, RANDOM, Entrant(name="other", contender=RandomContender()), games=4, opening_plies=3, seed=2, processes=1)
+    (tmp_path / "games.sgf").write_text(match_text(go, match, 1), encoding="utf-8")
+    games = list(read_sgf(tmp_path / "games.sgf"))
+    assert len(games) == 4
+    for number, game in enumerate(games):
+        assert isinstance(game, SgfGame), game
+        assert (game.size, game.komi) == (5, 3)
+        actions = [action for _, action in game.moves]
+        assert tuple(actions[3:]) == match.games[number]
+        state = go.initial_state()
+        for action in actions:
+            go.play(state, action)
+        assert go.terminal(state)
+        won = match.scores[number] if number % 2 == 0 else 1 - match.scores[number]
+        assert game.result[0] == {1.0: "B", 0.5: "0", 0.0: "W"}[won]
+
+
+@pytest.mark.medium
+def test_an_engine_plays_a_whole_match() -> None:
+    path = find_program("stockfish")
+    if path is None:
+        pytest.skip("Stockfish is not installed (Debian: apt-get install stockfish)")
+    stockfish = Entrant(name="stockfish", contender=StockfishContender(path=path, level=1700, movetime=None, nodes=500))
+    match = play_pairs(CHESS, stockfish, RANDOM, games=2, opening_plies=2, seed=3, processes=1)
+    assert match.result.wins >= 1 and match.result.losses == 0
+
+
+@pytest.mark.medium
+def test_gnu_go_plays_a_whole_match_which_our_rules_decide_and_which_can_be_played_again() -> None:
+    game = load_game("go", size=5, komi=0.5)
+    if find_program("gnugo") is None:
+        pytest.skip("GNU Go is not installed (Debian: apt-get install gnugo)")
+    (gnu_go,) = go_rungs(game, ["gnugo:1"])
+    match, again = (play_pairs(game, gnu_go, RANDOM, games=4, opening_plies=2, seed=3, processes=1) for _ in range(2))
+    assert match.result.wins >= 3
+    assert match.games == again.games
+    for number, moves in enumerate(match.games):
+        state = openings(game, 2, 2, 3)[number // 2]
+        for action in moves:
+            game.play(state, action)
+        assert (game.returns(state)[number % 2] > 0) == (match.scores[number] == 1)
+
+
+@pytest.mark.medium
+def test_what_ends_a_process_is_told(tmp_path: Path) -> None:
+    broken = Entrant(name="network", contender=NetworkContender(model=tmp_path / "no.model", search=SearchSettings(), num_simulations=2))
+    with pytest.raises(SliceFailed, match="No such file"):
+        play_pairs(TIC_TAC_TOE, broken, RANDOM, games=2, opening_plies=0, seed=1, processes=1)
+
+
+def match_of(first: str, second: str, wins: int, losses: int) -> Match:
+    scores = np.array([1.0] * wins + [0.0] * losses)
+    return Match(
+        first=first, second=second, seed=1, opening_plies=0, scores=scores, games=((),) * len(scores), move_seconds=(0.0, 0.0), seconds=0.0
+    )
+
+
+def test_games_among_the_opponents_say_how_far_apart_they_are() -> None:
+    mine = [match_of("network", "random", 20, 0), match_of("network", "greedy", 0, 20)]
+    close = ratings([*mine, match_of("greedy", "random", 12, 8)], "random")
+    far = ratings([*mine, match_of("greedy", "random", 20, 0)], "random")
+    assert close["random"].elo == 0
+    assert close["greedy"].elo < far["greedy"].elo
+    assert ratings(mine, "random")["greedy"].margin > far["greedy"].margin
+
+
+def test_the_ladder_is_what_plays_the_game_and_names_are_checked() -> None:
+    assert [rung.name for rung in ladder(TIC_TAC_TOE)] == ["random"]
+    rungs = ladder(CHESS)
+    assert [rung.name for rung in rungs] == ["random", "greedy", "depth-1", "depth-2", "depth-3"]
+    assert [rung.name for rung in chosen(rungs, ["depth-2", "random"], "chess")] == ["random", "depth-2"]
+    with pytest.raises(ValueError, match="--opponents: there is no 'gready' here; there are random, greedy"):
+        chosen(rungs, ["gready"], "chess")
+    for name, game, reason in (
+        ("gnugo:10", "chess", "GNU Go plays go, and this network plays chess; there are random, greedy"),
+        ("pachi:1000", "chess", "Pachi plays go, and this network plays chess"),
+        ("stockfish-1700", "go", "Stockfish plays chess, and this network plays go; there are random"),
+        ("stockfish-1700", "chess", "there is no 'stockfish-1700' here"),
+    ):
+        with pytest.raises(ValueError, match=f"--opponents: {reason}"):
+            chosen(rungs, [name], game)

@@ -1,0 +1,151 @@
+"""Players of chess that learn nothing: what the search finds is what a plain one over another program's rules finds."""
+
+from collections.abc import Iterator
+
+import chess
+import numpy as np
+import pytest
+
+from games import Game, load_game
+from games.chess.alpha_beta import DEEPEST, MATE, search
+from games.chess.material import greedy_actions
+from games.chess.notation import action_of_uci, fen_of, position_from_fen, uci_of
+from games.game import States
+
+GAME = load_game("chess")
+WORTH = {chess.PAWN: 100, chess.KNIGHT: 320, chess.BISHOP: 330, chess.ROOK: 500, chess.QUEEN: 900, chess.KING: 0}
+
+
+def balance(board: chess.Board) -> int:
+    return sum(WORTH[piece.piece_type] * (1 if piece.color == board.turn else -1) for piece in board.piece_map().values())
+
+
+def forcing_moves(board: chess.Board) -> Iterator[chess.Move]:
+    return (move for move in board.legal_moves if board.is_capture(move) or move.promotion)
+
+
+def plain_value(board: chess.Board, depth: int, ply: int = 0) -> int:
+    """Minimax to the depth, then over what forces, in check over everything; a player who is not in check may leave it be."""
+    if board.is_checkmate():
+        return ply - MATE
+    if board.is_stalemate() or board.is_insufficient_material() or board.halfmove_clock >= 100:
+        return 0
+    quiet = depth <= 0 and not board.is_check()
+    best = balance(board) if quiet else -MATE
+    for move in list(forcing_moves(board) if quiet else board.legal_moves):
+        board.push(move)
+        best = max(best, -plain_value(board, depth - 1, ply + 1))
+        board.pop()
+    return best
+
+
+def plain_search(fen: str, depth: int) -> tuple[int, set[str]]:
+    board, values = chess.Board(fen), {}
+    for move in list(board.legal_moves):
+        board.push(move)
+        values[move.uci()] = -plain_value(board, depth - 1, 1)
+        board.pop()
+    best = max(values.values())
+    return best, {move for move, value in values.items() if value == best}
+
+
+def found(fen: str, depth: int) -> tuple[int, set[str]]:
+    state = position_from_fen(GAME, fen)
+    seen = search(GAME, state[None], depth=depth)
+    return int(seen.values[0]), {uci_of(state, int(action)) for action in seen.actions[0, : seen.counts[0]]}
+
+
+def some_positions(*, count: int, pieces: int, seed: int) -> list[str]:
+    """Positions with at most so many pieces, from random games."""
+    random, fens, state = np.random.default_rng(seed), list[str](), GAME.initial_state()
+    while len(fens) < count:
+        if GAME.terminal(state):
+            state = GAME.initial_state()
+        elif sum(letter.isalpha() for letter in fen_of(state).split()[0]) <= pieces and random.random() < 0.05:
+            fens.append(fen_of(state))
+            state = GAME.initial_state()
+        else:
+            GAME.play(state, int(random.choice(GAME.legal_actions(state))))
+    return fens
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(("depth", "pieces", "count"), [(1, 14, 12), (2, 9, 8), (3, 5, 4)])
+def test_it_finds_what_a_plain_search_finds(depth: int, pieces: int, count: int) -> None:
+    for fen in some_positions(count=count, pieces=pieces, seed=depth):
+        assert found(fen, depth) == plain_search(fen, depth), fen
+
+
+def test_it_sees_promotions_taking_in_passing_and_castling() -> None:
+    for fen in (
+        "8/P7/8/8/8/7k/8/K7 w - - 0 1",
+        "7k/8/8/8/1pP5/8/8/K7 b - c3 0 1",
+        "r3k3/8/8/8/8/8/8/R3K2R w KQq - 0 1",
+        "7k/5Q2/8/6K1/8/8/8/8 w - - 0 1",
+        "8/8/8/8/8/5k2/7p/5K2 b - - 99 80",
+    ):
+        for depth in (1, 2):
+            assert found(fen, depth) == plain_search(fen, depth), fen
+
+
+def test_it_mates_as_soon_as_it_can() -> None:
+    assert found("6k1/5ppp/8/8/8/8/8/R5K1 w - - 0 1", 1) == (MATE - 1, {"a1a8"})
+    in_two = "7k/8/4K3/8/8/8/8/6Q1 w - - 0 1"
+    value, best = found(in_two, 3)
+    assert value == MATE - 3
+    state = position_from_fen(GAME, in_two)
+    GAME.play(state, action_of_uci(state, min(best)))
+    assert search(GAME, state[None], depth=2).values[0] == 2 - MATE
+
+
+def test_it_takes_what_hangs_and_leaves_what_is_guarded() -> None:
+    assert found("4k3/8/8/3r4/8/8/8/3RK3 w - - 0 1", 1)[1] == {"d1d5"}
+    assert "d1d5" not in found("4k3/8/4p3/3n4/8/8/8/3RK3 w - - 0 1", 1)[1]
+
+
+def test_it_knows_that_a_position_would_be_there_for_the_third_time() -> None:
+    """A player who is far ahead does not repeat, which the board alone does not show."""
+    state = position_from_fen(GAME, "q5k1/8/8/8/8/8/8/6K1 w - - 0 1")
+    for text in ("g1h2", "g8f8", "h2g1", "f8g8", "g1h2", "g8f8", "h2g1"):
+        GAME.play(state, action_of_uci(state, text))
+    back = action_of_uci(state, "f8g8")
+    seen = search(GAME, state[None], depth=1)
+    assert back not in seen.actions[0, : seen.counts[0]] and seen.values[0] > 0
+    GAME.play(state, back)
+    assert GAME.terminal(state)
+
+
+def test_states_are_left_as_they_are_and_many_are_answered_at_once() -> None:
+    states = np.stack([position_from_fen(GAME, fen) for fen in some_positions(count=6, pieces=20, seed=5)])
+    before = states.copy()
+    together = search(GAME, states, depth=2)
+    assert np.array_equal(states, before)
+    for i, state in enumerate(states):
+        alone = search(GAME, state[None], depth=2)
+        assert together.values[i] == alone.values[0]
+        assert set(together.actions[i, : together.counts[i]]) == set(alone.actions[0, : alone.counts[0]])
+        assert set(together.actions[i, : together.counts[i]]) <= set(GAME.legal_actions(state))
+
+
+@pytest.mark.parametrize("depth", [0, DEEPEST + 1])
+def test_a_depth_out_of_range_is_refused(depth: int) -> None:
+    with pytest.raises(ValueError, match="the depth must be from 1 to"):
+        search(GAME, GAME.initial_states(1), depth=depth)
+
+
+def greedy(fen: str, game: Game = GAME) -> set[str]:
+    state: States = position_from_fen(game, fen)
+    chosen, counts = greedy_actions(game, state[None])
+    return {uci_of(state, int(action)) for action in chosen[0, : counts[0]]}
+
+
+def test_greed_takes_the_most_and_mates_before_all() -> None:
+    assert greedy("4k3/8/8/q2r4/1P6/8/8/3RK3 w - - 0 1") == {"b4a5"}
+    assert greedy("6k1/5ppp/8/8/q7/1P6/8/R5K1 w - - 0 1") == {"b3a4", "a1a4"}
+    assert greedy("6k1/5ppp/8/8/2b5/3P4/8/R5K1 w - - 0 1") == {"a1a8"}
+    assert greedy("7k/8/8/8/1pP5/8/8/K7 b - c3 0 1") == {"b4c3"}
+    assert greedy("8/P7/8/8/8/7k/8/K7 w - - 0 1") == {"a7a8q"}
+
+
+def test_greed_without_anything_to_take_is_any_move() -> None:
+    assert len(greedy(fen_of(GAME.initial_state()))) == 20

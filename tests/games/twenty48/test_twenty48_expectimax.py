@@ -1,0 +1,123 @@
+"""Expectimax plays 2048: its slides are the game's, its values are those of a plain search, and its games are good and repeatable."""
+
+import numpy as np
+import pytest
+
+from games import CHANCE, Game, load_game
+from games.game import States
+from games.twenty48.expectimax import afterstate_value, board_of, choose, expectimax_move, play_games, row_value, shared_tables
+from games.twenty48.rules import ROWS, WIDTH
+
+
+@pytest.fixture(scope="module")
+def game() -> Game:
+    return load_game("twenty48")
+
+
+def some_positions(game: Game, *, count: int, seed: int) -> list[States]:
+    """Positions of the player from random games."""
+    found: list[States] = []
+    random, state = np.random.default_rng(seed), game.initial_state()
+    while len(found) < count:
+        if game.terminal(state):
+            state = game.initial_state()
+        if game.current_player(state) == CHANCE:
+            game.play(state, int(random.choice(game.chance_outcomes(state)[0])))
+            continue
+        if random.random() < 0.1:
+            found.append(state.copy())
+        game.play(state, int(random.choice(game.legal_actions(state))))
+    return found
+
+
+def after_any(game: Game, state: States) -> States:
+    """An afterstate of this position."""
+    after = state.copy()
+    game.play(after, int(game.legal_actions(state)[0]))
+    return after
+
+
+def plain_worth(game: Game, state: States) -> float:
+    """The value of a board, line by line."""
+    rows = (state[ROWS : ROWS + 4, None] >> 8 * np.arange(4)) & 0xFF
+    packed = [int(line @ 16 ** np.arange(4)) for line in (*rows, *rows.T)]
+    return sum(row_value(line) for line in packed)
+
+
+def plain_value(game: Game, state: States, depth: int) -> float:
+    """Expectimax by the rules alone, from an afterstate."""
+    if depth == 0:
+        return plain_worth(game, state)
+    total = 0.0
+    for outcome, probability in zip(*game.chance_outcomes(state), strict=True):
+        after = state.copy()
+        game.play(after, int(outcome))
+        total += float(probability) * max([0.0, *plain_values(game, after, depth - 1).values()])
+    return total
+
+
+def plain_values(game: Game, state: States, depth: int) -> dict[int, float]:
+    values = {}
+    for action in game.legal_actions(state).tolist():
+        after = state.copy()
+        game.play(after, action)
+        values[action] = plain_value(game, after, depth)
+    return values
+
+
+def test_it_plays_what_a_plain_search_over_the_rules_finds_best(game: Game) -> None:
+    for state in some_positions(game, count=5, seed=1):
+        values = plain_values(game, state, 1)
+        assert values[expectimax_move(state, depth=1)] == pytest.approx(max(values.values()), rel=1e-6)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_its_values_are_those_of_a_plain_search(game: Game, depth: int) -> None:
+    crowded = sorted(some_positions(game, count=300, seed=2), key=lambda state: len(game.chance_outcomes(after_any(game, state))[0]))
+    for state in crowded[: 5 if depth < 2 else 1]:
+        for action in game.legal_actions(state).tolist():
+            after = state.copy()
+            game.play(after, action)
+            mine = afterstate_value(board_of(after), depth, 1.0, shared_tables())
+            assert mine == pytest.approx(plain_value(game, after, depth), rel=1e-6)
+
+
+@pytest.mark.medium
+def test_it_plays_only_legal_actions_and_the_same_again(game: Game) -> None:
+    for state in some_positions(game, count=200, seed=3):
+        before = state.copy()
+        action = expectimax_move(state, depth=1)
+        assert action in game.legal_actions(state)
+        assert expectimax_move(state, depth=1) == action
+        assert np.array_equal(state, before)
+
+
+def test_tiles_beyond_its_digits_are_played_legally(game: Game) -> None:
+    state = game.initial_state()
+    for outcome in (0, 2):
+        game.play(state, outcome)
+    state[ROWS + 3] = 17 | 16 << 8 | 15 << 16 | 14 << 24
+    assert expectimax_move(state, depth=2) in game.legal_actions(state)
+
+
+@pytest.mark.medium
+def test_games_are_repeatable_and_far_better_than_random_ones() -> None:
+    first, again = (play_games(games=10, depth=1, seed=4) for _ in range(2))
+    assert first.scores.tolist() == again.scores.tolist()
+    assert first.scores.tolist() != play_games(games=10, depth=1, seed=5).scores.tolist()
+    assert first.scores.mean() > 10_000  # random play scores about 1,100
+    assert (first.largest >= 1024).mean() >= 0.5
+
+
+def test_what_it_cannot_play_is_refused(game: Game) -> None:
+    state = game.initial_state()
+    with pytest.raises(ValueError, match="not to move"):
+        expectimax_move(state, depth=1)
+    assert choose(state, 1, shared_tables()) == -1
+    small = load_game("twenty48", height=4, width=3).initial_state()
+    assert small[WIDTH] == 3
+    with pytest.raises(ValueError, match="expectimax plays on 4 x 4, not on 4 x 3"):
+        expectimax_move(small, depth=1)
+    with pytest.raises(ValueError, match="depth must not be negative"):
+        play_games(games=1, depth=-1)

@@ -1,0 +1,37 @@
+"""What is said of compiling: with an empty cache what and how far, with a full one nothing."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.sources import ROOT
+
+PLAY = """
+from training.common.compiling import compiling_told
+from games import load_game
+from training.search import simulate  # is imported and not called
+
+with compiling_told(print):
+    game = load_game("tic_tac_toe")
+    print(game.legal_actions(game.initial_state()).size, "actions")
+"""
+
+
+@pytest.mark.medium
+def test_each_part_is_told_once_where_it_was_never_compiled(tmp_path: Path) -> None:
+    def told() -> list[str]:
+        env = {**os.environ, "KEIMA_CACHE": str(tmp_path)}
+        run = subprocess.run([sys.executable, "-c", PLAY], cwd=ROOT, env=env, capture_output=True, text=True, check=True)
+        return run.stdout.splitlines()
+
+    *parts, played = told()
+    assert played == "9 actions"
+    assert parts and len({part.split(" (")[0] for part in parts}) == len(parts)
+    for number, part in enumerate(parts, 1):
+        assert (found := re.fullmatch(r"compiling ([a-z0-9 -]+) \((\d+) of up to (\d+)\)", part)), part
+        assert int(found[2]) == number < int(found[3])  # what is not called is counted too
+    assert told() == ["9 actions"]

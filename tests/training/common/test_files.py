@@ -1,0 +1,128 @@
+"""Files appear whole, private, and within their limits."""
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from training.common.files import FileTooLarge, read_limited, remove_stale_parts, sha256_hex, write_atomically
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_written_file_holds_the_data_and_leaves_no_part(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "a.json", b"first")
+    write_atomically(tmp_path / "a.json", b"second")
+    assert (tmp_path / "a.json").read_bytes() == b"second"
+    assert names_in(tmp_path) == ["a.json"]
+
+
+def test_a_file_is_private_unless_told_otherwise(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "private", b"")
+    write_atomically(tmp_path / "public", b"", mode=0o644)
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("private", "public")]
+    assert modes == [0o600, 0o644 & ~current_umask()]
+
+
+def current_umask() -> int:
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_atomically(tmp_path / "a", b"old")
+
+    def fail(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="No space"):
+        write_atomically(tmp_path / "a", b"new")
+    assert (tmp_path / "a").read_bytes() == b"old"
+    assert names_in(tmp_path) == ["a"]
+
+
+def test_the_data_is_synced_before_the_rename_and_the_folder_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def watched_fsync(descriptor: int) -> None:
+        steps.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+        fsync(descriptor)
+
+    def watched_replace(source: Path, target: Path) -> Path:
+        steps.append("rename")
+        return replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", watched_fsync)
+    monkeypatch.setattr(Path, "replace", watched_replace)
+    write_atomically(tmp_path / "a", b"data")
+    assert steps == ["file", "rename", "folder"]
+
+
+def test_what_need_not_be_durable_appears_whole_and_syncs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    write_atomically(tmp_path / "a", b"old", durable=False)
+    write_atomically(tmp_path / "a", b"new", durable=False)
+    assert (tmp_path / "a").read_bytes() == b"new"
+    assert names_in(tmp_path) == ["a"]
+    assert not synced
+
+
+def test_a_stale_part_lends_the_new_file_neither_its_bytes_nor_its_rights(tmp_path: Path) -> None:
+    (tmp_path / "a.part").write_bytes(b"left by a killed writer, longer than the new data")
+    (tmp_path / "a.part").chmod(0o666)
+    write_atomically(tmp_path / "a", b"new")
+    assert (tmp_path / "a").read_bytes() == b"new"
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o600
+
+
+def test_a_stale_part_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_bytes(b"precious")
+    (tmp_path / "a.part").symlink_to(tmp_path / "precious")
+    write_atomically(tmp_path / "a", b"new")
+    assert (tmp_path / "precious").read_bytes() == b"precious"
+
+
+def test_reading_stops_at_the_limit(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"12345")
+    assert read_limited(tmp_path / "a", 5) == b"12345"
+    with pytest.raises(FileTooLarge, match="more than the 4 bytes"):
+        read_limited(tmp_path / "a", 4)
+
+
+def test_an_endless_file_is_refused_too() -> None:
+    with pytest.raises(FileTooLarge):
+        read_limited(Path("/dev/zero"), 1000)
+
+
+def test_stale_parts_are_removed_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "b.games.part").write_bytes(b"")
+    (tmp_path / "a.games").write_bytes(b"")
+    (tmp_path / "c.part").mkdir()
+    assert remove_stale_parts(tmp_path) == [tmp_path / "b.games.part"]
+    assert names_in(tmp_path) == ["a.games", "c.part"]
+
+
+def test_sha256_is_the_standard_one() -> None:
+    assert sha256_hex(b"abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+def test_a_new_file_whose_folder_cannot_be_synced_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sync = os.fsync
+
+    def sync_files_alone(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", sync_files_alone)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(tmp_path / "a.games", b"games")
+    assert names_in(tmp_path) == []

@@ -1,0 +1,242 @@
+"""Matches that workers play: with a host that does in this process what a worker would, or something else, by a clock of the test's."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from tests.training.small_run import GAME, model_bytes
+from training.evaluation.match import MatchResult, RandomPlayer, openings
+from training.evaluation.match_worker import RefusedResult, checked, play_order, played
+from training.evaluation.orders import MAX_PAIRS, Contestant, MatchOrder, PlayedOrder
+from training.evaluation.remote_matches import QUIET_SECONDS, Fixture, RemoteMatches
+from training.networks.model_file import content_sha256
+
+MODEL = Contestant(version=1, sha256=content_sha256(model_bytes(1)))
+
+
+def order(*, first_pair: int = 0, pairs: int = 3) -> MatchOrder:
+    return MatchOrder(
+        id=f"m-{first_pair}",
+        first=MODEL,
+        second=None,
+        seed=7,
+        opening_plies=2,
+        match_pairs=8,
+        first_pair=first_pair,
+        pairs=pairs,
+        num_simulations=4,
+    )
+
+
+def player_of(who: Contestant) -> RandomPlayer:
+    return RandomPlayer(GAME, who.version)
+
+
+def honest(worker: str, wanted: MatchOrder) -> PlayedOrder:
+    return played(worker, wanted, *play_order(GAME, wanted, player_of))
+
+
+@dataclass
+class Sign:
+    beat: int
+    order: str
+
+
+Answer = Callable[[str, MatchOrder], PlayedOrder | bytes | None]
+
+
+@dataclass
+class Actors:
+    """Workers that answer an order at the next look as they are told to; None is no answer."""
+
+    answers: dict[str, Answer]
+    asked: dict[str, list[MatchOrder]] = field(default_factory=dict)
+    now_playing: dict[str, list[MatchOrder]] = field(default_factory=dict)
+    brought: list[set[Contestant]] = field(default_factory=list)
+    away: set[str] = field(default_factory=set)
+    alive: bool = False  # whether those who do not answer show signs of playing
+    beat: int = 0
+
+    def bring(self, players: Mapping[Contestant, bytes]) -> None:
+        self.brought.append(set(players))
+
+    def order(self, worker: str, orders: Sequence[MatchOrder]) -> None:
+        self.now_playing[worker] = list(orders)
+        self.asked.setdefault(worker, []).extend(order for order in orders if order not in self.asked.get(worker, []))
+
+    def results(self) -> list[tuple[str, MatchOrder, bytes]]:
+        found = []
+        for worker, orders in self.now_playing.items():
+            for wanted in orders:
+                answer = self.answers[worker](worker, wanted)
+                if answer is not None:
+                    found.append((worker, wanted, answer if isinstance(answer, bytes) else answer.model_dump_json().encode()))
+        return found
+
+    def hosts(self) -> list[str]:
+        return [worker for worker in self.answers if worker not in self.away]
+
+    def status(self) -> dict[str, Sign | None]:
+        self.beat += 1
+        return {worker: Sign(self.beat, orders[0].id) if self.alive and orders else None for worker, orders in self.now_playing.items()}
+
+
+class Table:
+    """A match between actors, and its time."""
+
+    def __init__(self, answers: dict[str, Answer], **options: object) -> None:
+        self.actors = Actors(answers, **options)  # type: ignore[arg-type]
+        self.now = 0.0
+        self.away = RemoteMatches(GAME, self.actors, clock=lambda: self.now, sleep=self.wait)
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    def play(self, pairs: int = 20, look: Callable[[], None] = lambda: None) -> MatchResult:
+        fixture = Fixture(first=MODEL, second=None, pairs=pairs, seed=7, opening_plies=2, num_simulations=4)
+        with self.away.tour({MODEL: b"model"}):
+            (result,) = self.away.play([fixture], player_of, look=look)
+        assert result.scores.shape == (pairs, 2)
+        assert not np.isnan(result.scores).any()
+        return result
+
+
+def silent(worker: str, wanted: MatchOrder) -> None:
+    return None
+
+
+def test_a_match_is_shared_out_and_every_pair_is_played_once() -> None:
+    table = Table({"a": honest, "b": honest})
+    table.play()
+    played_pairs = sorted(
+        pair
+        for orders in table.actors.asked.values()
+        for wanted in orders
+        for pair in range(wanted.first_pair, wanted.first_pair + wanted.pairs)
+    )
+    assert played_pairs == list(range(20))
+    assert set(table.actors.asked) == {"a", "b"}
+    assert (table.away.games_away, table.away.games_at_home) == (40, 0)
+    assert table.actors.brought == [{MODEL}, set()]
+
+
+def test_several_matches_are_played_side_by_side_and_not_mixed_up() -> None:
+    table = Table({"a": honest})
+    fixtures = [Fixture(first=MODEL, second=None, pairs=pairs, seed=pairs, opening_plies=2, num_simulations=4) for pairs in (5, 9)]
+    results = table.away.play(fixtures, player_of, look=lambda: None)
+    assert [len(result.scores) for result in results] == [5, 9]
+
+
+def test_the_slices_of_a_match_have_the_openings_of_the_whole_match() -> None:
+    whole = openings(GAME, 8, 2, 7)
+    parts = [play_order(GAME, order(first_pair=i, pairs=4), player_of)[0] for i in (0, 4)]
+    assert np.array_equal(np.concatenate(parts), whole)
+
+
+def test_what_a_silent_worker_does_not_play_is_played_by_another() -> None:
+    table = Table({"a": silent, "b": honest})
+    table.play()
+    assert (table.away.games_away, table.away.games_at_home) == (40, 0)
+    assert table.now < QUIET_SECONDS + 5
+
+
+def test_without_a_worker_that_answers_everything_is_played_at_home() -> None:
+    table = Table({"a": silent, "b": silent})
+    table.play()
+    assert (table.away.games_away, table.away.games_at_home) == (0, 40)
+    assert table.now < QUIET_SECONDS + 5
+
+
+def test_without_any_worker_nobody_is_waited_for() -> None:
+    table = Table({})
+    table.play()
+    assert (table.away.games_at_home, table.now) == (40, 0.0)
+
+
+def test_a_worker_that_shows_that_it_plays_is_waited_for_but_not_for_ever() -> None:
+    table = Table({"a": silent}, alive=True)
+    table.play()
+    assert table.away.games_at_home == 40
+    assert QUIET_SECONDS < table.now <= 2 * 1800
+
+
+def test_a_worker_that_is_lost_is_not_waited_for() -> None:
+    table = Table({"a": silent})
+    table.play(look=lambda: table.actors.away.add("a") if table.now > 3 else None)
+    assert table.away.games_at_home == 40
+    assert table.now < 6
+
+
+def forge(**changes: object) -> Answer:
+    """An answer in which these fields are others."""
+
+    def answer(worker: str, wanted: MatchOrder) -> PlayedOrder:
+        return honest(worker, wanted).model_copy(update=changes)
+
+    return answer
+
+
+def with_first_game(change: Callable[[list[int]], list[int]]) -> Answer:
+    def answer(worker: str, wanted: MatchOrder) -> PlayedOrder:
+        result = honest(worker, wanted)
+        return result.model_copy(update={"moves": (tuple(change(list(result.moves[0]))), *result.moves[1:])})
+
+    return answer
+
+
+def turned_round(worker: str, wanted: MatchOrder) -> PlayedOrder:
+    result = honest(worker, wanted)
+    return result.model_copy(update={"scores": tuple(1 - score if score != 0.5 else 1.0 for score in result.scores)})
+
+
+FORGERIES: dict[str, Answer] = {
+    "the scores are not those": turned_round,
+    "the move is illegal": with_first_game(lambda moves: [*moves, moves[0]]),
+    "end before the game does": with_first_game(lambda moves: moves[:-1]),
+    "it has 0 games": forge(moves=()),
+    "the openings are not those": forge(openings="0" * 64),
+    "of another order": forge(worker="somebody"),
+    "it did not play: no model": forge(refused="no model"),
+    "cannot be understood": lambda worker, wanted: b"{",
+}
+
+
+@pytest.mark.parametrize("reason", FORGERIES)
+def test_a_forged_result_is_refused_and_played_by_another(reason: str, caplog: pytest.LogCaptureFixture) -> None:
+    table = Table({"forger": FORGERIES[reason], "b": honest})
+    table.play()
+    assert (table.away.games_away, table.away.games_at_home) == (40, 0)
+    assert reason in caplog.text
+    assert table.now < 2
+
+
+def test_a_result_says_exactly_what_was_played() -> None:
+    wanted = order()
+    starts, result = play_order(GAME, wanted, player_of)
+    travelled = PlayedOrder.model_validate(json.loads(played("w", wanted, starts, result).model_dump_json()))
+    assert np.array_equal(checked(GAME, wanted, "w", travelled).scores, result.scores)
+    with pytest.raises(RefusedResult, match="another order"):
+        checked(GAME, order(first_pair=4), "w", travelled)
+
+
+def test_a_stop_takes_the_orders_back() -> None:
+    table = Table({"a": silent, "b": silent})
+
+    def stop() -> None:
+        if table.now > 1:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        table.play(look=stop)
+    assert table.actors.now_playing == {"a": [], "b": []}
+    assert table.actors.brought[-1] == set()
+
+
+def test_an_order_lies_within_its_match_and_is_no_larger_than_one_may_be() -> None:
+    with pytest.raises(ValueError, match="has no pair 8"):
+        order(first_pair=6, pairs=3)
+    with pytest.raises(ValueError, match="less than or equal"):
+        order(pairs=MAX_PAIRS + 1)

@@ -1,0 +1,36 @@
+"""A learner that has less memory than a whole batch needs: ``python -m tests.training.learning.memory_program MEGABYTES``.
+
+It says how many positions it takes at once in the end, and its last loss.
+"""
+
+import resource
+import sys
+from pathlib import Path
+
+import torch
+
+from tests.training.small_networks import CONNECT_FOUR, FixedWindow
+from training.learning.learner import Learner
+from training.networks.network import build_network, seed_weights
+
+BATCH = 4096
+
+
+def train(megabytes: int | None) -> tuple[int | None, float]:
+    """Positions at once, and the loss of a step for which there are so many megabytes more than now; None: as many as there are."""
+    seed_weights(1)
+    network = build_network(CONNECT_FOUR, blocks=1, channels=32)
+    learner = Learner(network, device="cpu", batch_size=BATCH, norm_batch=64, mixed_precision=False, optimizer="sgd", learning_rate=1e-3)
+    window = FixedWindow(CONNECT_FOUR, BATCH)
+    learner.train(window, 1, 3, batch_size=64)  # so that what is needed for any step is there
+    if megabytes is not None:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+        most = pages * resource.getpagesize() + megabytes * 2**20
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    loss = learner.train(window, 1, 3).loss
+    return learner.micro_batch, loss
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    sys.stdout.write(" ".join(map(str, train(int(sys.argv[1])))))

@@ -1,0 +1,230 @@
+"""Heads to learn by: their targets are right on boards that one can see, they are learned, and playing does not notice them."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from games import Game, load_game
+from games.game import States
+from games.go.rules import score
+from tests.games.go.naive_go import NaiveGo
+from tests.training.small_networks import CONNECT_FOUR, look_trained
+from tests.training.synthetic import synthetic_batch
+from training.data.played_games import PlayedGame, batch_of
+from training.data.records import GameBatch
+from training.learning.learner import Learner, to_tensors
+from training.networks.auxiliary_heads import predictions_of
+from training.networks.evaluator import Evaluator
+from training.networks.model_file import Model, decode_model, describe_model, encode_model
+from training.networks.network import build_network
+from training.networks.resnet import ResNet
+from training.replay.replay import Batch, ReplayWindow
+
+GO = load_game("go", size=5, komi=0.5)
+HEADS: dict[str, Any] = {"predict_reply": True, "predict_ownership": True, "predict_score": True}
+# Black has the columns A and B and a stone on C3, White has D and E, and what is left of C is nobody's: Black wins by half a point.
+WALLS = "B1 D1 B2 D2 B3 D3 B4 D4 B5 D5 C3 pass pass"
+OWNERS = np.array([[1, 1, 0, -1, -1]] * 2 + [[1, 1, 1, -1, -1]] + [[1, 1, 0, -1, -1]] * 2)
+
+
+def games_of(*played: tuple[str, int]) -> GameBatch:
+    """A batch of games of Go by their moves, and who gave up, as records have it."""
+    games = []
+    for moves, resigned in played:
+        actions = np.array([GO.parse_action(move) for move in moves.split()], np.int32)
+        returns = np.array([-1, 1] if resigned == 1 else [1, -1], np.float32)
+        games.append(PlayedGame(actions=actions, returns=returns, resigned=resigned, line=1))
+    return batch_of(games, GO)
+
+
+def samples(game: Game, batch: GameBatch, positions: Any, symmetry: int, **options: bool) -> Batch:
+    """These positions of a batch under one symmetry."""
+    window = ReplayWindow(game, capacity_positions=10**6, **options)
+    window.add(batch)
+    places = np.array(positions, np.int64)
+    return window.take(places, np.full(len(places), symmetry, np.int64))
+
+
+@pytest.mark.parametrize("symmetry", range(8))
+def test_who_owns_what_turns_with_the_board_and_is_seen_by_the_player_to_move(symmetry: int) -> None:
+    last = len(WALLS.split()) - 1
+    batch = samples(GO, games_of(("A1 B1", 1), (WALLS, 0)), [2 + last - 1, 2 + last], symmetry, areas=True)
+    assert batch.leads.tolist() == [-0.5, 0.5]  # White passes, then Black
+    for mine, ownership in zip((-1, 1), batch.ownership.reshape(2, 5, 5), strict=True):
+        assert sorted(ownership.ravel()) == sorted(mine * OWNERS.ravel())
+    stones = batch.observations[:, :2]
+    assert (batch.ownership.reshape(2, 5, 5)[stones[:, 0] == 1] == 1).all() and (stones[:, 0] == 1).sum() == 11
+    assert (batch.ownership.reshape(2, 5, 5)[stones[:, 1] == 1] == -1).all() and (stones[:, 1] == 1).sum() == 11
+
+
+def test_of_a_game_that_was_given_up_nobody_knows_the_end() -> None:
+    batch = samples(GO, games_of((WALLS, 0), ("A1 B1 C1", 1)), range(len(WALLS.split()) + 3), 0, areas=True)
+    assert np.isnan(batch.leads).tolist() == [False] * len(WALLS.split()) + [True] * 3
+
+
+def test_the_reply_is_the_policy_of_the_next_position_under_the_same_symmetry() -> None:
+    game = load_game("go", size=5)
+    record = synthetic_batch(game, games=3, full_share=1.0)
+    everything = range(record.num_positions)
+    for symmetry in (0, 3):
+        batch = samples(game, record, everything, symmetry, replies=True)
+        ends = np.cumsum(record.lengths) - 1
+        assert not batch.replies[ends].any()
+        others = np.setdiff1d(everything, ends)
+        assert np.array_equal(batch.replies[others], batch.policies[others + 1])
+
+
+def test_where_the_opponent_searched_little_the_reply_is_what_was_played() -> None:
+    record = synthetic_batch(CONNECT_FOUR, games=3, full_share=0.5)
+    batch = samples(CONNECT_FOUR, record, range(record.num_positions), 1, replies=True)
+    cheap = np.flatnonzero(record.policy_sizes == 0)
+    before = cheap[~np.isin(cheap, np.cumsum(record.lengths) - record.lengths)] - 1
+    assert len(before) > 5
+    assert batch.replies[before].argmax(1).tolist() == CONNECT_FOUR.action_symmetries[1][record.actions[before + 1]].tolist()
+    assert (batch.replies[before].max(1) == 1).all()
+
+
+def test_ownership_and_lead_are_those_of_the_rules() -> None:
+    record = synthetic_batch(GO, games=20, resign_share=0.3)
+    ends = np.cumsum(record.lengths)
+    batch = samples(GO, record, ends - record.lengths, 0, areas=True)
+    for index, begin in enumerate(ends - record.lengths):
+        state, naive = GO.initial_state(), NaiveGo(**GO.options)
+        for action in record.actions[begin : ends[index]].tolist():
+            GO.play(state, action)
+            naive.apply_action(action)
+        if record.resigned[index]:
+            assert np.isnan(batch.leads[index])
+        else:
+            assert batch.leads[index] == score(state) == naive.score()
+            assert batch.ownership[index].sum() - GO.options["komi"] == score(state)
+
+
+def test_connect_four_ends_with_the_stones_on_the_board_and_those_that_the_winner_has_left() -> None:
+    record = synthetic_batch(CONNECT_FOUR, games=40, resign_share=0.0)
+    starts = np.cumsum(record.lengths) - record.lengths
+    batch = samples(CONNECT_FOUR, record, starts, 0, areas=True)
+    leads = []
+    for index, (begin, length) in enumerate(zip(starts, record.lengths, strict=True)):
+        state = CONNECT_FOUR.initial_state()
+        for action in record.actions[begin : begin + length].tolist():
+            CONNECT_FOUR.play(state, action)
+        symbols = np.array([line.split() for line in CONNECT_FOUR.render(state).splitlines()[:6]])
+        assert np.array_equal(batch.ownership[index].reshape(6, 7), (symbols == "X") * 1 - (symbols == "O") * 1)
+        first_won = float(CONNECT_FOUR.returns(state)[0])
+        leads.append(first_won * (22 - (symbols == ("X" if first_won > 0 else "O")).sum()))
+    assert batch.leads.tolist() == leads and {np.sign(lead) for lead in leads} >= {-1, 1}
+
+
+def test_a_window_without_auxiliary_heads_has_nothing_for_them() -> None:
+    batch = samples(GO, games_of((WALLS, 0)), [0, 1], 0)
+    assert batch.replies.shape == batch.ownership.shape == (2, 0)
+
+
+def learn(batch: Batch, game: Game = GO, **heads: Any) -> tuple[torch.nn.Module, dict[str, float], dict[str, float]]:
+    """A network that has learned a batch by heart, and the losses on it before and after."""
+    torch.manual_seed(0)
+    learner = Learner(build_network(game, blocks=1, channels=16, **heads), device="cpu", learning_rate=0.01, warmup_steps=10)
+    tensors = to_tensors(batch, torch.device("cpu"))
+    reports = [learner.descend(tensors) for _ in range(120)]
+    first, last = ({name: float(figure) for name, figure in reports[index].figures.items()} for index in (0, -1))
+    return learner.network, first, last
+
+
+@pytest.mark.medium
+def test_each_head_learns_a_batch_by_heart() -> None:
+    record = synthetic_batch(GO, games=8, resign_share=0.2, num_simulations=1)
+    batch = samples(GO, record, range(0, record.num_positions, max(1, record.num_positions // 24)), 0, replies=True, areas=True)
+    _, first, last = learn(batch, **HEADS)
+    assert {"reply_loss", "ownership_loss", "score_loss"} <= first.keys()
+    assert first["auxiliary_loss"] == pytest.approx(first["reply_loss"] + first["ownership_loss"] + first["score_loss"])
+    assert first["loss"] == pytest.approx(first["policy_loss"] + first["value_loss"] + first["auxiliary_loss"])
+    for name in ("policy_loss", "value_loss", "reply_loss", "ownership_loss", "score_loss"):
+        assert 0 <= last[name] < 0.6 * first[name], name
+    assert "reply_loss" not in learn(batch, predict_score=True)[1]
+
+
+@pytest.mark.medium
+def test_what_is_not_known_teaches_nothing() -> None:
+    """Neither the end of games that were given up, nor a reply that nobody gave."""
+    record = games_of(("A1 B1 C1", 1))
+    batch = samples(GO, record, [2], 0, replies=True, areas=True)
+    _, first, last = learn(batch, **HEADS)
+    assert first["reply_loss"] == first["ownership_loss"] == first["score_loss"] == last["score_loss"] == 0
+    assert last["policy_loss"] < first["policy_loss"]
+
+
+@pytest.mark.medium
+def test_a_network_foresees_the_ends_that_it_has_learned_as_the_player_to_move_sees_them() -> None:
+    plies = len(WALLS.split())
+    batch = samples(GO, games_of((WALLS, 0), ("C3 pass pass", 0)), [*range(1, plies), plies + 1, plies + 2], 0, areas=True)
+    network, _, _ = learn(batch, predict_ownership=True, predict_score=True)
+    predict = predictions_of(network)
+    assert predict is not None
+    foresight = predict(batch.observations)
+    assert foresight.ownership is not None and foresight.leads is not None
+    assert foresight.leads == pytest.approx(batch.leads, abs=2.0) and batch.leads[-2:].tolist() == [-24.5, 24.5]
+    assert np.abs(foresight.ownership - batch.ownership).max() < 0.5
+
+
+@pytest.mark.medium
+def test_where_points_stay_empty_a_network_foresees_that_they_are_nobodys() -> None:
+    record = synthetic_batch(CONNECT_FOUR, games=2, resign_share=0.0, num_simulations=1)
+    batch = samples(CONNECT_FOUR, record, range(4, record.num_positions, 3), 0, areas=True)
+    network, first, last = learn(batch, CONNECT_FOUR, predict_ownership=True)
+    assert last["ownership_loss"] < 0.5 * first["ownership_loss"]
+    predict = predictions_of(network)
+    assert predict is not None
+    foresight = predict(batch.observations)
+    assert foresight.ownership is not None and foresight.leads is None
+    assert (batch.ownership == 0).any() and np.abs(foresight.ownership - batch.ownership).mean() < 0.3
+
+
+def test_a_network_says_only_what_it_has_learned_to() -> None:
+    observations = np.stack([GO.observe(state) for state in positions(3)])
+    predict = predictions_of(build_network(GO, blocks=1, channels=8, predict_score=True))
+    assert predict is not None
+    foresight = predict(observations)
+    assert foresight.ownership is None and foresight.leads is not None and foresight.leads.shape == (3,)
+    assert predictions_of(build_network(GO, blocks=1, channels=8, predict_reply=True)) is None
+    assert predictions_of(build_network(CONNECT_FOUR, type="spiking", blocks=1, channels=8)) is None
+
+
+def positions(count: int) -> States:
+    states, random = GO.initial_states(count), np.random.default_rng(1)
+    for state in states:
+        for _ in range(int(random.integers(10))):
+            GO.play(state, int(random.choice(GO.legal_actions(state)[:-1])))
+    return states
+
+
+def test_playing_does_not_notice_the_heads_but_they_travel() -> None:
+    torch.manual_seed(3)
+    network = build_network(GO, blocks=2, channels=16, **HEADS)
+    assert isinstance(network, ResNet)
+    look_trained(network, 0.3)
+    shape: dict[str, Any] = {"type": "resnet", "blocks": 2, "channels": 16, **HEADS}
+    plain = build_network(GO, blocks=2, channels=16)
+    weights = network.eval().state_dict()
+    plain.load_state_dict({name: tensor for name, tensor in weights.items() if not name.startswith("auxiliary.")})
+    observations = np.stack([GO.observe(state) for state in positions(32)])
+    for ours, theirs in zip(*(Evaluator(each.eval(), GO, device="cpu")(observations) for each in (network, plain)), strict=True):
+        assert np.array_equal(ours, theirs)
+    model = decode_model(encode_model(Model(description=describe_model(GO, shape, 1), weights=weights), GO))
+    assert isinstance(model.build(GO).auxiliary, torch.nn.Module)
+
+
+@pytest.mark.parametrize(
+    ("game", "options", "complaint"),
+    [
+        ("twenty48", {"predict_ownership": True}, "network.predict_ownership: the last board of twenty48 is not counted"),
+        ("chess", {"predict_score": True}, "network.predict_score: the last board of chess is not counted"),
+        ("twenty48", {"predict_reply": True}, "network.predict_reply: nobody replies in twenty48"),
+        ("go", {"type": "spiking", "predict_reply": True}, "network.predict_reply: a network of type spiking has no such head"),
+    ],
+)
+def test_heads_that_a_game_or_a_network_cannot_have_are_refused(game: str, options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        build_network(load_game(game), blocks=1, channels=8, **options)

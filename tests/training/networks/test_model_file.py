@@ -1,0 +1,289 @@
+import hashlib
+import json
+import math
+import struct
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+
+from games import Game
+from tests.training.small_networks import CONNECT_FOUR, TIC_TAC_TOE, trained_network
+from training.networks.evaluator import Evaluator
+from training.networks.model_file import (
+    Model,
+    canary_positions,
+    check_canary,
+    content_sha256,
+    decode_model,
+    describe_model,
+    encode_model,
+    load_safetensors,
+    open_model,
+    save_safetensors,
+    seal,
+)
+from training.networks.model_weights import CorruptModel, ModelLimits
+
+SMALL = {"type": "resnet", "blocks": 2, "channels": 8, "global_pooling": True}
+PREFIX = struct.Struct("<8sHI")
+
+
+def model(game: Game = CONNECT_FOUR, version: int = 7, shift: float = 0.0) -> Model:
+    weights = trained_network(game, blocks=2, channels=8).state_dict()
+    shifted = {name: tensor + shift if tensor.is_floating_point() else tensor for name, tensor in weights.items()}
+    return Model(description=describe_model(game, SMALL, version), weights=shifted)
+
+
+DATA = encode_model(model(), CONNECT_FOUR)
+
+
+def split(data: bytes) -> tuple[dict[str, Any], bytes]:
+    """The header and the planes of a file."""
+    *_, length = PREFIX.unpack_from(data)
+    end = PREFIX.size + length
+    return json.loads(data[PREFIX.size : end]), zstandard.ZstdDecompressor().decompress(data[end:-32])
+
+
+def join(header: Any, planes: bytes, *, extra: bytes = b"", form: int = 2, magic: bytes = b"KEIMAMD\n") -> bytes:
+    """A file with a right checksum, as far as there can be one."""
+    raw = header if isinstance(header, bytes) else json.dumps(header).encode()
+    head = PREFIX.pack(magic, form, len(raw)) + raw
+    return head + zstandard.ZstdCompressor(level=1).compress(planes) + extra + hashlib.sha256(head + words(header, planes)).digest()
+
+
+def words(header: Any, planes: bytes) -> bytes:
+    """The weights as they are named by a checksum: each one's bytes side by side."""
+    parts, start = [], 0
+    for dtype, size in (("bfloat16", 2), ("float16", 2), ("float32", 4), ("int64", 8)):
+        shapes = [entry["shape"] for entry in header["tensors"] if entry["dtype"] == dtype] if isinstance(header, dict) else []
+        end = start + size * sum(math.prod(shape) for shape in shapes)
+        rows = np.frombuffer(planes[start:end], np.uint8)
+        parts.append(rows.reshape(size, -1).T.tobytes() if len(rows) % size == 0 else b"")
+        start = end
+    return b"".join(parts)
+
+
+def forged(**changes: Any) -> bytes:
+    header, planes = split(DATA)
+    return join(header | changes, planes)
+
+
+@pytest.mark.parametrize("game", [CONNECT_FOUR, TIC_TAC_TOE], ids=lambda game: game.name)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_weights_arrive_rounded_to_16_bits_and_statistics_exactly(game: Game, dtype: Any) -> None:
+    sent = model(game)
+    got = decode_model(encode_model(sent, game, dtype=dtype))
+    assert got.description == sent.description and list(got.weights) == list(sent.weights)
+    for name, weight in sent.weights.items():
+        rounded = weight.to(getattr(torch, dtype)).float() if weight.ndim > 1 else weight
+        assert torch.equal(got.weights[name], rounded), name
+
+
+def test_a_model_that_arrived_builds_a_network_that_plays() -> None:
+    got = decode_model(DATA)
+    evaluate = Evaluator(got.build(CONNECT_FOUR), CONNECT_FOUR, device="cpu")
+    check_canary(got, CONNECT_FOUR, evaluate)
+
+
+def test_a_built_network_has_copies_of_the_weights() -> None:
+    got = decode_model(DATA)
+    before = {name: tensor.clone() for name, tensor in got.weights.items()}
+    with torch.no_grad():
+        for weight in got.build(CONNECT_FOUR).parameters():
+            weight.zero_()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in got.weights.items())
+
+
+def test_a_model_is_encoded_to_the_same_bytes_again() -> None:
+    assert encode_model(decode_model(DATA), CONNECT_FOUR) == DATA
+
+
+@pytest.mark.medium
+@given(at=st.integers(0, len(DATA) - 1), bit=st.integers(0, 7))
+def test_one_wrong_bit_anywhere_is_noticed_or_changes_nothing(at: int, bit: int) -> None:
+    data = bytearray(DATA)
+    data[at] ^= 1 << bit
+    try:
+        content = open_model(bytes(data))
+    except CorruptModel:
+        return
+    assert seal(content) == DATA  # a bit that zstd does not use
+
+
+@given(length=st.integers(0, len(DATA) - 1))
+def test_a_file_cut_short_is_noticed(length: int) -> None:
+    with pytest.raises(CorruptModel):
+        decode_model(DATA[:length])
+
+
+def header_with(index: int, **changes: Any) -> bytes:
+    """A file of which one tensor's entry is changed."""
+    header, planes = split(DATA)
+    header["tensors"][index] |= changes
+    return join(header, planes)
+
+
+HEADER, PLANES = split(DATA)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (join(HEADER, PLANES, magic=b"KEIMAGB\n"), "does not begin like a model"),
+        (join(HEADER, PLANES, form=3), "format 3 is not known here.*update this program"),
+        (join(b"{", PLANES), "the header is wrong"),
+        (join(b"[" * 100_000, PLANES), "the header is wrong"),
+        (join(HEADER, PLANES, extra=b"more"), "cannot be unpacked"),
+        (join(HEADER, PLANES[:-1]), "declares"),
+        (join(HEADER | {"surprise": 1}, PLANES), "surprise"),
+        (forged(tensors=HEADER["tensors"] + HEADER["tensors"][:1]), "two tensors have one name"),
+        (forged(tensors=[]), "declares 0 bytes"),
+        (forged(canary={"values": ["1"], "policy_logits": []}), "canary.values"),
+        (forged(model=HEADER["model"] | {"model_version": -1}), "model.model_version"),
+        (forged(model=HEADER["model"] | {"network": {"blocks": 10**9}}), "model.network.blocks"),
+        (header_with(0, shape=[2**31, 2**31]), "are more than"),
+        (header_with(0, shape=[-1]), r"tensors\.0\.shape"),
+        (header_with(0, dtype="object"), r"tensors\.0\.dtype"),
+        (header_with(0, dtype="float32"), "declares"),
+    ],
+)
+def test_a_forged_file_is_refused_with_the_reason(data: bytes, reason: str) -> None:
+    with pytest.raises(CorruptModel, match=reason):
+        decode_model(data)
+
+
+def test_a_small_file_does_not_unpack_to_a_large_one() -> None:
+    header = HEADER | {"tensors": [{"name": "zeros", "shape": [2**29], "dtype": "float32"}]}
+    with pytest.raises(CorruptModel, match="are more than"):
+        decode_model(join(header, b""))
+
+
+def test_limits_hold() -> None:
+    with pytest.raises(CorruptModel, match="more than the 100 allowed"):
+        decode_model(DATA, limits=ModelLimits(max_bytes=100))
+    with pytest.raises(CorruptModel, match="a header of"):
+        decode_model(DATA, limits=ModelLimits(max_header_bytes=100))
+
+
+def changed(name: str, value: float) -> Model:
+    whole = model()
+    weights = dict(whole.weights)
+    weights[name] = torch.full_like(weights[name], value)
+    return replace(whole, weights=weights)
+
+
+@pytest.mark.parametrize(("value", "dtype"), [(float("nan"), "bfloat16"), (float("inf"), "bfloat16"), (1e5, "float16")])
+def test_weights_that_are_not_finite_are_not_sent(value: float, dtype: Any) -> None:
+    with pytest.raises(CorruptModel, match=r"stem\.conv\.weight"):
+        encode_model(changed("stem.conv.weight", value), CONNECT_FOUR, dtype=dtype)
+
+
+def test_the_same_weights_have_the_same_name_however_they_are_packed() -> None:
+    stored = encode_model(model(), CONNECT_FOUR, compressed=False)
+    assert content_sha256(stored) == content_sha256(DATA) and len(stored) > max(len(DATA), len(PLANES))
+    assert seal(open_model(stored)) == DATA
+
+
+def test_other_weights_or_another_header_have_another_name() -> None:
+    names = {content_sha256(encode_model(each, CONNECT_FOUR)) for each in (model(), model(version=8), model(shift=0.05))}
+    assert len(names) == 3
+
+
+def test_weights_that_are_not_finite_are_not_taken() -> None:
+    with pytest.raises(CorruptModel, match=r"stem\.conv\.weight holds numbers"):
+        decode_model(join(HEADER, b"\xff" * len(PLANES)))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"network": SMALL | {"blocks": 3}}, "not those of a network"),
+        ({"network": SMALL | {"blocks": 4096}}, "fewer tensors than blocks"),  # to build them all would take long
+        ({"network": SMALL | {"blocks": "all"}}, "not those of a network"),
+        ({"network": SMALL | {"channels": 16}}, "not those of a network"),
+        ({"network": SMALL | {"heads": 2}}, "not those of a network"),
+        ({"network": SMALL | {"type": "other"}}, "not those of a network"),
+        ({"rules_version": 3}, "by rules version 3.*update the older program"),
+        ({"game": "go"}, "it plays go"),
+        ({"options": {"size": 9}}, r"connect_four \{'size': 9\}"),
+    ],
+)
+def test_a_model_of_another_game_or_network_is_not_built(change: dict[str, Any], reason: str) -> None:
+    sent = model()
+    with pytest.raises(CorruptModel, match=reason):
+        replace(sent, description=sent.description.model_copy(update=change)).build(CONNECT_FOUR)
+
+
+def test_the_canary_notices_other_weights() -> None:
+    got = decode_model(DATA)
+    other = Evaluator(decode_model(encode_model(model(shift=0.05), CONNECT_FOUR)).build(CONNECT_FOUR), CONNECT_FOUR, device="cpu")
+    with pytest.raises(CorruptModel, match="times the allowed difference"):
+        check_canary(got, CONNECT_FOUR, other)
+
+
+def test_the_canary_notices_planes_in_another_order() -> None:
+    got = decode_model(DATA)
+    evaluate = Evaluator(got.build(CONNECT_FOUR), CONNECT_FOUR, device="cpu")
+    with pytest.raises(CorruptModel, match="times the allowed difference"):
+        check_canary(got, CONNECT_FOUR, lambda observations: evaluate(np.ascontiguousarray(observations[:, ::-1])))
+
+
+def test_the_canary_notices_an_evaluator_that_answers_nonsense() -> None:
+    with pytest.raises(CorruptModel, match="nan times"):
+        check_canary(decode_model(DATA), CONNECT_FOUR, lambda x: (np.full((len(x), 7), np.nan, np.float32), np.zeros(len(x), np.float32)))
+
+
+def test_a_network_that_is_sure_of_some_positions_may_be_rounded_in_those_that_are_balanced() -> None:
+    got = decode_model(DATA)
+    assert got.canary
+    value_logits = np.array([15.4, 0.47, 15.4, -9.4])
+    sure = replace(got, canary=got.canary.model_copy(update={"values": tuple(np.tanh(value_logits / 2).round(5).tolist())}))
+    rounded = value_logits + 0.008 * 15.4  # a share of the largest, as sums of 16-bit numbers have it
+    wrong = value_logits[::-1]
+    logits = np.array(got.canary.policy_logits)
+    check_canary(sure, CONNECT_FOUR, lambda observations: (logits, np.tanh(rounded / 2)))
+    with pytest.raises(CorruptModel, match="times the allowed difference"):
+        check_canary(sure, CONNECT_FOUR, lambda observations: (logits, np.tanh(wrong / 2)))
+
+
+def test_canary_positions_are_of_several_games_and_always_the_same() -> None:
+    positions = canary_positions(TIC_TAC_TOE, 12)
+    assert np.array_equal(positions[:4], canary_positions(TIC_TAC_TOE))
+    assert len(np.unique(positions, axis=0)) > 6
+
+
+def test_a_model_on_disk_comes_back_exactly(tmp_path: Path) -> None:
+    saved = model()
+    save_safetensors(tmp_path / "best.safetensors", saved)
+    loaded = load_safetensors(tmp_path / "best.safetensors")
+    assert loaded.description == saved.description
+    assert loaded.weights.keys() == saved.weights.keys()
+    assert all(torch.equal(loaded.weights[name], tensor) for name, tensor in saved.weights.items())
+
+
+def test_a_damaged_file_on_disk_is_refused_with_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "best.safetensors"
+    save_safetensors(path, model())
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(CorruptModel, match=r"best\.safetensors is not a model file: it was cut short, .*; copy it again"):
+        load_safetensors(path)
+
+
+def test_a_safetensors_file_of_another_program_is_refused_with_its_name(tmp_path: Path) -> None:
+    save_file({"weight": torch.zeros(2)}, tmp_path / "other.safetensors")
+    with pytest.raises(CorruptModel, match=r"other\.safetensors is not a model file: it does not say what it plays"):
+        load_safetensors(tmp_path / "other.safetensors")
+
+
+def test_a_model_travels_in_two_fifths_of_its_bytes() -> None:
+    weights = trained_network(CONNECT_FOUR, channels=64).state_dict()
+    sent = Model(description=describe_model(CONNECT_FOUR, SMALL | {"channels": 64}, 1), weights=weights)
+    assert len(encode_model(sent, CONNECT_FOUR)) < 0.4 * sum(tensor.nbytes for tensor in weights.values())

@@ -1,0 +1,63 @@
+"""The guide's network is one of ours, by another name."""
+
+import pytest
+import torch
+from torch import nn
+
+from games import load_game
+from games.twenty48.rules import twenty48
+from tests.training.small_networks import CONNECT_FOUR, positions
+from training.networks.model_file import Model, decode_model, describe_model, encode_model
+from training.networks.network import build_network, value_head
+from training.networks.zero_network import ZeroNetwork, settings_of_network
+
+GAME = twenty48(height=3, width=4)
+
+
+def small() -> nn.Module:
+    return ZeroNetwork(3, 4, 16, filters=8, blocks=2)
+
+
+def test_it_is_the_network_that_the_settings_build() -> None:
+    network, built = small(), build_network(GAME, blocks=2, channels=8)
+    built.load_state_dict(network.state_dict())
+    with torch.inference_mode():
+        for ours, theirs in zip(network.eval()(torch.ones(2, 16, 3, 4)), built.eval()(torch.ones(2, 16, 3, 4)), strict=True):
+            torch.testing.assert_close(ours, theirs)
+
+
+def test_by_itself_it_is_as_large_as_in_the_guide() -> None:
+    assert settings_of_network(ZeroNetwork(4, 4, 16)) == {"type": "resnet", "blocks": 5, "channels": 64, "global_pooling": True}
+
+
+def test_it_gives_a_logit_for_each_direction_and_points() -> None:
+    with torch.inference_mode():
+        network = small().eval()
+        logits, value_logits = network(torch.from_numpy(positions(GAME, 5)))
+    assert logits.shape == (5, 4)
+    assert (value_head(network).values(value_logits) >= 0).all()
+
+
+def test_it_travels_as_a_model_file() -> None:
+    network = small()
+    model = Model(description=describe_model(GAME, settings_of_network(network), 3), weights=network.state_dict())
+    received = decode_model(encode_model(model, GAME))
+    assert received.build(GAME).state_dict().keys() == network.state_dict().keys()
+
+
+@pytest.mark.parametrize(
+    "settings", [{"blocks": 1, "channels": 4, "global_pooling": False}, {"blocks": 4, "channels": 12, "global_pooling": True}]
+)
+@pytest.mark.parametrize("game", [GAME, CONNECT_FOUR, load_game("go", size=5)], ids=lambda game: game.name)
+def test_the_settings_of_any_of_our_networks_are_seen_in_it(game: object, settings: dict[str, object]) -> None:
+    assert settings_of_network(build_network(game, **settings)) == {"type": "resnet", **settings}  # type: ignore[arg-type]
+
+
+def test_another_network_is_refused_by_its_name() -> None:
+    with pytest.raises(ValueError, match="Linear is no network that can be sent to workers: make one by ZeroNetwork"):
+        settings_of_network(nn.Linear(2, 2))
+
+
+def test_a_board_that_cannot_be_is_refused() -> None:
+    with pytest.raises(ValueError, match="height must be from 2 to 5, not 9"):
+        ZeroNetwork(9, 4)

@@ -1,0 +1,295 @@
+import itertools
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import train_ppo_lstm
+from tests.training.small_networks import noted_gradients
+from training.common.random import seed_stream
+from training.learning.learner import LearnerState
+from training.learning.update_step import UpdateStep
+from training.ppo import trainer as ppo
+from training.ppo.actor_critic import ActorCritic
+from training.ppo.reports import RoundReport
+from training.ppo.trainer import Chosen, PPOSettings, PPOTrainer, chosen_of, share_of
+from training.ppo.worlds.memory_tasks import TMaze
+from training.ppo.worlds.trading import TradingMarkets, TradingSettings
+from training.ppo.worlds.world import Worlds
+from training.ranks.ranks import ALONE, Ranks
+
+QUICK = PPOSettings(num_steps=8, sequence_length=4, num_epochs=2, num_minibatches=2, target_kl=None)
+
+
+def seeds(count: int, *, seed: int = 1, first: int = 0) -> np.ndarray:
+    return np.array([seed_stream(seed, "world", first + b) for b in range(count)], np.uint64)
+
+
+def trainer(
+    worlds: Worlds | None = None, settings: PPOSettings = QUICK, *, seed: int = 1, ranks: Ranks = ALONE, **options: Any
+) -> PPOTrainer:
+    torch.manual_seed(seed)
+    worlds = worlds or TradingMarkets(seeds(4, seed=seed), TradingSettings(window=6))
+    sizes = {"lstm_size": 8, "hidden": (5,)} | options
+    network = ActorCritic(worlds.observation_size, worlds.num_actions, **sizes)
+    return PPOTrainer(network, worlds, settings, seed=seed, episodes=10**9, ranks=ranks)
+
+
+class StopAfter:
+    """Asks to stop after so many rounds."""
+
+    def __init__(self, training: PPOTrainer, rounds: int) -> None:
+        self.training, self.rounds = training, rounds
+        self.seen: list[RoundReport] = []
+
+    def round(self, report: RoundReport) -> None:
+        self.seen.append(report)
+        self.training.stop_requested = len(self.seen) == self.rounds
+
+    def close(self) -> None:
+        pass
+
+
+def run(training: PPOTrainer, rounds: int) -> list[RoundReport]:
+    watching = StopAfter(training, rounds)
+    training.observers, training.stop_requested = [watching], False
+    training.run()
+    return watching.seen
+
+
+@pytest.mark.medium
+def test_a_seed_gives_the_same_network_to_the_bit() -> None:
+    one, two = trainer(), trainer()
+    run(one, 3)
+    run(two, 3)
+    assert all(torch.equal(a, b) for a, b in zip(one.network.state_dict().values(), two.network.state_dict().values(), strict=True))
+
+
+@pytest.mark.medium
+def test_a_resumed_run_goes_on_bit_for_bit() -> None:
+    unbroken, first, second = trainer(), trainer(), trainer(seed=9)
+    run(unbroken, 5)
+    run(first, 2)
+    second.seed = 1
+    second.restore(first.state())
+    run(second, 3)
+    one, two = unbroken.state(), second.state()
+    assert {**one.counters, "seconds": 0} == {**two.counters, "seconds": 0}
+    for group, tensors in one.tensors.items():
+        assert tensors.keys() == two.tensors[group].keys()
+        assert not [name for name, tensor in tensors.items() if not torch.equal(tensor, two.tensors[group][name])]
+
+
+def test_several_ranks_go_on_in_markets_and_with_draws_that_they_have_not_had() -> None:
+    """Only one rank's worlds are kept; the others' begin anew, and not with what they began with at first."""
+    first = trainer()
+    run(first, 1)
+    once = first.state()
+    run(first, 1)
+    twice = first.state()
+
+    def draws(state: LearnerState | None) -> list[int]:
+        one_of_two = trainer(ranks=Ranks(rank=1, world_size=2))
+        if state:
+            one_of_two.restore(state)
+        return [int(stream) for stream in one_of_two.collector.streams]
+
+    began, after_one, after_two = draws(None), draws(once), draws(twice)
+    assert len({*began, *after_one, *after_two}) == 3 * 4
+    assert draws(once) == after_one  # but they are the same whenever the run goes on from there
+
+
+def test_a_state_of_another_network_is_refused() -> None:
+    with pytest.raises(ValueError, match="does not fit this network"):
+        trainer(lstm_size=9).restore(trainer().state())
+
+
+@pytest.mark.medium
+def test_the_run_ends_with_its_episodes() -> None:
+    training = trainer()
+    training.episodes = 10
+    last = training.run()
+    assert last is not None and last.episodes_over == last.episodes_planned == 10
+    assert training.run() is None
+
+
+class Alike(Ranks):
+    """Ranks that all show and say what this one does."""
+
+    def sum_(self, tensors: Sequence[torch.Tensor]) -> None:
+        for tensor in tensors:
+            tensor *= self.world_size
+
+    def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        return [tensor] * self.world_size
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_a_round_is_reported_for_all_ranks_together(world_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "perf_counter", map(float, itertools.count(10)).__next__)  # a second of acting, and one of learning
+    training = trainer(ranks=Alike(world_size=world_size))
+    training.episodes = 3000
+    assert training.update_step.ranks is training.collector.ranks is training.ranks  # who add up gradients, and what is seen
+    first, second = run(training, 2)
+    steps, ended = 8 * 4 * world_size, 4 * world_size  # of each world one episode of six steps, and a part of the next
+    assert (first.round, first.steps, first.total_steps, first.world_size) == (1, steps, steps, world_size)
+    assert (first.episodes.count, first.episodes_over, first.episodes_planned) == (ended, ended, 3000)
+    assert (first.seconds, first.steps_per_second, first.acting_share) == (2.0, steps / 2, 0.5)
+    assert (second.round, second.steps, second.total_steps, second.seconds) == (2, steps, 2 * steps, 4.0)
+    assert second.episodes_over == ended + second.episodes.count
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_state_is_kept_after_so_many_episodes_and_at_the_end_by_rank_0_alone(rank: int) -> None:
+    training = trainer(ranks=Alike(rank=rank, world_size=2))
+    kept: list[int] = []
+    training.keep = lambda state: kept.append(state.counters["episodes_over"])
+    training.keep_every, training.episodes = 20, 60
+    over = [0, *(report.episodes_over for report in run(training, 100))]
+    assert over[-1] == 60 and len(over) > 5
+    crossed = [after for before, after in itertools.pairwise(over) if before // 20 < after // 20]
+    assert kept == ([*crossed, 60] if rank == 0 else [])
+
+
+def test_episodes_are_shared_out_evenly_and_rank_0_takes_the_rest() -> None:
+    assert [share_of(10, Ranks(rank=rank, world_size=4)) for rank in range(4)] == [4, 2, 2, 2]
+    assert [share_of(3, Ranks(rank=rank, world_size=4)) for rank in range(4)] == [3, 0, 0, 0]
+    assert share_of(7, ALONE) == 7
+
+
+def test_the_first_look_at_a_rollout_changes_nothing_yet() -> None:
+    """Before any step of the optimizer the ratios are all 1: nothing is clipped, and the policy has not moved."""
+    training = trainer()
+    rollout = training.collector.collect()
+    for chosen in training.minibatches(0):
+        figures = training.losses(training.sequences(rollout, chosen.rows)).figures
+        assert figures["approx_kl"].item() == pytest.approx(0, abs=1e-6) and figures["clip_fraction"].item() == 0
+
+
+def test_every_sequence_is_in_one_minibatch_of_an_epoch() -> None:
+    rows = np.concatenate([chosen.rows for chosen in trainer().minibatches(0)])
+    assert sorted(rows.tolist()) == list(range(8))
+
+
+def test_all_worlds_give_a_sequence_to_a_minibatch_before_any_gives_two() -> None:
+    training = trainer()
+    first, second = training.minibatches(0), training.minibatches(1)
+    assert len(first) == QUICK.num_minibatches == QUICK.num_steps // QUICK.sequence_length
+    for chosen in first:
+        assert sorted(chosen.rows // QUICK.num_minibatches) == list(range(training.worlds.num_envs))
+    assert any(list(one.rows) != list(other.rows) for one, other in zip(first, second, strict=True))
+
+
+def test_parts_are_of_a_multiple_of_eight_sequences_but_for_the_last() -> None:
+    parts = Chosen(np.arange(1045), 0.5).parts(256)
+    assert [len(part.rows) for part in parts] == [264, 264, 264, 253]
+    assert np.array_equal(np.concatenate([part.rows for part in parts]), np.arange(1045))
+    assert sum(part.share for part in parts) == pytest.approx(0.5)
+    assert [len(part.rows) for part in Chosen(np.arange(3), 1.0).parts(256)] == [3]
+
+
+def test_the_sequences_of_a_minibatch_are_shared_out_by_their_owners() -> None:
+    numbers = np.array([0, 5, 7, 9, 2])
+    first, second = chosen_of(numbers, 0, 6), chosen_of(numbers, 6, 6)
+    assert first.rows.tolist() == [0, 5, 2] and second.rows.tolist() == [1, 3]
+    assert first.share == pytest.approx(0.6) and second.share == pytest.approx(0.4)
+    nobody = chosen_of(numbers, 12, 6)
+    assert nobody.share == 0 and len(nobody.rows) == 1
+
+
+def first_gradients(training: PPOTrainer) -> dict[str, torch.Tensor]:
+    """Of a round's first minibatch, as the optimizer gets them."""
+    found = noted_gradients(training.network, training.optimizer)
+    run(training, 1)
+    return found[0]
+
+
+@pytest.mark.medium
+def test_a_minibatch_in_parts_has_the_gradients_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = first_gradients(trainer())
+    monkeypatch.setattr(ppo, "CACHED_STEPS", 2 * QUICK.sequence_length)
+    monkeypatch.setattr(ppo, "EVEN_ROWS", 1)
+    parted = trainer()
+    (chosen, *_) = parted.minibatches(0)
+    assert [len(part.rows) for part in chosen.parts(parted.most_together(4))] == [2, 2]
+    for name, gradient in first_gradients(parted).items():
+        torch.testing.assert_close(gradient, whole[name], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.medium
+def test_sixteen_bits_change_the_gradients_by_their_rounding_alone() -> None:
+    short, single = trainer(), trainer()
+    short.update_step = UpdateStep(short.network, short.optimizer, clip_norm=QUICK.clip_norm, mixed_precision=True)
+    fine = first_gradients(single)
+    for name, gradient in first_gradients(short).items():
+        assert gradient.dtype == torch.float32
+        assert (gradient - fine[name]).norm() < 0.05 * fine[name].norm() + 1e-4, name
+    assert all(parameter.isfinite().all() for parameter in short.network.parameters())
+
+
+@pytest.mark.medium
+def test_learning_ends_when_the_policy_has_moved_far_enough() -> None:
+    timid = PPOSettings(**{**vars(QUICK), "target_kl": 1e-12, "num_epochs": 50})
+    (report,) = run(trainer(settings=timid), 1)
+    assert 1 <= report.learning["optimizer_steps"] < 10
+
+
+@pytest.mark.medium
+def test_actor_and_critic_learn_at_their_own_rates() -> None:
+    tiny = PPOSettings(**{**vars(QUICK), "learning_rate_actor": 1e-30})
+    training = trainer(settings=tiny)
+    before = {name: tensor.clone() for name, tensor in training.network.named_parameters()}
+    run(training, 1)
+    after = training.network.named_parameters()
+    moved = {name.partition(".")[0] for name, tensor in after if (tensor - before[name]).abs().max() > 1e-20}
+    assert moved == {"critic", "critic_lstm"}
+
+
+COUNTS = ("num_steps", "sequence_length", "num_epochs", "num_minibatches")
+SHARES = ("gamma", "gae_lambda")
+AMOUNTS = ("learning_rate_actor", "learning_rate_critic", "clip_coef", "clip_norm")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({name: 0} for name in COUNTS),
+        *({name: number} for name in SHARES for number in (-0.1, 1.1)),
+        *({name: 0.0} for name in AMOUNTS),
+        {"sequence_length": 5},
+    ],
+)
+def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
+    ((name, number),) = wrong.items()
+    with pytest.raises(ValueError, match=r"sequences of 5 steps do not fill the 8" if number == 5 else f"^{name} must be"):
+        PPOSettings(**{**vars(QUICK), **wrong})
+
+
+def test_settings_may_be_as_small_and_as_large_as_can_be() -> None:
+    PPOSettings(**dict.fromkeys(COUNTS, 1), **dict.fromkeys(AMOUNTS, 1e-9), gamma=0.0, gae_lambda=1.0)
+    PPOSettings(gamma=1.0, gae_lambda=0.0)
+
+
+def test_the_program_and_the_trainer_have_the_same_defaults() -> None:
+    ours = vars(PPOSettings()) | {"epochs": PPOSettings().num_epochs, "minibatches": PPOSettings().num_minibatches}
+    both = ours.keys() & train_ppo_lstm.KEPT.keys()
+    assert len(both) >= 13
+    assert {name: ours[name] for name in both} == {name: train_ppo_lstm.KEPT[name] for name in both}
+    assert ours["scale_observations"] and ours["scale_rewards"]  # for which it has no flags
+
+
+MAZE = PPOSettings(num_steps=32, sequence_length=32, num_minibatches=2, num_epochs=4, target_kl=None, learning_rate_actor=3e-3)
+
+
+@pytest.mark.trial
+@pytest.mark.parametrize("memory", [True, False])
+def test_a_short_maze_needs_the_memory(memory: bool) -> None:
+    training = trainer(TMaze(seeds(16), length=5), MAZE, lstm_size=16, memory=memory)
+    last = run(training, 60)[-10:]
+    right = sum(report.episodes.figures["right_side"] for report in last) / sum(report.episodes.count for report in last)
+    assert right > 0.95 if memory else 0.35 < right < 0.65

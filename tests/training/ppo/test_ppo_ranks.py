@@ -1,0 +1,31 @@
+"""Several ranks of PPO learn what one learns with all their worlds."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.sources import ROOT
+from tests.training.ppo.ppo_rank_program import train
+from tests.training.ranks.test_ranks import free_port, largest_difference
+from training.networks.weights_file import load_weights
+from training.ranks.ranks import ALONE
+
+
+@pytest.mark.trial
+@pytest.mark.timeout(1000)
+@pytest.mark.parametrize("count", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_ranks_end_with_the_weights_of_one_rank_with_all_their_worlds(tmp_path: Path, count: int) -> None:
+    port, outs = free_port(), [tmp_path / f"rank{rank}.pth" for rank in range(count)]
+    lines = [
+        [sys.executable, "-m", "tests.training.ppo.ppo_rank_program", str(out), str(rank), str(count), str(port)]
+        for rank, out in enumerate(outs)
+    ]
+    processes = [subprocess.Popen(line, cwd=ROOT, stderr=subprocess.PIPE, text=True) for line in lines]
+    for process in processes:
+        _, said = process.communicate(timeout=900)
+        assert process.returncode == 0, said
+    several = [load_weights(out) for out in outs]
+    assert all(largest_difference(other, several[0]) == 0 for other in several)
+    assert largest_difference(several[0], train(ALONE)) < 1e-4

@@ -1,0 +1,107 @@
+"""A small training by several ranks, for their tests: ``python -m tests.training.ranks.rank_program JOB FOLDER RANKS PORT``.
+
+Each rank writes to FOLDER what it ends with, as a state dictionary.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tests.training.small_networks import CONNECT_FOUR, FixedWindow, noted_gradients
+from training.learning.learner import Learner, to_tensors
+from training.learning.optimizer_state import own_part
+from training.learning.update_step import Losses, UpdateStep
+from training.networks.network import build_network, seed_weights
+from training.networks.weights_file import save_weights
+from training.ranks.rank_norm import Layout, share_norms
+from training.ranks.ranks import Place, Ranks, joined
+from training.ranks.total_batch import Part, cut
+
+STEPS = 50
+GENTLE = {"optimizer": "sgd", "learning_rate": 0.001}  # AdamW, or larger steps, make a float32's last bit larger in each step
+JOBS: dict[str, dict[str, Any]] = {  # the learner's settings
+    "whole": {"batch_size": 48, **GENTLE},
+    "groups": {"batch_size": 50, "norm_batch": 20, "micro_batch": 5, **GENTLE},
+    "gradients": {"batch_size": 50, "norm_batch": 25},
+    "sharded": {"batch_size": 50, "shard_optimizer": True},
+    "not sharded": {"batch_size": 50},
+    "sharded muon": {"batch_size": 50, "optimizer": "muon", "shard_optimizer": True},
+    "not sharded muon": {"batch_size": 50, "optimizer": "muon"},
+}
+
+
+def train(job: str, ranks: Ranks) -> dict[str, Tensor]:
+    """What the job ends with: weights after some steps, or gradients of the first one."""
+    seed_weights(7)
+    if job == "float64":
+        return train_in_float64(ranks)
+    network = build_network(CONNECT_FOUR, blocks=1, channels=16)
+    learner = Learner(network, device="cpu", mixed_precision=False, ranks=ranks, **JOBS[job])
+    window = FixedWindow(CONNECT_FOUR, 400)
+    if job == "gradients":
+        return first_gradients(learner, window)
+    if "sharded" in job:
+        return what_is_remembered(learner, window)
+    learner.train(window, STEPS, 3)
+    return {**learner.network.state_dict(), **{f"average.{name}": tensor for name, tensor in learner.weights().items()}}
+
+
+def train_in_float64(ranks: Ranks) -> dict[str, Tensor]:
+    """The weights that AdamW ends with, with shares of unequal size, in numbers so fine that rounding stays small."""
+    network = nn.Sequential(nn.Conv2d(2, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.BatchNorm2d(4), nn.Tanh()).double()
+    layout = Layout(ranks)
+    share_norms(network, layout)
+    step = UpdateStep(network, torch.optim.AdamW(network.parameters(), lr=0.01), clip_norm=0.1, mixed_precision=False, ranks=ranks)
+    parts = cut(31, norm_batch=16, micro_batch=3, rank=ranks.rank, world_size=ranks.world_size)
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(STEPS):
+        rows = torch.randn(31, 2, 6, 6, generator=generator, dtype=torch.float64)[ranks.rows]
+
+        def losses(part: Part, rows: Tensor = rows) -> Losses:
+            layout.sizes, layout.totals = part.sizes, part.totals
+            return Losses((network(rows[part.rows]) - rows[part.rows, :1, :2, :2]).square().mean(), {})
+
+        step(losses, parts, shares=[part.count / 31 for part in parts])
+    return network.state_dict()
+
+
+def what_is_remembered(learner: Learner, window: FixedWindow) -> dict[str, Tensor]:
+    """What a learner remembers that was put to rest and went on; and how many numbers its own optimizer does."""
+    learner.train(window, 5, 3)
+    learner.restore(learner.state())
+    learner.train(window, 5, 3)
+    held = [tensor.numel() for tensors in own_part(learner.optimizer).state.values() for tensor in tensors.values()]
+    tensors = {f"{group}.{name}": tensor for group, named in learner.state().tensors.items() for name, tensor in named.items()}
+    return {**tensors, "held": torch.tensor(float(sum(held)))}
+
+
+def first_gradients(learner: Learner, window: FixedWindow) -> dict[str, Tensor]:
+    """The gradients of the first step, as the optimizer gets them."""
+    found = noted_gradients(learner.network, learner.optimizer)
+    learner.update_step.clip_norm = 1e9
+    batch = window.sample(learner.batch_size, 5, rows=learner.ranks.rows)
+    learner.descend(to_tensors(batch, learner.device), total=learner.batch_size)
+    return found[0]
+
+
+def main() -> None:
+    """Run all ranks, as processes that share what has been imported."""
+    job, folder, count, port = sys.argv[1:]
+    torch.set_num_threads(1)
+    children = []
+    for rank in range(int(count)):
+        child = os.fork()
+        if child == 0:
+            with joined(Place(rank=rank, world_size=int(count), master_port=int(port)), device="cpu") as ranks:
+                save_weights(Path(folder) / f"rank{rank}.pth", train(job, ranks))
+            return
+        children.append(child)
+    sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
+
+
+if __name__ == "__main__":
+    main()

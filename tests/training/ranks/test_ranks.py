@@ -1,0 +1,194 @@
+"""Several ranks learn what one process learns from the same batches."""
+
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from tests.sources import ROOT
+from tests.training.ranks.rank_program import train
+from training.networks.weights_file import load_weights
+from training.ranks.ranks import (
+    ALONE,
+    STORE_PORT,
+    TIMEOUT,
+    NotNeeded,
+    Place,
+    Ranks,
+    idle_variables,
+    interface_towards,
+    joined,
+    patience,
+    store_of_this_start,
+    with_room,
+)
+
+pytestmark = pytest.mark.timeout(1000)
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("localhost", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def run_ranks(folder: Path, job: str, count: int) -> list[dict[str, Tensor]]:
+    """What so many processes end with that train together."""
+    line = [sys.executable, "-m", "tests.training.ranks.rank_program", job, str(folder), str(count), str(free_port())]
+    ended = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return [load_weights(folder / f"rank{rank}.pth") for rank in range(count)]
+
+
+def largest_difference(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
+    assert a.keys() == b.keys()
+    return max(float((a[name].double() - b[name].double()).abs().max()) for name in a)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(("job", "count"), [("whole", 2), *(pytest.param(job, 4, marks=pytest.mark.slow) for job in ("whole", "groups"))])
+def test_ranks_end_with_the_weights_of_one_process(tmp_path: Path, job: str, count: int) -> None:
+    several = run_ranks(tmp_path, job, count)
+    assert all(largest_difference(other, several[0]) == 0 for other in several)
+    assert largest_difference(several[0], train(job, ALONE)) < 1e-5
+
+
+@pytest.mark.medium
+def test_but_for_rounding_ranks_do_exactly_what_one_process_does(tmp_path: Path) -> None:
+    several = run_ranks(tmp_path, "float64", 3)
+    assert largest_difference(several[0], train("float64", ALONE)) < 1e-9
+
+
+@pytest.mark.medium
+def test_gradients_of_ranks_are_those_of_one_process(tmp_path: Path) -> None:
+    alone = train("gradients", ALONE)
+    together = run_ranks(tmp_path, "gradients", 3)
+    for rank in together:
+        for name, gradient in rank.items():
+            torch.testing.assert_close(gradient, alone[name], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("optimizer", ["", pytest.param(" muon", marks=pytest.mark.numeric)])
+def test_an_optimizer_that_ranks_share_out_does_what_each_rank_s_own_does_and_remembers_a_part(tmp_path: Path, optimizer: str) -> None:
+    shared, own = run_ranks(tmp_path, f"sharded{optimizer}", 2), run_ranks(tmp_path, f"not sharded{optimizer}", 2)
+    held = [int(rank.pop("held")) for rank in (*shared, *own)]
+    assert held[0] + held[1] == held[2] == held[3] and max(held[:2]) < 0.7 * held[2]
+    assert all(largest_difference(rank, own[0]) == 0 for rank in shared)
+
+
+def test_a_process_that_is_told_nothing_is_alone() -> None:
+    with joined(Place(), environment={}) as ranks:
+        assert (ranks.rank, ranks.world_size, ranks.is_main, ranks.alone) == (0, 1, True, True)
+
+
+def test_torchrun_s_variables_are_read_and_the_command_line_counts_before_them() -> None:
+    told = {"RANK": "0", "WORLD_SIZE": "4", "LOCAL_RANK": "3", "TORCHELASTIC_RESTART_COUNT": "2"}
+    with joined(Place(world_size=1), environment=told) as ranks:
+        assert (ranks.world_size, ranks.local_rank, ranks.restarts) == (1, 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("place", "remedy"),
+    [
+        (Place(world_size=2), "--rank, from 0 to 1"),
+        (Place(world_size=2, rank=2), "--rank 2 is none"),
+        (Place(world_size=0), "none of --world-size 0"),
+        (Place(local_rank=-1), "--local-rank -1"),
+    ],
+)
+def test_places_that_cannot_be_are_refused(place: Place, remedy: str) -> None:
+    with pytest.raises(ValueError, match=remedy), joined(place, environment={}):
+        pass
+
+
+def test_a_variable_that_is_no_number_is_named() -> None:
+    with pytest.raises(ValueError, match="WORLD_SIZE='two'"), joined(Place(), environment={"WORLD_SIZE": "two"}):
+        pass
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_nccl_needs_gpus() -> None:
+    with pytest.raises(ValueError, match="use gloo"), joined(Place(rank=0, world_size=2), backend="nccl", environment={}):
+        pass
+
+
+@pytest.mark.medium
+def test_ranks_that_are_started_again_do_not_take_the_dead_for_the_living() -> None:
+    torchruns = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    torchruns.set(STORE_PORT, str(free_port()))  # where a rank 0 was that has died
+    first, second = (Place(rank=rank, world_size=2, master_addr="127.0.0.1", master_port=torchruns.port) for rank in (0, 1))
+    with ThreadPoolExecutor() as pool:
+        later = pool.submit(store_of_this_start, second)
+        time.sleep(1.5)  # rank 1 has met the old address by now
+        assert not later.done()
+        store = store_of_this_start(first)
+        store.set("greeting", "hello")
+        assert later.result(timeout=60).get("greeting") == b"hello"
+
+
+def test_ranks_listen_where_the_first_one_s_machine_reaches_them() -> None:
+    assert interface_towards("127.0.0.1") == "lo"
+    assert interface_towards("no.such.machine.invalid") is None
+
+
+def test_of_the_ranks_that_torchrun_has_started_those_leave_for_which_there_is_no_room() -> None:
+    places = [Place(rank=rank, world_size=4, local_rank=rank) for rank in range(4)]
+    staying = [with_room(place, 4, 2) for place in places[:2]]
+    assert [(place.rank, place.world_size) for place in staying] == [(0, 2), (1, 2)]
+    for place in places[2:]:
+        with pytest.raises(NotNeeded):
+            with_room(place, 4, 2)
+
+
+@pytest.mark.medium
+def test_each_machine_keeps_as_many_ranks_as_it_has_room_for() -> None:
+    torchruns = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    rooms = {0: 1, 1: 2}  # of two machines with three ranks each
+
+    def place(rank: int) -> tuple[int | None, int | None] | None:
+        told = Place(rank=rank, world_size=6, local_rank=rank % 3, master_addr="127.0.0.1", master_port=torchruns.port)
+        try:
+            found = with_room(told, 3, rooms[rank // 3])
+        except NotNeeded:
+            return None
+        return found.rank, found.world_size
+
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(place, range(6))) == [(0, 3), None, None, (1, 3), (2, 3), None]
+
+
+def test_ranks_wait_as_long_as_nccl_timeout_says() -> None:
+    assert patience({}) == TIMEOUT
+    assert patience({"NCCL_TIMEOUT": "3600"}) == timedelta(hours=1)
+    for text in ("soon", "0"):
+        with pytest.raises(ValueError, match="^NCCL_TIMEOUT='?" + text):
+            patience({"NCCL_TIMEOUT": text})
+
+
+def test_a_rank_that_does_not_come_is_waited_for_no_longer_than_that() -> None:
+    place, began = Place(rank=0, world_size=2, master_addr="127.0.0.1", master_port=free_port()), time.monotonic()
+    with pytest.raises(RuntimeError, match=r"^the 2 ranks have not met at 127\.0\.0\.1, port "):  # noqa: SIM117
+        with joined(place, device="cpu", environment={"NCCL_TIMEOUT": "1"}):
+            pass
+    assert time.monotonic() - began < TIMEOUT.total_seconds() / 2
+
+
+def test_variables_of_nccl_that_change_nothing_are_said_to() -> None:
+    told = {"NCCL_DEBUG": "INFO", "NCCL_TIMEOUT": "3600", "PATH": "/bin"}
+    assert idle_variables(ALONE, {"PATH": "/bin"}) == ""
+    assert (
+        idle_variables(ALONE, told) == "NCCL_DEBUG, NCCL_TIMEOUT: for NCCL, which GPUs speak to each other; here one process trains alone"
+    )
+    gloo = idle_variables(Ranks(world_size=2, backend="gloo"), told)
+    assert gloo.startswith("NCCL_DEBUG: for NCCL") and "the ranks speak gloo, which heeds NCCL_TIMEOUT" in gloo
+    assert idle_variables(Ranks(world_size=2, backend="nccl"), told) == ""

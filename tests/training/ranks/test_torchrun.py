@@ -1,0 +1,38 @@
+"""How many ranks a machine is given."""
+
+import pytest
+
+import training.ranks.torchrun
+from training.ranks.torchrun import room_for_ranks
+
+
+def on_a_machine(monkeypatch: pytest.MonkeyPatch, *, gpus: int, cores: int) -> None:
+    monkeypatch.setattr(training.ranks.torchrun, "count_gpus", lambda: gpus)
+    monkeypatch.setattr(training.ranks.torchrun.os, "sched_getaffinity", lambda _: range(cores))
+
+
+@pytest.mark.parametrize(
+    ("asked", "gpus", "cores", "count", "sentence"),
+    [
+        (8, 8, 64, 8, ""),
+        (4, 8, 64, 4, ""),
+        (8, 2, 64, 2, "8 GPUs are asked for, and 2 are here: 2 ranks with a GPU each"),
+        (8, 1, 64, 1, "8 GPUs are asked for, and 1 is here: 1 rank with a GPU each"),
+        (8, 0, 2, 2, "8 GPUs are asked for, and none is here: 2 ranks on the CPU, one for each core; --device cpu starts all 8"),
+        (2, 0, 4, 2, "2 GPUs are asked for, and none is here: 2 ranks on the CPU"),
+        (1, 0, 4, 1, ""),
+        (None, 8, 64, 8, ""),
+        (None, 0, 4, 2, "No GPU is here: 2 ranks on the CPU"),
+        (None, 0, 1, 1, "No GPU is here: 1 rank on the CPU"),
+    ],
+)
+def test_there_is_a_rank_for_each_gpu_or_else_each_core_and_what_differs_is_said(
+    monkeypatch: pytest.MonkeyPatch, asked: int | None, gpus: int, cores: int, count: int, sentence: str
+) -> None:
+    on_a_machine(monkeypatch, gpus=gpus, cores=cores)
+    assert room_for_ranks(asked, "auto", usual=2) == (count, sentence)
+
+
+def test_who_asks_for_the_cpu_gets_as_many_ranks_as_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_a_machine(monkeypatch, gpus=2, cores=2)
+    assert room_for_ranks(8, "cpu") == (8, "")

@@ -1,0 +1,99 @@
+"""Coaches of tiny runs in this process: one worker played inline, and an evaluation that says what a test tells it to."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from configs.schema import Settings
+from tests.training.small_run import GAME
+from training.common.reports import EvaluationReport, IterationReport, ProgressReport
+from training.data.ledger import open_ledger
+from training.learning.checkpoint import Checkpoints
+from training.networks.model_file import Model
+from training.run.backend import InlineBackend, SelfPlayBackend
+from training.run.coach import Coach
+from training.run.run import MakeBackend, make_learner, make_window, refill_window, repeatable_run_id, restore
+
+
+@dataclass
+class FakeEvaluation:
+    """Accepts all models but those that it is told to refuse."""
+
+    refused: set[int] = field(default_factory=set)
+    asked: list[int] = field(default_factory=list)
+    measured: list[int] = field(default_factory=list)
+    in_between: Callable[[], None] = lambda: None
+
+    def measure(self, model: Model, *, look: Callable[[], None]) -> EvaluationReport:
+        self.in_between()
+        look()
+        self.measured.append(model.model_version)
+        return EvaluationReport(model_version=model.model_version, num_simulations=1)
+
+    def accepts(self, candidate: Model, best: Model, *, file: bytes, look: Callable[[], None]) -> bool:
+        self.asked.append(candidate.model_version)
+        look()
+        return candidate.model_version not in self.refused
+
+
+@dataclass
+class Listener:
+    """Remembers what observers are told."""
+
+    reports: list[IterationReport] = field(default_factory=list)
+    looks: list[ProgressReport] = field(default_factory=list)
+    events: list[str] = field(default_factory=list)
+
+    def progress(self, report: ProgressReport) -> None:
+        self.looks.append(report)
+
+    def iteration(self, report: IterationReport) -> None:
+        self.reports.append(report)
+
+    def event(self, text: str) -> None:
+        self.events.append(text)
+
+    def close(self) -> None:
+        pass
+
+
+@contextmanager
+def coaching(
+    folder: Path,
+    settings: Settings,
+    *,
+    evaluation: FakeEvaluation | None = None,
+    make_backend: MakeBackend | None = None,
+    listeners: Sequence[Listener] = (),
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = lambda seconds: None,
+) -> Iterator[Coach]:
+    """A Coach of the run in ``folder``, opened as ``training.run.run.open_coach`` does; its books are closed at the end."""
+    ledger = open_ledger(folder, GAME, run_id=repeatable_run_id(settings))
+    (folder / "models").mkdir(exist_ok=True)
+    learner = make_learner(GAME, settings)
+    checkpoints = Checkpoints(folder / "checkpoints", keep=settings.training.keep_checkpoints)
+    state = restore(learner, checkpoints.load())
+    window = refill_window(make_window(GAME, settings), ledger, settings, state)
+    with ledger:
+        yield Coach(
+            run_dir=folder,
+            settings=settings,
+            game=GAME,
+            ledger=ledger,
+            backend=make_backend(GAME, ledger.run_id) if make_backend else inline(folder, settings, ledger.run_id),
+            learner=learner,
+            window=window,
+            checkpoints=checkpoints,
+            evaluation=evaluation or FakeEvaluation(),
+            observers=listeners,
+            state=state,
+            clock=clock,
+            sleep=sleep,
+        )
+
+
+def inline(folder: Path, settings: Settings, run_id: str) -> SelfPlayBackend:
+    return InlineBackend(folder / "workers", game=GAME, settings=settings, run_id=run_id, cycles=40)

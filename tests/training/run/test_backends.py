@@ -1,0 +1,207 @@
+"""What every backend must do. The fleet plays on machines that are folders of this one; over SSH it does in the cluster's own tests."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from distributed.fleet.fleet import Fleet
+from distributed.local.local import LocalProcesses
+from tests.distributed.local_fleet import fleet_settings, open_fleet, worker_settings
+from tests.training.small_run import GAME, model_bytes, small_settings
+from training.data.records import GameBatch, decode
+from training.data.verify import verify
+from training.run.backend import FolderBackend, InlineBackend, PendingBatch, SelfPlayBackend
+
+Open = Callable[..., SelfPlayBackend]
+PATIENCE = 120.0  # seconds; a cold compile cache takes most of it
+
+
+def inline(root: Path, **changes: object) -> SelfPlayBackend:
+    return InlineBackend(root, game=GAME, settings=small_settings(root, **changes), run_id="run")
+
+
+def processes(root: Path, **changes: object) -> SelfPlayBackend:
+    return LocalProcesses(root, count=2, game=GAME, settings=small_settings(root, **changes), run_id="run")
+
+
+def fleet(root: Path, **changes: object) -> SelfPlayBackend:
+    machines = [worker_settings("worker1"), worker_settings("worker2")]
+    return open_fleet(root, machines, settings=fleet_settings(root, **changes))
+
+
+@pytest.fixture(params=[inline, pytest.param(processes, marks=pytest.mark.trial), pytest.param(fleet, marks=pytest.mark.trial)])
+def open_backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    opened: list[SelfPlayBackend] = []
+
+    def open_in_folder(**changes: object) -> SelfPlayBackend:
+        opened.append(request.param(tmp_path, **changes))
+        return opened[-1]
+
+    yield open_in_folder
+    for backend in opened:
+        backend.close()
+
+
+def games_of(parcel: PendingBatch) -> GameBatch:
+    return decode(parcel.fetch(2**20))
+
+
+def batch_ids(parcels: list[PendingBatch]) -> list[str]:
+    return [parcel.batch_id for parcel in parcels]
+
+
+def take_all(backend: SelfPlayBackend, wanted: dict[str, int]) -> dict[str, list[GameBatch]]:
+    """Receive until every worker has handed over what is ``wanted`` of it."""
+    batches: dict[str, list[GameBatch]] = {worker: [] for worker in wanted}
+    delivered = dict.fromkeys(wanted, 0)
+    deadline = time.monotonic() + PATIENCE
+    while delivered != wanted:
+        assert time.monotonic() < deadline, (delivered, wanted, backend.status())
+        for parcel in backend.collect():
+            batch = games_of(parcel)
+            batches[parcel.worker].append(batch)
+            delivered[parcel.worker] += batch.num_games
+            backend.release(parcel, delivered=delivered[parcel.worker])
+        time.sleep(0.02)
+    return batches
+
+
+@pytest.mark.medium
+def test_workers_deliver_exactly_the_games_that_they_were_granted(open_backend: Open) -> None:
+    backend = open_backend()
+    backend.publish(1, model_bytes(1))
+    wanted = {worker: 23 + number for number, worker in enumerate(backend.workers)}
+    for worker, games in wanted.items():
+        backend.grant(worker, granted=games, delivered=0)
+    batches = take_all(backend, wanted)
+    for worker, mine in batches.items():
+        numbers = [batch.first_game + i for batch in mine for i in range(batch.num_games)]
+        assert numbers == list(range(wanted[worker]))
+        for batch in mine:
+            verify(batch, GAME)
+            assert (batch.worker, batch.run_id) == (worker, "run")
+            assert batch.num_games <= 10
+    assert backend.collect() == []
+
+
+@pytest.mark.medium
+def test_what_a_worker_has_not_begun_is_taken_back_and_may_be_granted_again(open_backend: Open) -> None:
+    backend = open_backend()
+    assert isinstance(backend, FolderBackend)
+    backend.publish(1, model_bytes(1))
+    worker = backend.workers[0]
+    backend.grant(worker, granted=100_000, delivered=0)
+    deadline = time.monotonic() + PATIENCE
+    while not ((heartbeat := backend.status()[worker]) and heartbeat.begun > 0):
+        assert time.monotonic() < deadline, backend.status()
+        backend.collect()
+        time.sleep(0.02)
+    assert backend.withdrawn() == {}
+    backend.lower(worker, 1)
+    while not (unstarted := backend.withdrawn()):
+        assert time.monotonic() < deadline, backend.status()
+        backend.collect()
+        time.sleep(0.02)
+    left = 100_000 - unstarted[worker]
+    assert heartbeat.begun <= left < 100_000
+    backend.grant(worker, granted=left + 10, delivered=0)
+    assert backend.withdrawn() == {}
+    take_all(backend, {worker: left + 10})
+
+
+def test_everybody_is_granted_what_he_lacks_of_the_games_ahead(open_backend: Open) -> None:
+    backend = open_backend()
+    if isinstance(backend, Fleet):
+        pytest.skip("its shares follow the measured speeds: see the tests of the balancer")
+    shares = backend.share_out(dict.fromkeys(backend.workers, 15), 40)
+    assert sum(shares.values()) == 25 * len(backend.workers)
+    assert not any(backend.share_out(dict.fromkeys(backend.workers, 15), 0).values())
+
+
+@pytest.mark.medium
+def test_a_batch_stays_where_it_is_until_it_is_released(open_backend: Open) -> None:
+    backend = open_backend()
+    backend.publish(1, model_bytes(1))
+    worker = backend.workers[0]
+    backend.grant(worker, granted=10, delivered=0)
+    deadline = time.monotonic() + PATIENCE
+    while not (found := backend.collect()):
+        assert time.monotonic() < deadline
+    first = found[0]
+    assert first.batch_id in batch_ids(backend.collect())
+    backend.release(first, delivered=games_of(first).num_games)  # on a slow machine the ten games may come in more than one batch
+    assert first.batch_id not in batch_ids(backend.collect())
+
+
+@pytest.mark.medium
+def test_a_new_model_is_taken_up_by_all_workers(open_backend: Open) -> None:
+    backend = open_backend()
+    backend.publish(1, model_bytes(1))
+    first = dict.fromkeys(backend.workers, 10)
+    for worker in backend.workers:
+        backend.grant(worker, granted=10, delivered=0)
+    take_all(backend, first)
+    backend.publish(2, model_bytes(2))
+    deadline = time.monotonic() + PATIENCE
+    while {heartbeat.model_version for heartbeat in backend.status().values() if heartbeat} != {2}:
+        assert time.monotonic() < deadline, backend.status()
+        backend.collect()
+        time.sleep(0.02)
+    for worker in backend.workers:
+        backend.grant(worker, granted=20, delivered=10)
+    last = {
+        worker: [version for parcel in parcels for version in games_of(parcel).first_model]
+        for worker, parcels in wait_for_parcels(backend, games=10).items()
+    }
+    assert all(set(versions) == {2} for versions in last.values())
+
+
+def wait_for_parcels(backend: SelfPlayBackend, *, games: int) -> dict[str, list[PendingBatch]]:
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        assert time.monotonic() < deadline, backend.status()
+        parcels: dict[str, list[PendingBatch]] = {worker: [] for worker in backend.workers}
+        for parcel in backend.collect():
+            parcels[parcel.worker].append(parcel)
+        if all(sum(games_of(parcel).num_games for parcel in mine) == games for mine in parcels.values()):
+            return parcels
+        time.sleep(0.02)
+
+
+@pytest.mark.medium
+def test_a_model_that_does_not_fit_is_an_error_in_the_heartbeat_and_loses_nothing(open_backend: Open) -> None:
+    backend = open_backend()
+    backend.publish(1, model_bytes(1)[:-40])
+    deadline = time.monotonic() + PATIENCE
+    while not all(heartbeat and heartbeat.error for heartbeat in backend.status().values()):
+        assert time.monotonic() < deadline, backend.status()
+        backend.collect()
+        time.sleep(0.02)
+    assert all(heartbeat and heartbeat.state == "error" for heartbeat in backend.status().values())
+    backend.publish(2, model_bytes(2))
+    for worker in backend.workers:
+        backend.grant(worker, granted=10, delivered=0)
+    take_all(backend, dict.fromkeys(backend.workers, 10))
+
+
+@pytest.mark.medium
+def test_what_was_finished_is_handed_over_at_the_end(open_backend: Open) -> None:
+    backend = open_backend(self_play={"flush_seconds": 1e6}, distributed={"batch_size": 10_000})
+    backend.publish(1, model_bytes(1))
+    for worker in backend.workers:
+        backend.grant(worker, granted=100_000, delivered=0)
+    deadline = time.monotonic() + PATIENCE
+    while not all(heartbeat and heartbeat.finished > 0 for heartbeat in backend.status().values()):
+        assert time.monotonic() < deadline, backend.status()
+        assert backend.collect() == []
+        time.sleep(0.02)
+    backend.close()
+    handed_over = {path.parent.parent.name for path in Path(small_settings_root(backend)).glob("*/outbox/*.games")}
+    assert handed_over == set(backend.workers)
+
+
+def small_settings_root(backend: SelfPlayBackend) -> Path:
+    assert isinstance(backend, FolderBackend)
+    return backend.root

@@ -1,0 +1,203 @@
+"""What the Coach does about bad input and a disk that is full: it says so, keeps what is good, and goes on."""
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from scripts.audit import audit
+from tests.training.run.coaching import Listener, coaching
+from tests.training.small_run import small_settings
+from training.data.ledger import LedgerMismatch, read_ledger
+from training.data.receive import MAX_BYTES, quarantine_path
+from training.run.backend import PendingBatch
+from training.run.coach import Coach
+from training.worker.worker_folder import WorkerFolder
+
+pytestmark = pytest.mark.medium
+
+
+def place(coach: Coach, name: str, data: bytes, worker: str = "inline") -> Path:
+    path = WorkerFolder(coach.run_dir / "workers" / worker).make().outbox / f"{name}.games"
+    path.write_bytes(data)
+    return path
+
+
+def a_received_batch(coach: Coach) -> bytes:
+    row = coach.ledger.received_batches()[0]
+    return (coach.run_dir / "games" / f"{row.id}.games").read_bytes()
+
+
+FAULTS: dict[str, Callable[[bytes], bytes]] = {
+    "nonsense": lambda good: b"nonsense",
+    "empty": lambda good: b"",
+    "truncated": lambda good: good[: len(good) // 2],
+    "flipped": lambda good: good[:200] + bytes([good[200] ^ 1]) + good[201:],
+    "oversized": lambda good: bytes(MAX_BYTES + 1),
+    "other version": lambda good: good[:8] + b"\x09\x00" + good[10:],
+    "another batch": lambda good: good,
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_bad_batch_goes_into_quarantine_and_the_run_goes_on(tmp_path: Path, fault: str) -> None:
+    listener = Listener()
+    with coaching(tmp_path, small_settings(tmp_path), listeners=[listener]) as coach:
+        coach.start()
+        coach.gather()
+        path = place(coach, "000000900-10-inline-0000", FAULTS[fault](a_received_batch(coach)))
+        coach.visit(take=True)
+        assert not path.exists()
+        assert "quarantine" in coach.progress_report().workers[0].error
+        coach.run()
+        assert coach.state.iteration == 2
+        assert not coach.progress_report().workers[0].error  # good ones have come since
+        quarantined = [row for row in coach.ledger.batches() if row.state == "quarantined"]
+    assert [row.id for row in quarantined] == ["000000900-10-inline-0000"]
+    assert any("quarantine" in text for text in listener.events)
+    assert quarantine_path(tmp_path, quarantined[0].id).with_suffix(".reason").exists()
+    assert not audit(tmp_path).problems
+
+
+@pytest.mark.parametrize("asynchronous", [True, False])
+def test_a_batch_that_is_damaged_on_its_way_does_not_keep_the_run_waiting(tmp_path: Path, asynchronous: bool) -> None:
+    now, listener = [0.0], Listener()
+
+    def clock() -> float:
+        now[0] += 0.3
+        return now[0]
+
+    changes = {
+        "self_play": {"games_per_worker": 10, "flush_seconds": 1e6},
+        "distributed": {"batch_size": 20},
+    }  # all that is granted is one batch
+    settings = small_settings(tmp_path, training={"asynchronous": asynchronous}, **changes)
+    with coaching(tmp_path, settings, listeners=[listener], clock=clock) as coach:
+        coach.start()
+        collect, damaged = coach.backend.collect, list[str]()
+
+        def damage_the_first() -> list[PendingBatch]:
+            parcels = collect()
+            if parcels and not damaged:
+                damaged.append(parcels[0].batch_id)
+                place(coach, parcels[0].batch_id, b"damaged")
+            return parcels
+
+        coach.backend.collect = damage_the_first  # type: ignore[method-assign]
+        coach.run()
+        assert coach.state.iteration == 2
+        assert len(damaged) == 1
+    assert any("given up" in text for text in listener.events)
+    assert not audit(tmp_path).problems
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), sqlite3.OperationalError("database or disk is full")])
+def test_a_full_disk_is_told_once_and_the_batch_is_taken_in_when_there_is_room(
+    tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listener = Listener()
+    with coaching(tmp_path, small_settings(tmp_path), listeners=[listener]) as coach:
+        coach.start()
+
+        def refuse(*arguments: object, **options: object) -> object:
+            raise error
+
+        monkeypatch.setattr("training.run.coach.receive", refuse)
+        for _ in range(20):
+            coach.visit(take=True)
+        assert coach.state.total_games == 0
+        told = [text for text in listener.events if "cannot be taken in now" in text]
+        assert len(told) == len(set(told)) > 0
+        monkeypatch.undo()
+        coach.run()
+        assert coach.state.iteration == 2
+    assert not audit(tmp_path).problems
+
+
+def test_a_batch_that_cannot_be_read_holds_up_no_other(tmp_path: Path) -> None:
+    listener = Listener()
+    with coaching(tmp_path, small_settings(tmp_path), listeners=[listener]) as coach:
+        (WorkerFolder(tmp_path / "workers" / "inline").make().outbox / "000000000-1-folder-0.games").mkdir()
+        coach.run()
+        assert coach.state.iteration == 2
+    assert sum("cannot be taken in now" in text for text in listener.events) == 1
+
+
+@pytest.mark.parametrize("place", [0, -1], ids=["the first batch", "the last batch"])
+@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b"damaged"), Path.unlink], ids=["damaged", "gone"])
+def test_a_received_batch_that_was_damaged_is_left_out_and_the_run_goes_on(
+    tmp_path: Path, damage: Callable[[Path], object], place: int
+) -> None:
+    settings, listener = small_settings(tmp_path, run={"iterations": 3}), Listener()
+    with coaching(tmp_path, settings) as coach:
+        coach.start()
+        coach.gather()
+        coach.end()
+        row = coach.ledger.received_batches()[place]
+    path = tmp_path / "games" / f"{row.id}.games"
+    good = path.read_bytes()
+    damage(path)
+    with coaching(tmp_path, settings, listeners=[listener]) as coach:
+        assert coach.window.num_games < coach.state.total_games
+        coach.run()
+        assert coach.state.total_games == sum(row.games for row in coach.ledger.received_batches())
+    (problem,) = audit(tmp_path).problems
+    assert row.id in problem
+    path.write_bytes(good)
+    assert not audit(tmp_path).problems
+
+
+def test_games_of_a_worker_of_an_earlier_sitting_are_collected(tmp_path: Path) -> None:
+    settings = small_settings(tmp_path)
+    with coaching(tmp_path, settings) as coach:
+        coach.start()
+        coach.gather()
+        coach.end()
+        coach.ledger.grant("gone", 50)
+    with coaching(tmp_path, settings) as coach:
+        path = place(coach, "000000000-5-gone-0000", b"damaged", worker="gone")
+        coach.run()
+        assert not path.exists()
+        assert coach.ledger.books("gone").outstanding == 0
+    assert not audit(tmp_path).problems
+
+
+@pytest.mark.parametrize("heartbeat", [b"", b"{", b"\x00" * 100])
+def test_a_heartbeat_that_cannot_be_read_does_not_matter(tmp_path: Path, heartbeat: bytes) -> None:
+    with coaching(tmp_path, small_settings(tmp_path)) as coach:
+        status = coach.backend.status
+
+        def garble() -> object:
+            (tmp_path / "workers" / "inline" / "worker.json").write_bytes(heartbeat)
+            return status()
+
+        coach.backend.status = garble  # type: ignore[method-assign, assignment]
+        coach.run()
+        assert coach.state.iteration == 2
+
+
+def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with coaching(tmp_path, small_settings(tmp_path)) as coach:
+        coach.run()
+        newest = coach.checkpoints.paths()[-1]
+        games = coach.state.total_games
+    (newest / "network.safetensors").write_bytes(b"damaged")
+    with coaching(tmp_path, small_settings(tmp_path, run={"iterations": 3})) as coach:
+        coach.run()
+        assert coach.state.iteration == 3
+        assert coach.state.total_games > games
+    assert "network.safetensors" in caplog.text
+    assert not audit(tmp_path).problems
+
+
+def test_books_of_another_version_are_refused_with_their_number(tmp_path: Path) -> None:
+    with coaching(tmp_path, small_settings(tmp_path)) as coach:
+        coach.run()
+    with sqlite3.connect(tmp_path / "run.db") as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(LedgerMismatch, match="format 99"), coaching(tmp_path, small_settings(tmp_path)):
+        pass
+    with pytest.raises(LedgerMismatch, match="format 99"):
+        read_ledger(tmp_path)

@@ -1,0 +1,55 @@
+"""Opening a run, new or as an earlier session left it."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from configs.schema import Settings
+from tests.training.run.coaching import coaching, inline
+from tests.training.small_run import small_settings
+from training.learning.checkpoint import Checkpoints
+from training.run.coach import Coach
+from training.run.run import open_coach, repeatable_run_id
+
+
+def opened(folder: Path, settings: Settings) -> Coach:
+    return open_coach(folder, settings, make_backend=lambda game, run_id: inline(folder, settings, run_id), observers=[])
+
+
+@pytest.mark.medium
+def test_a_run_is_played_and_taken_up_again_with_the_same_learner_and_window(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    coach = opened(tmp_path, small_settings(tmp_path))
+    coach.run()
+    coach.ledger.close()
+    resumed = opened(tmp_path, small_settings(tmp_path, run={"iterations": 3}))
+    assert vars(resumed.state) == vars(coach.state)
+    resumed.run()
+    resumed.ledger.close()
+    assert resumed.state.iteration == 3
+    saved, again = ([text.split(": ", 1)[1] for text in caplog.messages if text.startswith(start)] for start in ("checkpoint-", "resumed"))
+    assert again == [saved[2]]
+
+
+@pytest.mark.medium
+def test_a_run_whose_network_was_changed_is_not_taken_up(tmp_path: Path) -> None:
+    with coaching(tmp_path, small_settings(tmp_path)) as coach:
+        coach.run()
+    with pytest.raises(ValueError, match="was the network changed"):
+        opened(tmp_path, small_settings(tmp_path, network={"channels": 16}))
+
+
+def test_a_checkpoint_of_another_version_is_refused_by_its_name(tmp_path: Path) -> None:
+    with coaching(tmp_path, small_settings(tmp_path)) as coach:
+        Checkpoints(tmp_path / "checkpoints").save(coach.learner.state(), {"iteration": 1, "unheard_of": 2})
+    with pytest.raises(ValueError, match="checkpoint-000001 was written by another version"):
+        opened(tmp_path, small_settings(tmp_path))
+
+
+def test_in_synchronous_mode_a_seed_gives_the_same_run_id(tmp_path: Path) -> None:
+    def settings(seed: int) -> Settings:
+        return small_settings(tmp_path, run={"seed": seed}, training={"asynchronous": False})
+
+    assert repeatable_run_id(settings(1)) == repeatable_run_id(settings(1)) != repeatable_run_id(settings(2))
+    assert repeatable_run_id(small_settings(tmp_path)) is None

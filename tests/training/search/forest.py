@@ -1,0 +1,175 @@
+"""The compiled search with its lid off: tests look into the trees between the steps."""
+
+import itertools
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from configs.schema import SearchSettings
+from games.compiled import specialized
+from games.game import CHANCE, Game, States
+from tests.training.search.naive_search import NaiveNode, Path
+from training.search.prepared import prepare
+from training.search.puct import Evaluate
+from training.search.simulate import search_on
+from training.search.tree import DRAW, NONE, OPEN, UNPROVEN, find_child, keep_subtree, plant
+
+Summary = dict[Path, tuple[int, int | None, float]]  # visits, proven value and sum of values of each edge, by the moves to it
+
+
+class Forest:
+    """One tree for each of ``states``, searched as ``settings`` say with ``num_simulations`` each."""
+
+    def __init__(
+        self,
+        game: Game,
+        evaluate: Evaluate,
+        settings: SearchSettings,
+        states: States,
+        *,
+        num_simulations: int,
+        full: bool = False,
+        noisy: bool = False,
+        cache_positions: int = 0,
+    ) -> None:
+        count = len(states)
+        self.game, self.evaluate = game, evaluate
+        prepared = prepare(game, settings, num_trees=count, simulations=num_simulations, cache_positions=cache_positions)
+        _, self.params, self.trees, self.states, self.streams, _, self.leaves, _ = prepared
+        self.states[:], self.streams[:] = states, np.arange(count)
+        self._renumbered = np.zeros(prepared.max_nodes, np.int32)
+        self._arguments, self._no_answers = prepared, prepared.no_answers
+        self._search_on = specialized(search_on, *self._arguments, *self._no_answers)
+        searches = self.trees.searches
+        searches.active, searches.full, searches.noisy, searches.budget = True, full, noisy, num_simulations
+        for b in range(count):
+            plant(self.trees, b, game.current_player(self.states[b]))
+
+    def select(self) -> int:
+        """Walk the trees; the number of positions that they wait for."""
+        return int(self._search_on(*self._arguments, *self._no_answers))
+
+    def answer(self, count: int) -> None:
+        """Evaluate those positions, and walk no further."""
+        self.trees.searches.active = False
+        self._search_on(*self._arguments, *self.evaluate(self.leaves.observations[:count]))
+        self.trees.searches.active = True
+
+    def step(self) -> int:
+        """Walk, and evaluate; the number of positions."""
+        count = self.select()
+        if count:
+            self.answer(count)
+        return count
+
+    def run(self) -> "Forest":
+        """Search to the end."""
+        while self.step():
+            pass
+        return self
+
+    def play(self, b: int, action: int) -> None:
+        """Keep the subtree of tree ``b`` behind ``action``."""
+        child = find_child(self.trees, b, 0, action)
+        self.game.play(self.states[b], action)
+        self.keep(b, child)
+
+    def keep(self, b: int, number: int) -> None:
+        """Node ``number`` of tree ``b`` becomes its root."""
+        keep_subtree(self.trees, b, number, self._renumbered)
+
+    def path_to(self, b: int, number: int) -> Path:
+        """The moves that lead to a node."""
+        node = self.trees.nodes[b, number]
+        return (*self.path_to(b, int(node.parent)), int(node.action)) if number else ()
+
+    def children(self, b: int, number: int = 0) -> list[int]:
+        """The numbers of a node's children, the latest visited first."""
+        found, child = [], int(self.trees.nodes[b, number].first_child)
+        while child != NONE:
+            found.append(child)
+            child = int(self.trees.nodes[b, child].next_sibling)
+        return found
+
+    def busiest(self, b: int) -> int:
+        """The number of the root's most visited child."""
+        return max(self.children(b), key=lambda child: int(self.trees.nodes[b, child].visits))
+
+    def candidates(self, b: int, number: int = 0) -> dict[int, float]:
+        """The prior of each of a node's moves without visits."""
+        node = self.trees.nodes[b, number]
+        assert node.stage == OPEN
+        row = slice(int(node.first_candidate), int(node.first_candidate + node.num_candidates))
+        return dict(zip(self.trees.actions[b, row].tolist(), self.trees.priors[b, row].tolist(), strict=True))
+
+    def network_priors(self, b: int) -> dict[int, float]:
+        """The prior that the network gave each of the root's moves."""
+        priors = self.trees.root_priors[b]
+        return {int(action): float(priors[action]) for action in np.flatnonzero(priors)}
+
+    def root_priors(self, b: int) -> dict[int, float]:
+        """The prior of each of the root's moves in a PUCT search, noise included."""
+        nodes = self.trees.nodes[b]
+        return self.candidates(b) | {int(nodes[child].action): float(nodes[child].prior) for child in self.children(b)}
+
+    def root_gumbels(self, b: int) -> dict[int, float]:
+        """The noise of each of the root's moves in a Gumbel search."""
+        nodes = self.trees.nodes[b]
+        noisy = {action: math.log(weight) for action, weight in self.candidates(b).items()}
+        noisy |= {int(nodes[child].action): float(nodes[child].logit) for child in self.children(b)}
+        return {action: logit - math.log(self.trees.root_priors[b, action]) for action, logit in noisy.items()}
+
+    def summary(self, b: int, number: int = 0, path: Path = ()) -> Summary:
+        """All that has been visited in tree ``b``."""
+        found: Summary = {}
+        for child in self.children(b, number):
+            node = self.trees.nodes[b, child]
+            here = (*path, int(node.action))
+            proven = None if node.proven_above == UNPROVEN else int(node.proven_above) - DRAW
+            found[here] = (int(node.visits), proven, float(node.value_sum))
+            found |= self.summary(b, child, here)
+        return found
+
+
+def naive_summary(node: NaiveNode, path: Path = ()) -> Summary:
+    """All that a naive search has visited."""
+    found: Summary = {}
+    for action, edge in node.edges.items():
+        if edge.child is not None:
+            here = (*path, action)
+            found[here] = (edge.visits, edge.proven, edge.value)
+            found |= naive_summary(edge.child, here)
+    return found
+
+
+def play_at_random(game: Game, state: States, random: np.random.Generator) -> None:
+    """Play any legal move, or what nature may draw, each as likely as the others."""
+    legal = game.legal_actions(state) if game.current_player(state) != CHANCE else game.chance_outcomes(state)[0]
+    game.play(state, int(random.choice(legal)))
+
+
+def random_states(game: Game, count: int, random: np.random.Generator, *, most_plies: int) -> States:
+    """Positions after up to ``most_plies`` random moves, and what nature draws then, in none of which the game is over."""
+    states = game.initial_states(count)
+    for state in states:
+        after, plies = state.copy(), int(random.integers(most_plies + 1))
+        for ply in itertools.count():
+            if game.terminal(after):
+                break
+            if game.current_player(after) != CHANCE:
+                state[:] = after
+                if ply >= plies:
+                    break
+            play_at_random(game, after, random)
+    return states
+
+
+def same_shape(summary: Summary) -> dict[Path, tuple[int, int | None]]:
+    """The part of a summary that is exact."""
+    return {path: (visits, proven) for path, (visits, proven, _) in summary.items()}
+
+
+def values_of(summary: Summary) -> NDArray[np.float64]:
+    """The sums of values, in the order of the paths."""
+    return np.array([summary[path][2] for path in sorted(summary)])

@@ -1,0 +1,100 @@
+"""Small networks, boards and batches for the tests of everything with tensors."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from games import Game, load_game
+from games.game import action_table, board_symmetries
+from training.networks.model_file import canary_positions
+from training.networks.network import build_network
+from training.networks.resnet import ResNet
+from training.networks.spiking import SpikingResNet
+from training.replay.replay import WHOLE, Batch
+
+CONNECT_FOUR = load_game("connect_four")
+TIC_TAC_TOE = load_game("tic_tac_toe")
+
+
+def board_with_pass(size: int = 9, planes: int = 17) -> Game:
+    """A game as networks see Go: a board whose points are actions, and one action more. It has no rules of its own."""
+    points = board_symmetries(size)
+    return replace(
+        TIC_TAC_TOE,
+        name=f"board{size}",
+        num_actions=size * size + 1,
+        observation_shape=(planes, size, size),
+        point_symmetries=points,
+        action_symmetries=action_table(points, planes=1, extra=1),
+    )
+
+
+def positions(game: Game, count: int) -> NDArray[np.float32]:
+    """Observations ``[count, C, H, W]``: of random games where there are rules, else random planes."""
+    if game.name in ("connect_four", "tic_tac_toe"):
+        return canary_positions(game, count)
+    return np.random.default_rng(1).integers(0, 2, (count, *game.observation_shape)).astype(np.float32)
+
+
+def noted_gradients(network: nn.Module, optimizer: torch.optim.Optimizer) -> list[dict[str, Tensor]]:
+    """The gradients of each step from now on, as the optimizer gets them."""
+    found: list[dict[str, Tensor]] = []
+
+    def keep(*_: object) -> None:
+        found.append({name: parameter.grad.clone() for name, parameter in network.named_parameters() if parameter.grad is not None})
+
+    optimizer.register_step_pre_hook(keep)
+    return found
+
+
+def trained_network(game: Game, *, blocks: int = 2, channels: int = 32, global_pooling: bool = True, spread: float = 0.3) -> ResNet:
+    """A network that looks trained."""
+    torch.manual_seed(1)
+    network = build_network(game, blocks=blocks, channels=channels, global_pooling=global_pooling)
+    assert isinstance(network, ResNet)
+    look_trained(network, spread)
+    return network.eval()
+
+
+def look_trained(network: ResNet | SpikingResNet, spread: float) -> None:
+    """Make a network look trained: its norms have statistics, its blocks add something, and it prefers some moves by far."""
+    with torch.no_grad():
+        for module in network.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                assert module.running_mean is not None and module.running_var is not None
+                module.running_mean.normal_(0, 0.2)
+                module.running_var.uniform_(0.5, 1.5)
+                module.weight.uniform_(0.5, 1)
+                module.bias.normal_(0, 0.1)
+        for layer in (network.policy.points, network.policy.others, getattr(network.value, "logit", None)):
+            if isinstance(layer, nn.Linear):
+                layer.weight.normal_(0, spread)
+
+
+def random_batch(game: Game, count: int) -> Batch:
+    """Positions with one right move each, and outcomes, all at random."""
+    rng = np.random.default_rng(2)
+    batch = Batch.empty(game, count)
+    batch.observations[:] = rng.integers(0, 2, batch.observations.shape)
+    batch.legal[:] = rng.random(batch.legal.shape) < 0.7
+    batch.legal[:, 0] = True
+    right = np.array([rng.choice(np.flatnonzero(row)) for row in batch.legal])
+    batch.policies[:] = np.eye(game.num_actions)[right]
+    batch.values[:] = rng.choice([-1, 1], count)
+    batch.policy_mask[:] = 1
+    return batch
+
+
+class FixedWindow:
+    """A replay window that holds ``size`` random positions."""
+
+    def __init__(self, game: Game, size: int) -> None:
+        self.positions = random_batch(game, size)
+
+    def sample(self, count: int, rng_seed: int, *, rows: slice = WHOLE) -> Batch:
+        """Draw without replacement."""
+        drawn = np.random.default_rng(rng_seed).permutation(len(self.positions.values))[:count][rows]
+        return Batch(**{name: array[drawn] for name, array in vars(self.positions).items()})

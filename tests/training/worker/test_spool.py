@@ -1,0 +1,121 @@
+"""What a killed worker has finished is handed over, each game once."""
+
+import resource
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.training.small_run import GAME
+from tests.training.worker.test_worker import Main, numbers
+from training.data.records import GameBatch
+from training.data.verify import verify
+from training.worker.spool import FILE, LENGTH, Spool, salvage, salvage_if_left
+from training.worker.worker import Worker
+
+GRANTED = 37
+
+
+def seeds(batches: list[GameBatch]) -> list[int]:
+    return [int(seed) for batch in batches for seed in batch.seeds]
+
+
+def killed(main: Main, *, finished: int) -> list[int]:
+    """Have a worker finish at least so many games, and no more of it; the seeds of those that it has not handed over."""
+    worker = main.worker()
+    with worker.folder.lock():
+        while len(worker._buffer) < finished:
+            main.now += 1.0
+            worker.cycle()
+    return [record.seed for record in worker._buffer]
+
+
+def test_games_that_a_killed_worker_has_finished_are_handed_over_and_the_others_played(tmp_path: Path) -> None:
+    main = Main(tmp_path, granted=GRANTED, batch_games=100)
+    lost = killed(main, finished=5)
+    assert main.batches() == []
+    salvage_if_left(main.folder)
+    assert seeds(main.batches()) == lost and not (tmp_path / FILE).exists()
+    assert main.deliver() == len(lost)
+    main.play(main.worker())
+    assert numbers(main.batches()) == list(range(len(lost), GRANTED))
+    assert len(set(seeds(main.batches()) + lost)) == GRANTED
+    for batch in main.batches():
+        verify(batch, GAME)
+
+
+def test_a_successor_hands_them_over_where_nobody_has_buried_the_killed_one(tmp_path: Path) -> None:
+    main = Main(tmp_path, granted=GRANTED, batch_games=100)
+    lost = killed(main, finished=5)
+    main.assign(stop=True)
+    main.worker().run()
+    assert seeds(main.batches()) == lost
+
+
+def test_a_kill_between_a_batch_and_the_end_of_its_spool_hands_nothing_over_twice(tmp_path: Path) -> None:
+    main = Main(tmp_path, granted=GRANTED, batch_games=100)
+    lost = killed(main, finished=5)
+    spool = (tmp_path / FILE).read_bytes()
+    for look in range(3):
+        (tmp_path / FILE).write_bytes(spool)
+        if look == 2:
+            main.deliver()  # the books have them
+        salvage(main.folder)
+        assert seeds(main.batches()) == ([] if look == 2 else lost)
+
+
+def test_what_was_being_written_is_left_out(tmp_path: Path) -> None:
+    main = Main(tmp_path, granted=GRANTED, batch_games=100)
+    lost = killed(main, finished=5)
+    whole = (tmp_path / FILE).read_bytes()
+    for torn in (whole[:-1], whole[:-40], whole + LENGTH.pack(2**31), whole + b"\x01"):
+        (tmp_path / FILE).write_bytes(torn)
+        salvage(main.folder)
+        assert seeds(main.batches()) == (lost[:-1] if len(torn) < len(whole) else lost)
+        for path in main.folder.batches():
+            path.unlink()
+
+
+def test_a_worker_that_lives_is_left_alone(tmp_path: Path) -> None:
+    main = Main(tmp_path, granted=GRANTED, batch_games=100)
+    killed(main, finished=5)
+    with main.folder.lock():
+        salvage_if_left(main.folder)
+    assert main.batches() == [] and (tmp_path / FILE).exists()
+
+
+def test_games_are_spooled_where_they_may_wait_for_long_and_only_there(tmp_path: Path) -> None:
+    waiting, hurried = Main(tmp_path / "waiting", granted=GRANTED), Main(tmp_path / "hurried", granted=GRANTED, flush_seconds=30.0)
+    for main in (waiting, hurried):
+        killed(main, finished=5)
+    assert (tmp_path / "waiting" / FILE).exists() and not (tmp_path / "hurried" / FILE).exists()
+    waiting.play(waiting.worker())
+    assert not (tmp_path / "waiting" / FILE).exists(), "all games are in batches"
+
+
+def test_a_full_disk_takes_nothing_and_costs_no_game_of_a_worker_that_lives(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    main = Main(tmp_path, granted=GRANTED, batch_games=100)
+    worker = Worker(tmp_path, clock=lambda: main.now)
+    (tmp_path / FILE).symlink_to("/dev/full")
+    main.play(worker)
+    assert "finished games wait in memory alone" in caplog.text
+    assert numbers(main.batches()) == list(range(GRANTED))
+
+
+def test_half_a_write_leaves_the_spool_as_it_was(tmp_path: Path) -> None:
+    main = Main(tmp_path, granted=GRANTED, batch_games=100)
+    killed(main, finished=5)
+    before = (tmp_path / FILE).read_bytes()
+    salvage(main.folder)
+    (tmp_path / FILE).write_bytes(before)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 100, hard))
+    try:
+        for _ in range(2):
+            with pytest.raises(OSError, match=r"no room|File too large"):
+                Spool(main.folder).add(main.batches())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert (tmp_path / FILE).read_bytes() == before

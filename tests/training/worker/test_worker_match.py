@@ -1,0 +1,261 @@
+"""A worker and its orders for evaluation games, with a clock that the tests turn and a main node that they play."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.training.small_run import GAME, model_bytes
+from tests.training.worker.test_worker import Main, numbers
+from training.evaluation.match_worker import checked
+from training.evaluation.orders import Contestant, MatchOrder, PlayedOrder
+from training.networks.model_file import content_sha256
+from training.worker.worker import Worker
+from training.worker.worker_folder import BrokenMessage
+
+CYCLES = 2000
+
+
+class Organizer(Main):
+    """A main node that orders evaluation games."""
+
+    def bring(self, *versions: int, **changes: object) -> None:
+        """Lay the models of these versions into the inbox and name them."""
+        for version in versions:
+            (self.folder.inbox / self.player(version).file_name).write_bytes(model_bytes(version))
+        self.assign(players=tuple(self.player(version) for version in versions), **changes)
+
+    def player(self, version: int) -> Contestant:
+        return Contestant(version=version, sha256=content_sha256(model_bytes(version)))
+
+    def order(self, name: str, first: int, second: int | None, *, first_pair: int = 0) -> MatchOrder:
+        return MatchOrder(
+            id=name,
+            first=self.player(first),
+            second=self.player(second) if second else None,
+            seed=5,
+            opening_plies=2,
+            match_pairs=8,
+            first_pair=first_pair,
+            pairs=4,
+            num_simulations=4,
+        )
+
+    def result(self, order: MatchOrder) -> PlayedOrder:
+        return PlayedOrder.model_validate(json.loads((self.folder.outbox / order.file_name).read_bytes()))
+
+    def results(self) -> list[str]:
+        return [path.stem for path in self.folder.results()]
+
+
+@pytest.mark.medium
+def test_an_order_is_played_as_soon_as_it_is_seen_and_its_games_are_those_of_the_rules(tmp_path: Path) -> None:
+    main = Organizer(tmp_path)
+    worker = main.worker()
+    main.play(worker)
+    orders = main.order("a", 2, 3), main.order("b", 2, None, first_pair=4)
+    main.bring(2, 3, matches=orders)
+    main.play(worker)
+    assert main.results() == ["a", "b"]
+    for order in orders:
+        result = checked(GAME, order, "w", main.result(order))
+        assert result.wins + result.draws + result.losses == 8
+    assert main.heartbeat().error == ""
+
+
+@pytest.mark.medium
+def test_an_order_is_played_once_and_gives_the_same_games_again(tmp_path: Path) -> None:
+    main, other = Organizer(tmp_path / "one"), Organizer(tmp_path / "other")
+    order = main.order("a", 2, 3)
+    for organizer in (main, other):
+        worker = organizer.worker()
+        organizer.bring(2, 3, matches=(order,))
+        organizer.play(worker)
+        before = (organizer.folder.outbox / order.file_name).stat().st_mtime_ns
+        organizer.play(worker, seconds=2.0)
+        assert (organizer.folder.outbox / order.file_name).stat().st_mtime_ns == before
+    assert main.result(order) == other.result(order)
+
+
+@pytest.mark.medium
+def test_games_under_way_wait_for_a_match_and_are_then_played_to_their_end(tmp_path: Path) -> None:
+    main, undisturbed = Organizer(tmp_path / "one", granted=9), Main(tmp_path / "other", granted=9)
+    worker = main.worker()
+    for _ in range(12):
+        worker.cycle()
+    assert worker.self_play is not None
+    begun = worker.self_play.num_playing
+    assert begun > 0
+    main.bring(2, matches=(main.order("a", 2, None),))
+    main.now += 1.0
+    worker.cycle()
+    assert main.results() == ["a"]
+    assert worker.self_play.num_playing == begun
+    main.play(worker)
+    undisturbed.play(undisturbed.worker())
+    assert numbers(main.batches()) == list(range(9))
+    assert [path.read_bytes() for path in main.folder.batches()] == [path.read_bytes() for path in undisturbed.folder.batches()]
+
+
+class Watched(Organizer):
+    """Time goes by whenever somebody asks for it, so that matches take some."""
+
+    def worker(self, kind: type[Worker] = Worker) -> Worker:
+        return kind(self.folder.root, clock=self.clock)
+
+    def clock(self) -> float:
+        self.now += 0.05
+        return self.now
+
+
+def test_a_worker_beats_while_it_plays_a_match(tmp_path: Path) -> None:
+    main = Watched(tmp_path)
+    worker = main.worker()
+    main.play(worker)
+    beats = []
+    write = worker.folder.write_heartbeat
+    worker.folder.write_heartbeat = lambda heartbeat: (beats.append(heartbeat), write(heartbeat))[1]  # type: ignore[method-assign,func-returns-value]
+    main.bring(2, 3, matches=(main.order("a", 2, 3),))
+    worker.look()
+    while not main.results():
+        worker.cycle()
+    playing = [heartbeat for heartbeat in beats if heartbeat.order == "a"]
+    assert len(playing) >= 2
+    assert {heartbeat.state for heartbeat in playing} == {"playing"}
+    main.play(worker, seconds=2.0)
+    assert main.heartbeat().order == ""
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("stop", [False, True])
+def test_an_order_that_is_taken_back_or_a_stop_ends_a_match_in_the_middle(tmp_path: Path, stop: bool) -> None:
+    main = Watched(tmp_path)
+    worker = main.worker()
+    main.play(worker)
+    main.bring(2, 3, matches=(main.order("a", 2, 3),))
+    worker.look()
+    look = worker.look
+
+    cut = []
+
+    def look_and_lose() -> None:
+        if worker._orders.current:
+            cut.append(worker._orders.current.id)
+            main.assign(matches=(), stop=stop)
+        look()
+
+    worker.look = look_and_lose  # type: ignore[method-assign]
+    worker.cycle()
+    worker.cycle()
+    assert (cut, main.results()) == (["a"], [])
+    assert worker.stopping == stop
+    if not stop:
+        worker.look = look  # type: ignore[method-assign]
+        main.assign(matches=(main.order("b", 2, 3),), granted=4)
+        main.play(worker)
+        assert main.results() == ["b"]
+        assert numbers(main.batches()) == list(range(4))
+
+
+@pytest.mark.medium
+def test_a_match_that_was_cut_off_by_a_kill_is_played_by_the_process_that_takes_over(tmp_path: Path) -> None:
+    main = Watched(tmp_path)
+    worker = main.worker()
+    main.play(worker)
+    main.bring(2, 3, matches=(main.order("a", 2, 3), main.order("b", 2, None)))
+    worker.look()
+
+    def die() -> None:
+        if worker._orders.current:
+            raise KeyboardInterrupt
+
+    worker.look = die  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        worker.cycle()
+    assert main.results() == []
+    main.play(main.worker())
+    assert main.results() == ["a", "b"]
+
+
+@pytest.mark.medium
+def test_an_order_that_cannot_be_played_is_refused_with_the_reason(tmp_path: Path) -> None:
+    main = Organizer(tmp_path, granted=3)
+    worker = main.worker()
+    missing, damaged, good = main.order("missing", 9, None), main.order("damaged", 2, None), main.order("good", 3, None)
+    main.bring(2, 3)
+    (main.folder.inbox / main.player(2).file_name).write_bytes(model_bytes(4))
+    main.assign(matches=(missing, damaged, good))
+    main.play(worker)
+    assert main.results() == ["damaged", "good", "missing"]
+    assert "No such file" in main.result(missing).refused
+    assert "SHA-256" in main.result(damaged).refused
+    assert main.result(good).refused == ""
+    assert numbers(main.batches()) == [0, 1, 2]
+
+
+@pytest.mark.medium
+def test_files_of_players_and_results_go_when_they_are_named_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.worker.worker_match.SURPLUS_SECONDS", 0.0)
+    main = Organizer(tmp_path)
+    worker = main.worker()
+    left_behind = main.folder.inbox / "player-000001-0123456789abcdef.model"
+    left_behind.write_bytes(b"of an earlier process")
+    main.bring(2, 3, matches=(main.order("a", 2, 3),))
+    main.play(worker)
+    early = main.folder.inbox / main.player(4).file_name
+    early.write_bytes(model_bytes(4))  # its assignment is still on the way
+    main.publish(5)
+    main.play(worker)
+    assert sorted(path.name for path in main.folder.inbox.glob("player-*")) == [main.player(v).file_name for v in (2, 3, 4)]
+    assert main.results() == ["a"]
+    main.assign(players=(main.player(3), main.player(4)), matches=())
+    main.play(worker)
+    assert sorted(path.name for path in main.folder.inbox.glob("player-*")) == [main.player(v).file_name for v in (3, 4)]
+    assert main.results() == []
+
+
+def test_a_player_that_comes_again_before_it_was_seen_to_be_named_no_more_stays(tmp_path: Path) -> None:
+    main = Organizer(tmp_path)
+    worker = main.worker()
+    main.bring(2)
+    main.play(worker)
+    main.assign(players=())
+    (main.folder.inbox / main.player(2).file_name).write_bytes(model_bytes(2))
+    main.play(worker)  # it sees the assignment without the player only now, and the player's file has come for the next one
+    main.assign(players=(main.player(2),), matches=(main.order("a", 2, None),))
+    main.play(worker)
+    assert main.result(main.order("a", 2, None)).refused == ""
+
+
+@pytest.mark.medium
+def test_the_speed_of_self_play_is_not_measured_by_matches(tmp_path: Path) -> None:
+    main = Organizer(tmp_path, granted=400, parallel_games=8)
+    worker = main.worker()
+    for _ in range(CYCLES // 4):
+        main.now += 0.01
+        worker.cycle()
+    before = worker._speed.games_per_second()
+    assert before > 0
+    play = worker._orders.play
+
+    def play_for_long(order: MatchOrder, *arguments: object) -> None:
+        play(order, *arguments)  # type: ignore[arg-type]
+        main.now += 100.0
+
+    worker._orders.play = play_for_long  # type: ignore[method-assign,assignment]
+    main.bring(2, matches=(main.order("a", 2, None),))
+    for _ in range(100):
+        main.now += 0.01
+        worker.cycle()
+    assert main.results() == ["a"]
+    assert np.isclose(worker._speed.games_per_second(), before, rtol=0.3)
+
+
+def test_an_assignment_with_a_forged_order_is_named_as_broken(tmp_path: Path) -> None:
+    main = Organizer(tmp_path)
+    main.bring(2, matches=(main.order("a", 2, None),))
+    path = main.folder.inbox / "assignment.json"
+    path.write_text(path.read_text(encoding="utf-8").replace('"id": "a"', '"id": "../a"'), encoding="utf-8")
+    with pytest.raises(BrokenMessage, match="pattern"):
+        main.folder.read_assignment()

@@ -1,0 +1,100 @@
+"""Expected wins beside those that there were."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from games import Game, load_game
+from tests.training.one_player import SMALL, random_batch
+from tests.training.synthetic import synthetic_batch
+from training.common.intervals import mean_margin, mean_margin_of_groups
+from training.data.ledger import open_ledger
+from training.data.receive import Received, games_path, receive
+from training.data.records import RANDOM_MOVE, GameBatch, encode
+from views.calibration import bins_of, calibration_of
+from views.page import calibrated
+
+CONNECT_FOUR = load_game("connect_four")
+
+
+def games_with(values: object, *, games: int = 40) -> GameBatch:
+    """Games in which search expected ``values`` of whoever was to move."""
+    batch = synthetic_batch(CONNECT_FOUR, games=games)
+    return replace(batch, root_values=np.broadcast_to(np.asarray(values, np.float32), batch.actions.shape))
+
+
+def outcomes(batch: GameBatch) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    """What each position's player to move made of it, found game by game."""
+    found = []
+    for index in range(batch.num_games):
+        state = CONNECT_FOUR.initial_state()
+        for action in batch.game_record(index).actions.tolist():
+            found.append(batch.returns[index, CONNECT_FOUR.current_player(state)])
+            CONNECT_FOUR.play(state, action)
+    return np.array(found)
+
+
+def test_who_always_expects_what_comes_is_on_the_diagonal() -> None:
+    batch = games_with(0.0)
+    batch = replace(batch, root_values=outcomes(batch))
+    for each in bins_of([batch, batch]):
+        assert (each.won, each.margin) == (each.expected, 0)
+    assert [each.expected for each in bins_of([batch])][:: len(bins_of([batch])) - 1] == [0, 1]
+
+
+def test_who_expects_too_much_is_below_it() -> None:
+    batch = games_with(0.98)
+    (found,) = bins_of([batch])
+    assert found.expected == pytest.approx(0.99)
+    assert found.won == pytest.approx((1 + outcomes(batch).mean()) / 2) and found.won + found.margin < 0.8
+
+
+def test_moves_drawn_at_random_and_bins_of_few_games_say_nothing() -> None:
+    batch = games_with(0.5)
+    batch.flags[: batch.num_positions // 2] |= RANDOM_MOVE
+    (found,) = bins_of([batch])
+    assert found.won == pytest.approx((1 + outcomes(batch)[batch.num_positions // 2 :].mean()) / 2)
+    assert bins_of([games_with(0.5, games=9)]) == bins_of([]) == []
+
+
+def test_a_move_drawn_at_random_says_nothing_of_the_moves_before_it() -> None:
+    batch = games_with(0.5)
+    before = outcomes(batch)
+    ends = np.cumsum(batch.lengths)
+    batch.flags[ends - 3] |= RANDOM_MOVE
+    (found,) = bins_of([batch])
+    assert found.won == pytest.approx((1 + before[np.sort(np.concatenate([ends - 2, ends - 1]))].mean()) / 2)
+
+
+def test_positions_of_one_game_count_as_one_observation() -> None:
+    values = np.random.default_rng(1).normal(size=100)
+    alone = mean_margin(values)
+    assert alone is not None
+    assert mean_margin_of_groups(values, np.arange(100)) == pytest.approx(alone)
+    assert mean_margin_of_groups(np.repeat(values, 7), np.repeat(np.arange(100), 7)) == pytest.approx(alone)
+
+
+def receive_all(folder: Path, game: Game, batch: GameBatch) -> Path:
+    """A run with this batch; returns its file."""
+    with open_ledger(folder, game) as ledger:
+        ledger.grant(batch.worker, batch.num_games)
+        batch = replace(batch, run_id=ledger.run_id, first_game=0)
+        receipt = receive(ledger, game, worker=batch.worker, batch_id=batch.batch_id, fetch=lambda limit: encode(batch))
+        assert isinstance(receipt, Received)
+    return games_path(folder, batch.batch_id)
+
+
+def test_a_run_s_games_are_found_and_damaged_ones_are_told_of(tmp_path: Path) -> None:
+    path, told = receive_all(tmp_path, CONNECT_FOUR, synthetic_batch(CONNECT_FOUR, games=60)), list[str]()
+    bins = calibration_of(tmp_path, tell=told.append)
+    assert len(bins) > 1 and not told and calibrated(bins)
+    path.write_bytes(b"")
+    assert calibration_of(tmp_path, tell=told.append) == [] and path.stem in told[0]
+    assert calibrated([]) is None
+
+
+def test_of_points_nothing_is_said(tmp_path: Path) -> None:
+    receive_all(tmp_path, SMALL, random_batch(games=2))
+    assert calibration_of(tmp_path, tell=pytest.fail) == []

@@ -1,0 +1,417 @@
+import io
+import json
+import logging
+import math
+import re
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tests.training.example_reports import evaluation, iteration, progress, worker
+from training.common.reports import IterationReport, Observer, ProgressReport
+from training.common.run_folder import STATS_NAME
+from views import make_observers, shielded
+from views.files import METRICS_NAME, EventFile, MetricsFile, StatsFile, UnreadableStats, earlier_rows, read_stats
+from views.live import LiveView, TerminalConsole
+from views.plain import PlainLines
+from views.tensorboard import crc32c, restart_event, scalars_event, version_event
+
+
+def iterations_in(path: Path) -> list[int]:
+    """The numbers of the iterations in a file of one object per line."""
+    return [json.loads(line)["iteration"] for line in path.read_text().splitlines()]
+
+
+def strict_json(text: str) -> Any:
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+@contextmanager
+def full_disk(size: int) -> Iterator[None]:
+    """No file of this process can grow beyond ``size`` bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+class Failing:
+    """An observer that always fails with ``error``."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def progress(self, report: ProgressReport) -> None:
+        raise self.error
+
+    def iteration(self, report: IterationReport) -> None:
+        raise self.error
+
+    def event(self, text: str) -> None:
+        raise self.error
+
+    def close(self) -> None:
+        raise self.error
+
+
+# The statistics file
+
+
+def test_the_statistics_file_is_a_list_of_the_iterations_as_reported(tmp_path: Path) -> None:
+    reports = [iteration(1), iteration(2, measured=evaluation(2), workers=(worker(),))]
+    observer = StatsFile(tmp_path / STATS_NAME)
+    for report in reports:
+        observer.iteration(report)
+    rows = strict_json((tmp_path / STATS_NAME).read_text())
+    assert [{key: row[key] for key in report.as_dict()} for row, report in zip(rows, reports, strict=True)] == json.loads(
+        json.dumps([report.as_dict() for report in reports])
+    )
+
+
+def test_the_statistics_file_keeps_what_was_planned_when_an_iteration_ended(tmp_path: Path) -> None:
+    observer = StatsFile(tmp_path / STATS_NAME)
+    observer.progress(progress(1, iterations=200, seconds_left=90.0))
+    observer.iteration(iteration(1))
+    (row,) = read_stats(tmp_path / STATS_NAME)
+    assert (row.iterations, row.seconds_left) == (200, 90.0)
+
+
+def test_numbers_that_are_not_finite_leave_the_statistics_file_valid_json_and_come_back(tmp_path: Path) -> None:
+    StatsFile(tmp_path / STATS_NAME).iteration(iteration(1, loss=math.nan))
+    strict_json((tmp_path / STATS_NAME).read_text())
+    learner = read_stats(tmp_path / STATS_NAME)[0].learner
+    assert learner and math.isnan(learner.loss)
+
+
+def test_a_resumed_run_continues_the_list_and_drops_the_iterations_it_repeats(tmp_path: Path) -> None:
+    path = tmp_path / STATS_NAME
+    first = StatsFile(path)
+    for number in range(1, 6):
+        first.iteration(iteration(number))
+    second = StatsFile(path)
+    second.iteration(iteration(4, loss=9.0))
+    assert [row.iteration for row in read_stats(path)] == [1, 2, 3, 4]
+    assert read_stats(path)[-1].learner == iteration(4, loss=9.0).learner
+
+
+@pytest.mark.parametrize("content", [b'[{"iteration": 1, "sec', b'[\n{"iteration": 1},\n{"round": 2}\n]\n', b"not ours\n"])
+def test_a_file_of_other_content_is_kept_under_another_name_and_the_list_begins_anew(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / STATS_NAME
+    path.write_bytes(content)
+    assert earlier_rows(path) == []
+    StatsFile(path).iteration(iteration(2))
+    assert [row.iteration for row in read_stats(path)] == [2]
+    assert [kept.read_bytes() for kept in tmp_path.iterdir() if kept != path] == [content]
+
+
+def test_a_row_is_added_without_the_others_being_written_again(tmp_path: Path) -> None:
+    path = tmp_path / STATS_NAME
+    observer = StatsFile(path)
+    observer.iteration(iteration(1, workers=(worker(),) * 50))
+    inode, before = path.stat().st_ino, path.stat().st_size
+    with full_disk(before + 5_000):  # whoever wrote a second file beside it, or the whole file anew, would need more
+        observer.iteration(iteration(2))
+    assert before < path.stat().st_size < before + 5_000 and path.stat().st_ino == inode
+    assert [row["iteration"] for row in strict_json(path.read_text())] == [1, 2]
+
+
+@pytest.mark.parametrize("lost", [1, 3, 20, 200])
+def test_a_row_that_a_killed_run_left_torn_is_replaced_by_the_next_one(tmp_path: Path, lost: int) -> None:
+    path = tmp_path / STATS_NAME
+    observer = StatsFile(path)
+    for number in (1, 2, 3):
+        observer.iteration(iteration(number))
+    path.write_bytes(path.read_bytes()[:-lost])
+    StatsFile(path).iteration(iteration(3))
+    assert [row["iteration"] for row in strict_json(path.read_text())] == [1, 2, 3]
+
+
+def test_a_list_that_another_program_laid_out_is_read(tmp_path: Path) -> None:
+    path = tmp_path / STATS_NAME
+    StatsFile(path).iteration(iteration(1))
+    path.write_text(json.dumps(json.loads(path.read_text()), indent=2))
+    assert [row.iteration for row in read_stats(path)] == [1]
+
+
+def test_a_file_that_was_deleted_meanwhile_begins_anew(tmp_path: Path) -> None:
+    path = tmp_path / STATS_NAME
+    observer = StatsFile(path)
+    observer.iteration(iteration(1))
+    path.unlink()
+    observer.iteration(iteration(2))
+    assert [row.iteration for row in read_stats(path)] == [2]
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'[{"iteration": 1}]', b"[", b"\xff\xfe", b"null"])
+def test_a_file_that_is_no_list_of_iterations_is_refused_with_its_name(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / STATS_NAME
+    path.write_bytes(content)
+    with pytest.raises(UnreadableStats, match=STATS_NAME):
+        read_stats(path)
+
+
+def test_a_row_of_any_size_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("views.row_file.ROW_LIMIT", 10)
+    StatsFile(tmp_path / STATS_NAME).iteration(iteration(1))
+    with pytest.raises(UnreadableStats, match="row of more than 10 bytes"):
+        read_stats(tmp_path / STATS_NAME)
+
+
+def test_an_iteration_that_found_the_disk_full_is_in_the_statistics_file_after_the_next(tmp_path: Path) -> None:
+    path = tmp_path / STATS_NAME
+    observer = StatsFile(path)
+    observer.iteration(iteration(1))
+    before = path.read_bytes()
+    with full_disk(len(before)), pytest.raises(OSError):
+        observer.iteration(iteration(2))
+    assert path.read_bytes() == before
+    observer.iteration(iteration(3))
+    assert [row.iteration for row in read_stats(path)] == [1, 2, 3]
+
+
+# metrics.jsonl
+
+
+def test_metrics_are_flat_finite_numbers_under_the_names_of_their_sections(tmp_path: Path) -> None:
+    report = iteration(4, loss=math.inf, measured=evaluation(4, solved=False), workers=(worker(0), worker(1, state="error")))
+    MetricsFile(tmp_path / METRICS_NAME).iteration(report)
+    metrics = strict_json((tmp_path / METRICS_NAME).read_text())
+    assert metrics["self_play/games"] == 100 and metrics["run/total_games"] == 400 and metrics["evaluation/elo"] == 400.0
+    assert metrics["workers/playing"] == 1 and metrics["workers/evaluations_per_second"] == 11800.0
+    assert not {"learner/loss", "evaluation/search_error", "run/iteration"} & set(metrics)
+    assert all(type(value) in (int, float) for value in metrics.values())
+
+
+def test_a_line_of_metrics_that_a_crash_tore_is_dropped(tmp_path: Path) -> None:
+    path = tmp_path / METRICS_NAME
+    first = MetricsFile(path)
+    first.iteration(iteration(1))
+    first.iteration(iteration(2))
+    path.write_bytes(path.read_bytes()[:-30])
+    second = MetricsFile(path)
+    second.iteration(iteration(2))
+    second.iteration(iteration(3))
+    assert iterations_in(path) == [1, 2, 3]
+
+
+def test_metrics_of_repeated_iterations_are_dropped(tmp_path: Path) -> None:
+    path = tmp_path / METRICS_NAME
+    first = MetricsFile(path)
+    for number in range(1, 6):
+        first.iteration(iteration(number))
+    MetricsFile(path).iteration(iteration(4))
+    assert iterations_in(path) == [1, 2, 3, 4]
+
+
+def test_a_full_disk_tears_no_line_of_metrics_and_loses_none(tmp_path: Path) -> None:
+    path = tmp_path / METRICS_NAME
+    observer = MetricsFile(path)
+    observer.iteration(iteration(1))
+    with full_disk(path.stat().st_size + 100), pytest.raises(OSError):
+        observer.iteration(iteration(2))
+    assert iterations_in(path) == [1]
+    observer.iteration(iteration(3))
+    assert iterations_in(path) == [1, 2, 3]
+
+
+# TensorBoard
+
+
+def test_the_checksum_is_that_of_rfc_3720() -> None:
+    assert crc32c(bytes(32)) == 0x8A9136AA
+    assert crc32c(b"\xff" * 32) == 0x62A8AB43
+    assert crc32c(bytes(range(32))) == 0x46DD794E
+
+
+def test_events_have_the_bytes_that_tensorboard_itself_writes() -> None:
+    """The right sides come from tensorboard 2.21: ``RecordWriter`` and its ``Event`` messages."""
+    assert version_event(1.5).hex() == "1800000000000000a37f4b2209000000000000f83f1a0d627261696e2e4576656e743a322a28646c"
+    assert restart_event(1.5, 300).hex() == "100000000000000095fbfe1809000000000000f83f10ac023a020801713b788a"
+    assert scalars_event(1.5, 7, {"learner/loss": 0.25, "é": -1.0}).hex() == (
+        "2d000000000000003c418afb09000000000000f83f10072a200a130a0c6c6561726e65722f6c6f7373150000803e0a090a02c3a915000080bfcc00954b"
+    )
+
+
+def test_each_sitting_writes_an_event_file_of_its_own_that_takes_back_what_is_repeated(tmp_path: Path) -> None:
+    first = EventFile(tmp_path / "tensorboard")
+    first.iteration(iteration(1))
+    first.iteration(iteration(2))
+    EventFile(tmp_path / "tensorboard").iteration(iteration(2))
+    older, newer = (path.read_bytes() for path in sorted((tmp_path / "tensorboard").iterdir()))
+    assert older.startswith(version_event(0.0)[:12])
+    assert older.count(b"learner/loss") == 2 and newer.count(b"learner/loss") == 1
+    restart = restart_event(0.0, 2)
+    assert restart[12 + 9 : -4] in newer  # without the checksums and the time
+
+
+# Lines
+
+
+class Clock:
+    """Seconds that pass when told."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_an_iteration_is_one_line_with_what_was_measured_and_nothing_else() -> None:
+    stream = io.StringIO()
+    lines = PlainLines(stream)
+    lines.progress(progress(1))
+    lines.iteration(iteration(1, learned=False))
+    lines.iteration(iteration(2, measured=evaluation(2)))
+    early, late = stream.getvalue().splitlines()
+    assert "1/200" in early and "100 games (+100)" in early and "12.3 games/s" in early
+    assert not re.search("loss|elo|error|None", early)
+    assert "loss 1.000 (policy 0.750, value 0.250)" in late and "elo 200 ± 40" in late and "search error 25.0 ± 1.2 %" in late
+
+
+def test_the_parts_of_a_loss_are_named_where_a_network_has_heads_to_learn_by() -> None:
+    stream, report = io.StringIO(), iteration(2)
+    assert report.learner is not None
+    PlainLines(stream).iteration(replace(report, learner=replace(report.learner, loss=1.25, auxiliary_loss=0.25)))
+    assert "loss 1.250 (policy 0.750, value 0.250, auxiliary 0.250)" in stream.getvalue()
+
+
+def test_the_lines_of_iterations_are_aligned() -> None:
+    stream = io.StringIO()
+    lines = PlainLines(stream)
+    for number in (1, 12, 123):
+        lines.iteration(iteration(number))
+    assert len({line.index("games (") for line in stream.getvalue().splitlines()}) == 1
+
+
+def test_there_is_a_sign_of_life_when_there_was_no_line_for_a_while() -> None:
+    stream, clock = io.StringIO(), Clock()
+    lines = PlainLines(stream, heartbeat_seconds=30.0, clock=clock)
+    for _ in range(100):
+        clock.now += 1.0
+        lines.progress(progress(3, workers=(worker(0), worker(1, state="error"))))
+    beats = stream.getvalue().splitlines()
+    assert len(beats) == 3
+    assert "waiting for games  62 of 100 games" in beats[0] and "1 playing, 1 error" in beats[0]
+
+
+def test_an_event_is_one_line_and_cannot_steer_the_terminal() -> None:
+    stream = io.StringIO()
+    PlainLines(stream).event("worker said: \x1b[2J\x9b31m\nboom\r\x07")
+    assert stream.getvalue().count("\n") == 1
+    assert not set("\x1b\x9b\r\x07") & set(stream.getvalue())
+    assert "boom" in stream.getvalue()
+
+
+# All together
+
+
+def test_an_observer_that_fails_is_logged_once_and_the_run_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    observer = shielded(Failing(OSError("No space left on device")))
+    with caplog.at_level(logging.WARNING):
+        observer.progress(progress(1))
+        observer.iteration(iteration(1))
+        observer.event("something")
+        observer.close()
+    assert [record.getMessage() for record in caplog.records] == ["Failing failed, training goes on: No space left on device"]
+
+
+def test_a_mistake_in_an_observer_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    shielded(Failing(KeyError("mistake"))).iteration(iteration(1))
+    assert caplog.records[0].exc_info
+
+
+def test_a_stop_by_hand_is_not_swallowed() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        shielded(Failing(KeyboardInterrupt())).progress(progress(1))
+
+
+def play(observers: list[Observer], numbers: range) -> None:
+    for number in numbers:
+        for observer in observers:
+            observer.progress(progress(number))
+            observer.iteration(iteration(number, measured=evaluation(number)))
+    for observer in observers:
+        observer.close()
+
+
+def test_a_run_leaves_all_its_files_and_goes_on_with_them(tmp_path: Path) -> None:
+    stream = io.StringIO()
+    play(make_observers(tmp_path, name="run", game="go", stream=stream), range(1, 6))
+    play(make_observers(tmp_path, name="run", game="go", stream=stream), range(4, 8))
+    assert [row.iteration for row in read_stats(tmp_path / STATS_NAME)] == list(range(1, 8))
+    assert iterations_in(tmp_path / METRICS_NAME) == list(range(1, 8))
+    assert len(list((tmp_path / "tensorboard").iterdir())) == 2
+    assert len(stream.getvalue().splitlines()) == 5 + 4
+
+
+def test_observers_that_have_nowhere_to_write_stop_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    play(make_observers(tmp_path / "file", name="run", game="go", stream=io.StringIO()), range(1, 4))
+    assert {record.getMessage().split()[0] for record in caplog.records if "failed" in record.getMessage()} == {
+        "StatsFile",
+        "MetricsFile",
+        "EventFile",
+    }
+
+
+def test_a_terminal_that_lacks_our_characters_is_no_reason_to_fail(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    play(make_observers(tmp_path, name="run", game="go", stream=stream), range(1, 3))
+    stream.seek(0)
+    assert "elo 100 ? 40" in stream.read()
+    assert not caplog.records
+
+
+def terminal(width: int, height: int) -> Console:
+    return Console(file=io.StringIO(), force_terminal=True, width=width, height=height, color_system=None, legacy_windows=False)
+
+
+def test_a_lost_terminal_is_tried_once_and_left_alone() -> None:
+    class Closed(io.StringIO):
+        writes = 0
+
+        def write(self, text: str) -> int:
+            self.writes += 1
+            raise BrokenPipeError
+
+    stream = Closed()
+    view = LiveView(name="run", game="go", console=TerminalConsole(file=stream, force_terminal=True))
+    with pytest.raises(OSError):
+        view.progress(progress(1))
+    tried = stream.writes
+    view.progress(progress(2))
+    view.iteration(iteration(2))
+    view.close()
+    assert stream.writes == tried
+
+
+def test_frames_are_drawn_no_more_often_than_eyes_can_follow() -> None:
+    console, clock = terminal(80, 24), Clock()
+    view = LiveView(name="run", game="go", console=console, clock=clock)
+    for _ in range(100):
+        clock.now += 0.01
+        view.progress(progress(1))
+    assert isinstance(console.file, io.StringIO)
+    assert 3 <= console.file.getvalue().count("Iteration 1 of 200") <= 5
+
+
+def test_the_last_frame_stays_when_the_screen_is_given_back() -> None:
+    console = terminal(80, 24)
+    view = LiveView(name="run", game="go", console=console)
+    view.progress(progress(1))
+    view.close()
+    assert isinstance(console.file, io.StringIO)
+    screen, left = console.file.getvalue().split("\x1b[?1049l")
+    assert "\x1b[?1049h" in screen and "Iteration 1 of 200" in left

@@ -1,0 +1,63 @@
+"""The table and the picture of ratings."""
+
+import io
+import math
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from engines.match_benchmark import Match
+from training.evaluation.elo import Rating
+from views.rating_picture import RatedPlayer, rating_picture
+from views.standings import rated_players, standings, standings_table
+
+
+def match(first: str, second: str, scores: list[float], milliseconds: float) -> Match:
+    return Match(
+        first=first,
+        second=second,
+        seed=1,
+        opening_plies=4,
+        scores=np.array(scores),
+        games=((1,) * 36,) * len(scores),
+        move_seconds=(0.002, milliseconds / 1000),
+        seconds=1.0,
+    )
+
+
+MATCHES = [
+    match("network", "random", [1.0, 1.0, 0.5, 1.0], 0.1),
+    match("network", "greedy", [0.0, 0.5, 0.0, 0.0], 0.4),
+    match("random", "greedy", [0.0, 0.0, 0.0, 0.0], 0.4),
+]
+RATINGS = {"network": Rating(elo=200, margin=90), "random": Rating(elo=0, margin=0), "greedy": Rating(elo=450, margin=120)}
+
+
+def test_the_table_has_everybody_the_strongest_first_as_the_network_saw_it() -> None:
+    rows = standings("network", MATCHES, RATINGS)
+    lines = [" ".join(str(line).split()) for line in standings_table(rows, anchor="random", width=120)]
+    assert lines == [
+        "Player Elo Wins Draws Losses Score Plies ms/move",
+        f"greedy 450 ± 120 0 1 3 {lines[1].split(' 3 ')[1]}",
+        "network 200 ± 90 2.00",
+        f"random 0 3 1 0 {lines[3].split(' 1 0 ')[1]}",
+    ]
+    assert "12.5 % (" in lines[1] and lines[1].endswith("40 0.40")
+    assert "87.5 % (" in lines[3] and lines[3].endswith("40 0.10")
+
+
+def test_the_picture_has_a_line_for_everybody_whose_rating_is_known() -> None:
+    players = rated_players(standings("network", MATCHES, RATINGS), "random")
+    assert [player.marked for player in players] == [False, True, False]
+    image, taller = (
+        Image.open(io.BytesIO(rating_picture("chess", shown, anchor="random")))
+        for shown in (players, [*players, RatedPlayer(name="depth-1", elo=900, margin=10)])
+    )
+    assert image.format == "PNG" and image.width == taller.width and image.height < taller.height
+    assert len(image.convert("RGB").getcolors(2**24) or []) > 10
+
+
+def test_a_picture_of_nobody_is_refused() -> None:
+    with pytest.raises(ValueError, match="nothing to draw"):
+        rating_picture("chess", [RatedPlayer(name="lost", elo=0, margin=math.inf)], anchor="random")

@@ -1,0 +1,386 @@
+"""The books of a run: what was granted, what came back, and in which order. ``run.db``, an SQLite file in the run's folder.
+
+One writer, the Coach, holds ``RunLock`` while it runs; everybody else opens the books read-only. The games that a worker delivers
+are numbered from 0 without gaps, so that each batch takes its place in its worker's sequence, a game that would be counted twice
+overlaps another batch, and a lost one leaves a gap. For each worker
+
+    granted = received + quarantined + missing + discarded + outstanding
+
+where missing games are gaps before the last delivered game, discarded ones were given up, and outstanding ones are still to come.
+Times are for people to read; nothing is decided by them.
+"""
+
+import json
+import secrets
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from training.common.files import sync_folder
+from training.common.run_folder import BOOKS_NAME as FILE
+from training.data.ledger_rows import BATCH_COLUMNS, BOOKS_COLUMNS, FORMAT, TABLES, BatchRow, ModelRow, WorkerAccount
+
+if TYPE_CHECKING:  # programs look into the books before they import numba
+    from games import Game
+
+WAIT_MS = 10_000  # for a reader that holds the file
+
+
+class NoSuchRun(ValueError):
+    """The folder holds no books of a run."""
+
+
+class LedgerDamaged(ValueError):
+    """The file of the books cannot be read."""
+
+
+class LedgerMismatch(ValueError):
+    """The books belong to another game, or were written by another version of this program."""
+
+
+class BooksUnbalanced(ValueError):
+    """An entry would count a game twice, or give up or receive games that were never granted."""
+
+
+class Ledger:
+    """The books of one run; make one with ``open_ledger`` or ``read_ledger``. For one thread."""
+
+    def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
+        self.folder = folder
+        self._db = connection
+        facts = dict(connection.execute("SELECT key, value FROM run"))
+        self.run_id: str = facts["run_id"]
+        self.game: str = facts["game"]
+        self.options: dict[str, Any] = json.loads(facts["options"])
+        self.rules_version = int(facts["rules_version"])
+
+    def close(self) -> None:
+        """Close the file; what was entered is already on the disk."""
+        self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    @contextmanager
+    def one_moment(self) -> Iterator[None]:
+        """What is read within the block is of one moment, though a Coach goes on writing."""
+        self._db.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._db.execute("ROLLBACK")
+
+    def damage(self) -> list[str]:
+        """What SQLite's own checks find wrong with the file; empty when it is sound."""
+        found = [text for (text,) in self._db.execute("PRAGMA integrity_check") if text != "ok"]
+        return found + [f"row {row[1]} of table {row[0]} refers to nothing" for row in self._db.execute("PRAGMA foreign_key_check")]
+
+    # Workers and their accounts.
+
+    def grant(self, worker: str, games: int) -> int:
+        """Let ``worker`` play ``games`` more games; returns how many it has been granted so far, in all."""
+        self.grant_all({worker: games})
+        return self.books(worker).granted
+
+    def grant_all(self, games: Mapping[str, int]) -> None:
+        """Let each worker play so many games more; all is entered at once, so that the disk is waited for only once."""
+        for worker, more in games.items():
+            if more < 0:
+                raise BooksUnbalanced(f"worker {worker}: a grant of {more} games would take games back")
+        with _transaction(self._db):
+            for worker, more in games.items():
+                self._know(worker)
+                self._db.execute("UPDATE workers SET granted = granted + ? WHERE name = ?", (more, worker))
+
+    def withdraw(self, worker: str, games: int, reason: str) -> int:
+        """Take back ``games`` that ``worker`` was granted last and has not begun; returns how many it is granted then, in all.
+
+        Raises:
+            BooksUnbalanced: so many are not outstanding.
+        """
+        outstanding = self.books(worker).outstanding
+        if not 0 <= games <= outstanding:
+            raise BooksUnbalanced(f"worker {worker}: {games} games cannot be withdrawn, {outstanding} are outstanding")
+        with _transaction(self._db):
+            self._db.execute("UPDATE workers SET granted = granted - ? WHERE name = ?", (games, worker))
+            self._note("withdrawn", f"{games} games taken back that it had not begun: {reason}", worker)
+        return self.books(worker).granted
+
+    def discard(self, worker: str, games: int, reason: str) -> None:
+        """Give up ``games`` outstanding games of ``worker``, which will never come.
+
+        If they come all the same, they are taken, and no longer count as discarded.
+
+        Raises:
+            BooksUnbalanced: so many are not outstanding.
+        """
+        outstanding = self.books(worker).outstanding
+        if not 0 <= games <= outstanding:
+            raise BooksUnbalanced(f"worker {worker}: {games} games cannot be discarded, {outstanding} are outstanding")
+        with _transaction(self._db):
+            self._db.execute("UPDATE workers SET discarded = discarded + ? WHERE name = ?", (games, worker))
+            self._note("discarded", f"{games} games given up: {reason}", worker)
+
+    def books(self, worker: str) -> WorkerAccount:
+        """The account of ``worker``; all zero for one that is not known."""
+        found = self._accounts("WHERE name = ?", (worker,))
+        return found[0] if found else WorkerAccount(name=worker)
+
+    def all_books(self) -> dict[str, WorkerAccount]:
+        """The accounts of all workers that this run has known, by name."""
+        return {books.name: books for books in self._accounts("ORDER BY name", ())}
+
+    def workers(self) -> list[str]:
+        """The names of all workers that this run has known, sorted."""
+        return [name for (name,) in self._db.execute("SELECT name FROM workers ORDER BY name")]
+
+    # Batches.
+
+    def batch(self, batch_id: str) -> BatchRow | None:
+        """The entry of a batch, if there is one."""
+        rows = self._batches("WHERE id = ?", (batch_id,))
+        return rows[0] if rows else None
+
+    def batches(self) -> list[BatchRow]:
+        """All batches, received and quarantined, in order of receipt."""
+        return self._batches("ORDER BY sequence", ())
+
+    def received_batches(self, *, after: int = 0, up_to: int = 2**62) -> list[BatchRow]:
+        """The received batches with ``after`` < sequence <= ``up_to``, in order of receipt: what the replay window is made of."""
+        return self._batches("WHERE state = 'received' AND sequence > ? AND sequence <= ? ORDER BY sequence", (after, up_to))
+
+    def batch_ids_in_order(self) -> list[str]:
+        """The ids of the received batches in order of receipt."""
+        return [row.id for row in self.received_batches()]
+
+    def last_sequence(self) -> int:
+        """The sequence number of the newest entry; 0 when there is none."""
+        return int(self._db.execute("SELECT COALESCE(MAX(sequence), 0) FROM batches").fetchone()[0])
+
+    def refusal(self, worker: str, first_game: int, games: int) -> str:
+        """Why games ``first_game`` to ``first_game + games - 1`` of ``worker`` have no place in the books; empty if they have one."""
+        end = first_game + games
+        # Batches do not overlap each other: of those that begin before the end, the last one reaches farthest.
+        for other in self._batches("WHERE worker = ? AND first_game < ? ORDER BY first_game DESC LIMIT 1", (worker, end)):
+            if (other.first_game or 0) + other.games > first_game:
+                return f"games {first_game} to {end - 1} of worker {worker} overlap batch {other.id}"
+        granted = self.books(worker).granted
+        if end > granted:
+            return f"games {first_game} to {end - 1} of worker {worker} are beyond the {granted} granted"
+        return ""
+
+    def add_received(self, row: BatchRow) -> int:
+        """Enter a batch whose file is safe. Returns its sequence number.
+
+        Raises:
+            BooksUnbalanced: its games have no place in the books, see ``refusal``.
+        """
+        refusal = self.refusal(row.worker, row.first_game or 0, row.games)
+        if refusal:
+            raise BooksUnbalanced(refusal)
+        with _transaction(self._db):
+            sequence = self._add_batch(row)
+        return sequence
+
+    def add_quarantined(self, row: BatchRow) -> int:
+        """Enter a batch that was refused; its games count as quarantined if it has a place in the sequence. Returns its number."""
+        with _transaction(self._db):
+            self._know(row.worker)
+            sequence = self._add_batch(row)
+            self._note("quarantined", f"batch {row.id}: {row.reason}", row.worker)
+        return sequence
+
+    # Models, iterations, events, matches, ratings.
+
+    def add_model(self, model: ModelRow) -> None:
+        """Enter a model whose file is safe; one of the same version, from before a crash, is replaced."""
+        values = (model.version, model.iteration, model.path, model.bytes, model.sha256, model.accepted, time.time())
+        with _transaction(self._db):
+            self._db.execute("INSERT OR REPLACE INTO models VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+
+    def accept_model(self, version: int, accepted: bool) -> None:
+        """Enter what gating decided about a model."""
+        with _transaction(self._db):
+            self._db.execute("UPDATE models SET accepted = ? WHERE version = ?", (accepted, version))
+
+    def models(self) -> list[ModelRow]:
+        """All models in order of version."""
+        rows = self._db.execute("SELECT version, iteration, path, bytes, sha256, accepted FROM models ORDER BY version")
+        columns = ("version", "iteration", "path", "bytes", "sha256")
+        return [ModelRow(**dict(zip(columns, row[:5], strict=True)), accepted=None if row[5] is None else bool(row[5])) for row in rows]
+
+    def add_iteration(self, number: int, report: dict[str, Any]) -> None:
+        """Enter an iteration's report; one of the same number, from before a crash, is replaced."""
+        with _transaction(self._db):
+            self._db.execute("INSERT OR REPLACE INTO iterations VALUES (?, ?, ?)", (number, json.dumps(report), time.time()))
+
+    def iterations(self) -> list[dict[str, Any]]:
+        """The reports of all iterations in order."""
+        return [json.loads(report) for (report,) in self._db.execute("SELECT report FROM iterations ORDER BY number")]
+
+    def add_event(self, kind: str, text: str, *, worker: str = "") -> None:
+        """Enter something worth remembering."""
+        with _transaction(self._db):
+            self._note(kind, text, worker)
+
+    def events(self) -> list[tuple[str, str, str, float]]:
+        """All events in order: kind, worker, text, and the time in seconds since 1970."""
+        return list(self._db.execute("SELECT kind, worker, text, time FROM events ORDER BY number"))
+
+    def add_match(self, first: str, second: str, *, wins: int, draws: int, losses: int, num_simulations: int) -> None:
+        """Enter a match between two players, as the first one saw it."""
+        values = (first, second, wins, draws, losses, num_simulations, time.time())
+        with _transaction(self._db):
+            self._db.execute("INSERT INTO matches VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", values)
+
+    def matches(self) -> list[tuple[str, str, int, int, int, int]]:
+        """All matches in order: first, second, wins, draws, losses, simulations per move."""
+        return list(self._db.execute("SELECT first, second, wins, draws, losses, num_simulations FROM matches ORDER BY number"))
+
+    def set_ratings(self, ratings: dict[str, tuple[float, float]]) -> None:
+        """Replace the ratings of these players: Elo, and half the width of its 95 % interval."""
+        rows = [(player, elo, margin, time.time()) for player, (elo, margin) in ratings.items()]
+        with _transaction(self._db):
+            self._db.executemany("INSERT OR REPLACE INTO ratings VALUES (?, ?, ?, ?)", rows)
+
+    def ratings(self) -> dict[str, tuple[float, float]]:
+        """The rating of each player: Elo, and half the width of its 95 % interval."""
+        return {player: (elo, margin) for player, elo, margin in self._db.execute("SELECT player, elo, margin FROM ratings")}
+
+    def _accounts(self, where: str, values: tuple[object, ...]) -> list[WorkerAccount]:
+        rows = self._db.execute(f"SELECT {', '.join(BOOKS_COLUMNS)} FROM workers {where}", values)
+        return [WorkerAccount(**dict(zip(BOOKS_COLUMNS, row, strict=True))) for row in rows]
+
+    def _batches(self, where: str, values: tuple[object, ...]) -> list[BatchRow]:
+        rows = self._db.execute(f"SELECT {', '.join(BATCH_COLUMNS)} FROM batches {where}", values)
+        return [BatchRow(**dict(zip(BATCH_COLUMNS, row, strict=True))) for row in rows]
+
+    def _add_batch(self, row: BatchRow) -> int:
+        columns = BATCH_COLUMNS[1:]
+        marks = ", ".join("?" for _ in columns)
+        values = [getattr(row, column) for column in columns]
+        added = self._db.execute(f"INSERT INTO batches ({', '.join(columns)}, time) VALUES ({marks}, ?)", (*values, time.time()))
+        if row.first_game is not None:
+            self._count(row.worker, row.state, row.games, row.first_game + row.games)
+        return int(added.lastrowid or 0)
+
+    def _count(self, worker: str, state: str, games: int, end: int) -> None:
+        """Add a batch to its worker's sums; games that were given up and have come all the same count as what they are."""
+        sums = f"{state} = {state} + ?, next_game = MAX(next_game, ?)"
+        self._db.execute(f"UPDATE workers SET {sums} WHERE name = ?", (games, end, worker))
+        late = -self.books(worker).outstanding
+        if late > 0:
+            self._db.execute("UPDATE workers SET discarded = discarded - ? WHERE name = ?", (late, worker))
+            self._note("returned", f"{late} games came after they had been given up", worker)
+
+    def _know(self, worker: str) -> None:
+        self._db.execute("INSERT OR IGNORE INTO workers (name) VALUES (?)", (worker,))
+
+    def _note(self, kind: str, text: str, worker: str) -> None:
+        self._db.execute("INSERT INTO events VALUES (NULL, ?, ?, ?, ?)", (kind, worker, text, time.time()))
+
+
+def open_ledger(folder: Path, game: "Game", *, run_id: str | None = None) -> Ledger:
+    """Open the books in ``folder`` for writing, or begin them; the caller holds the ``RunLock``.
+
+    A new run is called ``run_id``, or gets an id of its own.
+
+    Raises:
+        LedgerDamaged: they cannot be read.
+        LedgerMismatch: they are those of another game, or of another version of this program.
+    """
+    with _connection(folder / FILE, "rwc") as connection:
+        if _format(connection) == 0:
+            _begin(connection, game, run_id or secrets.token_hex(8))
+            sync_folder(folder)
+        ledger = _checked(folder, connection)
+        ours, theirs = (game.name, game.options, game.rules_version), (ledger.game, ledger.options, ledger.rules_version)
+        if ours != theirs:
+            raise LedgerMismatch(f"{folder} is a run of {_title(*theirs)}, not of {_title(*ours)}: choose another run name")
+        return ledger
+
+
+def read_ledger(folder: Path) -> Ledger:
+    """Open the books in ``folder`` for reading, also while a Coach writes to them.
+
+    Raises:
+        NoSuchRun: there are none.
+        LedgerDamaged: they cannot be read.
+        LedgerMismatch: another version of this program wrote them.
+    """
+    path = folder / FILE
+    if not path.is_file():
+        raise NoSuchRun(f"{folder} is not the folder of a run: there is no {FILE} in it")
+    with _connection(path, "ro") as connection:
+        return _checked(folder, connection)
+
+
+@contextmanager
+def _connection(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
+    """A connection that stays open unless the block fails."""
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None)
+    try:
+        connection.execute(f"PRAGMA busy_timeout = {WAIT_MS}")
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA synchronous = FULL")
+        yield connection
+    except sqlite3.DatabaseError as error:
+        connection.close()
+        raise LedgerDamaged(f"{path} cannot be read: {error}") from error
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _format(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _begin(connection: sqlite3.Connection, game: "Game", run_id: str) -> None:
+    connection.execute("PRAGMA journal_mode = WAL")
+    facts = {
+        "run_id": run_id,
+        "game": game.name,
+        "options": json.dumps(game.options, sort_keys=True),
+        "rules_version": str(game.rules_version),
+    }
+    with _transaction(connection):
+        for statement in TABLES:
+            connection.execute(statement)
+        connection.executemany("INSERT INTO run VALUES (?, ?)", facts.items())
+        connection.execute(f"PRAGMA user_version = {FORMAT}")
+
+
+def _checked(folder: Path, connection: sqlite3.Connection) -> Ledger:
+    number = _format(connection)
+    if number == 0:
+        raise NoSuchRun(f"{folder} is not the folder of a run: {FILE} is empty")
+    if number != FORMAT:
+        raise LedgerMismatch(
+            f"{folder / FILE} has format {number}, this program writes format {FORMAT}: use the version that began the run"
+        )
+    return Ledger(folder, connection)
+
+
+def _title(name: str, options: dict[str, Any], rules_version: int) -> str:
+    return f"{name} {options} (rules version {rules_version})"
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All of the block is entered, and on the disk when it is left, or nothing."""
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise

@@ -1,0 +1,54 @@
+"""Games of PGN files as this program learns from them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from games.bad_game import BadGame
+from games.chess.notation import ending_of
+from games.chess.pgn import PgnGame, pgn_lines, read_pgn
+from games.game import Game
+from training.data.played_games import PlayedGame, given_up, played_until_the_end
+
+RETURNS = {"1-0": (1.0, -1.0), "0-1": (-1.0, 1.0), "1/2-1/2": (0.0, 0.0)}
+CERTAIN = ("checkmate", "stalemate", "insufficient material")  # ends about which no result can differ
+
+
+def games_of_pgn(path: Path, game: Game) -> Iterator[PlayedGame | BadGame]:
+    """The games of a PGN file of any size, one by one, as the rules of ``game`` have them.
+
+    A game with which people went on after these rules have ended it, as by threefold repetition or by its length, is cut there, and
+    its result is that of the rules. Games from other positions, without moves or without a result are not to be learned from.
+
+    Args:
+        path: the file; .zst is unpacked on the way.
+        game: chess, with any options.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is packed, and damaged; or the game is not chess.
+    """
+    if game.name != "chess":
+        raise ValueError(f"{path}: PGN files have games of chess, not of {game.name}")
+    for found in read_pgn(pgn_lines(path)):
+        yield found if isinstance(found, BadGame) else _played(found, game)
+
+
+def _played(found: PgnGame, game: Game) -> PlayedGame | BadGame:
+    if found.start_fen is not None:
+        return BadGame(found.line, "it does not begin in the usual position")
+    if found.result not in RETURNS:
+        return BadGame(found.line, "it has no result")
+    if not found.actions.size:
+        return BadGame(found.line, "it has no moves")
+    state, returns = game.initial_state(), np.array(RETURNS[found.result], np.float32)
+    plies = played_until_the_end(game.rules, state, found.actions)
+    resigned = 0
+    if not game.terminal(state):
+        resigned = given_up(returns)
+    elif not np.array_equal(game.returns(state), returns):
+        if ending_of(state) in CERTAIN:
+            return BadGame(found.line, f"its result is {found.result}, but it ends by {ending_of(state)}")
+        returns = game.returns(state)
+    return PlayedGame(actions=found.actions[:plies], returns=returns, resigned=resigned, line=found.line)

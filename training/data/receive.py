@@ -1,0 +1,218 @@
+"""Taking in a batch from a worker, so that no finished game is lost and none counts twice.
+
+The order is everything: fetch, check, replay through the rules, put the file in place (synced), enter it in the books (synced), and
+only then let the worker delete its copy. Wherever this is cut off, the worker still has the batch or the books do; it is offered
+again, and whatever was already done is found done. A batch that is refused is kept in ``quarantine/`` with the reason.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from games import Game
+from training.common.files import FileTooLarge, read_limited, remove_stale_parts, sha256_hex, sync_folder, write_atomically
+from training.data.ledger import Ledger
+from training.data.ledger_rows import QUARANTINED, RECEIVED, BatchRow
+from training.data.records import BatchLimits, CorruptBatch, GameBatch, decode
+from training.data.verify import verify
+
+SUFFIX = ".games"
+MAX_BYTES = BatchLimits().max_bytes
+BATCH_ID = re.compile(r"[a-z0-9-]{1,80}")  # an id comes from a worker and becomes a file name, also where "A" and "a" are one file
+MAX_QUARANTINED_FILES = 200
+MAX_QUARANTINED_BYTES = 256 * 2**20
+MAX_REASON = 500  # characters
+NOBODY = "unknown"  # the worker of a file that does not say
+
+Fetch = Callable[[int], bytes]  # the bytes of the file in the worker's outbox; raises FileTooLarge instead of reading more than told
+
+
+@dataclass(frozen=True, kw_only=True)
+class Received:
+    """The batch is safe and in the books; its games are new."""
+
+    batch: GameBatch
+    sequence: int  # its number in the order of receipt
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlreadyHave:
+    """The same file has been received or quarantined before."""
+
+    batch_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quarantined:
+    """The batch was refused and is not trained on; ``batch_id`` is its id in the books."""
+
+    batch_id: str
+    reason: str
+
+
+Receipt = Received | AlreadyHave | Quarantined  # after each of them the worker may delete its copy
+
+
+def games_path(folder: Path, batch_id: str) -> Path:
+    """Where the run in ``folder`` keeps a received batch."""
+    return folder / "games" / f"{batch_id}{SUFFIX}"
+
+
+def quarantine_path(folder: Path, batch_id: str) -> Path:
+    """Where the run in ``folder`` keeps a batch that it refused; the reason is beside it."""
+    return folder / "quarantine" / f"{batch_id}{SUFFIX}"
+
+
+def receive(ledger: Ledger, game: Game, *, worker: str, batch_id: str, fetch: Fetch) -> Receipt:
+    """Take in the file ``<batch_id>.games`` from the outbox of ``worker``.
+
+    Raises:
+        OSError, sqlite3.Error: this machine cannot keep it (a full disk, say). Nothing is lost: the worker must keep its copy, and
+            the batch is received again later.
+        Exception: whatever else ``fetch`` raises; nothing has happened.
+    """
+    data, problem = _fetched(fetch)
+    content = sha256_hex(data)
+    entry, misuse = _entry(ledger, batch_id, content)
+    if ledger.batch(entry):
+        return AlreadyHave(batch_id=entry)
+    if misuse or problem:
+        return _quarantine(ledger, worker, entry, data, misuse or problem)
+    try:
+        batch = _opened(ledger, worker, batch_id, data)
+    except CorruptBatch as error:
+        return _quarantine(ledger, worker, entry, data, str(error))
+    try:
+        verify(batch, game)
+    except CorruptBatch as error:
+        return _quarantine(ledger, worker, entry, data, str(error), batch)
+    path = games_path(ledger.folder, entry)
+    _make_folder(path.parent)
+    write_atomically(path, data)
+    return Received(batch=batch, sequence=ledger.add_received(_row(worker, entry, data, batch)))
+
+
+def recover(ledger: Ledger, game: Game) -> list[Receipt]:
+    """Take in what was already in place but not yet in the books when the last Coach was killed; call it before receiving.
+
+    Raises:
+        OSError, sqlite3.Error: as ``receive``.
+    """
+    for kept in (games_path(ledger.folder, ""), quarantine_path(ledger.folder, "")):
+        _make_folder(kept.parent)
+        remove_stale_parts(kept.parent)
+    found = sorted(games_path(ledger.folder, "").parent.glob(f"*{SUFFIX}"))
+    return [_recovered(ledger, game, path) for path in found if not _is_received(ledger, path.stem)]
+
+
+def load_received(folder: Path, row: BatchRow) -> GameBatch:
+    """A batch that was received earlier, for the replay window of a resumed run.
+
+    Raises:
+        CorruptBatch: its file is not the one that was received.
+        OSError: its file is missing or unreadable.
+    """
+    path = games_path(folder, row.id)
+    data = read_limited(path, MAX_BYTES)
+    if sha256_hex(data) != row.sha256:
+        raise CorruptBatch(f"{path} has changed since it was received")
+    return decode(data)
+
+
+def load_if_intact(folder: Path, row: BatchRow, *, tell: Callable[[str], None]) -> GameBatch | None:
+    """A batch that was received earlier; None if its file is damaged or gone, of which ``tell`` is told: nobody learns from it again."""
+    try:
+        return load_received(folder, row)
+    except (CorruptBatch, OSError) as error:
+        tell(f"batch {row.id} is left out of the window: {error}; scripts/audit.py names all that is damaged")
+        return None
+
+
+def _fetched(fetch: Fetch) -> tuple[bytes, str]:
+    try:
+        return fetch(MAX_BYTES), ""
+    except FileTooLarge as error:
+        return b"", str(error)
+
+
+def _entry(ledger: Ledger, batch_id: str, content: str) -> tuple[str, str]:
+    """The id under which the books know this file or will know it, and what is wrong with the id that it came with."""
+    other = f"refused-{content[:32]}"
+    if not BATCH_ID.fullmatch(batch_id):
+        return other, f"{batch_id[:100]!a} is not the id of a batch, which is up to 80 of a-z, 0-9 and '-'"
+    known = ledger.batch(batch_id)
+    if known and known.sha256 != content:
+        return other, f"batch {batch_id} was {known.state} before, with other content"
+    return batch_id, ""
+
+
+def _opened(ledger: Ledger, worker: str, batch_id: str, data: bytes) -> GameBatch:
+    """The batch, if it is what its name and folder say and has a place in the books."""
+    batch = decode(data)
+    said, known = (batch.batch_id, batch.run_id, batch.worker), (batch_id, ledger.run_id, worker)
+    if said != known:
+        raise CorruptBatch("it says to be batch {} of run {} by worker {}, but came as batch {} of run {} by {}".format(*said, *known))
+    refusal = ledger.refusal(worker, batch.first_game, batch.num_games)
+    if refusal:
+        raise CorruptBatch(refusal)
+    return batch
+
+
+def _row(worker: str, entry: str, data: bytes, batch: GameBatch | None, reason: str = "") -> BatchRow:
+    return BatchRow(
+        id=entry,
+        worker=worker,
+        state=QUARANTINED if reason else RECEIVED,
+        reason=reason,
+        first_game=batch.first_game if batch else None,
+        games=batch.num_games if batch else 0,
+        positions=batch.num_positions if batch else 0,
+        bytes=len(data),
+        sha256=sha256_hex(data),
+        first_model=int(batch.first_model.min()) if batch else 0,
+        last_model=int(batch.last_model.max()) if batch else 0,
+    )
+
+
+def _quarantine(ledger: Ledger, worker: str, entry: str, data: bytes, reason: str, batch: GameBatch | None = None) -> Quarantined:
+    """Keep a refused file and its reason; with ``batch``, its games take their place in the worker's sequence."""
+    reason = reason[:MAX_REASON]
+    path = quarantine_path(ledger.folder, entry)
+    _make_folder(path.parent)
+    if _has_room(path.parent, len(data)):
+        write_atomically(path, data)
+        write_atomically(path.with_suffix(".reason"), f"{reason}\n".encode())
+    ledger.add_quarantined(_row(worker, entry, data, batch, reason))
+    return Quarantined(batch_id=entry, reason=reason)
+
+
+def _has_room(folder: Path, size: int) -> bool:
+    kept = [path.stat().st_size for path in folder.glob(f"*{SUFFIX}")]
+    return len(kept) < MAX_QUARANTINED_FILES and sum(kept) + size <= MAX_QUARANTINED_BYTES
+
+
+def _make_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        folder.mkdir(mode=0o700)
+        sync_folder(folder.parent)
+
+
+def _is_received(ledger: Ledger, batch_id: str) -> bool:
+    row = ledger.batch(batch_id)
+    return row is not None and row.state == RECEIVED
+
+
+def _recovered(ledger: Ledger, game: Game, path: Path) -> Receipt:
+    """Receive a file that is already in place; one that is refused leaves its place."""
+    try:
+        worker = decode(read_limited(path, MAX_BYTES)).worker
+    except (CorruptBatch, FileTooLarge):
+        worker = NOBODY
+    receipt = receive(ledger, game, worker=worker, batch_id=path.stem, fetch=lambda limit: read_limited(path, limit))
+    if not isinstance(receipt, Received):
+        kept = quarantine_path(ledger.folder, receipt.batch_id)
+        path.replace(kept)
+        sync_folder(kept.parent)
+        sync_folder(path.parent)
+    return receipt

@@ -1,0 +1,55 @@
+"""What one-player games come to: their scores, and how many of them have reached what people count."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from games import Game
+from games.compiled import compiled
+from games.game import Actions, States
+from training.common.intervals import mean_margin, wilson
+from training.common.reports import MilestoneReport, ScoreReport
+from training.data.records import GameBatch
+
+
+def score_report(game: Game, scores: Sequence[float], reached: Sequence[int]) -> ScoreReport | None:
+    """The figures of games with these scores that have reached so much (``Game.milestone_of``); None of no games."""
+    if not scores:
+        return None
+    values, highest = np.array(scores, np.float64), np.array(reached, np.int64)
+    return ScoreReport(
+        games=len(values),
+        mean=float(values.mean()),
+        margin=mean_margin(values),
+        median=float(np.median(values)),
+        best=float(values.max()),
+        milestones=tuple(_milestone(milestone, int((highest >= milestone).sum()), len(values)) for milestone in game.milestones),
+    )
+
+
+def _milestone(milestone: int, hits: int, games: int) -> MilestoneReport:
+    low, high = wilson(hits, games)
+    return MilestoneReport(milestone=milestone, share=hits / games, low=low, high=high)
+
+
+def reached_in(game: Game, batch: GameBatch) -> list[int]:
+    """What each game of a verified batch has reached; 0 where the game has no milestones."""
+    if not game.milestones:
+        return [0] * batch.num_games
+    return [game.milestone_of(state) for state in final_states(game.rules.step, game.start, batch.lengths, batch.actions)]
+
+
+@compiled
+def final_states(step: Any, start: States, lengths: NDArray[np.int32], actions: Actions) -> States:
+    """Where games of so many plies ``[G]`` end, ``[G, S]``."""
+    states = np.empty((lengths.size, start.size), np.int64)
+    ply = 0
+    for game in range(lengths.size):
+        state = states[game]
+        state[:] = start
+        for _ in range(lengths[game]):
+            step(state, np.int64(actions[ply]))
+            ply += 1
+    return states

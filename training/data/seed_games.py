@@ -1,0 +1,152 @@
+"""Taking in the games of files, with which a run begins, so that each is learned from exactly once whatever happens meanwhile.
+
+They become batches like those of workers, in the account of one called as ``SEED_ACCOUNTS`` says: verified by the rules, kept in games/
+and entered in the books. A batch is called after the SHA-256 of the file, or of the folder's files, and its number in there. So a
+session that was killed is gone on with by making the same batches again and leaving out those that the books have.
+"""
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from configs.schema import SEED_ACCOUNTS, SEED_FILES
+from games import Game
+from games.bad_game import BadGame
+from training.data.ledger import Ledger
+from training.data.played_games import PlayedGame, batch_of, in_batches
+from training.data.receive import Quarantined, receive
+from training.data.records import encode
+
+log = logging.getLogger(__name__)
+
+LOGGED, TOLD = 1_000, 3  # games that are left out: so many are logged one by one, and told
+
+
+@dataclass
+class LeftOut:
+    """The games of a file, or of a folder's files, that are not learned from."""
+
+    source: Path
+    count: int = 0
+    first: list[str] = field(default_factory=list)
+
+    def without(self, path: Path, games: Iterable[PlayedGame | BadGame]) -> Iterator[PlayedGame]:
+        """The games of a file without those that are left out, which are counted and logged."""
+        inside = f"{path.relative_to(self.source)}, " if path != self.source else ""
+        for game in games:
+            if isinstance(game, PlayedGame):
+                yield game
+                continue
+            self.count += 1
+            if self.count <= TOLD:
+                self.first.append(f"{inside}line {game.line}: {game.reason}")
+            if self.count <= LOGGED:
+                log.info("%s, line %d: a game is left out: %s", path, game.line, game.reason)
+
+    def __str__(self) -> str:
+        """How many, and why."""
+        reasons = "; ".join(self.first)
+        return f"{self.count:,} left out" + (f" ({reasons}{' ...' if self.count > TOLD else ''})" if reasons else "")
+
+
+def take_in_seed_games(ledger: Ledger, game: Game, sources: Sequence[str], *, tell: Callable[[str], None]) -> None:
+    """Enter the games of the files that have not been taken in yet. Files and folders that have been are not looked at again.
+
+    Args:
+        ledger: the run's books; the caller has recovered what was in place.
+        game: what the run plays, which is one of ``SEED_ACCOUNTS`` if there are any files.
+        sources: the files and folders, in their order.
+        tell: is told of each.
+
+    Raises:
+        OSError: a file is missing or unreadable, or the games cannot be kept.
+        ValueError: a file has changed since some of its games were taken in, or is packed and damaged; or a folder has no such files.
+    """
+    for text in sources:
+        _take_in_source(ledger, game, Path(text), tell)
+
+
+def _take_in_source(ledger: Ledger, game: Game, source: Path, tell: Callable[[str], None]) -> None:
+    account, kind = SEED_ACCOUNTS[game.name], SEED_FILES[game.name][0].removeprefix(".")
+    begun_event, done_event = f"{kind} begun", f"{kind} taken in"  # in the books; their texts begin with the path
+    if _noted(ledger, done_event, source):
+        return
+    files = files_of(source, SEED_FILES[game.name])
+    digest = _digest(source, files)
+    begun = _noted(ledger, begun_event, source)
+    if begun and digest not in begun:
+        raise ValueError(f"{source} has changed since some of its games were taken in: put it back as it was, or begin another run")
+    if not begun:
+        ledger.add_event(begun_event, f"{source}: SHA-256 {digest}", worker=account)
+    left_out, total, positions = LeftOut(source), 0, 0
+    games = (played for path in files for played in left_out.without(path, games_in(path, game.name, game)))
+    for number, batch in enumerate(in_batches(games), 1):
+        batch_id = f"{kind}-{digest[:32]}-{number:06d}"
+        if not ledger.batch(batch_id):
+            _enter(ledger, game, batch_id, batch)
+        total += len(batch)
+        positions += sum(each.actions.size for each in batch)
+    counts = f"{total:,} games with {positions:,} positions to learn from, {left_out}"
+    ledger.add_event(done_event, f"{source}: {counts}", worker=account)
+    log.info("%s: %s", source, counts)
+    tell(f"{source}: {counts}")
+
+
+def games_in(path: Path, kind: str, game: Game) -> Iterator[PlayedGame | BadGame]:
+    """The games of a file, which is PGN if they are of ``kind`` chess, or else SGF."""
+    if kind == "chess":
+        from training.data.pgn_games import games_of_pgn  # only where such files are read: it compiles chess
+
+        return games_of_pgn(path, game)
+    from training.data.sgf_games import games_of_sgf
+
+    return games_of_sgf(path, game)
+
+
+def files_of(source: Path, endings: tuple[str, ...]) -> list[Path]:
+    """A file, or the files with these endings in a folder and those below it, sorted.
+
+    Raises:
+        OSError: there is no such file or folder.
+        ValueError: there are no such files in the folder.
+    """
+    if source.is_file():
+        return [source]
+    if not source.is_dir():
+        raise FileNotFoundError(f"training.window.seed_games: there is no file {source}")
+    found = sorted(path for path in source.rglob("*") if path.name.lower().endswith(endings) and path.is_file())
+    if not found:
+        raise ValueError(f"training.window.seed_games: the folder {source} has no files {', '.join(f'*{ending}' for ending in endings)}")
+    return found
+
+
+def _noted(ledger: Ledger, kind: str, source: Path) -> str:
+    """What the books say of the file; empty when nothing of this kind."""
+    return next((text for noted, _, text, _ in ledger.events() if noted == kind and text.startswith(f"{source}: ")), "")
+
+
+def _digest(source: Path, files: Sequence[Path]) -> str:
+    """SHA-256 of a file, or of the names and contents of a folder's files, in hexadecimal digits."""
+    digests = []
+    for path in files:
+        with path.open("rb") as file:
+            digests.append(hashlib.file_digest(file, "sha256").hexdigest())
+    if files == [source]:
+        return digests[0]
+    lines = [f"{digest} {path.relative_to(source)}\n" for digest, path in zip(digests, files, strict=True)]
+    return hashlib.sha256("".join(lines).encode(errors="surrogateescape")).hexdigest()
+
+
+def _enter(ledger: Ledger, game: Game, batch_id: str, played: Sequence[PlayedGame]) -> None:
+    """Receive a batch, for which games are granted first, as for those of workers."""
+    worker = SEED_ACCOUNTS[game.name]
+    account = ledger.books(worker)
+    lacking = len(played) - account.outstanding  # a killed session may have granted them
+    if lacking > 0:
+        ledger.grant(worker, lacking)
+    data = encode(batch_of(played, game, first_game=account.next_game, batch_id=batch_id, run_id=ledger.run_id))
+    receipt = receive(ledger, game, worker=worker, batch_id=batch_id, fetch=lambda limit: data)
+    if isinstance(receipt, Quarantined):
+        log.warning("batch %s of %s is in quarantine: %s", receipt.batch_id, worker, receipt.reason)

@@ -1,0 +1,117 @@
+"""Games of SGF files as this program learns from them."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from games.bad_game import BadGame
+from games.compiled import compiled
+from games.game import Actions, Game, Rules, States
+from games.go.sgf import SgfGame, read_sgf
+from training.data.played_games import PlayedGame, given_up
+
+RESULT = re.compile(r"([BW])(?:LACK|HITE)?\+(?:([0-9]+(?:[.,][0-9]+)?)|([A-Z]*))(?:[ ,;(].*)?", re.IGNORECASE)
+DRAWN = ("0", "DRAW", "JIGO")
+MOST_APART = 1.0  # points between a game's komi and ours: with 6.5, 7 and 7.5, people play alike
+
+
+def games_of_sgf(path: Path, game: Game) -> Iterator[PlayedGame | BadGame]:
+    """The games of an SGF file of any size, one by one, as the rules of ``game`` have them. Of variations, the main line counts.
+
+    Not to be learned from are games on another board, from other positions (handicaps too), with a komi that is more than
+    ``MOST_APART`` from that of ``game``, without moves or a result, forfeited, with moves that are illegal or out of turn.
+
+    People pass when they agree which stones are dead, and our rules count these as alive. So where the board as it stands does not
+    give the game's result, its last passes are left out, and it counts as given up by the loser. Where our rules end a game earlier,
+    because of its length, it is cut there and counted.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: the game is not Go.
+    """
+    if game.name != "go":
+        raise ValueError(f"{path}: SGF files are read for go, not for {game.name}")
+    for found in read_sgf(path):
+        yield found if isinstance(found, BadGame) else _played(found, game)
+
+
+def _played(found: SgfGame, game: Game) -> PlayedGame | BadGame:
+    reason, returns = _refused(found, game), _returns(found, game.options["komi"])
+    if isinstance(returns, str) or reason:
+        return BadGame(found.line, reason or str(returns))
+    actions, state = np.array([action for _, action in found.moves], np.int32), game.initial_state()
+    plies = played_while_legal(game.rules, state, actions, np.empty(game.num_actions, np.int32))
+    if plies < actions.size and not game.terminal(state):
+        return BadGame(found.line, f"move {plies + 1}, {game.action_name(int(actions[plies]))}, is not legal")
+    actions, resigned = actions[:plies], 0
+    if not game.terminal(state):
+        resigned = given_up(returns)
+    elif not np.array_equal(game.returns(state), returns):
+        passes = _passes_at_the_end(actions, game)
+        if passes:
+            actions, resigned = actions[:-passes], given_up(returns)
+        else:
+            returns = game.returns(state)
+    if not actions.size:
+        return BadGame(found.line, "it has no moves but passes")
+    return PlayedGame(actions=actions, returns=returns, resigned=resigned, line=found.line)
+
+
+def _refused(found: SgfGame, game: Game) -> str:
+    """Why such a game is none of ours; empty if it is one."""
+    size, komi = game.options["size"], game.options["komi"]
+    if found.size != size:
+        return f"its board is {found.size} x {found.size}, and not {size} x {size}"
+    if found.handicap > 1 or any(found.setup):
+        return "it does not begin with an empty board"
+    if abs(found.komi - komi) > MOST_APART:
+        return f"its komi is {found.komi:g}, and ours {komi:g}"
+    if not found.moves:
+        return "it has no moves"
+    for number, (player, _) in enumerate(found.moves):
+        if player != number % 2:
+            return f"move {number + 1} is {('Black', 'White')[player]}'s, out of turn"
+    return ""
+
+
+def _returns(found: SgfGame, komi: float) -> NDArray[np.float32] | str:
+    """What each player has won ``[2]``, with our komi where points were counted; or why that is not known."""
+    text = found.result.strip()
+    match = RESULT.fullmatch(text)
+    if text.upper() in DRAWN:
+        sign, points = 1, 0.0
+    elif match and match[3] is not None and match[3].upper() in ("", "R", "RESIGN", "T", "TIME"):
+        sign, points = 1 if match[1].upper() == "B" else -1, np.inf
+    elif match and match[2]:
+        sign, points = 1 if match[1].upper() == "B" else -1, float(match[2].replace(",", "."))
+    elif match:
+        return f"its result is {text[:40]}, which says nothing of the position"
+    else:
+        return f"its result is {text[:40]!r}" if text else "it has no result"
+    lead = np.sign(sign * points + found.komi - komi)
+    return np.array([lead, 0 - lead], np.float32)
+
+
+def _passes_at_the_end(actions: Actions, game: Game) -> int:
+    plays = np.flatnonzero(actions != game.num_actions - 1)
+    return actions.size - 1 - int(plays[-1]) if plays.size else actions.size
+
+
+@compiled
+def played_while_legal(rules: Rules, state: States, actions: Actions, legal: Actions) -> int:
+    """Play actions in place until the game is over, one is illegal, or there are no more; returns how many were played.
+
+    Args:
+        legal: scratch space ``[A]``.
+    """
+    legal_actions, step = rules.legal_actions, rules.step
+    for ply in range(actions.size):
+        count = legal_actions(state, legal)
+        place = np.searchsorted(legal[:count], actions[ply])
+        if place == count or legal[place] != actions[ply]:
+            return ply
+        step(state, np.int64(actions[ply]))
+    return actions.size

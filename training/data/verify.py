@@ -1,0 +1,160 @@
+"""Whether the games of a batch could have happened: every one is replayed through the rules before anything is learned from it."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from games.compiled import compiled
+from games.game import CHANCE, Actions, Game, Rules, States
+from training.data.records import AGREED, CHANCE_OUTCOME, CorruptBatch, GameBatch
+
+FINE, TOO_LONG, ILLEGAL_MOVE, ILLEGAL_POLICY, UNFINISHED, OVER_BEFORE, WRONG_RETURNS, IMPOSSIBLE_OUTCOME, WRONG_TURN = range(9)
+FAULTS = {
+    TOO_LONG: "the game is longer than its rules allow",
+    ILLEGAL_MOVE: "the move is illegal",
+    ILLEGAL_POLICY: "the policy has an illegal move",
+    UNFINISHED: "the moves end before the game does",
+    OVER_BEFORE: "a player resigned after the game was over, or the players agreed on a draw",
+    WRONG_RETURNS: "the returns are not those of the rules",
+    IMPOSSIBLE_OUTCOME: "nature cannot have drawn that",
+    WRONG_TURN: "a move of nature's stands where a player is to move, or the other way round",
+}
+
+
+def verify(batch: GameBatch, game: Game) -> None:
+    """Replay every game of a decoded batch.
+
+    Raises:
+        CorruptBatch: it is not of this game, a move or a policy is illegal, a game does not end exactly where its rules end it
+            (or a player resigns, or both agree on a draw), or the returns are others; the text says which game, and after how many moves.
+    """
+    played, known = (batch.game, batch.options, batch.rules_version), (game.name, game.options, game.rules_version)
+    if played != known:
+        raise CorruptBatch(f"it holds games of {_called(*played)}, not of {_called(*known)}: run the same version on both sides")
+    if batch.returns.shape[1] != game.num_players:
+        raise CorruptBatch(f"it has returns for {batch.returns.shape[1]} players, and {game.name} has {game.num_players}")
+    fault, index, ply = replay(
+        game.rules,
+        game.start,
+        np.empty(max(game.num_actions, game.num_outcomes), np.int32),
+        np.empty(game.num_outcomes, np.float32),
+        game.max_plies,
+        batch.lengths,
+        batch.returns,
+        batch.resigned,
+        batch.actions,
+        batch.flags,
+        batch.policy_sizes,
+        batch.policy_actions,
+    )
+    if fault != FINE:
+        raise CorruptBatch(f"game {index} after {ply} moves: {FAULTS[fault]}")
+
+
+def _called(name: str, options: dict[str, Any], rules_version: int) -> str:
+    return f"{name} {options} by rules version {rules_version}"
+
+
+@compiled
+def replay(
+    rules: Rules,
+    start: States,
+    legal: Actions,
+    chances: NDArray[np.float32],
+    max_plies: int,
+    lengths: NDArray[np.int32],
+    returns: NDArray[np.float32],
+    resigned: NDArray[np.uint8],
+    actions: Actions,
+    flags: NDArray[np.uint8],
+    policy_sizes: NDArray[np.int32],
+    policy_actions: Actions,
+) -> tuple[int, int, int]:
+    """The first fault, its game and how many moves were played before it; ``legal`` and ``chances`` are scratch space."""
+    first, entry = 0, 0
+    for game in range(lengths.size):
+        last = first + lengths[game]
+        if lengths[game] > max_plies:
+            return TOO_LONG, game, max_plies
+        entries = policy_sizes[first:last].sum()
+        state = start.copy()
+        fault, ply = replay_moves(
+            rules,
+            state,
+            legal,
+            chances,
+            actions[first:last],
+            flags[first:last],
+            policy_sizes[first:last],
+            policy_actions[entry : entry + entries],
+        )
+        if fault == FINE:
+            fault = judge_end(rules, state, returns[game], resigned[game])
+        if fault != FINE:
+            return fault, game, ply
+        first, entry = last, entry + entries
+    return FINE, 0, 0
+
+
+@compiled
+def replay_moves(
+    rules: Rules,
+    state: States,
+    legal: Actions,
+    chances: NDArray[np.float32],
+    actions: Actions,
+    flags: NDArray[np.uint8],
+    policy_sizes: NDArray[np.int32],
+    policy_actions: Actions,
+) -> tuple[int, int]:
+    """Play one game's moves on ``state`` until one is at fault; returns the fault and how many were played."""
+    legal_actions, step, current_player = rules.legal_actions, rules.step, rules.current_player
+    entry = 0
+    for ply in range(actions.size):
+        chance = chances.size > 0 and current_player(state) == CHANCE
+        if chance != ((flags[ply] & CHANCE_OUTCOME) != 0):
+            return WRONG_TURN, ply
+        count = rules.chance_outcomes(state, legal, chances) if chance else legal_actions(state, legal)
+        if chance and not is_subset(actions[ply : ply + 1], legal[:count]):
+            return IMPOSSIBLE_OUTCOME, ply
+        entries = policy_sizes[ply]
+        if not is_subset(policy_actions[entry : entry + entries], legal[:count]):
+            return ILLEGAL_POLICY, ply
+        if not chance and not is_subset(actions[ply : ply + 1], legal[:count]):
+            return ILLEGAL_MOVE, ply
+        step(state, np.int64(actions[ply]))
+        entry += entries
+    return FINE, actions.size
+
+
+@compiled
+def is_subset(some: Actions, legal: Actions) -> bool:
+    """Whether all of ``some`` are in ``legal``; both ascend."""
+    place = 0
+    for action in some:
+        while place < legal.size and legal[place] < action:
+            place += 1
+        if place == legal.size or legal[place] != action:
+            return False
+    return True
+
+
+@compiled
+def judge_end(rules: Rules, state: States, returns: NDArray[np.float32], resigned: int) -> int:
+    """The fault of a game that ended in ``state``."""
+    terminal, returns_of = rules.terminal, rules.returns
+    if resigned == 0 and not terminal(state):
+        return UNFINISHED
+    if resigned != 0 and terminal(state):
+        return OVER_BEFORE
+    expected = np.empty_like(returns)
+    returns_of(state, expected)
+    for player in range(expected.size):
+        if resigned == AGREED:
+            expected[player] = np.float32(0.0)
+        elif resigned != 0:
+            expected[player] = np.float32(-1.0) if player == resigned - 1 else np.float32(1.0)
+        if returns[player] != expected[player]:
+            return WRONG_RETURNS
+    return FINE

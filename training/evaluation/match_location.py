@@ -1,0 +1,82 @@
+"""Where evaluation games are played: in this process, or by the workers, with this process to fall back on."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from games import Game
+from training.evaluation.match import MatchResult, RandomPlayer, SearchPlayer, play_match
+from training.evaluation.orders import Contestant
+from training.evaluation.remote_matches import Fixture, RemoteMatches
+from training.networks.model_file import Model
+from training.search.search import Search
+
+OPENING_PLIES = 4
+
+Look = Callable[[], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pairing:
+    """Pairs of games against an opponent; None is the random player."""
+
+    opponent: Model | None
+    pairs: int
+
+
+Play = Callable[[Model, Sequence[Pairing], int, Look], Iterable[MatchResult]]  # (first player, pairings, seed, look)
+
+
+class Home:
+    """Plays matches here, one after the other, each when its result is asked for.
+
+    Args:
+        game: what is played.
+        search: makes a model's search.
+    """
+
+    def __init__(self, game: Game, search: Callable[[Model], Search]) -> None:
+        self._game, self._search = game, search
+        self._players: dict[int, SearchPlayer] = {}  # by version
+
+    def player(self, model: Model) -> SearchPlayer:
+        """The model, ready to play."""
+        if model.model_version not in self._players:
+            self._players[model.model_version] = SearchPlayer(self._search(model))
+        return self._players[model.model_version]
+
+    def play(self, first: Model, pairings: Sequence[Pairing], seed: int, look: Look) -> Iterator[MatchResult]:
+        """Play ``first`` against each opponent."""
+        for pairing in pairings:
+            opponent = self.player(pairing.opponent) if pairing.opponent else RandomPlayer(self._game, seed)
+            player = self.player(first)
+            yield play_match(self._game, player, opponent, pairs=pairing.pairs, opening_plies=OPENING_PLIES, seed=seed, look=look)
+
+
+class Abroad:
+    """Has matches played by the workers, all at once.
+
+    Args:
+        away: which is on tour with these models.
+        home: for what must be played here.
+        models: that may play.
+        num_simulations: of the searches.
+    """
+
+    def __init__(self, away: RemoteMatches, home: Home, models: Mapping[Contestant, Model], *, num_simulations: int) -> None:
+        self._away, self._home, self._models, self._num_simulations = away, home, models, num_simulations
+        self._contestants = {model.model_version: contestant for contestant, model in models.items()}
+
+    def play(self, first: Model, pairings: Sequence[Pairing], seed: int, look: Look) -> list[MatchResult]:
+        """Play ``first`` against each opponent."""
+        fixtures = [
+            Fixture(
+                first=self._contestants[first.model_version],
+                second=self._contestants[pairing.opponent.model_version] if pairing.opponent else None,
+                pairs=pairing.pairs,
+                seed=seed,
+                opening_plies=OPENING_PLIES,
+                num_simulations=self._num_simulations,
+            )
+            for pairing in pairings
+        ]
+        return self._away.play(fixtures, lambda who: self._home.player(self._models[who]), look=look)

@@ -1,0 +1,137 @@
+"""Evaluation games away from home: how an order is played, the same at a worker and on the main node, and how its result is checked."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from configs.schema import SearchSettings
+from games import Game
+from games.game import Planes, States
+from training.common.files import sha256_hex
+from training.common.random import seed_stream
+from training.data.verify import FAULTS, FINE, replay_moves
+from training.evaluation.match import MatchResult, Player, RandomPlayer, openings, play_from, scores_of
+from training.evaluation.orders import Contestant, MatchOrder, PlayedOrder
+from training.networks.evaluator import Evaluator
+from training.networks.model_file import Model
+from training.search.puct import Evaluate
+from training.search.search import Search
+from training.self_play.tuning import in_parts
+
+TREES = 64  # searched side by side
+
+Look = Callable[[], None]
+Players = Callable[[Contestant], Player]
+
+
+class RefusedResult(ValueError):
+    """The result of an order cannot be what it says."""
+
+
+def playing(settings: SearchSettings) -> SearchSettings:
+    """Self-play's search without what is there for learning: no forced playouts, one leaf a tree; and as far ahead as in matches."""
+    ahead = settings.match_lookahead_plies
+    return settings.model_copy(update={"forced_playouts": False, "leaves_per_tree": 1, "lookahead_plies": ahead})
+
+
+def search_for_strength(
+    game: Game, model: Model, settings: SearchSettings, *, num_simulations: int, max_positions: int = 0, look: Look | None = None
+) -> Search:
+    """Search as evaluation games use it.
+
+    Args:
+        settings: self-play's.
+        max_positions: in one network call; 0: as many as there are.
+        look: is called before every network call.
+    """
+    limit = min(max_positions or TREES, TREES)
+    evaluator = Evaluator(model.build(game), game, max_batch=limit)
+    evaluate: Evaluate = evaluator if limit == TREES else in_parts(evaluator, limit)
+    if settings.match_policy_temperature != 1:
+        evaluate = softened(evaluate, settings.match_policy_temperature)
+    if look is not None:
+        evaluate = looking(evaluate, look)
+    return Search(game, evaluate, playing(settings), num_simulations=num_simulations, num_trees=TREES)
+
+
+def softened(evaluate: Evaluate, temperature: float) -> Evaluate:
+    """``evaluate``, with its policies raised to ``1 / temperature``: a network that has learned from searches is surer than it is right.
+
+    Leela Chess Zero's ``PolicyTemperature`` (lczero.org, "Engine parameters").
+    """
+
+    def evaluate_softened(observations: Planes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        logits, values = evaluate(observations)
+        return logits / np.float32(temperature), values
+
+    return evaluate_softened
+
+
+def looking(evaluate: Evaluate, look: Look) -> Evaluate:
+    """``evaluate``, with a look before every call; what the look raises ends the search."""
+
+    def look_and_evaluate(observations: Planes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        look()
+        return evaluate(observations)
+
+    return look_and_evaluate
+
+
+def starts_of(game: Game, order: MatchOrder) -> States:
+    """The openings ``[pairs, S]`` of an order."""
+    return openings(game, order.match_pairs, order.opening_plies, order.seed)[order.first_pair : order.first_pair + order.pairs]
+
+
+def play_order(game: Game, order: MatchOrder, players: Players, *, look: Look = lambda: None) -> tuple[States, MatchResult]:
+    """Play an order; returns its openings and its games.
+
+    Args:
+        players: makes a player of a model.
+        look: is called before each round of moves.
+    """
+    seed = seed_stream(order.seed, "slice", order.first_pair)
+    first, second = (players(who) if who else RandomPlayer(game, seed) for who in (order.first, order.second))
+    starts = starts_of(game, order)
+    return starts, play_from(game, starts, first, second, look=look)
+
+
+def played(worker: str, order: MatchOrder, starts: States, result: MatchResult) -> PlayedOrder:
+    """The games of an order as they travel."""
+    scores = tuple(float(score) for score in result.scores.ravel())
+    return PlayedOrder(worker=worker, order=order, openings=digest_of(starts), moves=result.moves, scores=scores)
+
+
+def checked(game: Game, order: MatchOrder, worker: str, result: PlayedOrder) -> MatchResult:
+    """The games of an order, each of them replayed through the rules.
+
+    Raises:
+        RefusedResult: they were not played, or cannot have been played so.
+    """
+    if result.refused:
+        raise RefusedResult(f"it did not play: {result.refused}")
+    if (result.order, result.worker) != (order, worker):
+        raise RefusedResult("it is the result of another order")
+    starts = starts_of(game, order)
+    if result.openings != digest_of(starts):
+        raise RefusedResult("the openings are not those of the seed")
+    if not len(result.moves) == len(result.scores) == 2 * order.pairs:
+        raise RefusedResult(f"it has {len(result.moves)} games and {len(result.scores)} scores, not {2 * order.pairs}")
+    states = np.repeat(starts, 2, axis=0)
+    legal, chances = np.empty(game.num_actions, np.int32), np.empty(0, np.float32)  # matches are of games without chance
+    for number, moves in enumerate(result.moves):
+        nothing, flags = np.zeros(len(moves), np.int32), np.zeros(len(moves), np.uint8)
+        fault, ply = replay_moves(game.rules, states[number], legal, chances, np.array(moves, np.int32), flags, nothing, nothing[:0])
+        if fault != FINE:
+            raise RefusedResult(f"game {number} after {ply} moves: {FAULTS[fault]}")
+        if not game.terminal(states[number]):
+            raise RefusedResult(f"game {number}: the moves end before the game does")
+    scores = scores_of(game, states)
+    if not np.array_equal(scores.ravel(), np.array(result.scores)):
+        raise RefusedResult("the scores are not those of the games")
+    return MatchResult(scores=scores, moves=result.moves)
+
+
+def digest_of(starts: States) -> str:
+    """The SHA-256 of states ``[N, S]``."""
+    return sha256_hex(np.ascontiguousarray(starts).tobytes())

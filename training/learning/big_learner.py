@@ -1,0 +1,278 @@
+"""A learner that goes through a data set of games, alone or as one of several ranks, and can be killed at any moment.
+
+Rank 0 saves. A checkpoint is one file that PyTorch's restricted reader reads, with everything that is needed to go on as if nothing had
+happened: weights, their average, optimizer, learning rate, scale of the gradients, the place in the epoch, and the random state of every
+rank. Whichever rank sees the newest checkpoint gives it to the others, so that a machine needs no folder in common with the next one.
+"""
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from training.common.reports import LearnerReport
+from training.data.game_files import file_size, find_files
+from training.learning.feed import EpochFeed, Ready
+from training.learning.learner import Learner, LearnerState, TrainingDiverged
+from training.networks.model_file import Model, describe_model, save_safetensors
+from training.networks.weights_file import CorruptWeights, read_tree, save_tree
+from training.ranks.ranks import Ranks
+
+FORMAT = 1
+MOST_SKIPPED = 30  # steps in a row that are not finite: float16 begins with some, until its scale is right
+
+Files = list[tuple[Path, int]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step, for those who watch."""
+
+    epoch: int  # from 1
+    epochs: int
+    over: float  # the share of the epoch that is over
+    step: int  # since the very beginning
+    report: LearnerReport
+    samples_per_second: float  # of all ranks, reading included
+    seconds_left: float
+    bad: tuple[str, ...]  # games that had to be left out meanwhile
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """A whole epoch, for those who watch."""
+
+    epoch: int
+    epochs: int
+    positions: int
+    loss: float  # the mean over all its positions, of all ranks
+    bad: int  # games and files that were left out
+
+
+class BigLearner:
+    """A training over files.
+
+    Args:
+        learner: trains.
+        feed: gives the batches.
+        data: where the files are.
+        save_dir: where checkpoints go.
+        name: of the checkpoints, without their endings.
+        epochs: of the whole training.
+        checkpoint_every: steps; at the end of an epoch there is one in any case.
+        told: the options of the program that are kept with it, plain values.
+        network: the options of ``build_network``.
+        watch: is told of each step and each epoch, on every rank.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        feed: EpochFeed,
+        *,
+        data: Path,
+        save_dir: Path,
+        name: str,
+        epochs: int,
+        checkpoint_every: int,
+        told: dict[str, Any],
+        network: dict[str, Any],
+        watch: Callable[[Step | Epoch], None],
+    ) -> None:
+        self.learner, self.feed, self.ranks = learner, feed, learner.ranks
+        self.data, self.save_dir, self.name = data, save_dir, name
+        self.epochs, self.checkpoint_every = epochs, checkpoint_every
+        self.told, self.network, self.watch = told, network, watch
+        self.epoch = self.done = 0  # whole epochs, and positions of the next one
+        self.over = 0.0  # the share of that one that is over
+        self.bad = 0  # games left out of that one; they are met again when it is gone on with
+        self.loss_sum = 0.0  # over the positions of the epoch under way
+        self.stop_requested = False
+        self.files: Files | None = None  # of the epoch under way
+        self._skipped = 0
+
+    @property
+    def path(self) -> Path:
+        """The checkpoint."""
+        return checkpoint_path(self.save_dir, self.name)
+
+    def train(self) -> bool:
+        """Go on to the end of the last epoch; returns whether it was reached, for ``stop_requested`` on any rank ends it sooner.
+
+        Raises:
+            TrainingDiverged: losses or gradients are not finite for many steps in a row.
+            ValueError: the files are not those with which the epoch was begun, or not the same for all ranks.
+            OSError: the checkpoint cannot be written.
+        """
+        pace = Pace(self.epochs)
+        while self.epoch < self.epochs:
+            self.files = agreed_files(self.ranks, self.data, self.files if self.done else None)
+            self.feed.epochs = replace(self.feed.epochs, files=self.files)
+            for ready in self.feed.batches(self.epoch, done=self.done):
+                report = self._learn(ready)
+                rate, left = pace.after(self.epoch + self.over, ready.total)
+                if report:
+                    self.watch(Step(self.epoch + 1, self.epochs, ready.over, self.learner.step, report, rate, left, ready.bad))
+                if self.ranks.largest(int(self.stop_requested)):
+                    self.save()
+                    return False
+                if self.learner.step % self.checkpoint_every == 0:
+                    self.save()
+            self._conclude()
+        return True
+
+    def _learn(self, ready: Ready) -> LearnerReport | None:
+        """Take the step of a batch; None when it is skipped because something was not finite."""
+        progress = (self.epoch + self.over) / self.epochs
+        self.bad += len(ready.bad)
+        self.done, self.over = self.done + ready.total, ready.over
+        try:
+            report = self.learner.train(self.feed, 1, self.feed.epochs.seed, batch_size=ready.total, progress=progress)
+        except TrainingDiverged:
+            self._skipped += 1
+            if self._skipped == MOST_SKIPPED:
+                raise
+            return None
+        self._skipped = 0
+        self.loss_sum += report.loss * ready.total
+        return report
+
+    def _conclude(self) -> None:
+        """End the epoch under way."""
+        if not self.done:
+            raise ValueError(f"--data {self.data} has no positions to learn from: {self.bad} games or files had to be left out")
+        self.watch(Epoch(self.epoch + 1, self.epochs, self.done, self.loss_sum / self.done, self.bad))
+        self.epoch, self.done, self.over, self.loss_sum, self.bad = self.epoch + 1, 0, 0.0, 0.0, 0
+        self.save()
+
+    def save(self) -> None:
+        """Keep all that is needed to go on, and the weights for play beside it; every rank calls this at the same step."""
+        state = self.learner.state()
+        random = {"torch": torch.stack(self.ranks.gather(state.tensors["random"]["torch"]))}
+        if self.learner.device.type == "cuda":
+            random["cuda"] = torch.stack(self.ranks.gather(torch.cuda.get_rng_state(self.learner.device)))
+        if not self.ranks.is_main:
+            return
+        self.save_dir.mkdir(parents=True, exist_ok=True)
+        game, weights = self.feed.epochs.game, state.tensors["average"]
+        tree = {
+            "format": FORMAT,
+            "model": state.tensors["network"],
+            "average": weights,
+            "optimizer": state.tensors["optimizer"],
+            "scheduler": {"step": self.learner.step, "learning_rate": self.learner.optimizer.param_groups[0]["lr"]},
+            "scaler": state.counters["scaler"],
+            "counters": state.counters,
+            "random": random,  # [ranks, bytes]
+            "sampler": {
+                "epoch": self.epoch,
+                "done": self.done,
+                "over": self.over,
+                "loss_sum": self.loss_sum,
+                "seed": self.feed.epochs.seed,
+                "files": [[str(path), size] for path, size in self.files or []],
+            },
+            "told": self.told,
+        }
+        save_tree(self.path, tree)
+        description = describe_model(game, self.network, self.learner.step)
+        save_safetensors(self.path.with_suffix(".safetensors"), Model(description=description, weights=weights))
+
+    def restore(self, tree: dict[str, Any]) -> None:
+        """Go on from a checkpoint, with any number of ranks.
+
+        Raises:
+            ValueError: it is of another network, optimizer or program.
+        """
+        try:
+            random, sampler = tree["random"], tree["sampler"]
+            as_many = len(random["torch"]) == self.ranks.world_size
+            # A copy: torch.set_rng_state reads a view from where its storage begins (PyTorch 2.13), which is rank 0's state.
+            own = random["torch"][self.ranks.rank].clone() if as_many else torch.get_rng_state()
+            tensors = {"network": tree["model"], "average": tree["average"], "optimizer": tree["optimizer"], "random": {"torch": own}}
+            self.learner.restore(LearnerState(tensors, tree["counters"]))
+            if as_many and "cuda" in random and self.learner.device.type == "cuda":
+                torch.cuda.set_rng_state(random["cuda"][self.ranks.rank], self.learner.device)
+            self.epoch, self.done, self.over, self.loss_sum = (sampler[key] for key in ("epoch", "done", "over", "loss_sum"))
+            self.files = [(Path(path), size) for path, size in sampler["files"]]
+            if sampler["seed"] != self.feed.epochs.seed and self.done:
+                raise ValueError(f"the epoch was begun with --seed {sampler['seed']}, which orders its positions: go on with that one")
+        except KeyError as error:
+            raise ValueError(f"{self.path} lacks {error}: another program has written it") from error
+
+
+class Pace:
+    """How fast it goes, and how long it will take."""
+
+    def __init__(self, epochs: int) -> None:
+        self.epochs = epochs
+        self.marks: list[tuple[float, float]] = []  # after the first step of this session and the last: when, and how many epochs were over
+        self._last = time.perf_counter()
+
+    def after(self, over: float, positions: int) -> tuple[float, float]:
+        """After a step on so many positions: positions a second, and the seconds that are left, infinite as long as nobody knows."""
+        now, last = time.perf_counter(), self._last
+        self._last = now
+        self.marks = [*self.marks[:1], (now, over)]
+        (began, begin), end = self.marks[0], self.marks[-1][1]
+        left = (now - began) * (self.epochs - end) / (end - begin) if end > begin else math.inf
+        return positions / (now - last), left
+
+
+def checkpoint_path(save_dir: Path, name: str) -> Path:
+    """Where the checkpoint of a training lies."""
+    return save_dir / f"{name}.pt"
+
+
+def newest_checkpoint(ranks: Ranks, path: Path) -> dict[str, Any] | None:
+    """The checkpoint at ``path`` of whichever rank has the newest; None where no rank has any.
+
+    Raises:
+        CorruptWeights: a rank's file is damaged.
+        OSError: a rank's file cannot be read.
+    """
+    data = path.read_bytes() if path.exists() else b""
+    tree = _checked(data, path) if data else None
+    steps = ranks.everyones(tree["scheduler"]["step"] if tree else -1)
+    if max(steps) < 0:
+        return None
+    source = steps.index(max(steps))
+    sent = ranks.broadcast_bytes(data, source=source)
+    return tree if ranks.rank == source else _checked(sent, path)
+
+
+def _checked(data: bytes, path: Path) -> dict[str, Any]:
+    tree = read_tree(data, path=path)
+    if tree.get("format") != FORMAT or not isinstance(tree.get("scheduler"), dict):
+        raise CorruptWeights(f"{path} is no checkpoint of this program, or of another version of it")
+    return tree
+
+
+def agreed_files(ranks: Ranks, data: Path, begun: Files | None) -> Files:
+    """The files of an epoch: those with which it was begun, or all that rank 0 finds; every rank must have the same ones.
+
+    Raises:
+        ValueError: there are none, or they have changed, or a rank has others.
+    """
+    said = ""
+    if ranks.is_main:
+        try:
+            files = begun or [(path, file_size(path)) for path in find_files(data)]
+            said = json.dumps([[os.path.relpath(path, data), size] for path, size in files])  # each machine may have them elsewhere
+        except ValueError as error:
+            said = json.dumps(str(error))
+    found = json.loads(ranks.broadcast_text(said))
+    if isinstance(found, str):
+        raise ValueError(found)
+    here = [(Path(os.path.normpath(data / path)), size) for path, size in found]
+    wrong = [path for path, size in here if file_size(path) != size]
+    if ranks.largest(len(wrong)):
+        which = wrong[0] if wrong else "of another rank"
+        raise ValueError(f"--data {data}: the file {which} is not as it was, or not as rank 0 has it: every machine needs the same files")
+    return here

@@ -1,0 +1,79 @@
+"""What a learner draws from while it goes through a data set once: batches made beforehand, by processes of their own where wanted."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+from training.common.signals import leave_to_parent
+from training.replay.epochs import Epochs
+from training.replay.replay import WHOLE, Batch
+
+
+@dataclass(frozen=True, eq=False)
+class Ready:
+    """A batch that comes next."""
+
+    total: int  # positions of all ranks
+    over: float  # the share of the epoch that is over after it
+    bad: tuple[str, ...]  # what had to be left out while it was made
+    share: dict[str, Tensor]  # this rank's positions: the fields of ``Batch``
+
+    def batch(self) -> Batch:
+        """This rank's positions."""
+        return Batch(**{name: tensor.numpy() for name, tensor in self.share.items()})
+
+
+class EpochFeed:
+    """A ``Window`` of the learner's that gives an epoch's batches one after another.
+
+    Args:
+        epochs: the data set.
+        rows: the rank's share of each batch.
+        num_workers: processes that make batches; 0: they are made when they are asked for.
+    """
+
+    def __init__(self, epochs: Epochs, *, rows: slice = WHOLE, num_workers: int = 0) -> None:
+        self.epochs, self.rows, self.num_workers = epochs, rows, num_workers
+        self._ready: Ready | None = None
+
+    def batches(self, epoch: int, *, done: int = 0) -> Iterator[Ready]:
+        """The batches of an epoch, but for its first ``done`` positions; each is drawn by ``sample`` before the next is asked for."""
+        source = _Source(self.epochs, self.rows, epoch, done)
+        for ready in DataLoader(source, batch_size=None, num_workers=self.num_workers, collate_fn=_as_it_is, worker_init_fn=_of_this_rank):
+            self._ready = ready
+            yield ready
+
+    def sample(self, count: int, rng_seed: int, *, rows: slice = WHOLE) -> Batch:
+        """The batch that comes next, of which all ranks together have ``count`` positions."""
+        ready, self._ready = self._ready, None
+        assert ready is not None and count == ready.total and rows == self.rows
+        return ready.batch()
+
+
+class _Source(IterableDataset[Ready]):
+    """What a process of the loader makes: with K of them, every K-th batch each, which the loader puts in order again."""
+
+    def __init__(self, epochs: Epochs, rows: slice, epoch: int, done: int) -> None:
+        self._epochs, self._rows, self._epoch, self._done = epochs, rows, epoch, done
+
+    def __iter__(self) -> Iterator[Ready]:
+        worker = get_worker_info()
+        number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
+        for index, planned in enumerate(self._epochs.batches(self._epoch, done=self._done)):
+            if index % workers == number:
+                batch = planned.make(self._rows)
+                share = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in vars(batch).items()}
+                yield Ready(planned.total, planned.over, planned.bad, share)
+
+
+def _as_it_is(ready: Any) -> Any:
+    return ready
+
+
+def _of_this_rank(number: int) -> None:
+    leave_to_parent()

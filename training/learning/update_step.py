@@ -1,0 +1,138 @@
+"""One optimizer step, whatever the loss: mixed precision, accumulation, ranks, clipping, a check that all is finite, averaged weights."""
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from training.networks.evaluator import fast_dtype
+from training.ranks.ranks import ALONE, Ranks
+
+MicroBatch = TypeVar("MicroBatch")
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What a loss function says of a micro-batch: the mean loss to descend, and figures to report (means, without gradient)."""
+
+    loss: Tensor
+    figures: dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """One step. Tensors stay on the device, so that reading them is the caller's moment to wait for it."""
+
+    figures: dict[str, Tensor]  # means over the micro-batches of all ranks, "loss" among them
+    grad_norm: Tensor  # before clipping
+    skipped: bool  # something was not finite: the network is as it was before the step
+
+
+class AverageWeights:
+    """An exponential moving average of a network's weights and batch-norm statistics, which plays better than the last weights.
+
+    The first averages forget faster, ``min(decay, (1 + t) / (10 + t))`` after t updates, so that they do not dwell on random weights.
+    """
+
+    def __init__(self, network: nn.Module, *, decay: float) -> None:
+        self.network = copy.deepcopy(network).eval().requires_grad_(False)
+        self.decay = decay
+        self.updates = 0
+        pairs = list(zip(self.network.state_dict().values(), network.state_dict().values(), strict=True))
+        self._averaged = [pair for pair in pairs if pair[0].is_floating_point()]
+        self._copied = [pair for pair in pairs if not pair[0].is_floating_point()]
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Move the average towards the network's weights of now."""
+        decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
+        self.updates += 1
+        averages, weights = zip(*self._averaged, strict=True)
+        torch._foreach_lerp_(averages, weights, 1 - decay)
+        for average, weight in self._copied:
+            average.copy_(weight)
+
+
+class UpdateStep:
+    """The optimizer step that every trainer here takes.
+
+    Args:
+        network: what is trained, on its device.
+        optimizer: over the parameters of ``network``.
+        clip_norm: gradients are scaled down to this norm.
+        mixed_precision: "auto" computes in a 16-bit type where the device is fast in it.
+        average: is updated after each step, if given.
+        ranks: the processes that take the step together: they begin with the same weights, and so they end.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        clip_norm: float,
+        mixed_precision: bool | Literal["auto"] = "auto",
+        average: AverageWeights | None = None,
+        ranks: Ranks = ALONE,
+    ) -> None:
+        device = next(network.parameters()).device
+        fast = fast_dtype(device)
+        self.network, self.optimizer, self.clip_norm, self.average = network, optimizer, clip_norm, average
+        self.ranks = ranks
+        mixed = mixed_precision is True or (mixed_precision == "auto" and fast != torch.float32)
+        short = torch.bfloat16 if fast == torch.float32 else fast
+        self.dtype = short if mixed else torch.float32
+        self.autocast = torch.autocast(device.type, dtype=short, enabled=mixed)
+        # float16 has a short range, so its loss is scaled up and its gradients down again; the others pass through unchanged.
+        self.scaler = torch.amp.GradScaler(device.type, enabled=self.dtype == torch.float16)
+
+    def __call__(
+        self, loss_function: Callable[[MicroBatch], Losses], micro_batches: Sequence[MicroBatch], *, shares: Sequence[float] | None = None
+    ) -> StepReport:
+        """Step once on the mean loss of ``micro_batches``, of which one at a time is in memory with its activations.
+
+        Args:
+            shares: what each counts in that mean; the shares of all ranks add up to 1. None: all count alike.
+
+        Raises:
+            Exception: whatever the loss function raises, or the want of memory; all is as it was before the step.
+        """
+        shares = shares or [1 / (len(micro_batches) * self.ranks.world_size)] * len(micro_batches)
+        buffers = [(buffer, buffer.clone()) for buffer in self.network.buffers()]
+        try:
+            reports = [self._accumulate(loss_function, batch, share) for batch, share in zip(micro_batches, shares, strict=True)]
+        except BaseException:
+            self._undo(buffers)
+            raise
+        figures = {name: torch.stack([report[name] for report in reports]).sum(0) for name in reports[0]}
+        self.ranks.sum_([p.grad for p in self.network.parameters() if p.grad is not None])
+        self.ranks.sum_(list(figures.values()))
+        self.scaler.unscale_(self.optimizer)
+        norm = nn.utils.get_total_norm([p.grad for p in self.network.parameters() if p.grad is not None])
+        finite = bool(norm.isfinite())
+        if finite:
+            if norm > self.clip_norm:
+                nn.utils.clip_grads_with_norm_(self.network.parameters(), self.clip_norm, norm)
+            self.scaler.step(self.optimizer)
+            if self.average is not None:
+                self.average.update()
+            self.optimizer.zero_grad(set_to_none=True)
+        else:
+            self._undo(buffers)
+        self.scaler.update()
+        return StepReport(figures, norm.detach(), skipped=not finite)
+
+    def _accumulate(self, loss_function: Callable[[MicroBatch], Losses], batch: MicroBatch, share: float) -> dict[str, Tensor]:
+        with self.autocast:
+            losses = loss_function(batch)
+        self.scaler.scale(losses.loss * share).backward()
+        return {name: figure.detach() * share for name, figure in {"loss": losses.loss, **losses.figures}.items()}
+
+    def _undo(self, buffers: Sequence[tuple[Tensor, Tensor]]) -> None:
+        """Forget the gradients, and what batch norm has taken in of a step that is not taken."""
+        for buffer, before in buffers:
+            buffer.copy_(before)
+        self.optimizer.zero_grad(set_to_none=True)

@@ -1,0 +1,1 @@
+"""Networks: how they are built, evaluated, and kept in files."""

@@ -1,0 +1,130 @@
+"""Heads that a network has only to learn by: no search asks what they say, but what they ask of the tower helps the others.
+
+Sources: KataGo (arXiv 1902.10565, sections 4.1 and 4.2): the opponent's reply with a weight of 0.15, each point's owner at the end
+of the game with 1.5 (training.ownership_weight), and the final score, here as one number with a robust loss.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from games.game import Planes
+from training.networks.predictions import Predict, Predictions
+from training.networks.resnet import HEAD_CHANNELS, PolicyHead
+from training.networks.value_heads import start_near_zero
+
+REPLY_WEIGHT, SCORE_WEIGHT = 0.15, 0.25
+SCORE_HIDDEN = 64
+SCORE_SCALE = 20.0  # points that count as 1, as komi does in the observations of Go
+
+
+class AuxiliaryHeads(nn.Module):
+    """Any of three heads over the tower's output and the pooled board.
+
+    Args:
+        channels: of the tower.
+        board: H, W.
+        reply: the opponent's policy in the next position.
+        ownership: the planes that say whose each point will be: 1, the mover's and not the opponent's; 2, the mover's, and the opponent's,
+            for games in which points stay empty; 0: none.
+        score: by how much the player to move will win.
+        policy: how many actions there are and how the policy is laid out, as ``PolicyHead`` wants it.
+    """
+
+    def __init__(
+        self, *, channels: int, board: tuple[int, int], reply: bool, ownership: int, score: bool, policy: tuple[int, int, bool]
+    ) -> None:
+        super().__init__()
+        self.reply = PolicyHead(channels, board[0] * board[1], *policy) if reply else None
+        self.ownership = nn.Conv2d(channels, ownership, 1) if ownership else None
+        self.score = nn.Sequential(nn.Linear(3 * HEAD_CHANNELS, SCORE_HIDDEN), nn.ReLU(), nn.Linear(SCORE_HIDDEN, 1)) if score else None
+        if self.score:
+            last = self.score[-1]
+            assert isinstance(last, nn.Linear)
+            start_near_zero(last)
+
+    def forward(self, x: Tensor, pooled: Tensor) -> dict[str, Tensor]:
+        """``[N, channels, H, W]`` and the pooled board -> what each head says.
+
+        Reply: logits ``[N, A]``. Ownership: logits ``[N, planes * H * W]``. Score: ``[N]``, in ``SCORE_SCALE``.
+        """
+        said = dict[str, Tensor]()
+        if self.reply:
+            said["reply"] = self.reply(x, pooled)
+        if self.ownership:
+            said["ownership"] = self.ownership(x).flatten(1)
+        if self.score:
+            said["score"] = self.score(pooled).squeeze(1)
+        return said
+
+
+def outputs_to_learn(network: Any, observations: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    """Policy logits and value logits as the network gives them, and what its auxiliary heads say, if it has any."""
+    heads = getattr(network, "auxiliary", None)
+    if heads is None:
+        return *network(observations), {}
+    x, pooled = network.features(observations)
+    return network.policy(x, pooled), network.value(pooled), heads(x, pooled)
+
+
+def predictions_of(network: nn.Module) -> Predict | None:
+    """What a network, which is put into evaluation mode, says of the end of games; None of one that has learned nothing of it.
+
+    For a few positions that people look at: it runs the whole network through plain torch, where its weights are.
+    """
+    heads = network.eval().auxiliary if hasattr(network, "auxiliary") else None
+    if not isinstance(heads, AuxiliaryHeads) or not (heads.ownership or heads.score):
+        return None
+
+    def predict(observations: Planes) -> Predictions:
+        with torch.inference_mode():
+            said = heads(*network.features(torch.from_numpy(observations)))  # type: ignore[operator]
+        ownership, score = said.get("ownership"), said.get("score")
+        return Predictions(
+            ownership=None if ownership is None else _numbers(balance(ownership, math.prod(observations.shape[2:]))),
+            leads=None if score is None else _numbers(SCORE_SCALE * score),
+        )
+
+    return predict
+
+
+def balance(logits: Tensor, points: int) -> Tensor:
+    """Ownership logits ``[N, points]`` or ``[N, 2 * points]`` -> ``[N, points]``: 1 surely the mover's, -1 surely the opponent's."""
+    mine, *theirs = torch.sigmoid(logits).split(points, 1)
+    return mine - (theirs[0] if theirs else 1 - mine)
+
+
+def _numbers(tensor: Tensor) -> NDArray[np.float32]:
+    return tensor.float().numpy()
+
+
+def auxiliary_losses(
+    said: dict[str, Tensor], *, replies: Tensor, ownership: Tensor, leads: Tensor, ownership_weight: float
+) -> dict[str, Tensor]:
+    """The losses of what was said, each already with its weight, as means over all N positions; those without a target count as 0.
+
+    Args:
+        replies: ``[N, A]``, a policy, or zero where nobody replied.
+        ownership: ``[N, H * W]``, 1 where a point becomes the mover's, -1 where it becomes the opponent's, else 0.
+        leads: ``[N]`` in points, by which the mover wins; NaN where the board was not played out, and so says nothing of ownership either.
+    """
+    losses = dict[str, Tensor]()
+    known = torch.isfinite(leads)
+    if "reply" in said:
+        log_policy = functional.log_softmax(said["reply"].float(), 1)
+        losses["reply_loss"] = -REPLY_WEIGHT * (replies * log_policy).sum(1).mean()
+    if "ownership" in said:
+        one_plane = said["ownership"].shape == ownership.shape
+        targets = (1 + ownership) / 2 if one_plane else torch.cat([ownership > 0, ownership < 0], 1).float()
+        each = functional.binary_cross_entropy_with_logits(said["ownership"].float(), targets, reduction="none").mean(1)
+        losses["ownership_loss"] = ownership_weight * (each * known).mean()
+    if "score" in said:
+        targets = torch.where(known, leads, 0.0) / SCORE_SCALE
+        each = functional.smooth_l1_loss(said["score"].float(), targets, reduction="none")
+        losses["score_loss"] = SCORE_WEIGHT * (each * known).mean()
+    return losses

@@ -1,0 +1,70 @@
+"""A spiking network on a CPU: nothing is computed where nothing fires.
+
+A convolution adds the weights of each spike to its neighbours' currents, so its time is that of its spikes, and currents are exact
+float32 sums. Likewise the first layer takes each element of the observation that is not zero. Maps have a margin of one point on all
+sides, which takes what falls off the board and is never read; a point's channels lie together. The heads are torch's.
+"""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from training.networks.resnet import ConvNorm, width_scale
+from training.networks.spike_kernels import Numbers, block, first_layer, last_layer
+from training.networks.spiking import SpikingBlock, SpikingPooledBlock, SpikingResNet
+
+
+class EventConvolution:
+    """The weights of a folded convolution as ``add_events`` takes them; of several, side by side."""
+
+    def __init__(self, *layers: ConvNorm) -> None:
+        weights = torch.cat([layer.conv.weight.detach() for layer in layers])
+        biases = [layer.conv.bias for layer in layers]
+        turned = weights.float().flip(2, 3).permute(1, 2, 3, 0)  # to whom a point sends, instead of from whom it hears
+        self.weight: Numbers = turned.flatten(2).contiguous().numpy()
+        self.bias: Numbers = torch.cat([bias.detach() for bias in biases if bias is not None]).float().numpy()
+
+
+class EventBlock:
+    """A block of the tower, with or without pooling."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        assert isinstance(layer, SpikingBlock | SpikingPooledBlock)
+        self.second = EventConvolution(layer.second)
+        if isinstance(layer, SpikingPooledBlock):
+            self.first = EventConvolution(layer.first, layer.pooled)
+            self.pool = layer.bias.weight.detach().float().contiguous().numpy(), layer.bias.bias.detach().float().numpy()
+        else:
+            self.first = EventConvolution(layer.first)
+            channels = len(self.first.bias)
+            self.pool = np.empty((channels, 0), np.float32), np.empty(channels, np.float32)
+
+    def __call__(self, currents: Numbers, board: tuple[int, int]) -> None:
+        """Currents ``[N, T, points, C]``, in place."""
+        block(currents, self.first.weight, self.first.bias, self.second.weight, self.second.bias, *self.pool, board, width_scale(*board))
+
+
+class EventDrivenNetwork:
+    """A ``SpikingResNet`` in evaluation mode.
+
+    Args:
+        network: with its batch norms folded.
+    """
+
+    def __init__(self, network: SpikingResNet) -> None:
+        self.network = network
+        self.stem = EventConvolution(network.stem)
+        self.blocks = [EventBlock(layer) for layer in network.tower]
+
+    def __call__(self, observations: NDArray[np.float32]) -> tuple[Tensor, Tensor]:
+        """Observations ``[N, C, H, W]`` -> policy logits ``[N, A]`` and value logits, float32."""
+        count, _, height, width = observations.shape
+        board, channels = (height, width), len(self.stem.bias)
+        currents = np.empty((count, self.network.time_steps, (height + 2) * (width + 2), channels), np.float32)
+        first_layer(observations, self.stem.weight, self.stem.bias, currents)
+        for layer in self.blocks:
+            layer(currents, board)
+        rates = np.zeros((count, height * width, channels), np.float32)
+        last_layer(currents, board, rates)
+        return self.network.answers(torch.from_numpy(rates).unflatten(1, board).permute(0, 3, 1, 2))

@@ -1,0 +1,51 @@
+"""Which model is meant, and what its file says of itself: what can be known before torch is imported."""
+
+import json
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from training.data.ledger import read_ledger
+
+MAGIC = b"KEIMAMD\n"  # of files for the way
+PREFIX = struct.Struct("<8sHI")  # magic, format number, length of the header
+LENGTH = struct.Struct("<Q")  # of the header of a safetensors file
+METADATA = "keima"  # the key of our metadata in a safetensors file
+LIMIT = 2**24  # bytes of a header
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heading:
+    """The beginning of a model's file."""
+
+    game: str
+    model_version: int
+
+
+def model_path_of_run(run: Path, version: int | None) -> Path:
+    """The file of a run's model, by default of the newest that was accepted.
+
+    Raises:
+        ValueError, OSError: there is none.
+    """
+    with read_ledger(run) as ledger:
+        rows = [row for row in ledger.models() if (version is None and row.accepted) or row.version == version]
+    if not rows:
+        raise ValueError(f"{run} has no {'accepted model yet' if version is None else f'model {version}'}")
+    return run / rows[-1].path
+
+
+def read_heading(path: Path) -> Heading | None:
+    """The heading of a model's file; None where it cannot be understood: who reads the whole file can say why."""
+    try:
+        with path.open("rb") as file:
+            begin = file.read(PREFIX.size)
+            if path.suffix == ".safetensors":
+                file.seek(LENGTH.size)
+                metadata = json.loads(file.read(min(LENGTH.unpack_from(begin)[0], LIMIT)))["__metadata__"]
+                found = json.loads(metadata[METADATA])
+            else:
+                found = json.loads(file.read(min(PREFIX.unpack(begin)[2], LIMIT)))["model"]
+        return Heading(game=str(found["game"]), model_version=int(found["model_version"]))
+    except (OSError, ValueError, KeyError, TypeError, struct.error, RecursionError):
+        return None

@@ -1,0 +1,87 @@
+"""The policy and value networks by their names in the settings.
+
+Each is called with observations ``[N, C, H, W]`` and gives policy logits ``[N, A]`` and value logits; its part ``value`` is a
+``ValueHead``, which says what these mean.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from games.game import Game
+from training.networks.auxiliary_heads import AuxiliaryHeads
+from training.networks.resnet import ResNet
+from training.networks.spiking import SpikingResNet
+from training.networks.value_heads import ValueHead
+
+NETWORKS: dict[str, Any] = {"resnet": ResNet, "spiking": SpikingResNet}
+
+
+def seed_weights(seed: int) -> None:
+    """Let the weights of the networks built from now on follow from ``seed``."""
+    torch.manual_seed(seed % 2**63)
+
+
+def build_network(
+    game: Game,
+    *,
+    type: str = "resnet",
+    blocks: int = 6,
+    channels: int = 64,
+    global_pooling: bool = True,
+    time_steps: int | None = None,
+    predict_reply: bool = False,
+    predict_ownership: bool = False,
+    predict_score: bool = False,
+) -> nn.Module:
+    """A new network for ``game``: observations ``[N, C, H, W]`` -> (policy logits ``[N, A]``, value logits).
+
+    Args:
+        time_steps: of a spiking network; None: as many as it has by itself.
+        predict_reply: and so on: has a head for that to learn by (``training.networks.auxiliary_heads``).
+
+    Raises:
+        ValueError: there is no such type of network, it takes no time steps or no such heads, or what it needs is not installed.
+    """
+    if type not in NETWORKS:
+        raise ValueError(f"network.type: there is no network called {type!r}; the networks are {', '.join(sorted(NETWORKS))}")
+    if time_steps is not None and type != "spiking":
+        raise ValueError(f"network.time_steps: a network of type {type} has no time steps; only one of type spiking has")
+    heads = {"reply": predict_reply, "ownership": predict_ownership, "score": predict_score}
+    _require_heads(game, type, heads)
+    network: nn.Module = NETWORKS[type](
+        observation_shape=game.observation_shape,
+        num_actions=game.num_actions,
+        policy_planes=game.policy_planes,
+        blocks=blocks,
+        channels=channels,
+        global_pooling=global_pooling,
+        most_points=game.max_return if game.num_players == 1 else None,
+        **({} if time_steps is None else {"time_steps": time_steps}),
+    )
+    if any(heads.values()):
+        policy = (game.num_actions, game.policy_planes, global_pooling)
+        planes = 0 if not predict_ownership else 1 if game.won_by_area else 2  # there, hardly any point is nobody's in the end
+        network.auxiliary = AuxiliaryHeads(
+            channels=channels, board=game.observation_shape[1:], policy=policy, reply=predict_reply, ownership=planes, score=predict_score
+        )
+    return network
+
+
+def _require_heads(game: Game, type: str, heads: Mapping[str, bool]) -> None:
+    wanted = [name for name, here in heads.items() if here]
+    if wanted and type != "resnet":
+        raise ValueError(f"network.predict_{wanted[0]}: a network of type {type} has no such head; only one of type resnet has")
+    if heads["reply"] and (game.num_players != 2 or game.num_outcomes):
+        raise ValueError(f"network.predict_reply: nobody replies in {game.name}; only in games for two without chance")
+    if game.settle is None and (heads["ownership"] or heads["score"]):
+        raise ValueError(f"network.predict_{wanted[-1]}: the last board of {game.name} is not counted, as in Go and Connect Four")
+
+
+def value_head(network: nn.Module) -> ValueHead:
+    """The part of a network that says what its value logits mean."""
+    head = network.value
+    assert isinstance(head, ValueHead)
+    return head

@@ -1,0 +1,1 @@
+"""Learning without search: PPO with an LSTM."""

@@ -1,0 +1,86 @@
+"""A PPO run at rest: files that appear whole, hold everything to go on with, and are read by PyTorch's restricted reader.
+
+In what PyTorch reads, ``"network"`` is the network's state dictionary, what scales observations and rewards among it.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from training.learning.learner import LearnerState
+from training.networks.weights_file import CorruptWeights, read_tree, save_tree
+from training.ranks.ranks import Ranks
+
+log = logging.getLogger(__name__)
+
+FORMAT = 1
+PREFIX = "ppo_lstm_episode_"
+KEEP = 3  # of the newest, one of which may be damaged
+GROUPS = ("network", "optimizer", "worlds", "acting")
+
+
+@dataclass(frozen=True)
+class PPOCheckpoint:
+    """What was saved."""
+
+    state: LearnerState
+    told: dict[str, Any]  # by the user when the run began
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, the newest last."""
+    found = [path for path in folder.glob(f"{PREFIX}*.pt") if path.stem[len(PREFIX) :].isdecimal()]
+    return sorted(found, key=lambda path: int(path.stem[len(PREFIX) :]))
+
+
+def save_checkpoint(folder: Path, state: LearnerState, told: Mapping[str, Any]) -> Path:
+    """Keep a trainer's state and what the user has told it; older checkpoints than the last few go.
+
+    Raises:
+        OSError: the disk is full or the folder not writable.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{PREFIX}{state.counters['episodes_over']:07d}.pt"
+    save_tree(path, {"format": FORMAT, **state.tensors, "counters": state.counters, "told": dict(told)})
+    for older in checkpoints(folder)[:-KEEP]:
+        older.unlink()
+    return path
+
+
+def newest_checkpoint(ranks: Ranks, folder: Path) -> PPOCheckpoint | None:
+    """The newest checkpoint that rank 0 can read, on every rank; None where it has none.
+
+    Raises:
+        CorruptWeights: it has some, and none can be read.
+    """
+    data, problem = (b"", "")
+    if ranks.is_main:
+        data, problem = _newest_readable(folder)
+    problem = ranks.broadcast_text(problem)
+    if problem:
+        raise CorruptWeights(problem)
+    data = ranks.broadcast_bytes(data)
+    return _read(data, folder) if data else None
+
+
+def _newest_readable(folder: Path) -> tuple[bytes, str]:
+    """Its bytes, and what to complain of if there are files and none can be read."""
+    problem = ""
+    for path in reversed(checkpoints(folder)):
+        try:
+            data = path.read_bytes()
+            _read(data, path)
+            return data, ""
+        except (CorruptWeights, OSError) as error:
+            log.warning("%s; looking for the checkpoint before it", error)
+            problem = f"none of the checkpoints in {folder} can be read: {error}"
+    return b"", problem
+
+
+def _read(data: bytes, path: Path) -> PPOCheckpoint:
+    tree = read_tree(data, path=path)
+    if tree.get("format") != FORMAT or not all(isinstance(tree.get(name), dict) for name in (*GROUPS, "counters", "told")):
+        raise CorruptWeights(f"{path} is no checkpoint of PPO, or of another version of this program")
+    return PPOCheckpoint(LearnerState({name: tree[name] for name in GROUPS}, tree["counters"]), tree["told"])

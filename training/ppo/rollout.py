@@ -1,0 +1,352 @@
+"""Rollouts: what worlds show and pay while a policy acts in them, with all that PPO needs to learn from it.
+
+The time axis comes first: ``[T, B]`` is step t of world b. An action of world b is drawn from b's own stream, so that nothing depends
+on how worlds are spread over processes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from games.compiled import compiled
+from games.random import Streams, uniform
+from training.ppo.actor_critic import ActorCritic, Memory
+from training.ppo.worlds.world import Worlds
+from training.ranks.ranks import ALONE, Ranks
+
+LARGEST = 10.0  # of an observation or a reward after scaling
+SMALL = 1e-8
+KEPT = ("starting", "rewards_so_far", "steps_so_far", "discounted")  # arrays that a checkpoint keeps of acting
+
+Floats = NDArray[np.float32]  # [T, B]
+
+
+@dataclass(frozen=True)
+class Episode:
+    """An episode that has ended."""
+
+    reward: float  # all rewards of it, as the world gave them
+    steps: int
+    figures: dict[str, float]  # what the world says of it
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """T steps of B worlds. All tensors are on the learner's device."""
+
+    observations: Tensor  # [T, B, F], scaled
+    starts: Tensor  # [T, B] bool: an episode begins at this step
+    actions: Tensor  # [T, B] int64
+    log_probabilities: Tensor  # [T, B], of the actions
+    values: Tensor  # [T, B], as the critic saw them then
+    advantages: Tensor  # [T, B], mean 0 and variance 1 over all ranks
+    returns: Tensor  # [T, B]: what the values should have been
+    memories: Tensor  # [K, M, 2, B, H]: before each sequence, of each LSTM, hidden and cell
+    episodes: tuple[Episode, ...]
+    explained_variance: float  # of the returns of all ranks by the values: 1 is perfect, 0 no better than a constant
+
+
+class Collector:
+    """Lets a network act in worlds.
+
+    Args:
+        network: acts; its ``seen_*`` buffers learn how large observations and returns are.
+        worlds: are stepped from where they are.
+        streams: uint64 ``[B]``: where the random numbers start by which each world's actions are drawn.
+        num_steps: T.
+        sequence_length: memories are kept at every so many steps, which divide T.
+        gamma: the discount of a step.
+        gae_lambda: of generalized advantage estimation (arXiv 1506.02438).
+        scale_observations, scale_rewards: whether they are brought to variance 1.
+        ranks: those who collect at the same time.
+    """
+
+    def __init__(
+        self,
+        network: ActorCritic,
+        worlds: Worlds,
+        streams: Streams,
+        *,
+        num_steps: int,
+        sequence_length: int,
+        gamma: float,
+        gae_lambda: float,
+        scale_observations: bool = True,
+        scale_rewards: bool = True,
+        ranks: Ranks = ALONE,
+    ) -> None:
+        if num_steps % sequence_length:
+            raise ValueError(f"sequences of {sequence_length} steps do not fill a rollout of {num_steps}")
+        self.network, self.worlds, self.streams, self.ranks = network, worlds, streams, ranks
+        self.num_steps, self.sequence_length, self.gamma, self.gae_lambda = num_steps, sequence_length, gamma, gae_lambda
+        self.scale_observations, self.scale_rewards = scale_observations, scale_rewards
+        self.memories = network.blank(worlds.num_envs)
+        self.starting = np.ones(worlds.num_envs, np.bool_)  # which worlds' next step is the first of an episode
+        self.rewards_so_far = np.zeros(worlds.num_envs)
+        self.steps_so_far = np.zeros(worlds.num_envs, np.int64)
+        self.discounted = np.zeros(worlds.num_envs)  # rewards so far, the older the less
+
+    def collect(self) -> Rollout:
+        """Act for T steps, and judge them."""
+        taken = _Steps(self)
+        with torch.inference_mode():
+            for t in range(self.num_steps):
+                taken.step(t)
+            values, next_values = taken.values()
+        self._learn_scales(taken)
+        scaled_rewards = np.clip(taken.rewards * self._reward_scale(), -LARGEST, LARGEST)
+        advantages, returns = estimated_advantages(scaled_rewards, values, next_values, taken.ended, self.gamma, self.gae_lambda)
+        device = self.network.seen_returns.device
+        on_device = {
+            "observations": taken.observations,
+            "starts": torch.from_numpy(taken.starts),
+            "actions": torch.from_numpy(taken.actions),
+            "log_probabilities": torch.from_numpy(taken.log_probabilities),
+            "values": torch.from_numpy(values),
+            "advantages": normalized(torch.from_numpy(advantages), self.ranks),
+            "returns": torch.from_numpy(returns),
+            "memories": taken.memories,
+        }
+        return Rollout(
+            **{name: tensor.to(device) for name, tensor in on_device.items()},
+            episodes=tuple(taken.episodes),
+            explained_variance=explained_variance(returns, values, self.ranks),
+        )
+
+    def state(self) -> dict[str, Tensor]:
+        """What ``restore`` needs beside the network and the worlds: a copy."""
+        memories = {f"{i}/{part}": tensor for i, memory in enumerate(self.memories) for part, tensor in memory._asdict().items()}
+        arrays = {name: torch.from_numpy(getattr(self, name).copy()) for name in KEPT}
+        return {**memories, **arrays, "streams": torch.from_numpy(self.streams.view(np.int64).copy())}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from ``state``."""
+        device = self.memories[0].hidden.device
+        self.memories = [
+            Memory(state[f"{i}/hidden"].to(device, copy=True), state[f"{i}/cell"].to(device, copy=True)) for i in range(len(self.memories))
+        ]
+        for name in KEPT:
+            setattr(self, name, state[name].numpy().copy())
+        self.streams = state["streams"].numpy().copy().view(np.uint64)
+
+    def scale(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """What is taken off an observation, and by what it is divided then, ``[F]`` each."""
+        count, mean, squares = self.network.seen_observations.cpu().numpy()
+        if not self.scale_observations or count[0] == 0:
+            return np.zeros_like(mean), np.ones_like(mean)
+        return mean.copy(), np.sqrt(squares / count + SMALL)
+
+    def _learn_scales(self, taken: "_Steps") -> None:
+        """Take in how large observations and returns have been, on all ranks."""
+        sums = torch.from_numpy(taken.sums)
+        self.discounted = discount_returns(taken.rewards, taken.ended, self.discounted, self.gamma, taken.return_sums)
+        return_sums = torch.from_numpy(taken.return_sums)
+        self.ranks.sum_([sums, return_sums])
+        network = self.network
+        network.seen_observations.copy_(merged(network.seen_observations.cpu(), sums, torch.from_numpy(taken.shift)))
+        network.seen_returns.copy_(merged(network.seen_returns.cpu(), return_sums, torch.zeros(1, dtype=torch.float64)))
+
+    def _reward_scale(self) -> np.float32:
+        count, _, squares = self.network.seen_returns[:, 0].tolist()
+        return np.float32(1 / np.sqrt(squares / count + SMALL) if self.scale_rewards else 1.0)
+
+
+class _Steps:
+    """The arrays of one rollout while it is collected."""
+
+    def __init__(self, collector: Collector) -> None:
+        self._at = collector
+        steps, count = collector.num_steps, collector.worlds.num_envs
+        size, lstms = collector.worlds.observation_size, len(collector.memories)
+        hidden = collector.memories[0].hidden.shape[1]
+        device = collector.memories[0].hidden.device
+        self.observations = torch.zeros(steps, count, size)
+        self.starts = np.zeros((steps, count), np.bool_)
+        self.actions = np.zeros((steps, count), np.int64)
+        self.log_probabilities, self.rewards = np.zeros((2, steps, count), np.float32)
+        self.ended = np.zeros((steps, count), np.int8)  # 0 goes on, 1 terminated, 2 truncated
+        self.memories = torch.zeros(steps // collector.sequence_length, lstms, 2, count, hidden, device=device)
+        self.lived = torch.zeros(steps, count, hidden, device=device)  # what the critic's memory puts out
+        self.shift, self._scale = collector.scale()
+        self.sums, self.return_sums = np.zeros((3, size)), np.zeros((3, 1))
+        self.episodes: list[Episode] = []
+        self._cut: list[tuple[int, NDArray[np.int64], Tensor, list[Memory]]] = []  # where episodes were truncated, and what was there
+
+    def step(self, t: int) -> None:
+        """Let every world take its step t."""
+        at, network, now = self._at, self._at.network, self._at.worlds.moment
+        shown = self.observations[t]
+        scale_observations(now.observations, self.shift, self._scale, shown.numpy(), self.sums)
+        self.starts[t] = at.starting
+        if t % at.sequence_length == 0:
+            for kept, memory in zip(self.memories[t // at.sequence_length], at.memories, strict=True):
+                kept[0], kept[1] = memory
+        at.memories = network.advance(shown.to(self.lived.device), at.memories)
+        self.lived[t] = at.memories[-1].hidden
+        logits = network.actor(at.memories[0].hidden).float().cpu().numpy()
+        choose(logits, at.streams, self.actions[t], self.log_probabilities[t])
+        at.worlds.step(self.actions[t])
+        self.rewards[t] = now.rewards
+        at.rewards_so_far += now.rewards
+        at.steps_so_far += 1
+        at.starting = now.terminated | now.truncated
+        if at.starting.any():
+            self._end(t)
+
+    def _end(self, t: int) -> None:
+        """Keep what is known of the episodes that have ended, and forget them."""
+        at, now = self._at, self._at.worlds.moment
+        self.ended[t] = now.terminated + 2 * now.truncated.astype(np.int8)
+        ended, cut = np.flatnonzero(at.starting), np.flatnonzero(now.truncated)
+        figures = now.figures[ended].tolist()
+        for b, row in zip(ended.tolist(), figures, strict=True):
+            said = dict(zip(at.worlds.figure_names, row, strict=True))
+            self.episodes.append(Episode(float(at.rewards_so_far[b]), int(at.steps_so_far[b]), said))
+        at.rewards_so_far[ended], at.steps_so_far[ended] = 0.0, 0
+        if len(cut):
+            last = torch.zeros(len(cut), at.worlds.observation_size)
+            scale_observations(now.last_observations[cut], self.shift, self._scale, last.numpy(), np.zeros_like(self.sums))
+            self._cut.append((t, cut, last.to(self.lived.device), [Memory(m.hidden[cut], m.cell[cut]) for m in at.memories]))
+        going_on = torch.from_numpy(~at.starting).to(self.lived.device)[:, None]
+        at.memories = [Memory(memory.hidden * going_on, memory.cell * going_on) for memory in at.memories]
+
+    def values(self) -> tuple[Floats, Floats]:
+        """What the critic makes of every step, and of what came after it: in the same episode, even where that was cut off."""
+        at, network = self._at, self._at.network
+        values = network.critic(self.lived).squeeze(-1).float().cpu().numpy()
+        shown = torch.zeros_like(self.observations[0])
+        scale_observations(at.worlds.moment.observations, self.shift, self._scale, shown.numpy(), np.zeros_like(self.sums))
+        after = np.concatenate([values[1:], self._judged(shown.to(self.lived.device), at.memories)[None]])
+        if self._cut:
+            last = torch.cat([shown for _, _, shown, _ in self._cut])
+            memories = [Memory(*map(torch.cat, zip(*parts, strict=True))) for parts in zip(*(cut[3] for cut in self._cut), strict=True)]
+            rows = np.concatenate([np.full(len(cut), t) for t, cut, _, _ in self._cut])
+            after[rows, np.concatenate([cut for _, cut, _, _ in self._cut])] = self._judged(last, memories)
+        return values, after
+
+    def _judged(self, shown: Tensor, memories: Sequence[Memory]) -> NDArray[np.float32]:
+        network = self._at.network
+        judged: Tensor = network.critic(network.advance(shown, memories)[-1].hidden)
+        return judged.squeeze(-1).float().cpu().numpy()
+
+
+def merged(seen: Tensor, sums: Tensor, shift: Tensor) -> Tensor:
+    """Count, mean and squared deviations ``[3, F]``, with those of further numbers.
+
+    Args:
+        sums: of these numbers less ``shift`` ``[F]``: how many, their sum, the sum of their squares, ``[3, F]``.
+    """
+    count, total, squares = sums
+    mean = shift + total / count
+    deviations = squares - total * total / count
+    all_counts = seen[0] + count
+    apart = mean - seen[1]
+    joined = seen[1] + apart * count / all_counts
+    return torch.stack([all_counts, joined, seen[2] + deviations + apart * apart * seen[0] * count / all_counts])
+
+
+def normalized(advantages: Tensor, ranks: Ranks) -> Tensor:
+    """Advantages ``[T, B]`` with mean 0 and variance 1 over all ranks."""
+    exact = advantages.double()
+    sums = torch.stack([torch.tensor(float(exact.numel()), dtype=torch.float64), exact.sum(), (exact * exact).sum()])
+    ranks.sum_([sums])
+    count, total, squares = sums.tolist()
+    mean = total / count
+    deviation = max(squares / count - mean * mean, 0.0) ** 0.5
+    return ((exact - mean) / (deviation + SMALL)).float()
+
+
+def explained_variance(returns: Floats, values: Floats, ranks: Ranks) -> float:
+    """How much of the variance of all ranks' returns the values foresee."""
+    exact = torch.from_numpy(returns).double()
+    both = torch.stack([exact, exact - torch.from_numpy(values)])  # [2, T, B]: what was to be foreseen, and what was not
+    sums = torch.stack([torch.full((2,), exact.numel(), dtype=torch.float64), both.sum((1, 2)), both.square().sum((1, 2))])
+    ranks.sum_([sums])
+    count, totals, squares = sums
+    variance, unforeseen = (squares / count - (totals / count).square()).tolist()
+    return float(1 - unforeseen / (variance + SMALL))
+
+
+@compiled
+def scale_observations(
+    raw: NDArray[np.float32], shift: NDArray[np.float64], scale: NDArray[np.float64], out: NDArray[np.float32], sums: NDArray[np.float64]
+) -> None:
+    """Write observations ``[B, F]`` scaled, and add what is known of them to ``sums`` ``[3, F]``: see ``merged``."""
+    for b in range(raw.shape[0]):
+        for i in range(raw.shape[1]):
+            apart = raw[b, i] - shift[i]
+            sums[0, i] += 1.0
+            sums[1, i] += apart
+            sums[2, i] += apart * apart
+            out[b, i] = min(max(apart / scale[i], -LARGEST), LARGEST)
+
+
+@compiled
+def choose(logits: NDArray[np.float32], streams: Streams, actions: NDArray[np.int64], log_probabilities: NDArray[np.float32]) -> None:
+    """Draw an action of each world from its policy ``[B, A]``, and say how likely it was, as a logarithm."""
+    for b in range(logits.shape[0]):
+        highest = logits[b].max()
+        total = 0.0
+        for a in range(logits.shape[1]):
+            total += np.exp(np.float64(logits[b, a] - highest))
+        left = uniform(streams, b) * total
+        chosen = logits.shape[1] - 1
+        for a in range(logits.shape[1] - 1):
+            left -= np.exp(np.float64(logits[b, a] - highest))
+            if left < 0.0:
+                chosen = a
+                break
+        actions[b] = chosen
+        log_probabilities[b] = np.float64(logits[b, chosen] - highest) - np.log(total)
+
+
+@compiled
+def discount_returns(
+    rewards: NDArray[np.float32],
+    ended: NDArray[np.int8],
+    discounted: NDArray[np.float64],
+    gamma: float,
+    sums: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Go on with each world's discounted rewards, and add what is known of them to ``sums`` ``[3, 1]``; returns the last ones ``[B]``."""
+    now = discounted.copy()
+    for t in range(rewards.shape[0]):
+        for b in range(rewards.shape[1]):
+            now[b] = gamma * now[b] + rewards[t, b]
+            sums[0, 0] += 1.0
+            sums[1, 0] += now[b]
+            sums[2, 0] += now[b] * now[b]
+            if ended[t, b] != 0:
+                now[b] = 0.0
+    return now
+
+
+@compiled
+def estimated_advantages(
+    rewards: NDArray[np.float32],
+    values: NDArray[np.float32],
+    next_values: NDArray[np.float32],
+    ended: NDArray[np.int8],
+    gamma: float,
+    gae_lambda: float,
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Generalized advantage estimates and the returns that belong to them, ``[T, B]`` each (arXiv 1506.02438).
+
+    Args:
+        next_values: of what came after each step; where an episode was truncated, of what would have come.
+        ended: 0 where the episode goes on, 1 where it was terminated, after which nothing is won, 2 where it was truncated.
+    """
+    advantages, returns = np.empty_like(rewards), np.empty_like(rewards)
+    for b in range(rewards.shape[1]):
+        later = 0.0
+        for t in range(rewards.shape[0] - 1, -1, -1):
+            ahead = 0.0 if ended[t, b] == 1 else gamma * next_values[t, b]
+            step = rewards[t, b] + ahead - values[t, b]
+            later = step + (gamma * gae_lambda * later if ended[t, b] == 0 else 0.0)
+            advantages[t, b] = later
+            returns[t, b] = later + values[t, b]
+    return advantages, returns

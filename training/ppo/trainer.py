@@ -1,0 +1,383 @@
+"""Proximal policy optimization (arXiv 1707.06347) of a network with a memory: the second of the two training loops.
+
+In each round all worlds of all ranks take ``num_steps`` steps, and then the network learns from these steps a few times over, in
+minibatches of whole sequences. What each rank's worlds show makes one update: N ranks do what one rank does with N times the worlds.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from games.random import Streams
+from training.common.random import seed_stream
+from training.learning.learner import LearnerState, TrainingDiverged
+from training.learning.optimizer_state import optimizer_tensors, restore_optimizer
+from training.learning.update_step import Losses, UpdateStep
+from training.ppo.actor_critic import ActorCritic, Memory
+from training.ppo.reports import EpisodesReport, PPOObserver, RoundReport, summed_up
+from training.ppo.rollout import Collector, Rollout
+from training.ppo.worlds.world import Worlds
+from training.ranks.ranks import ALONE, Ranks
+
+log = logging.getLogger(__name__)
+
+FIGURES = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
+CACHED_STEPS = 4096  # of a minibatch at once on a processor: more leave its caches, and their memory comes anew from the system each time
+EVEN_ROWS = 8  # sequences in a part are a multiple of it: others can take oneDNN's LSTM three times as long in 16 bits (257 and 256, say)
+KL_SLACK = 1.5  # the guard ends a round's learning at so many times the target
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPOSettings:
+    """How it is learned. The defaults are those of the paper's descendants, for some dozens of worlds."""
+
+    learning_rate_actor: float = 3e-4  # also of a memory that both share
+    learning_rate_critic: float = 1e-3
+    num_steps: int = 128  # of each world between two updates
+    sequence_length: int = 16  # through so many steps gradients go back; divides num_steps
+    num_epochs: int = 4  # times that each step is learned from
+    num_minibatches: int = 4  # that the sequences of all ranks are dealt out to
+    gamma: float = 0.99
+    gae_lambda: float = 0.95
+    clip_coef: float = 0.2
+    clip_values: bool = False  # whether values, too, are kept within clip_coef of what they were
+    ent_coef: float = 0.01
+    vf_coef: float = 0.5
+    clip_norm: float = 0.5
+    target_kl: float | None = 0.03  # None: learn on however far the policy moves
+    scale_observations: bool = True
+    scale_rewards: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be.
+
+        Raises:
+            ValueError: a number is out of range.
+        """
+        for name in ("num_steps", "sequence_length", "num_epochs", "num_minibatches"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be 1 at least, not {getattr(self, name)}")
+        if self.num_steps % self.sequence_length:
+            raise ValueError(f"sequences of {self.sequence_length} steps do not fill the {self.num_steps} of a world between two updates")
+        for name in ("gamma", "gae_lambda"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be from 0 to 1, not {getattr(self, name)}")
+        for name in ("learning_rate_actor", "learning_rate_critic", "clip_coef", "clip_norm"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """A minibatch: N sequences of L steps. See ``Rollout``."""
+
+    observations: Tensor  # [L, N, F]
+    starts: Tensor  # [L, N]
+    actions: Tensor  # [L, N]
+    log_probabilities: Tensor  # [L, N]
+    values: Tensor  # [L, N]
+    advantages: Tensor  # [L, N]
+    returns: Tensor  # [L, N]
+    memories: list[Memory]  # of each LSTM, before the first step
+
+
+class PPOTrainer:
+    """Trains a network in worlds.
+
+    Args:
+        network: is trained in place, on the device where it is.
+        worlds: of this rank; every rank has as many.
+        settings: how.
+        seed: of all that is drawn but for the worlds' own chances.
+        episodes: train until so many have ended on all ranks together. They are shared out evenly, and rank 0 takes the rest; who has
+            come to the end of its own acts on with the others, but what more it ends is not counted.
+        observers: those who watch; only rank 0 has any.
+        keep: is called with the trainer's state after every ``keep_every`` episodes, and when the run ends; only on rank 0.
+        mixed_precision: whether to learn in a 16-bit type; acting, and all that is averaged, is in float32 always.
+        ranks: the processes that train together.
+    """
+
+    def __init__(
+        self,
+        network: ActorCritic,
+        worlds: Worlds,
+        settings: PPOSettings,
+        *,
+        seed: int,
+        episodes: int,
+        observers: Sequence[PPOObserver] = (),
+        keep: Callable[[LearnerState], object] = lambda state: None,
+        keep_every: int = 500,
+        mixed_precision: bool = False,
+        ranks: Ranks = ALONE,
+    ) -> None:
+        self.network, self.worlds, self.settings, self.seed, self.ranks = network.train(), worlds, settings, seed, ranks
+        self.episodes, self.observers, self.keep, self.keep_every = episodes, observers, keep, keep_every
+        self.optimizer = build_optimizer(network, settings)
+        self.update_step = UpdateStep(network, self.optimizer, clip_norm=settings.clip_norm, mixed_precision=mixed_precision, ranks=ranks)
+        self.collector = self._collector()
+        self.round = self.total_steps = self.episodes_over = 0
+        self.seconds = 0.0
+        self.kept = 0  # how many episodes were over then
+        self.episodes_left = 0  # of this rank's own
+        self.stop_requested = False
+
+    def run(self) -> RoundReport | None:
+        """Train until the episodes are over or somebody asks to stop; returns the last round's report, if there was one."""
+        report = None
+        self.episodes_left = share_of(max(0, self.episodes - self.episodes_over), self.ranks)
+        while not self.over():
+            began = time.perf_counter()
+            rollout = self.collector.collect()
+            acted = time.perf_counter()
+            figures = self.learn(rollout)
+            report = self.conclude(rollout, figures, began, acted)
+            for observer in self.observers:
+                observer.round(report)
+            if self.kept // self.keep_every < self.episodes_over // self.keep_every:
+                self._keep()
+        if report:
+            self._keep()
+        return report
+
+    def _keep(self) -> None:
+        self.kept = self.episodes_over
+        if self.ranks.is_main:
+            self.keep(self.state())
+
+    def over(self) -> bool:
+        """Whether to train no further; all ranks agree."""
+        return self.episodes_over >= self.episodes or self.ranks.largest(int(self.stop_requested)) == 1
+
+    def learn(self, rollout: Rollout) -> dict[str, float]:
+        """Take the steps of one round; returns the means of their figures.
+
+        Raises:
+            TrainingDiverged: not one step had finite losses and gradients.
+        """
+        settings, totals, taken, skipped = self.settings, dict.fromkeys((*FIGURES, "grad_norm"), 0.0), 0, 0
+        for epoch in range(settings.num_epochs):
+            for chosen in self.minibatches(epoch):
+                parts = chosen.parts(self.most_together(len(chosen.rows)))
+                batches = [self.sequences(rollout, part.rows) for part in parts]
+                report = self.update_step(self.losses, batches, shares=[part.share for part in parts])
+                taken, skipped = taken + 1, skipped + report.skipped
+                if report.skipped:
+                    continue
+                figures = {**{name: tensor.item() for name, tensor in report.figures.items()}, "grad_norm": report.grad_norm.item()}
+                totals = {name: total + figures[name] for name, total in totals.items()}
+                if settings.target_kl is not None and figures["approx_kl"] > KL_SLACK * settings.target_kl:
+                    return self._means(totals, taken, skipped)
+        if skipped == taken:
+            raise TrainingDiverged(f"none of {taken} steps had finite losses and gradients; lower the learning rates")
+        return self._means(totals, taken, skipped)
+
+    def _means(self, totals: dict[str, float], taken: int, skipped: int) -> dict[str, float]:
+        means = {name: total / max(1, taken - skipped) for name, total in totals.items()}
+        return {**means, "optimizer_steps": float(taken), "skipped_steps": float(skipped)}
+
+    def minibatches(self, epoch: int) -> list["Chosen"]:
+        """Which of the sequences of all ranks make each minibatch, and which of them are this rank's.
+
+        All worlds give one sequence before any gives its next, so that minibatches, and with them what the ranks have to do, are even.
+        """
+        count = self.settings.num_steps // self.settings.sequence_length
+        each = count * self.worlds.num_envs
+        everywhere = self.worlds.num_envs * self.ranks.world_size
+        random = np.random.default_rng([seed_stream(self.seed, "minibatches", self.round, epoch)])
+        turns = random.permuted(np.tile(np.arange(everywhere), (count, 1)), axis=1)  # [count, worlds]: who comes when, of all ranks' worlds
+        sequences = random.permuted(np.tile(np.arange(count)[:, None], everywhere), axis=0)  # [count, worlds]: what it gives then
+        # A sequence's number is (world, of all ranks; then sequence), so that it is the same however worlds are spread over ranks.
+        order = (turns * count + np.take_along_axis(sequences, turns, 1)).ravel()
+        parts = np.array_split(order, min(self.settings.num_minibatches, len(order)))
+        first = each * self.ranks.rank
+        return [chosen_of(part, first, each) for part in parts]
+
+    def most_together(self, count: int) -> int:
+        """How many of so many sequences to take at once: on a GPU all."""
+        on_cpu = self.network.seen_returns.device.type == "cpu"
+        return max(1, CACHED_STEPS // self.settings.sequence_length) if on_cpu else count
+
+    def sequences(self, rollout: Rollout, rows: NDArray[np.int64]) -> Sequences:
+        """These of this rank's sequences, numbered world by world."""
+        length = self.settings.sequence_length
+        count = self.settings.num_steps // length
+        world, part = torch.from_numpy(rows // count), torch.from_numpy(rows % count)
+
+        def taken(tensor: Tensor) -> Tensor:
+            return tensor.unflatten(0, (count, length))[part, :, world].transpose(0, 1).contiguous()
+
+        memories = [Memory(*lstm) for lstm in rollout.memories[part, :, :, world].permute(1, 2, 0, 3).contiguous()]
+        names = ("observations", "starts", "actions", "log_probabilities", "values", "advantages", "returns")
+        return Sequences(**{name: taken(getattr(rollout, name)) for name in names}, memories=memories)
+
+    def losses(self, batch: Sequences) -> Losses:
+        """The clipped objective with its value loss and entropy, means over all steps."""
+        settings = self.settings
+        logits, values = (said.float() for said in self.network.unroll(batch.observations, batch.starts, batch.memories))
+        log_policy = logits.log_softmax(-1)
+        change = log_policy.gather(-1, batch.actions[..., None]).squeeze(-1) - batch.log_probabilities
+        ratio = change.exp()
+        clipped = ratio.clamp(1 - settings.clip_coef, 1 + settings.clip_coef)
+        policy_loss = -torch.minimum(ratio * batch.advantages, clipped * batch.advantages).mean()
+        errors = (values - batch.returns).square()
+        if settings.clip_values:
+            near = batch.values + (values - batch.values).clamp(-settings.clip_coef, settings.clip_coef)
+            errors = torch.maximum(errors, (near - batch.returns).square())
+        value_loss = errors.mean()
+        entropy = -(log_policy.exp() * log_policy).sum(-1).mean()
+        figures = {
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "entropy": entropy,
+            "approx_kl": (ratio - 1 - change).mean(),  # never negative (J. Schulman, "Approximating KL divergence", 2020)
+            "clip_fraction": (clipped != ratio).float().mean(),
+        }
+        loss = policy_loss + settings.vf_coef * value_loss - settings.ent_coef * entropy
+        return Losses(loss, {name: figure.detach() for name, figure in figures.items()})
+
+    def conclude(self, rollout: Rollout, figures: dict[str, float], began: float, acted: float) -> RoundReport:
+        """Count what has been done; returns what there is to say of it, the same on all ranks."""
+        self.round += 1
+        steps = self.settings.num_steps * self.worlds.num_envs * self.ranks.world_size
+        self.episodes_left = max(0, self.episodes_left - len(rollout.episodes))
+        episodes, left = self._all_episodes(rollout)
+        self.episodes_over = self.episodes - left
+        now = time.perf_counter()
+        self.seconds += now - began
+        self.total_steps += steps
+        return RoundReport(
+            round=self.round,
+            steps=steps,
+            total_steps=self.total_steps,
+            episodes_over=self.episodes_over,
+            episodes_planned=self.episodes,
+            world_size=self.ranks.world_size,
+            seconds=self.seconds,
+            steps_per_second=steps / (now - began),
+            acting_share=(acted - began) / (now - began),
+            explained_variance=rollout.explained_variance,
+            learning=figures,
+            episodes=episodes,
+        )
+
+    def _all_episodes(self, rollout: Rollout) -> tuple[EpisodesReport, int]:
+        """What the episodes of all ranks came to, and how many are left."""
+        names = self.worlds.figure_names
+        sums = torch.tensor([self.episodes_left, *summed_up(rollout.episodes, names)], dtype=torch.float64)
+        self.ranks.sum_([sums])
+        left, count, rewards, steps, *figures = sums.tolist()
+        report = EpisodesReport(count=int(count), rewards=rewards, steps=steps, figures=dict(zip(names, figures, strict=True)))
+        return report, int(left)
+
+    def _collector(self) -> Collector:
+        settings = self.settings
+        return Collector(
+            self.network,
+            self.worlds,
+            world_streams(self.seed, "actions", self.ranks, self.worlds.num_envs),
+            num_steps=settings.num_steps,
+            sequence_length=settings.sequence_length,
+            gamma=settings.gamma,
+            gae_lambda=settings.gae_lambda,
+            scale_observations=settings.scale_observations,
+            scale_rewards=settings.scale_rewards,
+            ranks=self.ranks,
+        )
+
+    def state(self) -> LearnerState:
+        """Everything that ``restore`` needs: with as many ranks as now, of which it is one, to go on exactly as if nothing had happened."""
+        groups = {
+            "network": self.network.state_dict(),
+            "optimizer": optimizer_tensors(self.network, self.optimizer),
+            "worlds": {name: _as_tensor(array) for name, array in self.worlds.state().items()},
+            "acting": self.collector.state(),
+        }
+        tensors = {
+            group: {name: tensor.to("cpu", copy=True).contiguous() for name, tensor in part.items()} for group, part in groups.items()
+        }
+        names = ("round", "total_steps", "episodes_over", "seconds")
+        counters: dict[str, Any] = {name: getattr(self, name) for name in names}
+        return LearnerState(tensors, {**counters, "world_size": self.ranks.world_size})
+
+    def restore(self, state: LearnerState) -> None:
+        """Go on from ``state``. With several ranks, or after several, the worlds begin anew, for only one rank's are kept.
+
+        They should be others then than those that the run began with: see ``world_streams``, by which actions are drawn anew too.
+
+        Raises:
+            ValueError: it belongs to another network, or to other worlds.
+        """
+        tensors, counters = state.tensors, state.counters
+        try:
+            self.network.load_state_dict(tensors["network"])
+            restore_optimizer(self.network, self.optimizer, tensors["optimizer"])
+            self.round, self.total_steps = counters["round"], counters["total_steps"]
+            self.kept = self.episodes_over = counters["episodes_over"]
+            self.seconds = counters["seconds"]
+            same = counters["world_size"] == self.ranks.world_size == 1
+        except (KeyError, RuntimeError) as error:
+            raise ValueError(f"the saved state does not fit this network: {str(error).partition(chr(10))[0]}") from error
+        if same:
+            like = self.worlds.state()
+            arrays = {name: tensor.numpy() for name, tensor in tensors["worlds"].items()}
+            self.worlds.restore({name: array.view(like[name].dtype) if name in like else array for name, array in arrays.items()})
+            self.collector.restore(tensors["acting"])
+        else:
+            self.collector.streams = world_streams(self.seed, "actions", self.ranks, self.worlds.num_envs, rounds_over=self.round)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """This rank's sequences in a minibatch."""
+
+    rows: NDArray[np.int64]  # one at least
+    share: float  # of the minibatch; 0 if there are none of this rank's in it
+
+    def parts(self, most: int) -> list["Chosen"]:
+        """The same, about ``most`` in a part."""
+        size = -(-len(self.rows) // max(1, round(len(self.rows) / most)))
+        size = -(-size // EVEN_ROWS) * EVEN_ROWS
+        parts = [self.rows[i : i + size] for i in range(0, len(self.rows), size)]
+        return [Chosen(rows, self.share * len(rows) / len(self.rows)) for rows in parts]
+
+
+def chosen_of(numbers: NDArray[np.int64], first: int, each: int) -> Chosen:
+    """Those of the sequences with these ``numbers`` that are a rank's, which has ``each``, the ``first`` and those after it."""
+    rows = numbers - first
+    own = rows[(rows >= 0) & (rows < each)]
+    return Chosen(own, len(own) / len(numbers)) if len(own) else Chosen(np.zeros(1, np.int64), 0.0)
+
+
+def share_of(episodes: int, ranks: Ranks) -> int:
+    """How many of so many episodes are this rank's."""
+    return episodes // ranks.world_size + (episodes % ranks.world_size if ranks.is_main else 0)
+
+
+def world_streams(seed: int, purpose: str, ranks: Ranks, num_envs: int, *, rounds_over: int = 0) -> Streams:
+    """Where the random numbers of each of this rank's worlds start, uint64 ``[num_envs]``.
+
+    They are others for every world of every rank, and others again for worlds that begin after ``rounds_over`` rounds of a run.
+    """
+    first, later = ranks.rank * num_envs, [rounds_over] if rounds_over else []
+    return np.array([seed_stream(seed, purpose, first + b, *later) for b in range(num_envs)], np.uint64)
+
+
+def build_optimizer(network: ActorCritic, settings: PPOSettings) -> torch.optim.Optimizer:
+    """Adam (arXiv 1412.6980) with a learning rate for the actor and one for the critic."""
+    critic = network.critic_parameters()
+    known = {id(parameter) for parameter in critic}
+    actor = [parameter for parameter in network.parameters() if id(parameter) not in known]
+    groups = [{"params": actor, "lr": settings.learning_rate_actor}, {"params": critic, "lr": settings.learning_rate_critic}]
+    return torch.optim.Adam(groups, eps=1e-5, fused=True)
+
+
+def _as_tensor(array: NDArray[Any]) -> Tensor:
+    return torch.from_numpy(array.view(np.int64) if array.dtype == np.uint64 else array)

@@ -1,0 +1,1 @@
+"""What PPO acts in: trading markets and memory tasks."""

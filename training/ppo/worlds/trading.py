@@ -1,0 +1,163 @@
+"""A market to trade on with the money of nobody: many accounts at once, stepped by one compiled kernel.
+
+In each bar an account may *hold*, *buy* or *sell*. Who decides has seen bars up to the close of the last one; the order is carried out
+at the open of the next, worsened by the slippage and charged the fee. A buy closes the oldest short position, or opens a long one; a
+sell the other way round. Each opened position is worth a fixed share of the capital, and an order that would need more than the
+account can bear is refused. An episode is a window of bars: it is *truncated* at its end, where positions may still be open, and
+*terminated* when the account is ruined. The reward is the change of the account's worth, in per cent of the capital.
+
+Prices come from a history, of which each episode is a window at random, or are simulated as they are needed: what is not drawn yet
+cannot be seen. Of a history, no kernel reads a row after the bar that has just closed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from games.compiled import specialized
+from training.ppo.worlds.trading_data import MARKET_WORDS, NO_HISTORY, Bars, SimulatedMarket
+from training.ppo.worlds.trading_kernels import (
+    ACCOUNT_WORDS,
+    ACTIONS,
+    CLOSE_WAS,
+    CLOSED_AT,
+    COUNTER_WORDS,
+    FEATURES,
+    FIGURES,
+    FILLED_AT,
+    KNOWN_WORDS,
+    PAST,
+    TAPE_WORDS,
+    TRADE,
+    UNITS,
+    WORTH,
+    WORTH_WAS,
+    Accounts,
+    Rules,
+    Tape,
+    begin_all,
+    step_all,
+)
+from training.ppo.worlds.world import ArrayWorlds, Seeds, empty_moment
+
+
+@dataclass(frozen=True, kw_only=True)
+class TradingSettings:
+    """The rules of trading."""
+
+    window: int = 256  # bars in an episode
+    capital: float = 10_000.0  # money at the start of each
+    max_positions: int = 5  # open at once
+    lot: float = 0.2  # of the capital, that each position is worth when it is opened
+    fee: float = 0.0005  # of what is traded
+    slippage: float = 0.0002  # of the price, always to the worse
+    short: bool = True  # whether selling may open positions
+    exposure: float = 1.0  # all positions together may be worth so many times the account, when one is opened
+    ruin: float = 0.5  # of the capital: at so little, an episode is terminated
+
+    def __post_init__(self) -> None:
+        """Refuse rules that cannot be.
+
+        Raises:
+            ValueError: a number is out of range.
+        """
+        if self.window < 2 or self.max_positions < 1:
+            raise ValueError("a window needs 2 bars and max_positions must be 1 at least")
+        if not (self.capital > 0 and self.lot > 0 and self.exposure > 0):
+            raise ValueError("capital, lot and exposure must be above 0")
+        for name, value in (("fee", self.fee), ("slippage", self.slippage), ("ruin", self.ruin)):
+            if not 0 <= value < 1:
+                raise ValueError(f"{name} is a share, from 0 to below 1, not {value}")
+
+
+@dataclass(frozen=True)
+class TradedEpisode:
+    """What one account did in an episode of T bars."""
+
+    closes: NDArray[np.float64]  # [T]
+    worths: NDArray[np.float64]  # [T]: of the account, at these prices
+    trades: NDArray[np.int64]  # [T]: which of ``TRADES`` was made in the bar
+    prices: NDArray[np.float64]  # [T]: at which price
+
+
+class TradingMarkets(ArrayWorlds):
+    """B accounts, each on a market of its own; see ``training.ppo.worlds.world.Worlds``.
+
+    Args:
+        seeds: uint64 ``[B]``: where the random numbers of each world start.
+        settings: the rules of trading.
+        history: bars ``[N, 5]`` as ``read_history`` gives them; None: simulated markets.
+        market: what simulated markets are like.
+
+    Raises:
+        ValueError: the history is shorter than what is looked at before an episode and its window.
+    """
+
+    num_actions = len(ACTIONS)
+    figure_names: tuple[str, ...] = FIGURES
+
+    def __init__(
+        self,
+        seeds: Seeds,
+        settings: TradingSettings | None = None,
+        *,
+        history: Bars | None = None,
+        market: SimulatedMarket | None = None,
+    ) -> None:
+        rules = self.settings = settings or TradingSettings()
+        needed = PAST + rules.window
+        if history is not None and len(history) < needed:
+            raise ValueError(f"a history of {len(history)} bars is too short: episodes of {rules.window} bars need {needed}")
+        count = len(seeds)
+        self._rules = Rules(
+            np.ascontiguousarray(NO_HISTORY if history is None else history, np.float64),
+            (market or SimulatedMarket()).parameters(),
+            np.array([rules.capital, rules.lot, rules.fee, rules.slippage, rules.exposure, rules.ruin], np.float64),
+            np.array([rules.window, rules.max_positions, rules.short], np.int64),
+        )
+        self._worlds = Accounts(
+            np.array(seeds, np.uint64),
+            np.zeros((count, MARKET_WORDS)),
+            np.zeros((count, ACCOUNT_WORDS)),
+            np.zeros((count, KNOWN_WORDS)),
+            np.zeros((count, COUNTER_WORDS), np.int64),
+            np.zeros((count, rules.max_positions, 2)),
+        )
+        self._tape = Tape(np.zeros((2, rules.window, TAPE_WORDS)), np.zeros(2, np.int64))
+        super().__init__(empty_moment(count, len(FEATURES), len(FIGURES)), self._worlds._asdict())
+        begin_all(self._rules, self._worlds, self.moment.observations)
+        self._step = specialized(step_all, self._rules, self._worlds, self._tape, np.zeros(count, np.int64), self.moment)
+
+    def step(self, actions: NDArray[np.int64]) -> None:
+        """Carry out the order of each account, from ``ACTIONS``; ``moment`` says what came of it."""
+        self._step(self._rules, self._worlds, self._tape, np.ascontiguousarray(actions, np.int64), self.moment)
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from ``state``; see ``ArrayWorlds``. Episodes of before are forgotten."""
+        super().restore(state)
+        self._tape.lengths[:] = 0
+
+    def last_episode(self) -> "TradedEpisode | None":
+        """The last episode of world 0 that was seen here from its beginning to its end."""
+        bars = self._tape.bars[1, : self._tape.lengths[1]].copy()
+        if not len(bars):
+            return None
+        return TradedEpisode(bars[:, CLOSE_WAS], bars[:, WORTH_WAS], bars[:, TRADE].astype(np.int64), bars[:, FILLED_AT])
+
+    @property
+    def close(self) -> NDArray[np.float64]:
+        """The last price of each market, ``[B]``."""
+        return self._worlds.known[:, CLOSED_AT].copy()
+
+    @property
+    def worth(self) -> NDArray[np.float64]:
+        """What each account is worth at that price, ``[B]``."""
+        return self._worlds.accounts[:, WORTH].copy()
+
+    @property
+    def positions(self) -> NDArray[np.int64]:
+        """Long less short positions of each account, ``[B]``."""
+        return np.sign(self._worlds.lots[:, :, UNITS]).sum(1).astype(np.int64)

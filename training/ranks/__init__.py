@@ -1,0 +1,1 @@
+"""Training with several processes: ranks, their launcher, and what they share out."""

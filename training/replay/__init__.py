@@ -1,0 +1,1 @@
+"""The replay window: from games to a learner's batches."""

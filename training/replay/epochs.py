@@ -1,0 +1,146 @@
+"""Epochs over files of games: every position once, in an order that follows from the seed alone.
+
+Games are small; positions with their planes are not. So every rank reads all games and makes only its own share of the positions.
+The order does not depend on the number of ranks, and an epoch can be gone on with at any of its positions.
+
+Files come in random order. Their games are read until there are ``shuffle_positions`` positions, which are then given in random order;
+so nothing is larger in memory than that, however much there is on the disk.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from games.game import Game
+from training.data.game_files import read_games
+from training.replay.replay import Batch, ReplayWindow
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Positions of one window, in the order in which they are learned from."""
+
+    window: ReplayWindow
+    positions: NDArray[np.int64]  # [N] places in the window
+    symmetries: NDArray[np.int64]  # [N]
+    over: NDArray[np.float64]  # [N] the share of the epoch that is over after each
+
+    def __getitem__(self, rows: slice) -> "Piece":
+        return Piece(self.window, self.positions[rows], self.symmetries[rows], self.over[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """A batch of which only the places are known so far."""
+
+    pieces: list[Piece]
+    bad: tuple[str, ...]  # what had to be left out while its positions were looked for
+
+    @property
+    def total(self) -> int:
+        """Positions of all ranks."""
+        return sum(len(piece.positions) for piece in self.pieces)
+
+    @property
+    def over(self) -> float:
+        """The share of the epoch that is over after it, by the bytes of the files."""
+        return float(self.pieces[-1].over[-1])
+
+    def make(self, rows: slice) -> Batch:
+        """These of its positions."""
+        batches, first = [], 0
+        for piece in self.pieces:
+            chosen = np.arange(first + len(piece.positions))[rows]
+            chosen = chosen[chosen >= first] - first
+            batches.append(piece.window.take(piece.positions[chosen], piece.symmetries[chosen]))
+            first += len(piece.positions)
+        if len(batches) == 1:
+            return batches[0]
+        return Batch(**{name: np.concatenate([getattr(batch, name) for batch in batches]) for name in vars(batches[0])})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Epochs:
+    """A data set.
+
+    Args:
+        game: what is played.
+        files: all of it, with the number of bytes of each.
+        batch_size: positions of a batch. The last two of an epoch share what is left, so that every batch has at least half as many
+            unless there are fewer in all.
+        seed: of the order, and of the symmetries under which positions are shown.
+        shuffle_positions: are mixed with one another.
+        window: options of ``ReplayWindow``, which says what is learned from a position.
+    """
+
+    game: Game
+    files: Sequence[tuple[Path, int]]
+    batch_size: int
+    seed: int
+    shuffle_positions: int = 500_000
+    symmetries: bool = True
+    window: dict[str, Any] = field(default_factory=dict)
+
+    def batches(self, epoch: int, *, done: int = 0) -> Iterator[Planned]:
+        """The batches of an epoch, but for its first ``done`` positions."""
+        pieces: list[Piece] = []
+        waiting, bad = 0, []
+        for piece, left_out in self._pieces(epoch):
+            bad += left_out
+            skipped = min(done, len(piece.positions))
+            done, piece = done - skipped, piece[skipped:]
+            if len(piece.positions):
+                pieces.append(piece)
+                waiting += len(piece.positions)
+            while waiting >= 2 * self.batch_size:
+                yield Planned(_taken(pieces, self.batch_size), tuple(bad))
+                waiting, bad = waiting - self.batch_size, []
+        for count in [waiting] if waiting <= self.batch_size else [waiting - waiting // 2, waiting // 2]:
+            if count:
+                yield Planned(_taken(pieces, count), tuple(bad))
+                bad = []
+
+    def _pieces(self, epoch: int) -> Iterator[tuple[Piece, list[str]]]:
+        """The positions of the epoch, those mixed with one another together; the last piece may be empty."""
+        order = np.random.default_rng([self.seed, epoch]).permutation(len(self.files))
+        read, total, number = 0, max(1, sum(size for _, size in self.files)), 0
+        window, bad, begin = self._window(), list[str](), 0.0
+        for index in order:
+            path, size = self.files[index]
+            for chunk in read_games(path, self.game):
+                bad += chunk.bad
+                if chunk.games is not None:
+                    window.add(chunk.games)
+                if window.num_positions >= self.shuffle_positions:
+                    end = (read + chunk.read * size) / total
+                    yield self._shuffled(window, [self.seed, epoch, number], begin, end), bad
+                    window, bad, begin, number = self._window(), [], end, number + 1
+            read += size
+        yield self._shuffled(window, [self.seed, epoch, number], begin, 1.0), bad
+
+    def _window(self) -> ReplayWindow:
+        return ReplayWindow(self.game, capacity_positions=2**62, symmetries=self.symmetries, **self.window)
+
+    def _shuffled(self, window: ReplayWindow, seed: list[int], begin: float, end: float) -> Piece:
+        random = np.random.default_rng(seed)
+        positions = random.permutation(window.to_learn_from())
+        turns = len(self.game.action_symmetries) if self.symmetries else 1
+        symmetries = random.integers(0, turns, len(positions))
+        return Piece(window, positions, symmetries, np.linspace(begin, end, len(positions) + 1)[1:])
+
+
+def _taken(pieces: list[Piece], count: int) -> list[Piece]:
+    """The first ``count`` positions, which are taken away from the pieces."""
+    taken = []
+    while count:
+        first = pieces[0]
+        taken.append(first[:count])
+        count -= len(taken[-1].positions)
+        pieces[0] = first[len(taken[-1].positions) :]
+        if not len(pieces[0].positions):
+            pieces.pop(0)
+    return taken

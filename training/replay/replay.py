@@ -1,0 +1,341 @@
+"""The replay window: the newest games, and the batches of positions that a learner draws from them.
+
+Positions are not kept. A sample is made by replaying its game's moves up to it, in compiled code. A window of 500,000 positions
+of 9x9 Go takes well under 100 MB.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from games.compiled import compiled
+from games.game import Actions, Game, Planes, Rules, States
+from training.common.random import Streams, below, seed_stream, uniform
+from training.data.records import CHANCE_OUTCOME, FULL_SEARCH, RANDOM_MOVE, GameBatch
+from training.replay.auxiliary_targets import areas_of, fill_areas, fill_replies, write_policy
+from training.replay.ring_column import RingColumn
+from training.replay.value_targets import value_targets
+
+WHOLE = slice(None)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Batch:
+    """What a learner learns from in one step: N positions, seen by the player to move."""
+
+    observations: Planes  # [N, C, H, W]
+    policies: NDArray[np.float32]  # [N, A] adds up to 1, or all zero where policy_mask is 0
+    legal: NDArray[np.bool_]  # [N, A]
+    values: NDArray[np.float32]  # [N] for the player to move, in [-1, 1], or the points still to be made
+    policy_mask: NDArray[np.float32]  # [N] 1 where the policy is a target, else 0
+    # For auxiliary heads (training/networks/auxiliary_heads.py), without columns where there are none:
+    replies: NDArray[np.float32]  # [N, A] the policy of the next position, or zero where there is none
+    ownership: NDArray[np.float32]  # [N, H * W] 1 where a point will be the mover's, -1 where it will be the opponent's, else 0
+    leads: NDArray[np.float32]  # [N] points by which the mover will win; NaN where that and the ownership are not known
+
+    @staticmethod
+    def empty(game: Game, count: int, *, replies: bool = False, areas: bool = False) -> "Batch":
+        """Space for ``count`` samples, with or without what auxiliary heads learn."""
+        return Batch(
+            observations=np.empty((count, *game.observation_shape), np.float32),
+            policies=np.empty((count, game.num_actions), np.float32),
+            legal=np.empty((count, game.num_actions), np.bool_),
+            values=np.empty(count, np.float32),
+            policy_mask=np.empty(count, np.float32),
+            replies=np.zeros((count, game.num_actions if replies else 0), np.float32),
+            ownership=np.zeros((count, game.point_symmetries.shape[1] if areas else 0), np.float32),
+            leads=np.full(count, np.nan, np.float32),
+        )
+
+
+class Columns(NamedTuple):
+    """The window as the kernels see it: G games, M positions, E policy entries."""
+
+    game_starts: NDArray[np.int64]  # [G] the first position of each game
+    actions: NDArray[np.uint16]  # [M]
+    values: NDArray[np.float32]  # [M] the targets, each for the player to move
+    entry_starts: NDArray[np.int64]  # [M + 1] the first policy entry of each position
+    policy_actions: NDArray[np.uint16]  # [E]
+    policy_weights: NDArray[np.uint16]  # [E]
+    cumulative: NDArray[np.float64]  # [M] sampling weights, added up
+
+
+class ReplayWindow:
+    """The newest games, up to ``capacity_positions`` positions to learn from.
+
+    What it holds, and what it draws for a seed, depends only on the batches added and on the capacity: a resumed run adds the same
+    batches in the same order. Those that are gone from the window may be left out, if the capacity never grew by more positions
+    than were added. The oldest games go when the window is next resized, added to or looked at, so that a capacity that grows with
+    what is added may be set right after adding.
+    """
+
+    def __init__(
+        self,
+        game: Game,
+        *,
+        capacity_positions: int,
+        policy_surprise_weight: float = 0.5,
+        train_on_afterstates: bool = False,
+        td_lambda: float = 1.0,
+        discount: float = 1.0,
+        symmetries: bool = True,
+        replies: bool = False,
+        areas: bool = False,
+    ) -> None:
+        """An empty window.
+
+        Args:
+            game: the game of all batches.
+            capacity_positions: how many positions to learn from it may hold. The newest game is kept in any case.
+            policy_surprise_weight: how much of each game's sampling weight goes to its positions in proportion to how far search
+                moved away from the prior; the rest is spread evenly. 0.5 is KataGo's (docs/KataGoMethods.md there).
+            train_on_afterstates: also learn values where nature is to move, as often as where a player is.
+            td_lambda: 1 learns values from the game's outcome; less, from the root values of the searches on the way there too
+                (``value_targets``), so that a blunder near the end does not falsify what was right before it.
+            discount: of points, for each move that they are away.
+            symmetries: show each sample under a random symmetry of the game.
+            replies: also tell of each sample what the opponent found in the next position.
+            areas: also tell how its game ended on the board, which the game has to count (``Game.settle``).
+        """
+        self._game = game
+        self._capacity = capacity_positions
+        self._policy_surprise_weight = policy_surprise_weight
+        self._train_on_afterstates = train_on_afterstates
+        self._td_lambda, self._discount = td_lambda, discount if game.num_players == 1 else 1.0
+        self._num_symmetries = len(game.action_symmetries) if symmetries else 1
+        self._lengths, self._sampled = RingColumn(np.int32), RingColumn(np.int32)
+        self._actions, self._values, self._weights = RingColumn(np.uint16), RingColumn(np.float32), RingColumn(np.float32)
+        self._policy_sizes = RingColumn(np.int32)
+        self._policy_actions, self._policy_weights = RingColumn(np.uint16), RingColumn(np.uint16)
+        self._replies, self._areas = replies, areas
+        self._owners, self._leads = RingColumn(np.int8, game.point_symmetries.shape[1] if areas else 0), RingColumn(np.float32)
+        self._columns: Columns | None = None
+
+    @property
+    def num_games(self) -> int:
+        """Games in the window."""
+        self._forget()
+        return len(self._lengths.rows)
+
+    @property
+    def num_positions(self) -> int:
+        """Positions to learn from in the window."""
+        self._forget()
+        return int(self._sampled.rows.sum(dtype=np.int64))
+
+    def add(self, batch: GameBatch) -> int:
+        """Take in a verified batch.
+
+        Returns:
+            How many positions to learn from the batch brought.
+        """
+        self._forget()
+        self._columns = None
+        weights = sampling_weights(
+            batch,
+            policy_surprise_weight=self._policy_surprise_weight,
+            train_on_afterstates=self._train_on_afterstates,
+        )
+        sampled = np.add.reduceat((weights > 0).astype(np.int32), np.cumsum(batch.lengths) - batch.lengths)
+        owners, leads = areas_of(self._game, batch) if self._areas else (np.empty((batch.num_games, 0)), np.empty(batch.num_games))
+        for tail, rows in (
+            (self._owners, owners),
+            (self._leads, leads),
+            (self._lengths, batch.lengths),
+            (self._sampled, sampled),
+            (self._actions, batch.actions),
+            (self._values, self.values_to_learn(batch)),
+            (self._weights, weights),
+            (self._policy_sizes, batch.policy_sizes),
+            (self._policy_actions, batch.policy_actions),
+            (self._policy_weights, batch.policy_weights),
+        ):
+            tail.append(rows)
+        return int(sampled.sum())
+
+    def values_to_learn(self, batch: GameBatch) -> NDArray[np.float32]:
+        """The value target of every position of a batch, ``[M]``, for the player to move."""
+        game, targets = self._game, np.empty(batch.num_positions, np.float32)
+        starts = np.cumsum(batch.lengths, dtype=np.int64) - batch.lengths
+        longest = int(batch.lengths.max())
+        value_targets(
+            game.rules,
+            game.initial_state(),
+            game.start,
+            np.empty(longest, np.int64),
+            np.empty(longest, np.bool_),
+            np.zeros(longest + 1, np.float32),
+            starts,
+            batch.actions,
+            batch.returns,
+            batch.root_values,
+            (batch.flags & RANDOM_MOVE) != 0,
+            self._td_lambda,
+            self._discount,
+            targets,
+        )
+        return targets
+
+    def resize(self, capacity_positions: int) -> None:
+        """Change the capacity; games that are gone do not come back."""
+        self._capacity, self._columns = capacity_positions, None
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop the oldest games until the others fit the capacity."""
+        newest_first = np.cumsum(self._sampled.rows[::-1], dtype=np.int64)
+        games = len(newest_first) - max(1, int(np.searchsorted(newest_first, self._capacity, side="right")))
+        if games <= 0:
+            return
+        positions = int(self._lengths.rows[:games].sum(dtype=np.int64))
+        entries = int(self._policy_sizes.rows[:positions].sum(dtype=np.int64))
+        for tail in (self._lengths, self._sampled, self._owners, self._leads):
+            tail.drop(games)
+        for tail in (self._actions, self._values, self._weights, self._policy_sizes):
+            tail.drop(positions)
+        for tail in (self._policy_actions, self._policy_weights):
+            tail.drop(entries)
+
+    def sample(self, count: int, rng_seed: int, *, rows: slice = WHOLE, out: Batch | None = None) -> Batch:
+        """Draw ``count`` positions with replacement, in proportion to their sampling weights.
+
+        Args:
+            count: N.
+            rng_seed: the same seed and the same window give the same batch.
+            rows: which of the batch are wanted: the share of a rank, that makes no others.
+            out: a batch of as many samples to write over, instead of a new one.
+
+        Raises:
+            ValueError: there is nothing to learn from in the window.
+        """
+        columns = self._columns = self._columns or self._index()
+        if len(columns.cumulative) == 0 or columns.cumulative[-1] <= 0:
+            raise ValueError("the replay window has no positions to learn from")
+        positions, symmetries = np.empty(count, np.int64), np.empty(count, np.int64)
+        draw(np.array([seed_stream(rng_seed)], np.uint64), columns.cumulative, self._num_symmetries, positions, symmetries)
+        return self.take(positions[rows], symmetries[rows], out=out)
+
+    def to_learn_from(self) -> NDArray[np.int64]:
+        """The places in the window of all positions that can be drawn, ascending."""
+        self._forget()
+        return np.flatnonzero(self._weights.rows > 0)
+
+    def take(self, positions: NDArray[np.int64], symmetries: NDArray[np.int64], *, out: Batch | None = None) -> Batch:
+        """The positions at these places in the window ``[N]``, each under a symmetry of the game ``[N]``."""
+        columns = self._columns = self._columns or self._index()
+        batch = out or Batch.empty(self._game, len(positions), replies=self._replies, areas=self._areas)
+        positions, symmetries = np.ascontiguousarray(positions), np.ascontiguousarray(symmetries)
+        game = self._game
+        planes, legal = np.empty(game.observation_shape, np.float32), np.empty(game.num_actions, np.int32)
+        movers = np.empty(len(positions), np.int64)
+        tables = (game.point_symmetries, game.action_symmetries)
+        targets = (batch.observations, batch.policies, batch.legal, batch.values, batch.policy_mask)
+        fill(
+            game.rules,
+            game.initial_state(),
+            game.start,
+            planes,
+            legal,
+            columns,
+            positions,
+            symmetries,
+            tables,
+            targets,
+            movers,
+        )
+        if self._replies:
+            fill_replies(columns, positions, symmetries, game.action_symmetries, batch.replies)
+        if self._areas:
+            ends = (self._owners.rows, self._leads.rows, batch.ownership, batch.leads)
+            fill_areas(columns.game_starts, positions, symmetries, movers, game.point_symmetries, *ends)
+        return batch
+
+    def _index(self) -> Columns:
+        """Settle what the window holds until the next change."""
+        self._forget()
+        lengths = self._lengths.rows
+        return Columns(
+            game_starts=np.cumsum(lengths, dtype=np.int64) - lengths,
+            actions=self._actions.rows,
+            values=self._values.rows,
+            entry_starts=np.concatenate(([0], np.cumsum(self._policy_sizes.rows, dtype=np.int64))),
+            policy_actions=self._policy_actions.rows,
+            policy_weights=self._policy_weights.rows,
+            cumulative=np.cumsum(self._weights.rows, dtype=np.float64),
+        )
+
+
+def sampling_weights(batch: GameBatch, *, policy_surprise_weight: float, train_on_afterstates: bool = False) -> NDArray[np.float32]:
+    """How often each position is drawn, relative to the others, ``[M]``: for the positions with a full search, 1 on average in each game.
+
+    Policy surprise weighting as in KataGo (docs/KataGoMethods.md there).
+    """
+    full = (batch.flags & FULL_SEARCH) != 0
+    starts = np.cumsum(batch.lengths) - batch.lengths
+    surprise = np.where(full, batch.surprise, 0).astype(np.float64)
+    totals = np.repeat(np.add.reduceat(surprise, starts), batch.lengths)
+    counts = np.repeat(np.add.reduceat(full.astype(np.int64), starts), batch.lengths)
+    shares = np.divide(surprise * counts, totals, out=np.ones_like(surprise), where=totals > 0)
+    weights = np.where(full, 1 - policy_surprise_weight + policy_surprise_weight * shares, 0)
+    if train_on_afterstates:
+        weights[(batch.flags & CHANCE_OUTCOME) != 0] = 1
+    return weights.astype(np.float32)
+
+
+@compiled
+def draw(
+    streams: Streams, cumulative: NDArray[np.float64], num_symmetries: int, positions: NDArray[np.int64], symmetries: NDArray[np.int64]
+) -> None:
+    """Choose positions by weight, and a symmetry for each."""
+    for n in range(positions.size):
+        target = uniform(streams, 0) * cumulative[-1]
+        # The first position whose sum is above the target: never one without weight.
+        positions[n] = np.searchsorted(cumulative, target, side="right")
+        symmetries[n] = below(streams, 0, num_symmetries)
+
+
+@compiled
+def fill(
+    rules: Rules,
+    state: States,
+    start: States,
+    planes: Planes,
+    legal: Actions,
+    columns: Columns,
+    positions: NDArray[np.int64],
+    symmetries: NDArray[np.int64],
+    tables: tuple[NDArray[np.int32], NDArray[np.int32]],
+    targets: Any,
+    movers: NDArray[np.int64],
+) -> None:
+    """Make the samples, and say who is to move in each; ``state``, ``planes`` and ``legal`` are scratch space."""
+    legal_actions, step, observe, current_player = rules.legal_actions, rules.step, rules.observe, rules.current_player
+    observations, policies, legal_masks, values, policy_mask = targets
+    policies[:] = 0
+    legal_masks[:] = False
+    for n in range(positions.size):
+        position = positions[n]
+        game = np.searchsorted(columns.game_starts, position, side="right") - 1
+        state[:] = start
+        for ply in range(columns.game_starts[game], position):
+            step(state, np.int64(columns.actions[ply]))
+        movers[n] = current_player(state)
+        observe(state, planes)
+        turn_planes(planes, tables[0][symmetries[n]], observations[n])
+        moved = tables[1][symmetries[n]]
+        for i in range(legal_actions(state, legal)):
+            legal_masks[n, moved[legal[i]]] = True
+        policy_mask[n] = write_policy(columns, position, moved, policies[n])
+        values[n] = columns.values[position]
+
+
+@compiled
+def turn_planes(planes: Planes, points: NDArray[np.int32], out: Planes) -> None:
+    """``out`` shows at each point what ``planes`` show at ``points[point]``."""
+    channels, height, width = planes.shape
+    flat, turned = planes.reshape(channels, height * width), out.reshape(channels, height * width)
+    for channel in range(channels):
+        for point in range(height * width):
+            turned[channel, point] = flat[channel, points[point]]

@@ -1,0 +1,46 @@
+"""What the ranks of a Coach's learner do that are not rank 0: whatever that one tells them to."""
+
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+from configs.schema import Settings
+from games import load_game
+from training.data.records import decode
+from training.learning.learner import LearnerState, TrainingDiverged
+from training.networks.evaluator import use_threads
+from training.networks.weights_file import read_tree
+from training.ranks.ranks import Ranks
+from training.run.leading import heard
+from training.run.run import make_learner, make_window
+from training.run.session import learner_threads
+
+
+def follow(ranks: Ranks) -> None:
+    """Take part in the training of a run until rank 0 has it end. Ctrl-C, termination and a closed terminal are for rank 0 to hear.
+
+    Raises:
+        RankLost: rank 0 or another one has ended.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    _, details, _ = heard(ranks)
+    settings = Settings.model_validate(details["settings"])
+    use_threads(learner_threads(settings, ranks))
+    game = load_game(settings.game.name, **settings.game.options)
+    learner, window = make_learner(game, settings, ranks=ranks), make_window(game, settings)
+    while True:
+        what, details, payload = heard(ranks)
+        match what:
+            case "state":
+                tree = read_tree(payload, path=Path("rank 0's state"))
+                learner.restore(LearnerState(tree["tensors"], tree["counters"]))
+            case "add":
+                window.add(decode(payload))
+            case "resize":
+                window.resize(**details)
+            case "train":
+                with suppress(TrainingDiverged):  # rank 0 finds it too, and knows what it means
+                    learner.train(window, **details)
+            case "end":
+                return

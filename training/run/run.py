@@ -1,0 +1,208 @@
+"""Opening a run: its folder, its books, its learner, and everything else that a Coach needs, new or as an earlier session left it."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from configs.schema import Settings
+from games import Game, load_game
+from training.common.random import seed_stream
+from training.common.reports import Observer, tell_event
+from training.data.ledger import Ledger, open_ledger
+from training.data.receive import load_if_intact, recover
+from training.data.records import GameBatch
+from training.data.seed_games import take_in_seed_games
+from training.evaluation.remote_matches import RemoteMatches
+from training.evaluation.strength import Strength, require_measurable
+from training.learning.checkpoint import Checkpoint, Checkpoints
+from training.learning.learner import Learner
+from training.networks.model_file import Model, describe_model
+from training.networks.network import build_network, seed_weights
+from training.ranks.ranks import ALONE, Ranks
+from training.replay.replay import ReplayWindow, sampling_weights
+from training.run.backend import SelfPlayBackend
+from training.run.bounds import CoachState, window_capacity
+from training.run.coach import Coach
+from training.run.fingerprint import fingerprint
+from training.run.leading import LeadingLearner, LeadingWindow, share_state
+
+log = logging.getLogger(__name__)
+
+MakeBackend = Callable[[Game, str], SelfPlayBackend]  # (game, run id)
+
+
+def open_coach(
+    run_dir: Path,
+    settings: Settings,
+    *,
+    make_backend: MakeBackend,
+    observers: Sequence[Observer],
+    weights: Mapping[str, Any] | None = None,
+    ranks: Ranks = ALONE,
+) -> Coach:
+    """The Coach of the run in ``run_dir``, which goes on where the newest checkpoint ended, if there is one.
+
+    The caller holds the run's lock.
+
+    Args:
+        run_dir: the run's folder, which is there.
+        settings: the run's.
+        make_backend: finds those who play.
+        observers: those who watch.
+        weights: a state dictionary of the network with which a new run begins, instead of random weights.
+        ranks: the processes that train; this is rank 0, and the others follow it.
+
+    Raises:
+        OSError, ValueError: a file of games that the run is to learn from cannot be read, or has changed while its games were taken in.
+        LedgerMismatch, LedgerDamaged, CorruptCheckpoint: an earlier session's files do not fit or are damaged.
+        CorruptModel, ValueError: the weights, or the checkpoint's, are of another network.
+    """
+    game = load_game(settings.game.name, **settings.game.options)
+    require_measurable(game, settings.evaluation)
+    ledger = open_ledger(run_dir, game, run_id=repeatable_run_id(settings))
+    for folder in ("models", "games"):
+        (run_dir / folder).mkdir(mode=0o700, exist_ok=True)
+    for receipt in recover(ledger, game):
+        log.info("found after the last session: %s", receipt)
+    tell = partial(tell_event, observers)
+    take_in_seed_games(ledger, game, settings.training.window.seed_games, tell=tell)
+    checkpoints = Checkpoints(run_dir / "checkpoints", keep=settings.training.keep_checkpoints)
+    checkpoint = checkpoints.load()
+    learner = make_learner(game, settings, weights=None if checkpoint else weights, kind=LeadingLearner, ranks=ranks)
+    state = restore(learner, checkpoint)
+    share_state(learner)
+    if weights and not checkpoint:
+        checkpoints.save(learner.state(), vars(state))  # who resumes the run need not have them
+    window = make_window(game, settings, kind=partial(LeadingWindow, ranks=ranks))
+    window = refill_window(window, ledger, settings, state, tell=tell)
+    if checkpoint:
+        log.info("resumed from %s: %s", checkpoint.path.name, fingerprint(learner.state(), window))
+    backend = make_backend(game, ledger.run_id)
+    hosts = backend.match_hosts() if settings.training.asynchronous else None
+    return Coach(
+        run_dir=run_dir,
+        settings=settings,
+        game=game,
+        ledger=ledger,
+        backend=backend,
+        learner=learner,
+        window=window,
+        checkpoints=checkpoints,
+        evaluation=Strength(game, settings, ledger, away=RemoteMatches(game, hosts) if hosts else None),
+        observers=observers,
+        state=state,
+    )
+
+
+def repeatable_run_id(settings: Settings) -> str | None:
+    """In synchronous mode the run's id follows from its name and seed, so that a seed gives the same bytes; else None: a random one."""
+    if settings.training.asynchronous:
+        return None
+    return f"{seed_stream(settings.run.name, settings.run.seed):016x}"
+
+
+def make_learner(
+    game: Game,
+    settings: Settings,
+    *,
+    weights: Mapping[str, Any] | None = None,
+    kind: type[Learner] = Learner,
+    **sharing: Any,
+) -> Learner:
+    """A learner with a new network, whose weights are these, or follow from the run's seed.
+
+    Args:
+        kind: of learner.
+        sharing: of the learner's options, those that say how a batch is shared out: ``ranks``, ``norm_batch``, ``micro_batch``.
+
+    Raises:
+        CorruptModel: the weights are of another network.
+    """
+    training = settings.training
+    seed_weights(seed_stream(settings.run.seed, "network"))
+    described = settings.network.model_dump()
+    if weights:
+        network = Model(description=describe_model(game, described, 0), weights=weights).build(game)
+    else:
+        network = build_network(game, **described)
+    return kind(
+        network,
+        device=training.device,
+        batch_size=training.batch_size,
+        learning_rate=training.learning_rate,
+        learning_rate_schedule=training.learning_rate_schedule,
+        warmup_steps=training.warmup_steps,
+        optimizer=training.optimizer,
+        momentum=training.momentum,
+        weight_decay=training.weight_decay,
+        clip_norm=training.clip_norm,
+        ema_decay=training.ema_decay,
+        value_weight=training.value_weight,
+        ownership_weight=training.ownership_weight,
+        mixed_precision=training.mixed_precision,
+        **sharing,
+    )
+
+
+def make_window(game: Game, settings: Settings, *, kind: Callable[..., ReplayWindow] = ReplayWindow) -> ReplayWindow:
+    """An empty replay window of the smallest size."""
+    training = settings.training
+    return kind(
+        game,
+        capacity_positions=window_capacity(training.window, 0),
+        policy_surprise_weight=training.policy_surprise_weight,
+        symmetries=training.symmetries,
+        **window_options(game, settings),
+    )
+
+
+def window_options(game: Game, settings: Settings) -> dict[str, Any]:
+    """The options of ``ReplayWindow`` that say which positions are learned from, and what."""
+    return {
+        "train_on_afterstates": game.num_outcomes > 0 and settings.search.evaluate_afterstates,
+        "td_lambda": settings.training.td_lambda,
+        "replies": settings.network.predict_reply,
+        "areas": settings.network.predict_ownership or settings.network.predict_score,
+        "discount": settings.search.discount,
+    }
+
+
+def restore(learner: Learner, checkpoint: Checkpoint | None) -> CoachState:
+    """Put the learner where the checkpoint left it; returns the Coach's own state."""
+    if checkpoint is None:
+        return CoachState()
+    learner.restore(checkpoint.learner)
+    try:
+        return CoachState(**checkpoint.coach)
+    except TypeError as error:
+        raise ValueError(f"{checkpoint.path} was written by another version of this program: {error}") from error
+
+
+def refill_window(
+    window: ReplayWindow, ledger: Ledger, settings: Settings, state: CoachState, *, tell: Callable[[str], None] = log.warning
+) -> ReplayWindow:
+    """Bring the window to where the checkpoint's was, from the newest batches that it had seen.
+
+    Batches that came later are not in it yet: ``Coach.catch_up`` counts them as new.
+    """
+    capacity = window_capacity(settings.training.window, state.total_samples)
+    window.resize(capacity)
+    rows = ledger.received_batches(up_to=state.window_sequence)
+    newest: list[GameBatch] = []
+    samples = 0
+    for row in reversed(rows):
+        batch = load_if_intact(ledger.folder, row, tell=tell)
+        if batch is None:
+            continue
+        newest.append(batch)
+        weights = sampling_weights(batch, policy_surprise_weight=settings.training.policy_surprise_weight)
+        samples += int(np.count_nonzero(weights))
+        if samples > capacity:
+            break
+    for batch in reversed(newest):
+        window.add(batch)
+    return window

@@ -1,0 +1,71 @@
+"""Reports made of others: a worker from its heartbeat and its account, a phase of learning from its parts."""
+
+from collections.abc import Mapping, Sequence
+
+from training.common.reports import MEANS, ClusterReport, GeneralizationReport, LearnerReport, Standing, WorkerReport
+from training.data.ledger_rows import WorkerAccount
+from training.worker.worker_folder import Heartbeat
+
+
+def worker_report(
+    name: str, heartbeat: Heartbeat | None, books: WorkerAccount, standing: Standing | None = None, *, end: int = 0
+) -> WorkerReport:
+    """One worker, from its heartbeat and its account, on another machine from how it stands, and the end of what lies in its outbox."""
+    return WorkerReport(
+        name=name,
+        state=heartbeat.state if heartbeat else "starting",
+        model_version=heartbeat.model_version if heartbeat else 0,
+        games=books.received,
+        games_per_second=heartbeat.games_per_second if heartbeat else 0.0,
+        evaluations_per_second=heartbeat.evaluations_per_second if heartbeat else 0.0,
+        outstanding=books.outstanding,
+        waiting=max(0, end - books.next_game),
+        error=heartbeat.error if heartbeat else "",
+        standing=standing,
+    )
+
+
+def worker_reports(
+    heartbeats: Mapping[str, Heartbeat | None], books: Mapping[str, WorkerAccount], cluster: ClusterReport | None, ends: Mapping[str, int]
+) -> tuple[WorkerReport, ...]:
+    """Each worker as it stands; ``ends``: the number behind the last game in its outbox."""
+    standings = cluster.standings if cluster else {}
+    return tuple(
+        worker_report(name, heartbeat, books.get(name) or WorkerAccount(name=name), standings.get(name), end=ends.get(name, 0))
+        for name, heartbeat in heartbeats.items()
+    )
+
+
+def merge_reports(reports: Sequence[LearnerReport], generalization: GeneralizationReport | None = None) -> LearnerReport:
+    """One report of all steps: means weighted by the number of steps that were taken, sums of the counts, the last spikes.
+
+    Args:
+        reports: of some steps each, one at least.
+        generalization: as it was before them.
+    """
+    steps = sum(report.steps for report in reports)
+    taken = [report.steps - report.skipped_steps for report in reports]
+
+    def mean(name: str) -> float:
+        return float(sum(getattr(report, name) * weight for report, weight in zip(reports, taken, strict=True))) / sum(taken)
+
+    samples, seconds = sum(report.samples for report in reports), sum(report.seconds for report in reports)
+    return LearnerReport(
+        steps=steps,
+        samples=samples,
+        seconds=seconds,
+        samples_per_second=samples / max(seconds, 1e-9),
+        learning_rate=reports[-1].learning_rate,
+        skipped_steps=sum(report.skipped_steps for report in reports),
+        spikes=reports[-1].spikes,
+        generalization=generalization,
+        **{name: mean(name) for name in MEANS},
+    )
+
+
+def phase_of_all(phase: str, workers: Sequence[WorkerReport]) -> str:
+    """What the run is doing: while it waits for games, what the workers are doing."""
+    states = {worker.state for worker in workers}
+    if phase != "waiting for games" or not states <= {"starting", "compiling"}:
+        return phase
+    return "compiling the search, once on this machine" if "compiling" in states else "starting the workers"

@@ -1,0 +1,86 @@
+"""Counting the games of an iteration as they come in."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from configs.schema import ResignationSettings
+from games import Game
+from training.common.reports import SelfPlayReport
+from training.data.records import GameBatch
+from training.data.scores import reached_in, score_report
+
+
+@dataclass
+class Tally:
+    """The games received since the last iteration."""
+
+    game: Game
+    resignation: ResignationSettings
+    since: float  # when counting began, on the coach's clock
+    games: int = 0
+    earlier: int = 0  # of the games, those that an earlier session received: they have no part in the rate
+    positions: int = 0
+    size: int = 0  # bytes on the wire
+    first_player_wins: int = 0
+    draws: int = 0
+    resigned: int = 0
+    would_resign: int = 0  # games that were played to the end although a player would have given up
+    false_resignations: int = 0  # of those, the ones that he did not lose
+    versions: set[int] = field(default_factory=set)
+    scores: list[float] = field(default_factory=list)  # of one-player games, one by one
+    reached: list[int] = field(default_factory=list)  # by each of them, as ``Game.milestone_of`` has it
+
+    def add(self, batch: GameBatch, size: int) -> None:
+        """Count ``batch``, of ``size`` bytes."""
+        self.games += batch.num_games
+        self.positions += batch.num_positions
+        self.size += size
+        self.versions.update(batch.last_model.tolist())
+        if self.game.num_players == 1:
+            self.scores += batch.returns[:, 0].tolist()
+            self.reached += reached_in(self.game, batch)
+        else:
+            self._count_results(batch)
+
+    def report(self, now: float) -> SelfPlayReport:
+        """What came in until ``now``."""
+        games, two = max(self.games, 1), self.game.num_players == 2
+        return SelfPlayReport(
+            games=self.games,
+            positions=self.positions,
+            games_per_second=(self.games - self.earlier) / max(now - self.since, 1e-9),
+            mean_plies=self.positions / games,
+            first_player_wins=self.first_player_wins / games if two else None,
+            draws=self.draws / games if two else None,
+            resigned=self.resigned / games if two else None,
+            false_resignations=self.false_resignations / max(self.would_resign, 1) if two else None,
+            bytes_per_game=self.size / games,
+            seconds=now - self.since,
+            score=score_report(self.game, self.scores, self.reached),
+        )
+
+    def _count_results(self, batch: GameBatch) -> None:
+        self.first_player_wins += int((batch.returns[:, 0] > 0).sum())
+        self.draws += int((batch.returns[:, 0] == 0).sum())
+        self.resigned += int(np.count_nonzero(batch.resigned))
+        if self.resignation.enabled:
+            self._count_false_resignations(batch)
+
+    def _count_false_resignations(self, batch: GameBatch) -> None:
+        ends = np.cumsum(batch.lengths)
+        for game in np.flatnonzero(batch.resigned == 0):
+            values = batch.root_values[ends[game] - batch.lengths[game] : ends[game]]
+            hopeless = [_longest_run(values[player::2] <= -self.resignation.threshold) for player in (0, 1)]
+            players = [player for player in (0, 1) if hopeless[player] >= self.resignation.consecutive]
+            if players:
+                self.would_resign += 1
+                self.false_resignations += any(batch.returns[game, player] >= 0 for player in players)
+
+
+def _longest_run(flags: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> int:
+    longest = current = 0
+    for flag in flags:
+        current = current + 1 if flag else 0
+        longest = max(longest, current)
+    return longest

@@ -1,0 +1,1 @@
+"""Games against oneself, many side by side."""

@@ -1,0 +1,63 @@
+"""What a worker settles when it starts: whether it must compile, and how its games and network calls are bundled on this machine."""
+
+import inspect
+import time
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from configs.schema import SearchSettings
+from games import Game
+from games.compiled import cache_folder
+from games.game import Planes
+from training.search.puct import Evaluate
+from training.self_play.self_play import SelfPlay
+
+AUTO_SIZES = (16, 32, 64, 128, 256)
+SECONDS = 0.5  # of play for each size, after a warm-up
+ENOUGH = 0.95  # a smaller size that is nearly as fast is better: its games are finished sooner, with newer models
+
+
+def measure_parallel_games(game: Game, evaluate: Evaluate, settings: SearchSettings) -> tuple[int, str]:
+    """How many games are best played side by side.
+
+    Returns:
+        The number, and what was found as a line for the log.
+    """
+    rates = {size: evaluations_per_second(game, evaluate, settings, size) for size in AUTO_SIZES}
+    best = max(rates.values())
+    chosen = min(size for size, rate in rates.items() if rate >= ENOUGH * best)
+    found = ", ".join(f"{size}: {rate:,.0f}" for size, rate in rates.items())
+    return chosen, f"{chosen} parallel games (evaluations/s by parallel games: {found})"
+
+
+def evaluations_per_second(game: Game, evaluate: Evaluate, settings: SearchSettings, parallel_games: int) -> float:
+    """The speed of self-play with so many games side by side."""
+    self_play = SelfPlay(game, evaluate, settings, parallel_games=parallel_games)
+    next_seed = 0
+    started, done = time.perf_counter(), 0
+    warm = False
+    while time.perf_counter() - started < SECONDS:
+        if idle := self_play.num_idle():
+            self_play.begin(range(next_seed, next_seed + idle))
+            next_seed += idle
+        self_play.advance()
+        if not warm and self_play.evaluations >= 4 * parallel_games:
+            warm, started, done = True, time.perf_counter(), self_play.evaluations
+    return (self_play.evaluations - done) / (time.perf_counter() - started)
+
+
+def in_parts(evaluate: Evaluate, most: int) -> Evaluate:
+    """``evaluate``, called with at most ``most`` positions at a time."""
+
+    def evaluate_in_parts(observations: Planes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        answers = [evaluate(observations[i : i + most]) for i in range(0, len(observations), most)]
+        return np.concatenate([logits for logits, _ in answers]), np.concatenate([values for _, values in answers])
+
+    return evaluate_in_parts
+
+
+def search_is_compiled() -> bool:
+    """Whether an earlier process has left the compiled search on this machine's disk."""
+    return any(cache_folder(Path(inspect.getfile(SelfPlay))).rglob("*.nbi"))

@@ -1,0 +1,114 @@
+"""Finished games that wait for their batch, on the disk, so that a worker that is killed takes none of them with it.
+
+The file is a journal beside the outbox: each game is appended as it is finished, as a batch of one that knows its number among all games
+of the worker. What a killed process has left is made into batches by whoever comes first: its successor, or who buries it. Games that are
+in a batch already have lower numbers than those that are still to come, and are left out; so it is never wrong to look again.
+
+It is not synced: a kill costs nothing, a power cut what was finished since the last batch. Those games are played again.
+"""
+
+import logging
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from training.common.files import write_atomically
+from training.data.records import BatchLimits, CorruptBatch, GameBatch, decode, encode
+from training.worker.batching import batch_of, fitting
+from training.worker.worker_folder import AlreadyRunning, BrokenMessage, WorkerFolder, end_of_batch, is_of_run
+
+log = logging.getLogger(__name__)
+
+FILE = "spool"
+LENGTH = struct.Struct("<I")  # before each game
+BATCH_GAMES = 100  # that a killed worker has left
+
+
+class Spool:
+    """The journal of one worker, which it alone writes."""
+
+    def __init__(self, folder: WorkerFolder) -> None:
+        self._path = folder.root / FILE
+
+    def add(self, games: Sequence[GameBatch]) -> None:
+        """Append games, each a batch of one.
+
+        Raises:
+            OSError: the disk does not take them; none of them is there.
+        """
+        frames = [encode(game) for game in games]
+        with os.fdopen(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "wb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            data = b"".join(LENGTH.pack(len(frame)) + frame for frame in frames)
+            try:
+                whole = file.write(data) == len(data)
+            except OSError:
+                os.ftruncate(file.fileno(), size)
+                raise
+            if not whole:
+                os.ftruncate(file.fileno(), size)
+                raise OSError(f"{self._path}: there is no room for finished games")
+
+    def clear(self) -> None:
+        """All games are in batches."""
+        self._path.unlink(missing_ok=True)
+
+
+def salvage(folder: WorkerFolder) -> None:
+    """Make batches of what a killed worker has left, in its outbox; call it only while no process plays there.
+
+    Where the disk does not take them they are given up, so that they are played again: nobody may find them when others have.
+    """
+    path = folder.root / FILE
+    if not path.exists():
+        return
+    games = list[GameBatch]()
+    for game in spooled(path):
+        if game.first_game == games[-1].first_game + 1 if games else game.first_game >= _next_game(folder, game.run_id):
+            games.append(game)
+    try:
+        while games:
+            some = fitting([game.game_record(0) for game in games[:BATCH_GAMES]])
+            named = {name: getattr(games[0], name) for name in ("run_id", "worker", "game", "options", "rules_version", "first_game")}
+            batch = batch_of(some, **named)
+            write_atomically(folder.outbox / f"{batch.batch_id}.games", encode(batch))
+            log.info("%d finished games of a process that was killed are handed over", len(some))
+            games = games[len(some) :]
+    except OSError as error:
+        log.warning("%d finished games of a process that was killed cannot be handed over, and are played again: %s", len(games), error)
+    path.unlink()
+
+
+def salvage_if_left(folder: WorkerFolder) -> None:
+    """As ``salvage``, where a process may still play: then it hands its games over itself."""
+    if not (folder.root / FILE).exists():
+        return
+    try:
+        with folder.lock(seconds=0):
+            salvage(folder)
+    except AlreadyRunning:
+        return
+
+
+def _next_game(folder: WorkerFolder, run_id: str) -> int:
+    """The number behind all games that were handed over to a run."""
+    ends = [end_of_batch(path.stem) for path in folder.batches() if is_of_run(path.name, run_id)]  # first: see ``Worker.look``
+    try:
+        assignment = folder.read_assignment()
+    except BrokenMessage:
+        assignment = None
+    return max(assignment.delivered if assignment and assignment.run_id == run_id else 0, *ends, 0)
+
+
+def spooled(path: Path) -> Iterator[GameBatch]:
+    """The games in a spool, each as a batch of one, up to where a process was killed amid writing."""
+    with path.open("rb") as file:
+        while len(head := file.read(LENGTH.size)) == LENGTH.size:
+            (length,) = LENGTH.unpack(head)
+            if length > BatchLimits().max_bytes:
+                return
+            try:
+                yield decode(file.read(length))
+            except CorruptBatch:
+                return

@@ -1,0 +1,272 @@
+"""The protocol between the main node and a worker: a folder of files that appear whole.
+
+    <worker folder>/
+      inbox/   model-000007.model    a model, checked by its SHA-256 before use
+               assignment.json       what the worker is to do; the main node replaces it
+               player-000007-<sha>.model   a model for evaluation games, for as long as the assignment names it
+      outbox/  <batch id>.games      finished games; removed by the main node once it has them safe
+               <order id>.match      evaluation games; removed once the assignment names their order no more
+               <coach>.owner         whose the folder is; only where several Coaches could reach it
+      spool                          finished games that wait for their batch (``training.worker.spool``)
+      worker.json                    the worker's heartbeat; the worker replaces it
+      worker.lock                    held while a worker process runs: one process a folder
+
+The worker plays until it has delivered ``granted`` games in all. How many those are, it reads off the folder: the games in the
+outbox, and those that ``delivered`` says the main node has taken. The main node raises ``delivered`` before it removes a file, so
+that no crash on either side makes a game count twice or not at all.
+
+``granted`` may also be lowered: a worker begins no game beyond it, finishes those that it has begun, and says in its heartbeat which
+assignment it has read and how many games it has begun. What lies above both was never started and may be given to others.
+
+Evaluation games stand beside all this: the assignment names orders (``training.evaluation.orders``), the worker plays each of them as
+soon as it sees it, while its own games wait, and puts the result into its outbox. Nothing depends on whether it ever does.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from configs.schema import SearchSettings
+from training.common.files import read_limited, write_atomically
+from training.evaluation.orders import MAX_ORDERS, MAX_PLAYERS, ORDER_ID, RESULT_SUFFIX, Contestant, MatchOrder
+
+MAX_JSON_BYTES = 64 * 2**10
+BATCH_NAME = re.compile(r"([0-9]{9,12})-([0-9]{1,5})-[a-z0-9-]{1,60}\.games")  # first game, number of games, worker and content
+TAGGED = re.compile(
+    r"^[0-9]{9,12}-[0-9]{1,5}-[a-z0-9][a-z0-9-]*--([a-z0-9]{1,16})-[0-9a-f]{1,16}\.games$"
+)  # whose a batch is; earlier versions do not say
+PLAIN = re.compile(r"[a-z0-9]{1,16}")
+OWNERS = "*.owner"  # in an outbox: who owns the folder, see ``distributed/remote/owner.py``
+RESULT_NAME = re.compile(ORDER_ID + re.escape(RESULT_SUFFIX))
+LOCK_SECONDS = 30.0  # so long a new process waits for an old one that is handing over its games
+
+Count = Annotated[int, Field(ge=0, le=2**53)]
+Text = Annotated[str, Field(max_length=1000)]
+Rate = Annotated[float, Field(ge=0, le=1e9)]  # a second; sums of what no worker can do would be no numbers
+Slots = Annotated[int, Field(ge=0, le=2**20)]
+
+
+class BrokenMessage(ValueError):
+    """An assignment or heartbeat is not what it should be."""
+
+
+class AlreadyRunning(RuntimeError):
+    """Another worker process holds this folder."""
+
+
+class FolderGone(RuntimeError):
+    """The folder was deleted or moved away while its worker played."""
+
+
+class Message(BaseModel):
+    """What assignments and heartbeats share."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    protocol: Literal[1] = 1
+    run_id: Text
+    worker: Text
+
+
+class Assignment(Message):
+    """What a worker is to do, replaced by the main node at every contact."""
+
+    lease: Text  # changes at every contact: how the worker knows that somebody still wants its games
+    lease_seconds: Annotated[float, Field(gt=0)]
+    stop: bool = False  # finish no more games, hand over what there is, and end
+    granted: Count  # games in all, since the run began; no game is begun beyond it
+    promised: Count = 0  # the books' number where ``granted`` was lowered below it: games up to it may have been begun
+    delivered: Count  # games that the main node has safe, likewise
+    model_version: Count
+    model_sha256: Text
+    game: Text
+    options: dict[str, Any]
+    search: SearchSettings
+    seed: Count
+    parallel_games: Count  # 0: the worker measures what is fastest
+    max_positions: Count = 0  # in one network call; 0: as many as there are
+    cache_positions: Count
+    batch_games: Annotated[int, Field(ge=1, le=10_000)]
+    flush_seconds: Annotated[float, Field(gt=0)] | None  # how long a finished game waits for its batch to fill; None: as long as it takes
+    players: Annotated[tuple[Contestant, ...], Field(max_length=MAX_PLAYERS)] = ()  # of evaluation games, now or soon: to be kept
+    matches: Annotated[tuple[MatchOrder, ...], Field(max_length=MAX_ORDERS)] = ()
+
+
+class Heartbeat(Message):
+    """What a worker says of itself, about once a second."""
+
+    beat: Count  # counts up
+    pid: Count
+    state: Literal["starting", "compiling", "playing", "waiting", "error", "ended"]
+    error: Text = ""
+    model_version: Count = 0
+    lease: Text = ""  # of the assignment that it has read last ...
+    granted: Count = 0  # ... and how many games that granted
+    begun: Count = 0  # games in all
+    finished: Count = 0  # games in all, those that wait for their batch included
+    parallel_games: Slots = 0  # that it plays at once; 0: not known yet
+    evaluations: Count = 0  # by this process
+    games_per_second: Rate = 0.0
+    speed: Rate = 0.0  # games a second while it plays as many at once as it can; 0: not measured yet
+    evaluations_per_second: Rate = 0.0
+    order: Text = ""  # of evaluation games, that it plays now
+    note: Text = ""
+
+
+M = TypeVar("M", bound=Message)
+
+
+class WorkerFolder:
+    """The folder of one worker, as both sides use it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.inbox = root / "inbox"
+        self.outbox = root / "outbox"
+
+    def make(self) -> Self:
+        """Make what is missing."""
+        for folder in (self.inbox, self.outbox, self.root / "logs"):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return self
+
+    def model_path(self, version: int) -> Path:
+        """Where model ``version`` lies."""
+        return self.inbox / f"model-{version:06d}.model"
+
+    def write_assignment(self, assignment: Assignment) -> None:
+        """Replace the assignment."""
+        write_atomically(self.inbox / "assignment.json", assignment.model_dump_json(indent=1).encode())
+
+    def read_assignment(self) -> Assignment | None:
+        """The assignment, if there is one.
+
+        Raises:
+            BrokenMessage: it cannot be read or understood.
+        """
+        return _read(self.inbox / "assignment.json", Assignment)
+
+    def write_heartbeat(self, heartbeat: Heartbeat) -> None:
+        """Replace the heartbeat."""
+        write_atomically(self.root / "worker.json", heartbeat.model_dump_json(indent=1).encode())
+
+    def read_heartbeat(self) -> Heartbeat | None:
+        """The heartbeat, if there is one.
+
+        Raises:
+            BrokenMessage: it cannot be read or understood.
+        """
+        return _read(self.root / "worker.json", Heartbeat)
+
+    def forget_heartbeat(self) -> None:
+        """Remove the heartbeat of a process that is no longer."""
+        (self.root / "worker.json").unlink(missing_ok=True)
+
+    def batches(self) -> list[Path]:
+        """The batches in the outbox, oldest first."""
+        return sorted(path for path in self.outbox.iterdir() if BATCH_NAME.fullmatch(path.name))
+
+    def ends_of_batches(self) -> list[int]:
+        """For each batch in the outbox, the number behind its last game, as its name has it."""
+        return [end_of_batch(path.stem) for path in self.batches()]
+
+    def owner_run(self) -> str:
+        """The id of the run whose folder this is, as its owner has entered it; empty where none is entered."""
+        for path in sorted(self.outbox.glob(OWNERS)):
+            with suppress(ValueError, OSError, TypeError, LookupError):
+                return str(json.loads(read_limited(path, MAX_JSON_BYTES))["run_id"])
+        return ""
+
+    def results(self) -> list[Path]:
+        """The results of evaluation games in the outbox."""
+        return sorted(path for path in self.outbox.iterdir() if RESULT_NAME.fullmatch(path.name))
+
+    @contextmanager
+    def lock(self, *, seconds: float = LOCK_SECONDS) -> Iterator[Callable[[], None]]:
+        """Be this folder's only worker process, once an earlier one has ended, for which this waits.
+
+        What is yielded raises FolderGone when the folder in this place is another one, or none: another process may play there now.
+
+        Raises:
+            AlreadyRunning: it has not ended within ``seconds``.
+        """
+        path = self.root / "worker.lock"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        ours = os.fstat(descriptor)
+
+        def check() -> None:
+            try:
+                same = os.path.samestat(ours, path.stat())
+            except OSError:
+                same = False
+            if not same:
+                raise FolderGone(f"{self.root} was deleted or moved away: what was in it is lost to this process, which ends")
+
+        try:
+            self._wait_for(descriptor, time.monotonic() + seconds)
+            yield check
+        finally:
+            os.close(descriptor)
+
+    def _wait_for(self, descriptor: int, deadline: float) -> None:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError as error:
+                if time.monotonic() >= deadline:
+                    raise AlreadyRunning(f"{self.root}: another worker process is using this folder") from error
+            time.sleep(0.1)
+
+
+def run_tag(run_id: str) -> str:
+    """A run's part of its batches' names: its id, where that is short and plain, as ids are."""
+    return run_id if PLAIN.fullmatch(run_id) else hashlib.sha256(run_id.encode()).hexdigest()[:16]
+
+
+def batch_name(run_id: str, worker: str, first_game: int, games: int, digest: str) -> str:
+    """A batch's id: where its games stand among the worker's, whose they are, and what makes it unique for ever, what it holds."""
+    player = re.sub("[^a-z0-9]+", "-", worker.lower())[:24].strip("-") or "w"
+    return f"{first_game:09d}-{games}-{player}--{run_tag(run_id)}-{digest[:16]}"
+
+
+def is_of_run(name: str, run_id: str) -> bool:
+    """Whether a batch can be of this run, by its file's name: those of earlier versions do not say."""
+    found = TAGGED.search(name)
+    return found is None or found[1] == run_tag(run_id)
+
+
+def end_of_batch(batch_id: str) -> int:
+    """The number behind a batch's last game, as its id has it; 0 where the id has none."""
+    match = BATCH_NAME.fullmatch(f"{batch_id}.games")
+    return int(match[1]) + int(match[2]) if match else 0
+
+
+def last_ends(batches: Iterable[tuple[str, str]]) -> dict[str, int]:
+    """For each worker of the (worker, batch id), the number behind its last game."""
+    ends: dict[str, int] = {}
+    for worker, batch_id in batches:
+        ends[worker] = max(ends.get(worker, 0), end_of_batch(batch_id))
+    return ends
+
+
+def _read(path: Path, kind: type[M]) -> M | None:
+    try:
+        text = read_limited(path, MAX_JSON_BYTES)
+    except FileNotFoundError:
+        return None
+    except (ValueError, OSError) as error:
+        raise BrokenMessage(str(error)) from error
+    try:
+        return kind.model_validate(json.loads(text))
+    except (ValidationError, ValueError, RecursionError) as error:
+        raise BrokenMessage(f"{path}: {error}") from error

@@ -1,0 +1,126 @@
+"""What a worker does with orders for evaluation games: it plays each of them once, and cleans up after those that are named no more."""
+
+import logging
+import time
+from collections.abc import Callable
+
+from games import Game
+from training.common.files import read_limited, write_atomically
+from training.evaluation.match import SearchPlayer
+from training.evaluation.match_worker import play_order, played, search_for_strength
+from training.evaluation.orders import Contestant, MatchOrder, PlayedOrder
+from training.networks.evaluator import Evaluator
+from training.networks.model_file import CANARY_POSITIONS, MAX_MODEL_BYTES, Model, check_canary, content_sha256, decode_model
+from training.worker.worker_folder import Assignment, WorkerFolder
+
+log = logging.getLogger(__name__)
+
+SURPLUS_SECONDS = 30.0  # a file that came later may be named by an assignment that is still on the way
+
+
+class OrderDropped(Exception):
+    """Nobody wants the games of this order any more, or there is no time for them."""
+
+
+class OrderPlayer:
+    """Plays the orders of an assignment.
+
+    Args:
+        folder: the worker's.
+        look: is called with the order under way before every network call; raises OrderDropped to end it.
+    """
+
+    def __init__(self, folder: WorkerFolder, look: Callable[[MatchOrder], None]) -> None:
+        self._folder, self._look = folder, look
+        self._done: set[str] = set()  # of the orders that the assignment names
+        self._searches: dict[tuple[str, int], SearchPlayer] = {}  # by model and simulations
+        self._known: set[str] | None = None  # files of players that an assignment has named
+        self.current: MatchOrder | None = None
+
+    def take(self, assignment: Assignment) -> None:
+        """Forget orders and players that are named no more, and remove their files.
+
+        A player's file comes before the assignment that names it: only one that was named before is surplus, and only if it has not
+        come again just now. Those that an earlier process has left are surplus too.
+        """
+        named = {player.file_name for player in assignment.players}
+        if self._known is None:
+            self._known = {path.name for path in self._folder.inbox.glob("player-*.model")}
+        self._known = named | {name for name in self._known - named if not self._removed(name)}
+        kept = {player.sha256 for player in assignment.players}
+        self._searches = {key: search for key, search in self._searches.items() if key[0] in kept}
+        orders = {order.file_name for order in assignment.matches}
+        for path in self._folder.results():
+            if path.name not in orders:
+                path.unlink(missing_ok=True)
+        self._done &= {order.id for order in assignment.matches}
+
+    def _removed(self, name: str) -> bool:
+        """Remove the file of a player that is named no more, unless it has just come."""
+        path = self._folder.inbox / name
+        try:
+            if time.time() - path.stat().st_ctime < SURPLUS_SECONDS:  # a file that is moved or linked here keeps its other times
+                return False
+            path.unlink()
+        except FileNotFoundError:
+            pass
+        return True
+
+    def next(self, assignment: Assignment) -> MatchOrder | None:
+        """The first order that has not been played."""
+        open_orders = (order for order in assignment.matches if order.id not in self._done)
+        return next((order for order in open_orders if not (self._folder.outbox / order.file_name).exists()), None)
+
+    def play(self, order: MatchOrder, assignment: Assignment, game: Game) -> None:
+        """Play an order and put the result into the outbox; an order that cannot be played is refused there, with the reason.
+
+        Raises:
+            OrderDropped: it was ended.
+            OSError: the disk does not take the result, which is then lost: somebody else will play.
+        """
+        self.current = order
+        try:
+            result = self._result(order, assignment, game)
+        except OrderDropped:
+            self._searches.clear()  # one of them stands in the middle of a search
+            raise
+        finally:
+            self.current = None
+        self._done.add(order.id)
+        write_atomically(self._folder.outbox / order.file_name, result.model_dump_json().encode())
+
+    def _result(self, order: MatchOrder, assignment: Assignment, game: Game) -> PlayedOrder:
+        try:
+            starts, result = play_order(game, order, lambda who: self._player(who, order, assignment, game), look=lambda: self._look(order))
+        except (ValueError, OSError) as error:
+            log.warning("order %s cannot be played: %s", order.id, error)
+            self._searches.clear()
+            return PlayedOrder(worker=assignment.worker, order=order, refused=str(error)[:1000])
+        return played(assignment.worker, order, starts, result)
+
+    def _player(self, who: Contestant, order: MatchOrder, assignment: Assignment, game: Game) -> SearchPlayer:
+        key = (who.sha256, order.num_simulations)
+        if key not in self._searches:
+            search = search_for_strength(
+                game,
+                self._model(who, game),
+                assignment.search,
+                num_simulations=order.num_simulations,
+                max_positions=assignment.max_positions,
+                look=self._look_in_between,
+            )
+            self._searches[key] = SearchPlayer(search)
+        return self._searches[key]
+
+    def _look_in_between(self) -> None:
+        if self.current is not None:
+            self._look(self.current)
+
+    def _model(self, who: Contestant, game: Game) -> Model:
+        path = self._folder.inbox / who.file_name
+        data = read_limited(path, MAX_MODEL_BYTES)
+        if content_sha256(data) != who.sha256:
+            raise ValueError(f"{path} does not hold what has the SHA-256 that the order names")
+        model = decode_model(data)
+        check_canary(model, game, Evaluator(model.build(game), game, max_batch=CANARY_POSITIONS))
+        return model

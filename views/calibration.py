@@ -1,0 +1,81 @@
+"""Whether search is as sure of its games as it should be: the wins that it expected in self-play beside those that there were."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from configs.schema import SEED_ACCOUNTS
+from training.common.intervals import mean_margin_of_groups
+from training.data.ledger import read_ledger
+from training.data.receive import load_if_intact
+from training.data.records import RANDOM_MOVE, GameBatch
+from views.game_view import game_of
+
+BINS = 10
+POSITIONS = 50_000  # about so many of the newest games are looked at
+FEWEST_GAMES = 10  # in a bin that says anything
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bin:
+    """Positions of which search expected about as much; a draw is half a win."""
+
+    expected: float  # mean share of wins that search expected of the player to move
+    won: float  # and that he made
+    margin: float  # half the width of the latter's 95 % interval; positions of one game count as one observation
+
+
+def calibration_of(run: Path, *, tell: Callable[[str], None]) -> list[Bin]:
+    """The newest games of self-play of a run; empty where they are not games for two, or too few. ``tell`` is told of damaged files.
+
+    Positions in which the move was drawn at random say nothing: what search expected was of another one.
+
+    Raises:
+        ValueError: there is no such run, or this program does not play it.
+    """
+    with read_ledger(run) as ledger:
+        game, rows = game_of(ledger), ledger.received_batches()
+    if game.num_players != 2 or game.num_outcomes:
+        return []
+    batches, positions = list[GameBatch](), 0
+    for row in reversed([row for row in rows if row.worker not in SEED_ACCOUNTS.values()]):
+        batch = load_if_intact(run, row, tell=tell)
+        batches += [batch] if batch else []
+        positions += row.positions
+        if positions >= POSITIONS:
+            break
+    return bins_of(batches)
+
+
+def bins_of(batches: list[GameBatch]) -> list[Bin]:
+    """The positions of games for two without chance by what search expected, the least first; bins of few games are left out."""
+    if not batches:
+        return []
+    parts = [_positions(batch) for batch in batches]
+    expected, won = (np.concatenate([part[column] for part in parts]) for column in (0, 1))
+    firsts = np.cumsum([0, *(batch.num_games for batch in batches)])
+    games = np.concatenate([first + part[2] for first, part in zip(firsts, parts, strict=False)])
+    place = np.minimum((expected * BINS).astype(int), BINS - 1)
+    found = []
+    for each in range(BINS):
+        here = place == each
+        if len(np.unique(games[here])) >= FEWEST_GAMES:
+            margin = mean_margin_of_groups(won[here], games[here])
+            found.append(Bin(expected=float(expected[here].mean()), won=float(won[here].mean()), margin=margin))
+    return found
+
+
+def _positions(batch: GameBatch) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    """What was expected in each position, what came of it, and of which game it is, from where on all moves were chosen.
+
+    Players take turns, and player 0 begins.
+    """
+    games = np.repeat(np.arange(batch.num_games), batch.lengths)
+    movers = (np.arange(batch.num_positions) - np.repeat(np.cumsum(batch.lengths) - batch.lengths, batch.lengths)) % 2
+    random = np.cumsum(np.concatenate(([0], batch.flags & RANDOM_MOVE != 0)))
+    chosen = random[:-1] == np.repeat(random[np.cumsum(batch.lengths)], batch.lengths)
+    expected, won = (1 + batch.root_values.astype(np.float64)) / 2, (1 + batch.returns[games, movers].astype(np.float64)) / 2
+    return expected[chosen], won[chosen], games[chosen]

@@ -1,0 +1,227 @@
+"""Recorded games as people look at them: move by move, with what search made of each position."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from games import CHANCE, Game, load_game
+from games.game import States
+from training.data.ledger import Ledger, LedgerMismatch, read_ledger
+from training.data.played_games import last_state
+from training.data.receive import load_received
+from training.data.records import AGREED, RANDOM_MOVE, GameBatch, GameRecord
+from training.networks.predictions import Predict
+
+SAMPLES = 3  # games that stand for a run
+AT_ONCE = 64  # positions that a network is asked about
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    """A position in which a player is to move, or the last one."""
+
+    ply: int  # steps before it, chance outcomes included
+    board: str  # as text
+    cells: tuple[tuple[int, ...], ...] = ()  # where the board is numbers in cells, row by row
+    player: int = 0
+    move: str = ""  # that was played; empty at the end
+    drawn: bool = False  # whether the move was drawn at random, rather than found by search
+    outcomes: tuple[str, ...] = ()  # what nature answered
+    value: float | None = None  # what search expected for the player: from -1, lost, to 1, won, or the points still to be made
+    policy: tuple[
+        tuple[str, float], ...
+    ] = ()  # what is learned from it: moves with their shares, greatest first; empty after a cheap search
+    score: float | None = None  # of a one-player game
+    owners: tuple[int, ...] = ()  # point by point, of a board that is shared out: from 100, surely player 0's, to -100
+    lead: float | None = None  # points by which player 0 wins
+
+
+@dataclass(frozen=True, kw_only=True)
+class GameView:
+    """A recorded game."""
+
+    game: str
+    number: int  # in the run, from 1, in order of receipt
+    worker: str
+    models: tuple[int, int]  # that played the first move and the last
+    result: str
+    moments: tuple[Moment, ...]
+
+
+def recorded_game(run: Path, number: int) -> GameView:
+    """Game ``number`` of a run, from 1 in order of receipt; -1 is the last one, -2 the one before.
+
+    Raises:
+        ValueError: there is no such run or game, this program does not play it, or its file is damaged.
+        OSError: the file of the game is missing or unreadable.
+    """
+    with read_ledger(run) as ledger:
+        game, rows = game_of(ledger), ledger.received_batches()
+        total = sum(row.games for row in rows)
+        index = number - 1 if number > 0 else total + number
+        if not 0 <= index < total or number == 0:
+            raise ValueError(f"{run} has {total:,} games: there is no game {number}")
+        first = 0
+        for row in rows:
+            if index < first + row.games:
+                return view_game(game, load_received(run, row), index - first, number=index + 1)
+            first += row.games
+        raise AssertionError("the number was within the total")
+
+
+def sample_games(run: Path, predict: Predict | None = None) -> list[GameView]:
+    """A few games of the newest batch: of a one-player game those of the best, the middle and the least score, else the last ones.
+
+    Args:
+        run: its folder.
+        foresee: says of boards that are shared out how they will be.
+
+    Raises:
+        ValueError, OSError: as ``recorded_game``.
+    """
+    with read_ledger(run) as ledger:
+        game, rows = game_of(ledger), ledger.received_batches()
+        if not rows:
+            return []
+        batch, before = load_received(run, rows[-1]), sum(row.games for row in rows[:-1])
+    chosen = list(range(batch.num_games))[-SAMPLES:]
+    if game.num_players == 1:
+        order = np.argsort(-batch.returns[:, 0], kind="stable").tolist()
+        chosen = list(dict.fromkeys((order[0], order[len(order) // 2], order[-1])))
+    return [view_game(game, batch, index, number=before + index + 1, predict=predict) for index in chosen]
+
+
+def game_of(ledger: Ledger) -> Game:
+    """The game that the run plays.
+
+    Raises:
+        LedgerMismatch: this program does not have it.
+    """
+    try:
+        game = load_game(ledger.game, **ledger.options)
+    except ValueError as error:
+        raise LedgerMismatch(f"{ledger.folder}: {error}") from error
+    if game.rules_version != ledger.rules_version:
+        versions = f"rules version {ledger.rules_version} of {game.name}, and this program has version {game.rules_version}"
+        raise LedgerMismatch(f"{ledger.folder} was played by {versions}")
+    return game
+
+
+def view_game(game: Game, batch: GameBatch, index: int, *, number: int, predict: Predict | None = None) -> GameView:
+    """Game ``index`` of a verified batch; ``predict`` says, of a game won by area, how its board will be shared out."""
+    record = batch.game_record(index)
+    moments = moments_of(game, record)
+    if game.won_by_area:
+        moments = moments if predict is None else _foreseen(game, record, moments, predict)
+        moments[-1] = _settled(game, record, moments[-1])
+    return GameView(
+        game=game.name,
+        number=number,
+        worker=batch.worker,
+        models=(int(record.first_model), int(record.last_model)),
+        result=result_of(game, record),
+        moments=tuple(moments),
+    )
+
+
+def _foreseen(game: Game, record: GameRecord, moments: Sequence[Moment], predict: Predict) -> list[Moment]:
+    """With how the board will be shared out, in a game without chance: there is a moment to each position."""
+    states = [game.initial_state()]
+    for action in record.actions.tolist():
+        states.append(states[-1].copy())
+        game.play(states[-1], action)
+    found = []
+    for first in range(0, len(states), AT_ONCE):
+        some = states[first : first + AT_ONCE]
+        foresight = predict(np.stack([game.observe(state) for state in some]))
+        for row, (state, moment) in enumerate(zip(some, moments[first : first + AT_ONCE], strict=True)):
+            sign = 1 - 2 * game.current_player(state)
+            owners = () if foresight.ownership is None else _hundredths(sign * foresight.ownership[row])
+            found.append(replace(moment, owners=owners, lead=None if foresight.leads is None else sign * float(foresight.leads[row])))
+    return found
+
+
+def _settled(game: Game, record: GameRecord, moment: Moment) -> Moment:
+    """The end of a game as the rules count it, if it was played out."""
+    if record.resigned:
+        return moment
+    owners = np.empty(game.point_symmetries.shape[1], np.int32)
+    lead = game.settle(last_state(game, record.actions), owners) / 2
+    return replace(moment, owners=_hundredths(owners), lead=lead)
+
+
+def _hundredths(shares: NDArray[Any]) -> tuple[int, ...]:
+    return tuple(np.rint(100.0 * shares).astype(int).tolist())
+
+
+def moments_of(game: Game, record: GameRecord) -> list[Moment]:
+    """Every position in which a player was to move, and the last one."""
+    state, entry, found = game.initial_state(), 0, []
+    waiting: Moment | None = None  # for what nature answers
+    outcomes: list[str] = []
+    for ply, action in enumerate(record.actions.tolist()):
+        if game.current_player(state) == CHANCE:
+            outcomes.append(game.outcome_name(action))
+        else:
+            found += [_answered(waiting, outcomes)] if waiting else []
+            outcomes = []
+            entries = slice(entry, entry := entry + int(record.policy_sizes[ply]))
+            waiting = Moment(
+                **_board(game, state),
+                ply=ply,
+                player=game.current_player(state),
+                move=game.action_name(action),
+                drawn=bool(record.flags[ply] & RANDOM_MOVE),
+                value=float(record.root_values[ply]),
+                policy=_policy(game, record.policy_actions[entries].tolist(), record.policy_weights[entries].tolist()),
+            )
+        game.play(state, action)
+    found += [_answered(waiting, outcomes)] if waiting else []
+    return [*found, Moment(**_board(game, state), ply=len(record.actions))]
+
+
+def _answered(moment: Moment, outcomes: Sequence[str]) -> Moment:
+    return Moment(**(vars(moment) | {"outcomes": tuple(outcomes)}))
+
+
+def _board(game: Game, state: States) -> dict[str, Any]:
+    cells = _cells(game, state)
+    return {
+        "board": game.render(state),
+        "cells": tuple(map(tuple, cells.tolist())) if cells is not None else (),
+        "score": float(game.returns(state)[0]) if game.num_players == 1 else None,
+    }
+
+
+def _cells(game: Game, state: States) -> NDArray[Any] | None:
+    """The board of a game that has numbers in its cells, row by row. Each game is imported, and compiled, only for its own boards."""
+    if game.name == "twenty48":
+        from games.twenty48.rules import tiles
+
+        return tiles(state)
+    if game.name == "go":
+        from games.go.setup import stones
+
+        return stones(state)
+    return None
+
+
+def _policy(game: Game, actions: Sequence[int], weights: Sequence[int]) -> tuple[tuple[str, float], ...]:
+    total = sum(weights)
+    pairs = sorted(zip(actions, weights, strict=True), key=lambda pair: -pair[1])
+    return tuple((game.action_name(action), weight / total) for action, weight in pairs)
+
+
+def result_of(game: Game, record: GameRecord) -> str:
+    """How it ended, in words."""
+    if game.num_players == 1:
+        return f"score {record.returns[0]:,.0f}"
+    won = float(record.returns[0])
+    result = "the first player won" if won > 0 else "the second player won" if won < 0 else "a draw"
+    if record.resigned == AGREED:
+        return "a draw, as agreed"
+    return f"{result}, the other resigned" if record.resigned else result

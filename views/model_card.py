@@ -1,0 +1,140 @@
+"""A network to hand on: its file, and beside it a card that says what it plays, how it was trained and how strong it is."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from configs.load import load_settings
+from configs.schema import SEED_ACCOUNTS
+from engines.network_loader import SETTINGS, Candidate, candidate_of_run
+from training.common.files import write_atomically
+from training.common.reports import EvaluationReport, IterationReport
+from training.data.ledger import read_ledger
+from training.networks.model_file import save_safetensors
+from views.charts import duration, percent, points, rating
+
+ENDING = ".safetensors"
+PRIVATE = {"run": {"directory"}, "distributed": True, "training": {"window": {"seed_games"}}}  # settings that say where, and not how
+PROTOCOLS = {"go": " --gtp", "chess": " --uci"}  # that programs for people speak
+
+Rows = Sequence[IterationReport]
+
+
+def export_model(run: Path, path: Path, rows: Rows, benchmarks: Sequence[Path] = ()) -> Path:
+    """Write a run's newest accepted model to ``path``, and its card beside it; returns the card's path.
+
+    Args:
+        run: its folder.
+        path: ends in .safetensors; its folder is made.
+        rows: the run's iterations, at least one.
+        benchmarks: files that scripts/benchmark.py has written of this model.
+
+    Raises:
+        ValueError: it has no model, the settings or a benchmark cannot be read, or a benchmark is of another model.
+        OSError: the files cannot be read or written.
+    """
+    if path.suffix != ENDING:
+        raise ValueError(f"{path}: a model to hand on is called NAME{ENDING}")
+    candidate = candidate_of_run(run)
+    measured = [line for file in benchmarks for line in benchmark_lines(file, candidate)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_safetensors(path, candidate.model, compact=True)
+    told = path.with_suffix(".md")
+    write_atomically(told, card(run, path, candidate, rows, measured).encode(), mode=0o644)
+    return told
+
+
+def card(run: Path, path: Path, candidate: Candidate, rows: Rows, measured: Sequence[str]) -> str:
+    """The card of the model in ``path``; ``measured`` are lines on its strength."""
+    game, model = candidate.game, candidate.model
+    numbers, version = sum(tensor.numel() for tensor in model.weights.values()), model.model_version
+    options = ", ".join(f"{key} {value}" for key, value in game.options.items())
+    shape = ", ".join(f"{key} {value}" for key, value in model.description.network.items())
+    settings = load_settings(run / SETTINGS).model_dump(mode="json", exclude_defaults=True, exclude=PRIVATE)  # type: ignore[arg-type]
+    lines = [
+        f"# {path.stem}",
+        "",
+        f"A network for {game.name} ({options}): {shape}; {numbers:,} numbers in {path.stat().st_size:,} bytes.",
+        f"It plays by these rules alone. Model {version:,} of the run {run.resolve().name}.",
+        "",
+        "## Play",
+        "",
+        *("```", f".venv/bin/python scripts/play.py{PROTOCOLS.get(game.name, '')} --model {path}", "```"),
+        "",
+        "## How it was trained",
+        "",
+        *(f"- {line}" for line in trained(run, version, rows)),
+        "",
+        "The settings; all others are the defaults:",
+        "",
+        *("```yaml", yaml.safe_dump(settings, sort_keys=False).rstrip(), "```"),
+        "",
+        "## How strong it is",
+        "",
+        *(f"- {line}" for line in [*measured, *strength(version, rows)] or ["Nobody has measured it."]),
+    ]
+    return "\n".join([*lines, ""])
+
+
+def trained(run: Path, version: int, rows: Rows) -> list[str]:
+    """What there was when the model was published, in lines."""
+    row = next((row for row in rows if row.model_version >= version), rows[-1])
+    with read_ledger(run) as ledger:
+        from_files = sum(ledger.books(account).received for account in SEED_ACCOUNTS.values())
+    origin = f"{from_files:,} games of people from files, and self-play" if from_files else "From nothing, by self-play alone"
+    steps = sum(each.learner.steps for each in rows if each.learner and each.iteration <= row.iteration)
+    games = f"{row.total_games:,} games with {row.total_positions:,} positions in {duration(row.seconds)}"
+    return [f"{origin}: {games}, {row.iteration:,} iterations.", f"{steps:,} steps of the learner."]
+
+
+def strength(version: int, rows: Rows) -> list[str]:
+    """What the run itself has measured: of this model, or else the last of what there is, in lines."""
+    found = [row.evaluation for row in rows if row.evaluation and row.evaluation.model_version <= version]
+    if not found:
+        return []
+    return [
+        f"{line} (model {found[-1].model_version:,}, {found[-1].num_simulations:,} simulations a move)." for line in _figures(found[-1])
+    ]
+
+
+def _figures(evaluation: EvaluationReport) -> list[str]:
+    lines = []
+    if evaluation.elo is not None:
+        lines.append(f"Elo {rating(evaluation.elo, evaluation.elo_margin)}, where a random player is 0")
+    if evaluation.random_not_lost is not None:
+        lines.append(f"{percent(evaluation.random_not_lost)} of its games with a random player were not lost")
+    if evaluation.search_error is not None:
+        lines.append(f"It throws away game value in {percent(evaluation.search_error, evaluation.search_error_margin)} of solved positions")
+    if evaluation.score:
+        lines.append(f"Mean score {points(evaluation.score.mean, evaluation.score.margin)} of {evaluation.score.games:,} games")
+    return lines
+
+
+def benchmark_lines(file: Path, candidate: Candidate) -> list[str]:
+    """What a benchmark has found of this model in games for two, in lines.
+
+    Raises:
+        ValueError: it is no such benchmark, or of another model.
+        OSError: it cannot be read.
+    """
+    try:
+        content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        told, matches, simulations = content["model"], content["matches"], content["arguments"]["simulations"]
+        lines = [_match_line(match, simulations) for match in matches if match["first"] == matches[0]["first"]]
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise ValueError(f"{file} is no benchmark of a game for two, as scripts/benchmark.py --save writes it: {error!r}") from error
+    if told != candidate.model.description.model_dump():
+        raise ValueError(f"{file} has measured another model than model {candidate.model.model_version} of this run")
+    return lines
+
+
+def _match_line(match: dict[str, Any], simulations: int) -> str:
+    low, high = (100 * end for end in match["interval"])
+    games = match["wins"] + match["draws"] + match["losses"]
+    return (
+        f"Against {match['second']}: {100 * match['score']:.1f} % ({low:.1f} to {high:.1f}, 95 %) of {games:,} games with colours swapped, "
+        f"{simulations:,} simulations a move."
+    )

@@ -1,0 +1,139 @@
+"""A run as plain lines, for logs and for terminals that can do no more."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime
+from typing import TextIO
+
+from games.text import printable
+from training.common.reports import EvaluationReport, IterationReport, LearnerReport, ProgressReport, ScoreReport, SpikeReport
+from views.charts import cluster_figures, count, duration, games_so_far, percent, points, rate, rating
+
+HEARTBEAT_SECONDS = 30.0
+
+
+def iteration_line(report: IterationReport, iterations: int | None = None) -> str:
+    """An iteration in one line of fields with their units; figures that were not measured are left out."""
+    play = report.self_play
+    parts = [
+        _when(report.iteration, iterations, report.seconds),
+        f"{report.total_games:>9,} games (+{play.games:,})",
+        f"{rate(play.games_per_second):>5} games/s",
+        f"window {count(report.window_positions):>5} positions",
+        f"model {report.model_version:>4}",
+    ]
+    if play.score:
+        parts.append(f"score {score_line(play.score)}")
+    if report.learner:
+        parts.append(f"loss {_losses(report.learner)}")
+        parts += [_spikes(report.learner.spikes)] if report.learner.spikes else []
+    if report.evaluation:
+        parts += _strength(report.evaluation)
+    return "  ".join(parts)
+
+
+def _when(iteration: int, iterations: int | None, seconds: float) -> str:
+    planned = f"/{iterations}" if iterations else ""
+    return f"iteration {f'{iteration}{planned}':>7}  {duration(seconds):>12}"
+
+
+def _losses(learner: LearnerReport) -> str:
+    skipped = f", {learner.skipped_steps} of {learner.steps} steps skipped" if learner.skipped_steps else ""
+    heads = f", auxiliary {learner.auxiliary_loss:.3f}" if learner.auxiliary_loss else ""
+    return f"{learner.loss:.3f} (policy {learner.policy_loss:.3f}, value {learner.value_loss:.3f}{heads}){skipped}"
+
+
+def _spikes(spikes: SpikeReport) -> str:
+    operations = f"{count(spikes.synaptic_operations)} synaptic + {count(spikes.multiply_accumulates)} dense operations a position"
+    return f"firing {percent(spikes.firing_rate)}: {operations} ({count(spikes.without_spikes)} dense without spikes)"
+
+
+def score_line(score: ScoreReport) -> str:
+    """Scores in one line: 12,345 ± 678 (median 11,000, best 36,000; 2048: 41.0 %); of the milestones, those that some have reached."""
+    reached = "".join(f"; {part.milestone}: {percent(part.share)}" for part in score.milestones if part.share > 0)
+    return f"{points(score.mean, score.margin)} (median {points(score.median)}, best {points(score.best)}{reached})"
+
+
+def _strength(evaluation: EvaluationReport) -> list[str]:
+    parts = []
+    if evaluation.elo is not None:
+        parts.append(f"elo {rating(evaluation.elo, evaluation.elo_margin)}")
+    if evaluation.search_error is not None:
+        parts.append(f"search error {percent(evaluation.search_error, evaluation.search_error_margin)}")
+    if evaluation.policy_error is not None:
+        parts.append(f"policy error {percent(evaluation.policy_error)}")
+    if evaluation.random_not_lost is not None and evaluation.elo is None:
+        parts.append(f"not lost to random {percent(evaluation.random_not_lost)}")
+    if evaluation.score is not None:
+        parts.append(f"measured score {score_line(evaluation.score)}")
+    if evaluation.accepted is not None:
+        parts.append("accepted" if evaluation.accepted else "refused by the gate")
+    return parts
+
+
+def figures_of(report: ProgressReport) -> tuple[str, ...]:
+    """The figures of a cluster; none where this machine plays."""
+    if report.cluster is None:
+        return ()
+    return cluster_figures(
+        games_per_second=report.games_per_second,
+        active=report.cluster.active,
+        total=report.cluster.total,
+        sync_seconds=report.cluster.sync_seconds,
+        network_mb_per_minute=report.cluster.network_mb_per_minute,
+    )
+
+
+def heartbeat_line(report: ProgressReport) -> str:
+    """What the run is doing, in one line."""
+    states = Counter(printable(worker.state) for worker in report.workers)
+    parts = [
+        _when(report.iteration, report.iterations, report.seconds),
+        printable(report.phase),
+    ]
+    if report.games_wanted:
+        parts.append(games_so_far(report.games_here, report.games_wanted))
+    parts += [f"{rate(report.games_per_second)} games/s"] if report.cluster is None else []
+    parts += [f"{count(report.evaluations_per_second)} evaluations/s"]
+    if states:
+        parts.append("workers: " + ", ".join(f"{number} {state}" for state, number in states.items()))
+    parts += figures_of(report)
+    if report.seconds_left is not None:
+        parts.append(f"about {duration(report.seconds_left)} left")
+    return "  ".join(parts)
+
+
+class PlainLines:
+    """Writes a line for each iteration and event, and a sign of life where there has been no line for a while."""
+
+    def __init__(
+        self, stream: TextIO, *, heartbeat_seconds: float = HEARTBEAT_SECONDS, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._stream = stream
+        self._heartbeat_seconds = heartbeat_seconds
+        self._clock = clock
+        self._last = clock()
+        self._iterations: int | None = None
+
+    def progress(self, report: ProgressReport) -> None:
+        """Write a line if the last one is old."""
+        self._iterations = report.iterations
+        if self._clock() - self._last >= self._heartbeat_seconds:
+            self._write(heartbeat_line(report))
+
+    def iteration(self, report: IterationReport) -> None:
+        """Write the iteration."""
+        self._write(iteration_line(report, self._iterations))
+
+    def event(self, text: str) -> None:
+        """Write the event."""
+        self._write(printable(text))
+
+    def close(self) -> None:
+        """The stream is its owner's to close."""
+
+    def _write(self, line: str) -> None:
+        self._last = self._clock()
+        self._stream.write(f"{datetime.now():%Y-%m-%d %H:%M:%S}  {line}\n")
+        self._stream.flush()

@@ -1,0 +1,114 @@
+"""Who watches a PPO run: lines and a live view for people, and files for programs (``ppo_files.py``)."""
+
+import logging
+import math
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from training.common.run_folder import STATS_NAME
+from training.ppo.reports import EpisodesReport, PPOObserver, RoundReport
+from training.ppo.worlds.trading import TradingMarkets
+from views import Shield
+from views.charts import bar, duration, rate
+from views.files import EVENTS_FOLDER
+from views.ppo_files import EPISODE_NAME, EpisodeFile, PPOEvents, PPOStats
+
+log = logging.getLogger(__name__)
+
+
+def episode_line(report: RoundReport, episodes: EpisodesReport, device: str) -> str:
+    """What episodes came to in the mean, in the guide's words; their trades are of an episode too.
+
+    Args:
+        device: what the ranks are called where there are several, "GPUs" or "Ranks".
+    """
+    figures, count = episodes.figures, max(1, episodes.count)
+    parts = [f"Reward: {episodes.mean():.2f}"]
+    if "profit" in figures:
+        share = figures["won"] / figures["closed"] if figures["closed"] else 0.0
+        trades = f"({figures['closed'] / count:.0f} closed, {figures['open'] / count:.0f} open)"
+        parts += [f"Return: {money(episodes.mean('profit'))}", f"Win Rate: {share:.1%} {trades}"]
+    parts.append(f"Steps: {episodes.steps / count:.0f}")
+    several = f" | {device}: {report.world_size}" if report.world_size > 1 else ""
+    return f"Episode {report.episodes_over}/{report.episodes_planned} - {', '.join(parts)}{several}"
+
+
+def money(amount: float) -> str:
+    """Dollars and cents."""
+    return f"{'-' if amount < 0 else ''}${abs(amount):,.2f}"
+
+
+class EpisodeLines:
+    """Says a line for every so many episodes, and logs it; on a terminal it shows beneath them how the run stands.
+
+    Args:
+        console: where.
+        every: episodes.
+        device: what the ranks are called.
+    """
+
+    def __init__(self, console: Console, *, every: int, device: str) -> None:
+        self._console, self._every, self._device = console, every, device
+        self._since: EpisodesReport | None = None
+        self._told = 0
+        self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+
+    def round(self, report: RoundReport) -> None:
+        """Say a line if it is time for one."""
+        self._since = report.episodes if self._since is None else self._since + report.episodes
+        if self._live:
+            self._live.start()
+            self._live.update(standing(report), refresh=True)
+        due = report.episodes_over // self._every > self._told or report.episodes_over == report.episodes_planned
+        if due and self._since.count:
+            line = episode_line(report, self._since, self._device)
+            log.info(line)
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self._since, self._told = None, report.episodes_over // self._every
+
+    def close(self) -> None:
+        """Take the view away; the lines stay."""
+        if self._live:
+            self._live.stop()
+
+
+def standing(report: RoundReport) -> Table:
+    """How the run stands, as some lines."""
+    share = report.episodes_over / max(1, report.episodes_planned)
+    left = report.seconds * (1 - share) / share if share else math.inf
+    learning = report.learning
+    view = Table.grid(padding=(0, 2))
+    view.add_row("run", bar(share, 1.0, 30) + Text(f" {share:.0%}, about {duration(left)} left"))
+    view.add_row("speed", f"{rate(report.steps_per_second)} steps/s, {report.total_steps:,} steps, {report.acting_share:.0%} of it acting")
+    losses = f"policy {learning['policy_loss']:.4f}, value {learning['value_loss']:.4f}, entropy {learning['entropy']:.3f}"
+    view.add_row("losses", f"{losses}, gradients {learning['grad_norm']:.2f}")
+    moved = f"KL {learning['approx_kl']:.4f}, clipped {learning['clip_fraction']:.1%}"
+    view.add_row("policy", f"{moved}; values explain {report.explained_variance:.0%} of returns")
+    return view
+
+
+def ppo_observers(folder: Path, console: Console, markets: TradingMarkets, *, every: int, device: str) -> list[PPOObserver]:
+    """The observers of a run whose files go to ``folder``; none of them can stop it by failing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    observers: list[PPOObserver] = [
+        PPOStats(folder / STATS_NAME),
+        PPOEvents(folder / EVENTS_FOLDER),
+        EpisodeFile(folder / EPISODE_NAME, markets),
+        EpisodeLines(console, every=every, device=device),
+    ]
+    return [_Shielded(observer) for observer in observers]
+
+
+class _Shielded:
+    def __init__(self, observer: PPOObserver) -> None:
+        self._observer, self._try = observer, Shield(observer)
+
+    def round(self, report: RoundReport) -> None:
+        self._try(lambda: self._observer.round(report))
+
+    def close(self) -> None:
+        self._try(self._observer.close)

@@ -1,0 +1,131 @@
+"""What a PPO run leaves for programs to read: training_stats.json, TensorBoard's events, and the last whole episode."""
+
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from training.common.files import FileTooLarge, read_limited, write_atomically
+from training.ppo.reports import RoundReport
+from training.ppo.worlds.trading import TradingMarkets
+from training.ppo.worlds.trading_kernels import NOTHING, TRADES
+from views.files import EventsWriter
+from views.row_file import MODE, ROW_LIMIT, RowFile, rows_in
+
+EPISODE_NAME = "last_episode.json"
+WRITE_SECONDS = 5.0  # between two times that the last episode is written anew
+
+Round = dict[str, Any]  # a row of training_stats.json: "round", and every number of the report under "section/figure", or None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trade:
+    """An order that was carried out."""
+
+    bar: int  # of the episode, from 1
+    kind: str  # one of ``TRADES``
+    price: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class LastEpisode:
+    """What one account did, and what its market did meanwhile; bar by bar."""
+
+    episodes_over: int  # of all accounts, when it was written
+    capital: float
+    closes: tuple[float, ...]
+    worths: tuple[float, ...]  # of the account, at these prices
+    trades: tuple[Trade, ...]
+
+
+_EPISODE = TypeAdapter(LastEpisode)
+
+
+def read_rounds(path: Path) -> list[Round] | None:
+    """The rounds in a statistics file; None if it holds something else.
+
+    Raises:
+        OSError: it is missing or may not be read.
+    """
+    try:
+        rows = [json.loads(row) for row in rows_in(path)]
+    except (ValueError, RecursionError):
+        return None
+    whole = bool(rows) and all(isinstance(row, dict) and isinstance(row.get("round"), int) for row in rows)
+    return rows if whole else None
+
+
+def read_episode(folder: Path) -> LastEpisode | None:
+    """The episode that a run has kept; None if it has none, or one that cannot be read."""
+    try:
+        return _EPISODE.validate_json(read_limited(folder / EPISODE_NAME, ROW_LIMIT))
+    except (OSError, FileTooLarge, ValidationError):
+        return None
+
+
+class PPOStats:
+    """Keeps training_stats.json: a list of rounds, one a line, each a flat object."""
+
+    def __init__(self, path: Path) -> None:
+        """Go on with the list at ``path``, if there is one."""
+        self._rows = RowFile(path, key="round")
+
+    def round(self, report: RoundReport) -> None:
+        """Add the round; what the file says of it and of later ones was said by a run that a crash has ended, and goes."""
+        figures = {name: value if math.isfinite(value) else None for name, value in report.scalars().items()}
+        self._rows.add(report.round, json.dumps({"round": report.round, **figures}).encode())
+
+    def close(self) -> None:
+        """Nothing is left open."""
+
+
+class PPOEvents:
+    """Writes every number for TensorBoard, by the steps of the worlds."""
+
+    def __init__(self, folder: Path) -> None:
+        self._events = EventsWriter(folder)
+
+    def round(self, report: RoundReport) -> None:
+        """Append the round."""
+        self._events.write(report.total_steps, report.scalars())
+
+    def close(self) -> None:
+        """Nothing is left open."""
+
+
+class EpisodeFile:
+    """Keeps the last whole episode of the first account, for the page of the run."""
+
+    def __init__(self, path: Path, markets: TradingMarkets, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path, self._markets, self._clock = path, markets, clock
+        self._written, self._episodes_over = -math.inf, 0
+
+    def round(self, report: RoundReport) -> None:
+        """Write the episode, from time to time."""
+        self._episodes_over = report.episodes_over
+        if self._clock() - self._written >= WRITE_SECONDS:
+            self._write()
+
+    def close(self) -> None:
+        """Write what is the last one now."""
+        self._write()
+
+    def _write(self) -> None:
+        seen = self._markets.last_episode()
+        if seen is None:
+            return
+        self._written = self._clock()
+        made = [i for i, trade in enumerate(seen.trades) if trade != NOTHING]
+        episode = LastEpisode(
+            episodes_over=self._episodes_over,
+            capital=self._markets.settings.capital,
+            closes=tuple(seen.closes.tolist()),
+            worths=tuple(seen.worths.tolist()),
+            trades=tuple(Trade(bar=i + 1, kind=TRADES[seen.trades[i]], price=float(seen.prices[i])) for i in made),
+        )
+        write_atomically(self._path, _EPISODE.dump_json(episode), mode=MODE, durable=False)

@@ -1,0 +1,59 @@
+"""Ratings with their intervals as a PNG picture, the strongest above."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from views.charts import rating
+from views.png import COLOURS, EDGE, FAINT, HEAD, INK, LINE, Surface
+from views.svg import Axis, bounds, ticks
+
+WIDTH, ROW, LEFT, RIGHT, FOOT = 720, 26, 200, 96, 30
+DOT, END = 3, 4  # half their heights
+
+
+@dataclass(frozen=True, kw_only=True)
+class RatedPlayer:
+    """A player's Elo; ``margin`` is half the width of the interval, 0 for the one to whom the others are compared."""
+
+    name: str
+    elo: float
+    margin: float
+    marked: bool = False  # the one whom it is all about
+
+
+def rating_picture(title: str, players: Sequence[RatedPlayer], *, anchor: str) -> bytes:
+    """The picture as a file.
+
+    Raises:
+        ValueError: there is nobody whose rating is known.
+    """
+    known = sorted((player for player in players if math.isfinite(player.margin)), key=lambda player: -player.elo)
+    if not known:
+        raise ValueError("there is nothing to draw: no ratings")
+    low, high = bounds([player.elo + sign * player.margin for player in known for sign in (-1, 1)])
+    across = Axis(low=low, high=high, start=LEFT, end=WIDTH - RIGHT)
+    bottom = HEAD + ROW * len(known)
+    surface = Surface(WIDTH, bottom + FOOT + EDGE)
+    surface.text(EDGE, HEAD - 14, title, colour=INK, size=16)
+    for value in ticks(low, high):
+        x = across.place(value)
+        surface.line([(x, HEAD), (x, bottom)], colour=LINE, width=1)
+        surface.text(x, bottom + 14, f"{value:g}", colour=FAINT, anchor="ms")
+    surface.text(WIDTH - EDGE, bottom + FOOT, f"Elo with 95 % intervals; {anchor} is 0", colour=FAINT, anchor="rs")
+    for number, player in enumerate(known):
+        draw(surface, player, across, HEAD + ROW * number + ROW / 2)
+    return surface.png()
+
+
+def draw(surface: Surface, player: RatedPlayer, across: Axis, y: float) -> None:
+    """A player's line."""
+    colour = COLOURS[1] if player.marked else COLOURS[0]
+    x, first, last = (across.place(player.elo + offset) for offset in (0.0, -player.margin, player.margin))
+    surface.text(LEFT - 12, y + 4, player.name, colour=INK if player.marked else FAINT, anchor="rs")
+    surface.line([(first, y), (last, y)], colour=colour, width=1.8)
+    for end in (first, last):
+        surface.line([(end, y - END), (end, y + END)], colour=colour, width=1.8)
+    surface.area([(x - DOT, y), (x, y - DOT), (x + DOT, y), (x, y + DOT)], colour=colour)
+    surface.line([(x, y - DOT), (x, y + DOT)], colour=colour, width=2 * DOT)
+    surface.text(WIDTH - EDGE, y + 4, rating(player.elo, player.margin or None), colour=INK, anchor="rs")

@@ -1,0 +1,294 @@
+"""A run as tables and as one screen, made from nothing but reports."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from games.text import printable
+from training.common.reports import IterationReport, ProgressReport, ScoreReport, SpikeReport, Standing, WorkerReport
+from views.charts import (
+    BAD,
+    FAINT,
+    GOOD,
+    NOTICE,
+    TITLE,
+    Column,
+    bar,
+    count,
+    duration,
+    games_so_far,
+    percent,
+    points,
+    rate,
+    rating,
+    sparkline,
+    spread,
+    table,
+)
+from views.plain import figures_of
+
+STATE_STYLES = {"playing": GOOD, "waiting": NOTICE, "starting": NOTICE, "error": BAD, "ended": FAINT}
+MARK_STYLES = {"Active": GOOD, "Syncing": NOTICE, "Error": BAD, "Offline": FAINT}
+# Lines for iterations, workers and events: first what each must have, then what is plenty; what is left goes in the same order.
+LEAST, PLENTY = (4, 3, 2), (8, 8, 4)
+HALF = 40  # columns
+
+
+def _learner(form: str, name: str) -> Callable[[IterationReport], str]:
+    return lambda row: format(getattr(row.learner, name), form) if row.learner else ""
+
+
+def _on_new(row: IterationReport) -> str:
+    """By how much the network errs more on positions that it has not learned from."""
+    found = row.learner.generalization if row.learner else None
+    return f"{100 * found.excess:+.0f} %" if found else ""
+
+
+def _fired(show: Callable[[SpikeReport], str]) -> Callable[[IterationReport], str]:
+    """The cell of what a spiking network's neurons did."""
+    return lambda row: show(row.learner.spikes) if row.learner and row.learner.spikes else ""
+
+
+def _measured(show: Callable[..., str], name: str, margin: str = "") -> Callable[[IterationReport], str]:
+    """The cell of a figure that not every evaluation has, nor every iteration."""
+
+    def cell(row: IterationReport) -> str:
+        figure = getattr(row.evaluation, name, None)
+        if figure is None:
+            return ""
+        return show(figure, getattr(row.evaluation, margin)) if margin else show(figure)
+
+    return cell
+
+
+def _result(name: str) -> Callable[[IterationReport], str]:
+    """The cell of a share of self-play's games that are won and lost."""
+
+    def cell(row: IterationReport) -> str:
+        share = getattr(row.self_play, name)
+        return "" if share is None else percent(share)
+
+    return cell
+
+
+def _played(show: Callable[[ScoreReport], str]) -> Callable[[IterationReport], str]:
+    """The cell of what self-play's one-player games came to."""
+    return lambda row: show(row.self_play.score) if row.self_play.score else ""
+
+
+def measured_score(row: IterationReport) -> ScoreReport | None:
+    """The score that the evaluation has found, if it has."""
+    return row.evaluation.score if row.evaluation else None
+
+
+def _gate(row: IterationReport) -> str:
+    if row.evaluation is None or row.evaluation.accepted is None:
+        return ""
+    return "accepted" if row.evaluation.accepted else "refused"
+
+
+def _gate_style(row: IterationReport) -> str:
+    return BAD if _gate(row) == "refused" else GOOD
+
+
+def _state_style(worker: WorkerReport) -> str:
+    return STATE_STYLES.get(worker.state, "")
+
+
+def _mark_style(worker: WorkerReport) -> str:
+    return MARK_STYLES.get(worker.standing.mark, "") if worker.standing else ""
+
+
+def _ago(seconds: float | None) -> str:
+    return "" if seconds is None else f"{duration(seconds)} ago"
+
+
+def _error_style(_: WorkerReport) -> str:
+    return BAD
+
+
+HISTORY: tuple[Column[IterationReport], ...] = (
+    Column(title="Iter.", cell=lambda row: f"{row.iteration:,}"),
+    Column(title="Time", cell=lambda row: duration(row.seconds), rank=4),
+    Column(title="Games", cell=lambda row: count(row.self_play.games), rank=3),
+    Column(title="Games/s", cell=lambda row: rate(row.self_play.games_per_second), rank=6),
+    Column(title="Plies", cell=lambda row: f"{row.self_play.mean_plies:.1f}", rank=8),
+    Column(title="1st wins", cell=_result("first_player_wins"), rank=9),
+    Column(title="Draws", cell=_result("draws"), rank=9),
+    Column(title="Score", cell=_played(lambda score: points(score.mean))),
+    Column(title="Median", cell=_played(lambda score: points(score.median)), rank=5),
+    Column(title="Best", cell=_played(lambda score: points(score.best)), rank=2),
+    Column(title="Loss", cell=_learner(".3f", "loss")),
+    Column(title="Policy", cell=_learner(".3f", "policy_loss"), rank=1),
+    Column(title="Value", cell=_learner(".3f", "value_loss"), rank=1),
+    Column(title="On new", cell=_on_new, rank=6),
+    Column(title="Firing", cell=_fired(lambda spikes: percent(spikes.firing_rate)), rank=3),
+    Column(title="Syn. ops", cell=_fired(lambda spikes: count(spikes.synaptic_operations)), rank=5),
+    Column(title="Step size", cell=_learner(".1e", "learning_rate"), rank=10),
+    Column(title="Window", cell=lambda row: count(row.window_positions), rank=2),
+    Column(title="Gate", cell=_gate, rank=5, style=_gate_style),
+    Column(title="vs random", cell=_measured(percent, "random_not_lost"), rank=7),
+    Column(title="Elo", cell=_measured(rating, "elo", "elo_margin")),
+    Column(title="Search err", cell=_measured(percent, "search_error", "search_error_margin")),
+    Column(title="Policy err", cell=_measured(percent, "policy_error"), rank=1),
+    Column(title="Measured", cell=lambda row: points(score.mean, score.margin) if (score := measured_score(row)) else ""),
+)
+
+
+def history(rows: Sequence[IterationReport]) -> tuple[Column[IterationReport], ...]:
+    """The columns of iterations: the usual ones, and for each milestone the share of games that reach it, measured or else self-played."""
+    scores = [score for row in rows if (score := measured_score(row) or row.self_play.score)]
+    milestones = sorted({part.milestone for score in scores for part in score.milestones if part.share > 0})
+    return (*HISTORY, *(Column(title=str(milestone), cell=_reached(milestone), rank=1) for milestone in milestones))
+
+
+def _reached(milestone: int) -> Callable[[IterationReport], str]:
+    def cell(row: IterationReport) -> str:
+        score = measured_score(row) or row.self_play.score
+        shares = {part.milestone: part.share for part in score.milestones} if score else {}
+        return percent(shares[milestone]) if milestone in shares else ""
+
+    return cell
+
+
+WORKERS: tuple[Column[WorkerReport], ...] = (
+    Column(title="Worker", cell=lambda worker: printable(worker.name), left=True),
+    Column(title="State", cell=lambda worker: printable(worker.state), left=True, style=_state_style),
+    Column(title="Games/s", cell=lambda worker: rate(worker.games_per_second)),
+    Column(title="Evals/s", cell=lambda worker: count(worker.evaluations_per_second), rank=1),
+    Column(title="Games", cell=lambda worker: count(worker.games), rank=2),
+    Column(title="Outstanding", cell=lambda worker: count(worker.outstanding), rank=3),
+    Column(title="Model", cell=lambda worker: str(worker.model_version), rank=2),
+    Column(title="Error", cell=lambda worker: printable(worker.error), left=True, claim=16, style=_error_style),
+)
+
+
+def _standing(show: Callable[[Standing], str]) -> Callable[[WorkerReport], str]:
+    """The cell of what only a worker on another machine has."""
+    return lambda worker: show(worker.standing) if worker.standing else ""
+
+
+MACHINES: tuple[Column[WorkerReport], ...] = (
+    WORKERS[0],
+    Column(title="Stands", cell=_standing(lambda standing: standing.mark), left=True, style=_mark_style),
+    *WORKERS[2:4],
+    Column(title="Share", cell=_standing(lambda standing: percent(standing.share)), rank=1),
+    Column(title="Last batch", cell=_standing(lambda standing: _ago(standing.last_batch)), rank=3),
+    *WORKERS[4:],
+)
+
+
+def trends(rows: Sequence[IterationReport], width: int) -> list[Text]:
+    """Sparklines, over the whole run, of what has been measured at least twice."""
+    measured = [row.evaluation for row in rows if row.evaluation]
+    series: tuple[tuple[str, list[float | None], Callable[[float], str]], ...] = (
+        ("Loss", [row.learner.loss if row.learner else None for row in rows], "{:.3f}".format),
+        ("Search err", [evaluation.search_error for evaluation in measured], percent),
+        ("Elo", [evaluation.elo for evaluation in measured], rating),
+        ("Score", [row.self_play.score.mean if row.self_play.score else None for row in rows], points),
+        ("Measured", [evaluation.score.mean if evaluation.score else None for evaluation in measured], points),
+    )
+    lines = []
+    for title, values, show in series:
+        known = [value for value in values if value is not None and math.isfinite(value)]
+        if len(known) < 2:
+            continue
+        ends = f"{show(known[0])} → {show(known[-1])}"
+        lines.append(Text.assemble((f"{title:<12}", FAINT), f"{ends:<18}", (sparkline(known, width - 12 - 18), GOOD)))
+    return lines
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """One screen: it fills the space that it is given and leaves out what matters least where that is small."""
+
+    name: str
+    game: str
+    now: ProgressReport | None = None
+    rows: Sequence[IterationReport] = ()
+    events: Sequence[str] = ()
+    note: str = ""  # what is wrong with the figures
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The lines that fit."""
+        yield from self.lines(options.max_width, options.height or options.size.height)
+
+    def lines(self, width: int, height: int) -> list[Text]:
+        """At most ``height`` lines of at most ``width`` cells."""
+        workers = self.now.workers if self.now else ()
+        header, sparks = self._header(width), trends(self.rows, width)
+        wants = (len(self.rows), len(workers), len(self.events))
+        titles_and_blanks = sum(2 for want in wants[:2] if want) + bool(self.events)
+        shown, played, told = _allot(height - len(header) - len(sparks) - titles_and_blanks, wants)
+        sections = [
+            header,
+            (table(history(self.rows), self.rows[-shown:], width) if shown else []) + sparks,
+            _worker_lines(workers, played, width) if played else [],
+            [Text(printable(event)) for event in self.events[-told:]] if told else [],
+        ]
+        lines = [line for section in sections if section for line in [*section, Text()]]
+        for line in lines:
+            line.no_wrap = True
+            line.truncate(width, overflow="ellipsis")
+        return lines[:-1][:height]
+
+    def _header(self, width: int) -> list[Text]:
+        game = "" if self.game in ("", self.name) else f" · {printable(self.game)}"
+        title = Text.assemble(("Keima  ", FAINT), (printable(self.name), TITLE), game)
+        notes = [Text(printable(self.note), BAD)] if self.note else []
+        now = self.now
+        if now is None:
+            return [title, *notes]
+        left = "" if now.seconds_left is None else f" · about {duration(now.seconds_left)} left"
+        return [spread(title, Text(duration(now.seconds) + left), width), _progress(now, width), _rates(now), *_together(now), *notes]
+
+
+def _rates(now: ProgressReport) -> Text:
+    figures = (
+        (rate(now.games_per_second), " games/s  "),
+        (count(now.evaluations_per_second), " evals/s  "),
+        (f"{now.total_games:,}", " games  window "),
+        (count(now.window_positions), " positions  model "),
+        (f"{now.model_version:,}", ""),
+    )
+    return Text.assemble(*(part for figure, unit in figures for part in ((figure, TITLE), unit)))
+
+
+def _together(now: ProgressReport) -> list[Text]:
+    """The figures of a cluster, two in a line."""
+    figures = figures_of(now)
+    return [Text("".join(f"{figure:{HALF}}" for figure in line).rstrip(), TITLE) for line in (figures[:2], figures[2:]) if line]
+
+
+def _progress(now: ProgressReport, width: int) -> Text:
+    planned = "" if now.iterations is None else f" of {now.iterations:,}"
+    phase = Text(f"Iteration {now.iteration:,}{planned} · {printable(now.phase)}")
+    if now.games_wanted <= 0:
+        return phase
+    games = Text(f" {games_so_far(now.games_here, now.games_wanted)}")
+    room = min(width - phase.cell_len - games.cell_len - 2, 40)
+    return spread(phase, bar(now.games_here, now.games_wanted, room) + games if room >= 6 else games, width)
+
+
+def _allot(room: int, wants: tuple[int, int, int]) -> list[int]:
+    given = [0] * len(wants)
+    for enough in (LEAST, PLENTY, wants):
+        for i, want in enumerate(wants):
+            more = max(min(enough[i], want) - given[i], 0)
+            given[i] += min(more, max(room - sum(given), 0))
+    return given
+
+
+def _worker_lines(workers: Sequence[WorkerReport], room: int, width: int) -> list[Text]:
+    """Workers in error come first; those for whom there is no line are counted by state in the last."""
+    columns = MACHINES if any(worker.standing for worker in workers) else WORKERS
+    if len(workers) <= room:
+        return table(columns, workers, width)
+    ordered = sorted(workers, key=lambda worker: worker.state != "error" and not worker.error)
+    shown, hidden = ordered[: room - 1], ordered[room - 1 :]
+    states = ", ".join(f"{number} {printable(state)}" for state, number in Counter(worker.state for worker in hidden).items())
+    return [*(table(columns, shown, width) if shown else []), Text(f"{len(hidden)} more: {states}", FAINT)]

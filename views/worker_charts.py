@@ -1,0 +1,103 @@
+"""What the workers of a run did over time: a row for each, however many there are."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from games.text import printable
+from training.common.reports import IterationReport, WorkerReport
+from views.charts import rate
+from views.svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Areas, Axis, Layout, ticks
+
+BLUE, ORANGE, GREEN, PURPLE, RED = range(5)  # the page's colours
+STATES = {  # of a worker on another machine it is its mark that is shown
+    **{"playing": GREEN, "waiting": ORANGE, "error": RED, "ended": PURPLE},
+    **{"Active": GREEN, "Syncing": ORANGE, "Error": RED, "Offline": PURPLE},
+}
+FAULTS = {"error", "Error"}
+HALF = 0.36  # of a row's height, which is filled
+MOST_SPANS = 200  # of a row: more iterations are joined
+MOST_NAMES, LONGEST = 16, 10  # that can be read below each other, and the letters for which there is room
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """What was known of the workers in some time; of each how it stood at the ends of iterations."""
+
+    start: float
+    end: float
+    iterations: Sequence[Mapping[str, WorkerReport]]  # by name
+
+    def state(self, name: str) -> str:
+        """How a worker stood in the end, unless there was a fault; empty of one that was not there."""
+        known = [workers[name] for workers in self.iterations if name in workers]
+        said = [worker.standing.mark if worker.standing else worker.state for worker in known]
+        return next((state for state in said if state in FAULTS), said[-1] if said else "")
+
+    def rate(self, name: str) -> float:
+        """How many games a second a worker played, on average."""
+        return sum(workers[name].games_per_second for workers in self.iterations if name in workers) / len(self.iterations)
+
+
+def worker_charts(rows: Sequence[IterationReport], unit: float, unit_name: str) -> list[Layout]:
+    """The time line of the workers' states, and the games that each played a second; nothing where no worker is known.
+
+    Args:
+        rows: the run's iterations.
+        unit: of time, in seconds.
+        unit_name: what it is called.
+    """
+    names = list(dict.fromkeys(worker.name for row in rows for worker in row.workers))
+    if not names or rows[-1].seconds <= 0:
+        return []
+    spans = _spans(rows, unit)
+    boxes: dict[str, list[Sequence[tuple[float, float]]]] = {}
+    for place, name in enumerate(names):
+        for state, some in groupby(spans, key=lambda span: span.state(name)):
+            stretch = list(some)
+            boxes.setdefault(state, []).append(_hill(place, [(stretch[0].start, stretch[-1].end, 1.0)]))
+    boxes.pop("", None)
+    states = [Areas(name=state, outlines=boxes[state], colour=STATES.get(state, BLUE)) for state in boxes]
+    drawn = [_layout("Workers' states", names, spans, unit_name, states)]
+    rates = [[(span.start, span.end, span.rate(name)) for span in spans] for name in names]
+    most = max(height for row in rates for _, _, height in row)
+    if most > 0:
+        hills = [_hill(place, [(start, end, height / most) for start, end, height in row]) for place, row in enumerate(rates)]
+        played = Areas(name="", outlines=hills, colour=BLUE)
+        drawn.append(_layout(f"Games per second by worker, up to {rate(most)}", names, spans, unit_name, [played]))
+    return drawn
+
+
+def _spans(rows: Sequence[IterationReport], unit: float) -> list[Span]:
+    step, ends = -(-len(rows) // MOST_SPANS), [0.0, *(row.seconds / unit for row in rows)]
+    workers = [{worker.name: worker for worker in row.workers} for row in rows]
+    places = range(0, len(rows), step)
+    return [Span(start=ends[at], end=ends[min(at + step, len(rows))], iterations=workers[at : at + step]) for at in places]
+
+
+def _hill(place: int, steps: Sequence[tuple[float, float, float]]) -> list[tuple[float, float]]:
+    """The outline of a row; each step is from when to when it has which share of the height."""
+    bottom = place + HALF
+    tops = [(x, bottom - 2 * HALF * share) for start, end, share in steps for x in (start, end)]
+    return [(steps[0][0], bottom), *tops, (steps[-1][1], bottom)]
+
+
+def _layout(title: str, names: Sequence[str], spans: Sequence[Span], unit_name: str, areas: Sequence[Areas]) -> Layout:
+    across = Axis(low=0.0, high=spans[-1].end, start=LEFT, end=WIDTH - RIGHT)
+    up = Axis(low=len(names) - 0.5, high=-0.5, start=HEIGHT - BOTTOM, end=TOP)
+    return Layout(
+        title=title,
+        curves=(),
+        across=across,
+        up=up,
+        values=[(up.place(place), _short(names[place])) for place in range(0, len(names), -(-len(names) // MOST_NAMES))],
+        steps=[(across.place(x), f"{x:g}") for x in ticks(across.low, across.high)],
+        x_name=unit_name,
+        areas=areas,
+    )
+
+
+def _short(name: str) -> str:
+    """What tells workers apart is usually at the end."""
+    name = printable(name)
+    return name if len(name) <= LONGEST else f"…{name[1 - LONGEST :]}"
