@@ -61,11 +61,14 @@ def test_a_machine_that_only_another_one_reaches_plays_through_it(cluster: Drive
 def test_each_process_of_a_machine_plays_is_shown_and_has_its_share(cluster: Driver) -> None:
     assert len(cluster.worker_processes(cluster.hosts[2])) == 2
     wait_for_games(cluster, *SEATS)
-    text = status_text(cluster)
-    assert "Workers active: 4/4" in text
+
+    def shown() -> bool:
+        text, now = status_text(cluster), cluster.workers()
+        return "Workers active: 4/4" in text and all(seat in text and now[seat]["share"] > 0.05 for seat in SEATS)
+
+    cluster.wait(shown, "all four to be shown as Active, each with its share")  # one may just be Syncing
     workers = cluster.workers()
     assert {workers[seat]["machine"] for seat in SEATS} == {"worker3"}
-    assert all(seat in text and workers[seat]["share"] > 0.05 for seat in SEATS)
     assert sum(worker["share"] for worker in workers.values()) == pytest.approx(1.0, abs=1e-6)
 
 

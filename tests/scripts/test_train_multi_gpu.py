@@ -140,7 +140,7 @@ def test_a_run_is_gone_on_with_only_where_one_was_begun(here: Path, capsys: pyte
     assert "go on with it by --resume, or choose another folder by --save-dir" in said
 
 
-@pytest.mark.trial
+@pytest.mark.slow  # tests/promises types the same commands, but for the audit
 @pytest.mark.timeout(900)  # most of it compiling, the first time
 def test_the_guide_s_commands_train_chess_and_show_what_it_came_to(tmp_path: Path) -> None:
     options = ("--gpus", "cpu,cpu", "--smoke", "--save-dir", "checkpoints_2cpu")
