@@ -200,7 +200,7 @@ if __name__ == "__main__":
 
 from rich.console import Console
 
-from training.common.logs import log_also_to
+from training.common.logs import log_also_to, room_loggers
 from training.common.random import seed_stream
 from training.learning.learner import TrainingDiverged
 from training.networks.evaluator import pick_device, use_threads
@@ -270,7 +270,7 @@ def begin(arguments: argparse.Namespace, ranks: Ranks) -> int:
 @contextmanager
 def logged(ranks: Ranks) -> Iterator[None]:
     """Within the block, what the library warns of is shown, and on rank 0 training.log gets all that it says."""
-    loggers = [logging.getLogger(room) for room in ("training", "views")]
+    loggers = room_loggers()
     warnings = logging.StreamHandler()
     warnings.setLevel(logging.WARNING)
     handlers: list[logging.Handler] = [warnings]

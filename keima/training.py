@@ -1,12 +1,12 @@
 """A whole run from Python, on this machine."""
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from configs.load import load_settings
-from distributed.local.local import spread_processes
+from distributed.local.local import LocalProcesses, spread_processes
+from games import Game
 from training.common.reports import IterationReport, Observer
 from training.common.run_lock import RunLock
 from training.run.session import game_of, make_run_folder, session, teller
@@ -43,10 +43,10 @@ def train(
     folder = Path(run_dir) if run_dir else Path(settings.run.directory) / settings.run.name
     make_run_folder(folder, resume=resume, option="run_dir")
     observers = make_observers(folder, name=settings.run.name, game=settings.game.name, terminal=observer)
-    make_backend = partial(_processes, folder / "workers", settings=settings, tell=teller(observers))
+    tell = teller(observers)
+
+    def make_backend(game: Game, run_id: str) -> LocalProcesses:
+        return spread_processes(folder / "workers", game=game, settings=settings, run_id=run_id, tell=tell)
+
     with RunLock(folder), session(folder, settings, make_backend=make_backend, observers=observers) as coach:
         return coach.run()
-
-
-def _processes(root: Path, game: Any, run_id: str, **options: Any) -> Any:
-    return spread_processes(root, game=game, run_id=run_id, **options)

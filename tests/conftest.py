@@ -1,12 +1,13 @@
 """What holds for all tests: the same examples on every run, one thread each, and no program's way of logging outlives its test."""
 
-import logging
 import os
 from collections import Counter
 from collections.abc import Iterator
 
 import hypothesis
 import pytest
+
+from training.common.logs import room_loggers
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch reads it; programs that tests start inherit it
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # learners take several all the same; spinning ones starve where others have the cores
@@ -18,7 +19,7 @@ hypothesis.settings.load_profile("keima")
 @pytest.fixture(autouse=True)
 def logging_as_it_was() -> Iterator[None]:
     """Programs whose ``main`` a test calls decide what is logged, and where."""
-    loggers = [logging.getLogger(room) for room in ("training", "views", "distributed")]
+    loggers = room_loggers()
     before = [(logger.level, list(logger.handlers)) for logger in loggers]
     yield
     for logger, (level, handlers) in zip(loggers, before, strict=True):

@@ -13,7 +13,7 @@ from configs.load import load_settings
 from configs.schema import Settings
 from distributed.local.devices import Spread
 from games import Game, load_game
-from training.common.logs import log_also_to
+from training.common.logs import log_also_to, room_loggers
 from training.common.reports import IterationReport, ProgressReport
 from training.networks.weights_file import save_weights
 
@@ -123,7 +123,7 @@ def validated(document: dict[str, Any]) -> Settings:
 def logged(path: Path) -> Iterator[None]:
     """Within the block, what training and its workers have to say is written to the file at ``path`` too."""
     handler = logging.FileHandler(path, encoding="utf-8")
-    loggers = [logging.getLogger(room) for room in ("training", "views", "distributed")]
+    loggers = room_loggers()
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         log_also_to(logger, handler)

@@ -2,6 +2,7 @@
 
 import logging
 
+ROOMS = ("training", "views", "distributed")  # whose modules log: their loggers are named after these
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -12,6 +13,11 @@ def log_to(handler: logging.Handler) -> None:
         return
     logging.raiseExceptions = False  # else each line that finds no room on the disk is a traceback on the terminal
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, handlers=[handler])
+
+
+def room_loggers() -> list[logging.Logger]:
+    """The loggers above those of all our modules."""
+    return [logging.getLogger(room) for room in ROOMS]
 
 
 def log_also_to(logger: logging.Logger, handler: logging.Handler) -> None:
