@@ -7,10 +7,11 @@
     python start_main.py --run-dir runs/go9 --resume               go on after any end, a power cut included
     python start_main.py --config configs/go9.yaml --smoke         the same program, shrunk to seconds, to see that all is well
 
-Everything that a run writes lies in one folder, runs/<name>. Ctrl-C ends it cleanly: the workers hand over the games that they have
-finished. A second Ctrl-C ends it at once; nothing that was finished is lost then either.
+Everything that a run writes lies in one folder, runs/<name>. Ctrl-C ends it cleanly: the workers hand over the games
+that they have finished. A second Ctrl-C ends it at once; nothing that was finished is lost then either.
 
-Distributed runs: watch -n 1 cat distributed/status.txt; tail -f logs/distributed_training.log; docs/operations.md has the rest.
+Distributed runs: watch -n 1 cat distributed/status.txt; tail -f logs/distributed_training.log; docs/operations.md has
+the rest.
 """
 
 if __name__ == "__main__":
@@ -53,7 +54,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     default = f"what --run-dir resumes, else {QUICKSTART}, or {CLUSTER} with --distributed"
     parser.add_argument("--config", type=settings_file, help=f"what to train, and how (default: {default})")
-    parser.add_argument("--distributed", action="store_true", help="have the config's distributed.workers play, instead of this machine")
+    parser.add_argument(
+        "--distributed", action="store_true", help="have the config's distributed.workers play, instead of this machine"
+    )
     parser.add_argument(
         "--takeover",
         action="store_true",
@@ -62,10 +65,14 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--resume", action="store_true", help="go on with the run where it ended")
     parser.add_argument("--run-dir", type=Path, help="the run's folder (default: runs/<name in the config>)")
     parser.add_argument(
-        "--iterations", type=as_setting("run.iterations"), help="end after so many iterations in all, instead of what the config says"
+        "--iterations",
+        type=as_setting("run.iterations"),
+        help="end after so many iterations in all, instead of what the config says",
     )
     parser.add_argument(
-        "--minutes", type=as_setting("run.minutes"), help="end after so many minutes in all, instead of what the config says"
+        "--minutes",
+        type=as_setting("run.minutes"),
+        help="end after so many minutes in all, instead of what the config says",
     )
     parser.add_argument("--seed", type=as_setting("run.seed"), help="of everything random, instead of the config's")
     parser.add_argument(
@@ -156,14 +163,17 @@ def read_settings(arguments: argparse.Namespace) -> tuple[Path, Settings]:
     settings = load_settings(path, overrides=overrides)
     if path == resumed and (arguments.distributed or settings.distributed.enabled):
         path, settings = with_present_workers(path, settings)
-    return path, shrink(settings, **{key: given[f"run.{key}"] for key in ("iterations", "minutes")}) if arguments.smoke else settings
+    return path, shrink(
+        settings, **{key: given[f"run.{key}"] for key in ("iterations", "minutes")}
+    ) if arguments.smoke else settings
 
 
 def with_present_workers(path: Path, settings: Settings) -> tuple[Path, Settings]:
     """The settings of a run that goes on, with the cluster as its file now has it; and that file.
 
-    It is the one that the run was begun with or has followed since; what the run keeps of it counts where it is no longer there. A run
-    that this machine has played until now takes the workers of ``CLUSTER`` where its own file lists none.
+    It is the one that the run was begun with or has followed since; what the run keeps of it counts where it is no
+    longer there. A run that this machine has played until now takes the workers of ``CLUSTER`` where its own file lists
+    none.
 
     Raises:
         ConfigError: the file is not right, or lists no workers.
@@ -225,7 +235,9 @@ def say_goodbye(run_dir: Path, report: IterationReport | None, *, stopped: bool,
         strength = report.evaluation
         if strength.search_error is not None and strength.policy_error is not None:
             error = f"{strength.search_error:.1%} ± {strength.search_error_margin or 0:.1%}"
-            console.print(f"With {strength.num_simulations} simulations a move, {error} of its moves throw away game value.")
+            console.print(
+                f"With {strength.num_simulations} simulations a move, {error} of its moves throw away game value."
+            )
             console.print(f"Without search, {strength.policy_error:.1%}.")
         if strength.random_not_lost is not None:
             console.print(f"Not lost against a random player: {strength.random_not_lost:.1%}.")
@@ -239,7 +251,8 @@ def say_goodbye(run_dir: Path, report: IterationReport | None, *, stopped: bool,
     console.print(f"Prove its books:   python scripts/audit.py {run_dir}", soft_wrap=True)
     if stopped:
         console.print(
-            f"Go on:             python start_main.py {'--distributed ' if distributed else ''}--run-dir {run_dir} --resume", soft_wrap=True
+            f"Go on:             python start_main.py {'--distributed ' if distributed else ''}--run-dir {run_dir} --resume",
+            soft_wrap=True,
         )
 
 

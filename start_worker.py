@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Play games in one worker folder: the program of a worker machine.
 
-The main node starts it over SSH, one for each GPU (or for each core of a machine without GPU), and brings models and fetches games.
-By hand it is of use to see what a worker does:
+The main node starts it over SSH, one for each GPU (or for each core of a machine without GPU), and brings models and
+fetches games. By hand it is of use to see what a worker does:
 
     python start_worker.py --folder workers/worker1 --gpu 0
 
-It watches the folder's inbox for what it is to play, puts finished games into its outbox, and ends by itself when nobody has asked for
-games for a while. Ctrl-C, or kill: it hands over the games that it has finished. A second Ctrl-C ends it at once.
+It watches the folder's inbox for what it is to play, puts finished games into its outbox, and ends by itself when
+nobody has asked for games for a while. Ctrl-C, or kill: it hands over the games that it has finished. A second Ctrl-C
+ends it at once.
 """
 
 if __name__ == "__main__":
@@ -41,7 +42,9 @@ ALREADY_RUNNING = 3
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the program; returns its exit code: 0, or 2 when something is wrong that can be put right, or 3 if the folder has its worker."""
+    """Run the program; returns its exit code: 0, or 2 when something is wrong that can be put right, or 3 if the folder
+    has its worker.
+    """
     arguments = parse(argv)
     folder = arguments.folder
     start_log(arguments.log)
@@ -60,7 +63,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         log.error("%s has its worker already: process %d", folder, other)
         return ALREADY_RUNNING
     use_device(arguments.gpu)
-    log.info("worker %s: process %d, Python %s, %s", folder.name, os.getpid(), platform.python_version(), device_text(arguments.gpu))
+    log.info(
+        "worker %s: process %d, Python %s, %s",
+        folder.name,
+        os.getpid(),
+        platform.python_version(),
+        device_text(arguments.gpu),
+    )
     try:
         play(folder, arguments.worker_class, one_core=arguments.gpu is None)
     except Exception:
@@ -80,9 +89,14 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     rehearsal = "play two games of GAME at random instead: whether all works, and to compile it"
     what.add_argument("--rehearse", metavar="GAME", choices=GAMES, help=rehearsal)
     parser.add_argument(
-        "--gpu", type=whole(0), metavar="N", help="play on this GPU, as nvidia-smi numbers them (default: on one core of the CPU)"
+        "--gpu",
+        type=whole(0),
+        metavar="N",
+        help="play on this GPU, as nvidia-smi numbers them (default: on one core of the CPU)",
     )
-    parser.add_argument("--worker-class", default=WORKER_CLASS, metavar="MODULE.CLASS", help=f"who plays (default: {WORKER_CLASS})")
+    parser.add_argument(
+        "--worker-class", default=WORKER_CLASS, metavar="MODULE.CLASS", help=f"who plays (default: {WORKER_CLASS})"
+    )
     parser.add_argument("--log", type=Path, metavar="FILE", help="write there what happens (default: to the terminal)")
     return parser.parse_args(argv)
 
@@ -125,7 +139,9 @@ def play(folder: Path, worker_class: str, *, one_core: bool) -> None:
 
 
 def rehearse(name: str) -> None:
-    """Play two games to their end with a network that knows nothing: whatever a worker needs has been used and compiled then."""
+    """Play two games to their end with a network that knows nothing: whatever a worker needs has been used and compiled
+    then.
+    """
     from configs.schema import NetworkSettings, SearchSettings
     from games import load_game
     from training.networks.evaluator import Evaluator
@@ -150,7 +166,9 @@ def hand_over(number: int, frame: FrameType | None) -> None:
 
 
 def start_log(path: Path | None) -> None:
-    """Write log lines, and whatever else is printed, to ``path`` and never more than twice ``LOG_BYTES``; or to the terminal."""
+    """Write log lines, and whatever else is printed, to ``path`` and never more than twice ``LOG_BYTES``; or to the
+    terminal.
+    """
     if path is None:
         log_to(logging.StreamHandler())
         return

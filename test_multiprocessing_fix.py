@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Check that games travel between processes and become tensors: two play chess for a moment, and what they hand over is read.
+"""Check that games travel between processes and become tensors: two play chess for a moment, and what they hand over is
+read.
 
     python test_multiprocessing_fix.py                 the first two GPUs, or two processes on the CPU
     python test_multiprocessing_fix.py --gpus 0,1
 
-It takes some seconds, or a minute where nothing is compiled yet, and leaves nothing behind. It is scripts/train_multi_gpu.py with the
-smallest of numbers. The guide to chess on several GPUs begins with it; Keima's own tests are started by make test.
+It takes some seconds, or a minute where nothing is compiled yet, and leaves nothing behind. It is
+scripts/train_multi_gpu.py with the smallest of numbers. The guide to chess on several GPUs begins with it; Keima's own
+tests are started by make test.
 """
 
 if __name__ == "__main__":
@@ -56,7 +58,9 @@ def check(asked: str) -> int:
         settings = settings_of(read_arguments([*SMALLEST, "--save-dir", str(run_dir)]), seats)
         see_only(seats)
         errors: list[str] = []
-        ended = train(run_dir, settings, seats, say=lambda line: errors.append(line) if line.startswith("ERROR") else None)
+        ended = train(
+            run_dir, settings, seats, say=lambda line: errors.append(line) if line.startswith("ERROR") else None
+        )
         game = load_game(settings.game.name, **settings.game.options)
         window = ReplayWindow(game, capacity_positions=1_000_000)
         with read_ledger(run_dir) as ledger:
@@ -64,7 +68,9 @@ def check(asked: str) -> int:
                 if batch := load_if_intact(run_dir, row, tell=errors.append):
                     window.add(batch)
     if errors or ended.stopped or window.num_games != settings.training.games_per_iteration:
-        raise ValueError("; ".join(errors) or f"{window.num_games} of {settings.training.games_per_iteration} games came back")
+        raise ValueError(
+            "; ".join(errors) or f"{window.num_games} of {settings.training.games_per_iteration} games came back"
+        )
     states = to_tensors(window.sample(8, 1), pick_device(settings.training.device)).observations
     console.print("✓ Multi-GPU test completed successfully!")
     console.print(f"  State type: {type(states)}", markup=False)

@@ -9,19 +9,20 @@
     python train_distributed.py --data games --world-size 2 --rank 0 --master-addr 192.168.1.100        started one by one
 
 --data is a run's folder, a folder with batches of games (*.games), PGN files of chess (*.pgn, *.pgn.zst) or SGF files of Go (*.sgf), or
-such a file. Without it, the newest run under runs/ is taken that has games, or where there is none the sample games of Keima. Every
-position is learned from once in an epoch, in an order that follows from --seed. Games that cannot be used are left out and told with
-their place.
+such a file. Without it, the newest run under runs/ is taken that has games, or where there is none the sample games of
+Keima. Every position is learned from once in an epoch, in an order that follows from --seed. Games that cannot be used
+are left out and told with their place.
 
 --batch-size is the total of all ranks, and each takes its share of it. So N ranks learn what one process learns from the same games,
-up to the rounding of numbers. Batch norm takes its statistics over groups of --norm-batch positions of the total batch, whichever
-ranks they are on. Where the memory is too small for a rank's share, it takes half of it at once, or less, and adds up. Where there are
-fewer GPUs than ranks, as many ranks as there are GPUs train, or without any GPU a rank for each core.
+up to the rounding of numbers. Batch norm takes its statistics over groups of --norm-batch positions of the total batch,
+whichever ranks they are on. Where the memory is too small for a rank's share, it takes half of it at once, or less, and
+adds up. Where there are fewer GPUs than ranks, as many ranks as there are GPUs train, or without any GPU a rank for
+each core.
 
-Rank 0 alone prints, and writes AlphaZeroNet_20x256_distributed.pt to --save-dir, from which --resume goes on exactly, with any number
-of ranks; torchrun does so by itself when a rank has died. Without --save-dir, each training has a folder of its own: checkpoints,
-checkpoints_2 ... Beside the checkpoint lies a .safetensors with the averaged weights: scripts/play.py --model plays with them. Ctrl-C
-ends in good order.
+Rank 0 alone prints, and writes AlphaZeroNet_20x256_distributed.pt to --save-dir, from which --resume goes on exactly,
+with any number of ranks; torchrun does so by itself when a rank has died. Without --save-dir, each training has a
+folder of its own: checkpoints, checkpoints_2 ... Beside the checkpoint lies a .safetensors with the averaged weights:
+scripts/play.py --model plays with them. Ctrl-C ends in good order.
 """
 
 if __name__ == "__main__":
@@ -100,7 +101,12 @@ def main(argv: Sequence[str] | None = None) -> int:
                 return 2
     except NotNeeded:
         return 0
-    except (ValueError, TrainingDiverged, OSError, RuntimeError) as error:  # a lost rank is a RuntimeError too, and so is a want of memory
+    except (
+        ValueError,
+        TrainingDiverged,
+        OSError,
+        RuntimeError,
+    ) as error:  # a lost rank is a RuntimeError too, and so is a want of memory
         console.print(f"{who}: {in_words(error)}", style="red", markup=False, soft_wrap=True)
         return 2
 
@@ -119,7 +125,11 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,  # what starts ranks, in other words, would be passed on to them
     )
     what = parser.add_argument_group("what is learned").add_argument
-    what("--data", type=Path, help="a run's folder, or files of games (default: the newest run that has games, or else sample games)")
+    what(
+        "--data",
+        type=Path,
+        help="a run's folder, or files of games (default: the newest run that has games, or else sample games)",
+    )
     what("--epochs", type=whole(), help=f"passes over the data in all (default: {KEPT['epochs']})")
     what(
         "--config",
@@ -131,15 +141,33 @@ def parser() -> argparse.ArgumentParser:
         choices=sorted(GAMES),
         help="what is played, where neither --config nor --data says it (default: chess, or that of the games at hand)",
     )
-    what("--blocks", type=as_setting("network.blocks"), help=f"residual blocks of the network (default: {SIZES['blocks']})")
-    what("--channels", type=as_setting("network.channels"), help=f"channels of its convolutions (default: {SIZES['channels']})")
-    what("--save-dir", type=Path, help=f"where the checkpoint goes (default: {FOLDER}, or the first {FOLDER}_N without one)")
     what(
-        "--resume", action="store_true", help="go on with the newest training, or that in --save-dir; it remembers what this group told it"
+        "--blocks",
+        type=as_setting("network.blocks"),
+        help=f"residual blocks of the network (default: {SIZES['blocks']})",
+    )
+    what(
+        "--channels",
+        type=as_setting("network.channels"),
+        help=f"channels of its convolutions (default: {SIZES['channels']})",
+    )
+    what(
+        "--save-dir",
+        type=Path,
+        help=f"where the checkpoint goes (default: {FOLDER}, or the first {FOLDER}_N without one)",
+    )
+    what(
+        "--resume",
+        action="store_true",
+        help="go on with the newest training, or that in --save-dir; it remembers what this group told it",
     )
     what("--check", action="store_true", help="only see whether all of this can be, for --world-size ranks")
     what("--seed", type=as_setting("run.seed"), help=f"of weights, order and symmetries (default: {KEPT['seed']})")
-    what("--shuffle-positions", type=whole(), help=f"positions that are mixed with one another (default: {KEPT['shuffle_positions']:,})")
+    what(
+        "--shuffle-positions",
+        type=whole(),
+        help=f"positions that are mixed with one another (default: {KEPT['shuffle_positions']:,})",
+    )
     what(
         "--checkpoint-every",
         type=whole(),
@@ -152,14 +180,20 @@ def parser() -> argparse.ArgumentParser:
         help=f"positions of a step, of all ranks together (default: {KEPT['batch_size']})",
     )
     how(
-        "--norm-batch", type=whole(2), help=f"positions over which batch norm takes its statistics, at most (default: {KEPT['norm_batch']})"
+        "--norm-batch",
+        type=whole(2),
+        help=f"positions over which batch norm takes its statistics, at most (default: {KEPT['norm_batch']})",
     )
     how(
         "--learning-rate",
         type=as_setting("training.learning_rate"),
         help="after the warm-up, before any decay (default: the experiment's, 0.001)",
     )
-    how("--scale-learning-rate", choices=("none", "linear", "sqrt"), help=f"by batch size / {USUAL_BATCH}, or its root (default: none)")
+    how(
+        "--scale-learning-rate",
+        choices=("none", "linear", "sqrt"),
+        help=f"by batch size / {USUAL_BATCH}, or its root (default: none)",
+    )
     how(
         "--warmup-steps",
         type=as_setting("training.warmup_steps"),
@@ -167,17 +201,33 @@ def parser() -> argparse.ArgumentParser:
     )
     how("--schedule", choices=("constant", "cosine"), help="of the learning rate, over all epochs (default: cosine)")
     how(
-        "--mixed-precision", action=argparse.BooleanOptionalAction, help="bfloat16 where the device has it, else float16 with a scaled loss"
+        "--mixed-precision",
+        action=argparse.BooleanOptionalAction,
+        help="bfloat16 where the device has it, else float16 with a scaled loss",
     )
     where = parser.add_argument_group("where it is learned; torchrun says all of it itself").add_argument
     where("--rank", type=whole(0), help="which of --world-size this is, from 0, where ranks are started one by one")
     where("--local-rank", type=whole(0), help="which of those on this machine, and so which GPU")
     where("--backend", choices=("auto", "nccl", "gloo"), default="auto", help="auto: nccl between GPUs, gloo without")
     where("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: a GPU where there is one")
-    where("--num-workers", type=whole(0), help="processes of each rank that make batches (default: none on a CPU, up to four beside a GPU)")
-    where("--micro-batch", type=whole(), help="positions that a rank takes at once (default: as many as fit; it is found out)")
-    where("--shard-optimizer", action="store_true", help="each rank remembers its part of the optimizer's state, instead of all of it")
-    where("--threads", type=as_setting("training.threads"), help="of a rank on the CPU (default: its part of the cores)")
+    where(
+        "--num-workers",
+        type=whole(0),
+        help="processes of each rank that make batches (default: none on a CPU, up to four beside a GPU)",
+    )
+    where(
+        "--micro-batch",
+        type=whole(),
+        help="positions that a rank takes at once (default: as many as fit; it is found out)",
+    )
+    where(
+        "--shard-optimizer",
+        action="store_true",
+        help="each rank remembers its part of the optimizer's state, instead of all of it",
+    )
+    where(
+        "--threads", type=as_setting("training.threads"), help="of a rank on the CPU (default: its part of the cores)"
+    )
     return parser
 
 
@@ -186,11 +236,18 @@ def starting() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     which = parser.add_argument_group("which ranks there are; torchrun says all of it itself").add_argument
     which("--world-size", type=whole(), help="ranks in all; without --rank they are started here")
-    which("--launch", action="store_true", help="start the ranks of this machine, as launch_distributed_training.sh does")
+    which(
+        "--launch", action="store_true", help="start the ranks of this machine, as launch_distributed_training.sh does"
+    )
     which("--gpus", type=whole(), help="so many ranks, with --launch (default: the GPUs of this machine)")
     which("--nodes", type=whole(), default=1, help="machines that --launch is called on (default: %(default)s)")
     which("--node-rank", type=whole(0), default=0, help="which of them this is, from 0 (default: %(default)s)")
-    which("--max-restarts", type=whole(0), default=3, help="how often all begin anew after one has died (default: %(default)s)")
+    which(
+        "--max-restarts",
+        type=whole(0),
+        default=3,
+        help="how often all begin anew after one has died (default: %(default)s)",
+    )
     which("--master-addr", help="the machine of rank 0, or of --node-rank 0 (default: localhost)")
     which("--master-port", type=whole(1, HIGHEST_PORT), help=f"a free port there (default: {DEFAULT_PORT})")
     return parser
@@ -203,7 +260,9 @@ def see(arguments: argparse.Namespace) -> None:
         ValueError: it is not.
     """
     if arguments.data and not shipped(arguments.data).exists():
-        raise ValueError(f"--data {arguments.data} is not there: name a run's folder, or one with batches of games, PGN or SGF files")
+        raise ValueError(
+            f"--data {arguments.data} is not there: name a run's folder, or one with batches of games, PGN or SGF files"
+        )
     if arguments.config:
         see_file(arguments.config)
     folder = arguments.save_dir
@@ -258,7 +317,9 @@ def start_ranks(arguments: argparse.Namespace, words: Sequence[str]) -> int:
         RuntimeError: the machines have not met, or a rank has died too often.
     """
     told, rest = starting().parse_known_args(words)
-    count, fewer = room_for_ranks(told.gpus or (told.world_size and max(1, told.world_size // told.nodes)), arguments.device)
+    count, fewer = room_for_ranks(
+        told.gpus or (told.world_size and max(1, told.world_size // told.nodes)), arguments.device
+    )
     start = Start(
         ranks=count,
         nodes=told.nodes,
@@ -296,8 +357,11 @@ def begin(arguments: argparse.Namespace, ranks: Ranks) -> int:
     return run(training)
 
 
-def planned(arguments: argparse.Namespace, ranks: Ranks, *, world_size: int) -> tuple[dict[str, Any] | None, dict[str, Any], Settings]:
-    """The checkpoint to go on with, if there is one to be, what the training has been told, and its settings, the same on all ranks.
+def planned(
+    arguments: argparse.Namespace, ranks: Ranks, *, world_size: int
+) -> tuple[dict[str, Any] | None, dict[str, Any], Settings]:
+    """The checkpoint to go on with, if there is one to be, what the training has been told, and its settings, the same
+    on all ranks.
 
     After it ``arguments`` says where the games and the checkpoints are.
 
@@ -309,7 +373,9 @@ def planned(arguments: argparse.Namespace, ranks: Ranks, *, world_size: int) -> 
         holds = lambda folder: bool(checkpoints_in(folder))  # noqa: E731
         arguments.save_dir = chosen_folder(FOLDER, ranks, holds=holds, resume=arguments.resume)
         if ranks.is_main and not arguments.resume and arguments.save_dir != FOLDER:
-            print(f"Earlier trainings stay as they are: this one goes to {arguments.save_dir}, and --resume goes on with the newest")
+            print(
+                f"Earlier trainings stay as they are: this one goes to {arguments.save_dir}, and --resume goes on with the newest"
+            )
     begun = arguments.resume or ranks.largest(ranks.restarts) > 0
     found = [newest_checkpoint(ranks, path) for path in candidates(arguments)] if begun else []
     tree = next((tree for tree in found if tree), None)
@@ -318,7 +384,9 @@ def planned(arguments: argparse.Namespace, ranks: Ranks, *, world_size: int) -> 
     settings = with_numbers(told, arguments.device)
     path = checkpoint_path(arguments.save_dir, name_of(settings))
     if not begun and not by_default and ranks.largest(int(path.exists())):
-        raise RefusedByAll(f"{path} is there already: go on with it by --resume, or choose another folder by --save-dir")
+        raise RefusedByAll(
+            f"{path} is there already: go on with it by --resume, or choose another folder by --save-dir"
+        )
     return tree, told, settings
 
 
@@ -439,8 +507,14 @@ def with_numbers(told: dict[str, Any], device: str) -> Settings:
         "device": device,
     }
     training["window"] |= {"min_positions": max(training["window"]["min_positions"], told["batch_size"])}
-    training["window"] |= {"max_positions": max(training["window"]["max_positions"], training["window"]["min_positions"])}
-    run = {**settings.run.model_dump(), "seed": told["seed"], "iterations": told["epochs"]}  # a cosine wants to know where it ends
+    training["window"] |= {
+        "max_positions": max(training["window"]["max_positions"], training["window"]["min_positions"])
+    }
+    run = {
+        **settings.run.model_dump(),
+        "seed": told["seed"],
+        "iterations": told["epochs"],
+    }  # a cosine wants to know where it ends
     return validated({**settings.model_dump(), "run": run, "training": training})
 
 
@@ -455,22 +529,32 @@ def check(told: dict[str, Any], world_size: int) -> None:
     Raises:
         ValueError: they do not; the message names the flag.
     """
-    least = 2 * world_size  # so that each rank has a position of every group, in the smaller batches at an epoch's end too
+    least = (
+        2 * world_size
+    )  # so that each rank has a position of every group, in the smaller batches at an epoch's end too
     for name in ("batch_size", "norm_batch"):
         if told[name] < least:
             flag = f"--{name.replace('_', '-')}"
             raise ValueError(f"{flag} {told[name]} is too small for {world_size} ranks: take at least {least}")
 
 
-def build_learner(game: Game, settings: Settings, told: dict[str, Any], arguments: argparse.Namespace, ranks: Ranks) -> Learner:
+def build_learner(
+    game: Game, settings: Settings, told: dict[str, Any], arguments: argparse.Namespace, ranks: Ranks
+) -> Learner:
     """The learner of this rank, on its own device."""
     cores = len(os.sched_getaffinity(0))
     use_threads(arguments.threads or max(1, cores // ranks.neighbours))
-    sharing = {"norm_batch": told["norm_batch"], "micro_batch": arguments.micro_batch, "shard_optimizer": arguments.shard_optimizer}
+    sharing = {
+        "norm_batch": told["norm_batch"],
+        "micro_batch": arguments.micro_batch,
+        "shard_optimizer": arguments.shard_optimizer,
+    }
     return make_learner(game, settings, ranks=ranks, **sharing)
 
 
-def build_training(game: Game, learner: Learner, settings: Settings, told: dict[str, Any], arguments: argparse.Namespace) -> BigLearner:
+def build_training(
+    game: Game, learner: Learner, settings: Settings, told: dict[str, Any], arguments: argparse.Namespace
+) -> BigLearner:
     """The training of this rank."""
     ranks = learner.ranks
     epochs = Epochs(
@@ -483,7 +567,11 @@ def build_training(game: Game, learner: Learner, settings: Settings, told: dict[
         window=window_options(game, settings),
     )
     spare = max(1, len(os.sched_getaffinity(0)) // ranks.neighbours - 1)
-    workers = arguments.num_workers if arguments.num_workers is not None else (min(4, spare) if learner.device.type == "cuda" else 0)
+    workers = (
+        arguments.num_workers
+        if arguments.num_workers is not None
+        else (min(4, spare) if learner.device.type == "cuda" else 0)
+    )
     return BigLearner(
         learner,
         EpochFeed(epochs, rows=ranks.rows, num_workers=workers),
@@ -516,14 +604,19 @@ def introduce(training: BigLearner, ranks: Ranks, settings: Settings, *, resumed
     sample = ", the sample that comes with Keima; --data names others" if training.told["data"] == str(SAMPLE) else ""
     print(f"Games: {training.told['data']}{sample}")
     kind = str(learner.update_step.dtype).removeprefix("torch.")
-    print(f"{settings.game.name}, {network.type} {network.blocks}x{network.channels}, {size / 1e6:.1f} million parameters, {kind}")
+    print(
+        f"{settings.game.name}, {network.type} {network.blocks}x{network.channels}, {size / 1e6:.1f} million parameters, {kind}"
+    )
     print(
         f"{ranks.world_size} rank{several} on {learner.device.type}, batch {total:,}: {' or '.join(map(str, shares))} a rank, "
         f"{groups} {'groups' if groups > 1 else 'group'} for batch norm",
         flush=True,
     )
     if resumed:
-        print(f"Going on after step {learner.step:,}, in epoch {training.epoch + 1}, after {training.done:,} of its positions", flush=True)
+        print(
+            f"Going on after step {learner.step:,}, in epoch {training.epoch + 1}, after {training.done:,} of its positions",
+            flush=True,
+        )
 
 
 def teller(ranks: Ranks) -> Any:

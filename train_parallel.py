@@ -10,15 +10,17 @@
     python train_parallel.py --run-dir runs/big --resume            go on after any end, a power cut included
     python train_parallel.py --smoke                                the same program in a minute, to see that all is well
 
-Everything that a run writes lies in one folder, runs/twenty48-<date>-<time> or --run-dir. Besides, the weights are written to
-checkpoints/model_epoch_N.pth every 10 epochs and at the end, for --checkpoint and for other PyTorch programs (a state dictionary).
-A file of that name is replaced. A run that begins with model_epoch_50.pth counts on from there: its first file is model_epoch_60.pth.
+Everything that a run writes lies in one folder, runs/twenty48-<date>-<time> or --run-dir. Besides, the weights are
+written to checkpoints/model_epoch_N.pth every 10 epochs and at the end, for --checkpoint and for other PyTorch programs
+(a state dictionary). A file of that name is replaced. A run that begins with model_epoch_50.pth counts on from there:
+its first file is model_epoch_60.pth.
 
-Ctrl-C ends a run cleanly: the workers hand over the games that they have finished. A second Ctrl-C ends it at once; nothing that was
-finished is lost then either.
+Ctrl-C ends a run cleanly: the workers hand over the games that they have finished. A second Ctrl-C ends it at once;
+nothing that was finished is lost then either.
 
-If CUDA hangs or runs out of memory: let the workers play on the CPU (--self-play-device cpu; training still uses the GPU), let fewer
-play on each GPU (--workers-per-gpu 2), or use some of the GPUs alone (CUDA_VISIBLE_DEVICES=0,1 python train_parallel.py).
+If CUDA hangs or runs out of memory: let the workers play on the CPU (--self-play-device cpu; training still uses the
+GPU), let fewer play on each GPU (--workers-per-gpu 2), or use some of the GPUs alone (CUDA_VISIBLE_DEVICES=0,1 python
+train_parallel.py).
 """
 
 if __name__ == "__main__":
@@ -60,11 +62,36 @@ def parser() -> argparse.ArgumentParser:
         default=32,
         help="games played in an epoch, exactly so many (default: %(default)s)",
     )
-    add("--batch-size", type=as_setting("training.batch_size"), default=64, help="positions in an optimizer step (default: %(default)s)")
-    add("--lr", type=as_setting("training.learning_rate"), default=0.001, help="the learning rate (default: %(default)s)")
-    add("--simulations", type=as_setting("search.num_simulations"), default=50, help="of the search for each move (default: %(default)s)")
-    add("--filters", type=as_setting("network.channels"), default=64, help="channels of the network's convolutions (default: %(default)s)")
-    add("--blocks", type=as_setting("network.blocks"), default=5, help="residual blocks of the network (default: %(default)s)")
+    add(
+        "--batch-size",
+        type=as_setting("training.batch_size"),
+        default=64,
+        help="positions in an optimizer step (default: %(default)s)",
+    )
+    add(
+        "--lr",
+        type=as_setting("training.learning_rate"),
+        default=0.001,
+        help="the learning rate (default: %(default)s)",
+    )
+    add(
+        "--simulations",
+        type=as_setting("search.num_simulations"),
+        default=50,
+        help="of the search for each move (default: %(default)s)",
+    )
+    add(
+        "--filters",
+        type=as_setting("network.channels"),
+        default=64,
+        help="channels of the network's convolutions (default: %(default)s)",
+    )
+    add(
+        "--blocks",
+        type=as_setting("network.blocks"),
+        default=5,
+        help="residual blocks of the network (default: %(default)s)",
+    )
     add("--height", type=whole(2, 5), default=4, help="rows of the board, 2 to 5 (default: %(default)s)")
     add("--width", type=whole(2, 5), default=4, help="columns of the board, 2 to 5 (default: %(default)s)")
     workers = parser.add_mutually_exclusive_group()
@@ -75,13 +102,32 @@ def parser() -> argparse.ArgumentParser:
         help=f"processes that play, {share} (default: one for each core, at least 2 for each GPU)",
     )
     workers.add_argument("--workers-per-gpu", type=whole(), help="processes that play on each GPU")
-    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="what is computed on (default: the GPUs where there are any)")
-    where = "what the workers play on; cpu keeps them off the GPUs, training does not change (default: as --device says)"
+    add(
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        default="auto",
+        help="what is computed on (default: the GPUs where there are any)",
+    )
+    where = (
+        "what the workers play on; cpu keeps them off the GPUs, training does not change (default: as --device says)"
+    )
     add("--self-play-device", choices=("auto", "cpu"), default="auto", help=where)
-    add("--checkpoint", type=Path, help="begin with the weights in this file, of a network with the same --filters and --blocks")
+    add(
+        "--checkpoint",
+        type=Path,
+        help="begin with the weights in this file, of a network with the same --filters and --blocks",
+    )
     add("--run-dir", type=Path, help="the run's folder (default: runs/twenty48-<date>-<time>)")
-    add("--resume", action="store_true", help="go on with the run in --run-dir, as it was told then but for what is told now")
-    add("--minutes", type=as_setting("run.minutes"), help="end after so many minutes in all, if the epochs are not over sooner")
+    add(
+        "--resume",
+        action="store_true",
+        help="go on with the run in --run-dir, as it was told then but for what is told now",
+    )
+    add(
+        "--minutes",
+        type=as_setting("run.minutes"),
+        help="end after so many minutes in all, if the epochs are not over sooner",
+    )
     add("--seed", type=as_setting("run.seed"), default=1, help="of everything random (default: %(default)s)")
     add("--smoke", action="store_true", help="shrink all numbers to a run of a minute; the code that runs is the same")
     return parser
@@ -240,11 +286,15 @@ def say_goodbye(trainer: ParallelZeroTrainer, report: IterationReport | None) ->
         console.print(f"{report.iteration} epochs, {report.total_games:,} games, {report.total_positions:,} positions.")
     if trainer.weights_file:
         console.print(f"The weights are in {trainer.weights_file}: begin with them by --checkpoint", soft_wrap=True)
-    console.print(f"Everything is in {trainer.run_dir}: models/ games/ checkpoints/ training_stats.json run.db", soft_wrap=True)
+    console.print(
+        f"Everything is in {trainer.run_dir}: models/ games/ checkpoints/ training_stats.json run.db", soft_wrap=True
+    )
     console.print(f"Look at the run:   python scripts/view_results.py {trainer.run_dir}", soft_wrap=True)
     console.print(f"Prove its books:   python scripts/audit.py {trainer.run_dir}", soft_wrap=True)
     if trainer.stopped:
-        console.print(f"Go on:             python train_parallel.py --run-dir {trainer.run_dir} --resume", soft_wrap=True)
+        console.print(
+            f"Go on:             python train_parallel.py --run-dir {trainer.run_dir} --resume", soft_wrap=True
+        )
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Train a trader with a memory (PPO with an LSTM), on prices of a file or of simulated markets. No money is at stake, or to be made.
+"""Train a trader with a memory (PPO with an LSTM), on prices of a file or of simulated markets.
+
+No money is at stake, or to be made.
 
     python train_ppo_lstm.py                                             simulated markets, in one process
     python train_ppo_lstm.py --data prices.csv --episodes 5000           the history in a file: timestamp,open,high,low,close,volume
@@ -8,23 +10,27 @@
         --checkpoint-interval 500 --master-port 12356                    a process for each of 4 GPUs; without any, on the cores
     python train_ppo_lstm.py --smoke                                     the same program in seconds, to see that all is well
 
-In every bar of its market a trader may hold, buy or sell, up to --max-positions open at once. An episode is --window bars. Every
+In every bar of its market a trader may hold, buy or sell, up to --max-positions open at once. An episode is --window
+bars. Every
 --update-interval steps, of all worlds of all ranks together, the network learns from them. With several ranks, rank 0 trades on the
-history if there is one, and the others on simulated markets; all learn one network, as one process with all their worlds would.
-Where there are fewer GPUs than --num-gpus, as many ranks as there are train, or without any GPU a rank for each core at most.
+history if there is one, and the others on simulated markets; all learn one network, as one process with all their
+worlds would. Where there are fewer GPUs than --num-gpus, as many ranks as there are train, or without any GPU a rank
+for each core at most.
 
     Episode 100/1000 - Reward: 2.35, Return: $234.56, Win Rate: 65.0% (20 closed, 3 open), Steps: 256 | GPUs: 4
 
-are means over the episodes since the last such line: the reward in per cent of the capital, the money made, the share of closed trades
-that made some, how many were closed in an episode, and how many were open at its end. docs/ppo.md explains every number.
+are means over the episodes since the last such line: the reward in per cent of the capital, the money made, the share
+of closed trades that made some, how many were closed in an episode, and how many were open at its end. docs/ppo.md
+explains every number.
 
 --checkpoint-dir gets ppo_lstm_episode_N.pt (network, scales, optimizer, worlds: all that --resume needs), training_stats.json and
-TensorBoard's files. Without it, each new run has a folder of its own: checkpoints_ppo, checkpoints_ppo_2 ... --resume goes on with the
-newest. The lines are also in training.log, where the program was started: tail -f training.log | grep "Episode". Ctrl-C ends in good
-order; a second one ends at once.
+TensorBoard's files. Without it, each new run has a folder of its own: checkpoints_ppo, checkpoints_ppo_2 ... --resume
+goes on with the newest. The lines are also in training.log, where the program was started: tail -f training.log | grep
+"Episode". Ctrl-C ends in good order; a second one ends at once.
 
-NCCL's variables (NCCL_DEBUG, NCCL_SOCKET_IFNAME, NCCL_IB_DISABLE, NCCL_P2P_DISABLE) count where GPUs speak to each other. NCCL_TIMEOUT
-is how many seconds ranks wait for each other, with GPUs or without. CUDA_VISIBLE_DEVICES says which GPUs there are.
+NCCL's variables (NCCL_DEBUG, NCCL_SOCKET_IFNAME, NCCL_IB_DISABLE, NCCL_P2P_DISABLE) count where GPUs speak to each
+other. NCCL_TIMEOUT is how many seconds ranks wait for each other, with GPUs or without. CUDA_VISIBLE_DEVICES says which
+GPUs there are.
 """
 
 if __name__ == "__main__":
@@ -97,7 +103,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         told = {name: getattr(arguments, name) for name in BY_HAND}
         by_hand = any(value is not None for value in told.values())
         place = Place(**told, master_port=arguments.master_port) if by_hand else Place()
-        with joined(place, device=arguments.device, room=lambda asked: room_for_ranks(asked, arguments.device)[0]) as ranks:
+        with joined(
+            place, device=arguments.device, room=lambda asked: room_for_ranks(asked, arguments.device)[0]
+        ) as ranks:
             return begin(arguments, ranks)
     except NotNeeded:
         return 0
@@ -120,8 +128,17 @@ def parser() -> argparse.ArgumentParser:
 
     what = parser.add_argument_group("the run").add_argument
     kept(what, "--episodes", whole(), "end after so many in all, of all ranks together")
-    what("--checkpoint-dir", type=Path, help=f"where everything goes (default: {FOLDER}, or the first {FOLDER}_N without a run)")
-    what("--checkpoint-interval", type=whole(), default=500, help="episodes between two checkpoints (default: %(default)s)")
+    what(
+        "--checkpoint-dir",
+        type=Path,
+        help=f"where everything goes (default: {FOLDER}, or the first {FOLDER}_N without a run)",
+    )
+    what(
+        "--checkpoint-interval",
+        type=whole(),
+        default=500,
+        help="episodes between two checkpoints (default: %(default)s)",
+    )
     what(
         "--resume",
         action="store_true",
@@ -132,17 +149,29 @@ def parser() -> argparse.ArgumentParser:
     what("--smoke", action="store_true", help="shrink all numbers to a run of seconds; the code that runs is the same")
     market = parser.add_argument_group("the market").add_argument
     market("--data", type=Path, help="a history of prices, .csv or .parquet (default: simulated markets)")
-    kept(market, "--max-gap", number(least=0), "rows of the history may be so many times as far apart as usual; 0: any distance")
+    kept(
+        market,
+        "--max-gap",
+        number(least=0),
+        "rows of the history may be so many times as far apart as usual; 0: any distance",
+    )
     kept(market, "--window", whole(2), "bars in an episode")
     kept(market, "--capital", number(above=0), "dollars at its start")
     kept(market, "--max-positions", whole(), "open at once")
     kept(market, "--lot", number(above=0), "of the capital, that each position is worth when it is opened")
     kept(market, "--fee", number(least=0, below=1), "of what is traded")
     kept(market, "--slippage", number(least=0, below=1), "of the price, always to the worse")
-    market("--short", action=argparse.BooleanOptionalAction, help="whether selling may open positions (default: it may)")
+    market(
+        "--short", action=argparse.BooleanOptionalAction, help="whether selling may open positions (default: it may)"
+    )
     how = parser.add_argument_group("how it is learned").add_argument
     kept(how, "--num-envs", whole(), "worlds that each rank steps at once")
-    kept(how, "--update-interval", whole(), "steps between two updates, of all worlds of all ranks; rounded up to whole sequences")
+    kept(
+        how,
+        "--update-interval",
+        whole(),
+        "steps between two updates, of all worlds of all ranks; rounded up to whole sequences",
+    )
     kept(how, "--learning-rate-actor", number(above=0), "of the policy, and of a shared memory")
     kept(how, "--learning-rate-critic", number(above=0), "of what judges situations")
     kept(how, "--epochs", whole(), "times that each step is learned from")
@@ -151,14 +180,26 @@ def parser() -> argparse.ArgumentParser:
     kept(how, "--gamma", number(least=0, most=1), "the discount of a step")
     kept(how, "--gae-lambda", number(least=0, most=1), "of generalized advantage estimation")
     kept(how, "--clip-coef", number(above=0), "how far a ratio may be from 1 and still count")
-    how("--clip-values", action=argparse.BooleanOptionalAction, help="whether values, too, are kept near what they were (default: no)")
+    how(
+        "--clip-values",
+        action=argparse.BooleanOptionalAction,
+        help="whether values, too, are kept near what they were (default: no)",
+    )
     kept(how, "--ent-coef", number(least=0), "of the policy's entropy, which keeps it trying things")
     kept(how, "--vf-coef", number(least=0), "of the critic's loss")
     kept(how, "--clip-norm", number(above=0), "gradients are scaled down to this norm")
     kept(how, "--target-kl", number(least=0), "an update ends when the policy has moved half as far again; 0: never")
     kept(how, "--lstm-size", whole(), "units of the memory")
-    how("--shared-lstm", action=argparse.BooleanOptionalAction, help="one memory for actor and critic (default: one for each)")
-    how("--mixed-precision", action=argparse.BooleanOptionalAction, help="learn in 16 bits, faster where the device is made for it")
+    how(
+        "--shared-lstm",
+        action=argparse.BooleanOptionalAction,
+        help="one memory for actor and critic (default: one for each)",
+    )
+    how(
+        "--mixed-precision",
+        action=argparse.BooleanOptionalAction,
+        help="learn in 16 bits, faster where the device is made for it",
+    )
     where = parser.add_argument_group("where it is learned").add_argument
     where("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: a GPU where there is one")
     where(
@@ -167,13 +208,22 @@ def parser() -> argparse.ArgumentParser:
         default=1,
         help="of each rank on the CPU; such small networks are fastest with one (default: %(default)s)",
     )
-    where("--distributed", action="store_true", help="start several ranks on this machine, by torchrun, which starts them anew if one dies")
+    where(
+        "--distributed",
+        action="store_true",
+        help="start several ranks on this machine, by torchrun, which starts them anew if one dies",
+    )
     where(
         "--num-gpus",
         type=whole(),
         help="so many ranks, with --distributed, but no more than there are GPUs (default: these, or two without)",
     )
-    where("--max-restarts", type=whole(0), default=3, help="how often they begin anew, from the last checkpoint (default: %(default)s)")
+    where(
+        "--max-restarts",
+        type=whole(0),
+        default=3,
+        help="how often they begin anew, from the last checkpoint (default: %(default)s)",
+    )
     where("--master-addr", help="the machine of rank 0, where ranks are started by hand")
     where("--master-port", type=whole(1, HIGHEST_PORT), help=f"a free port there (default: {DEFAULT_PORT})")
     where("--world-size", type=whole(), help="ranks in all, where they are started by hand")
@@ -263,7 +313,9 @@ def begin(arguments: argparse.Namespace, ranks: Ranks) -> int:
         introduce(trainer, told, arguments, console, resumed_from=saved.state.counters["world_size"] if saved else None)
         if ranks.is_main:
             device = "GPUs" if trainer.network.seen_returns.device.type == "cuda" else "Ranks"
-            trainer.observers = ppo_observers(arguments.checkpoint_dir, console, worlds, every=arguments.log_interval, device=device)
+            trainer.observers = ppo_observers(
+                arguments.checkpoint_dir, console, worlds, every=arguments.log_interval, device=device
+            )
         return run(trainer, arguments.checkpoint_dir, console)
 
 
@@ -301,7 +353,12 @@ def say(text: str, console: Console, ranks: Ranks) -> None:
 
 
 def introduce(
-    trainer: PPOTrainer, told: dict[str, Any], arguments: argparse.Namespace, console: Console, *, resumed_from: int | None
+    trainer: PPOTrainer,
+    told: dict[str, Any],
+    arguments: argparse.Namespace,
+    console: Console,
+    *,
+    resumed_from: int | None,
 ) -> None:
     """Say what is about to happen; ``resumed_from`` is the number of ranks that the checkpoint is of."""
     ranks, now = trainer.ranks, trainer.ranks.world_size
@@ -313,28 +370,39 @@ def introduce(
         say(idle, console, ranks)
     say(what_is_trained_on(told, arguments.checkpoint_dir, ranks), console, ranks)
     if resumed_from:
-        then = f", by {resumed_from} rank{'s' if resumed_from > 1 else ''} then and {now} now" if resumed_from != now else ""
+        then = (
+            f", by {resumed_from} rank{'s' if resumed_from > 1 else ''} then and {now} now"
+            if resumed_from != now
+            else ""
+        )
         say(f"Going on after {trainer.episodes_over:,} episodes{then}", console, ranks)
 
 
 def prepared(arguments: argparse.Namespace, ranks: Ranks) -> tuple[dict[str, Any], PPOCheckpoint | None]:
-    """All that the run is told, now or when it began, and the checkpoint to go on with; the folder is in ``arguments`` after it.
+    """All that the run is told, now or when it began, and the checkpoint to go on with; the folder is in ``arguments``
+    after it.
 
     Raises:
         ValueError: it cannot be, or does not fit what the folder holds; the message names the flag.
     """
     default = arguments.checkpoint_dir is None
     if default:
-        arguments.checkpoint_dir = chosen_folder(FOLDER, ranks, holds=lambda folder: bool(checkpoints(folder)), resume=arguments.resume)
+        arguments.checkpoint_dir = chosen_folder(
+            FOLDER, ranks, holds=lambda folder: bool(checkpoints(folder)), resume=arguments.resume
+        )
         if ranks.is_main and not arguments.resume and arguments.checkpoint_dir != FOLDER:
-            print(f"Earlier runs stay as they are: this one goes to {arguments.checkpoint_dir}, and --resume goes on with the newest")
+            print(
+                f"Earlier runs stay as they are: this one goes to {arguments.checkpoint_dir}, and --resume goes on with the newest"
+            )
     folder = arguments.checkpoint_dir
     begun = arguments.resume or ranks.largest(ranks.restarts) > 0
     saved = newest_checkpoint(ranks, folder) if begun else None
     if arguments.resume and saved is None:
         raise ValueError(f"there is no checkpoint in {folder} to go on with: start without --resume")
     if not begun and not default and ranks.largest(len(checkpoints(folder))):
-        raise ValueError(f"{folder} holds a run already: go on with it by --resume, or choose another folder by --checkpoint-dir")
+        raise ValueError(
+            f"{folder} holds a run already: go on with it by --resume, or choose another folder by --checkpoint-dir"
+        )
     told = {**KEPT, **(saved.told if saved else {})}
     told |= {
         name: str(value) if isinstance(value, Path) else value
@@ -342,7 +410,11 @@ def prepared(arguments: argparse.Namespace, ranks: Ranks) -> tuple[dict[str, Any
         if name in KEPT and value is not None
     }
     if arguments.smoke:
-        told |= {name: min(told[name], limit) for name, limit in SMOKE.items() if name != "episodes" or arguments.episodes is None}
+        told |= {
+            name: min(told[name], limit)
+            for name, limit in SMOKE.items()
+            if name != "episodes" or arguments.episodes is None
+        }
     return told, saved
 
 
@@ -357,12 +429,14 @@ def nothing_left(told: dict[str, Any], saved: PPOCheckpoint, folder: Path) -> st
     )
 
 
-def build_trainer(told: dict[str, Any], worlds: TradingMarkets, arguments: argparse.Namespace, ranks: Ranks) -> PPOTrainer:
+def build_trainer(
+    told: dict[str, Any], worlds: TradingMarkets, arguments: argparse.Namespace, ranks: Ranks
+) -> PPOTrainer:
     """The trainer of this rank."""
     seed_weights(seed_stream(told["seed"], "network"))
-    network = ActorCritic(worlds.observation_size, worlds.num_actions, lstm_size=told["lstm_size"], shared=told["shared_lstm"]).to(
-        pick_device(arguments.device)
-    )
+    network = ActorCritic(
+        worlds.observation_size, worlds.num_actions, lstm_size=told["lstm_size"], shared=told["shared_lstm"]
+    ).to(pick_device(arguments.device))
     return PPOTrainer(
         network,
         worlds,
@@ -438,9 +512,14 @@ def run(trainer: PPOTrainer, folder: Path, console: Console) -> int:
         leave_lost_terminal()
     ended = trainer.episodes_over >= trainer.episodes
     if trainer.ranks.is_main and (kept := checkpoints(folder)):
-        console.print(f"{trainer.episodes_over:,} episodes, {trainer.total_steps:,} steps. The network is {kept[-1]}", soft_wrap=True)
+        console.print(
+            f"{trainer.episodes_over:,} episodes, {trainer.total_steps:,} steps. The network is {kept[-1]}",
+            soft_wrap=True,
+        )
         if not ended:
-            console.print(f"Go on: python train_ppo_lstm.py --checkpoint-dir {folder} --resume", markup=False, soft_wrap=True)
+            console.print(
+                f"Go on: python train_ppo_lstm.py --checkpoint-dir {folder} --resume", markup=False, soft_wrap=True
+            )
     return 0 if ended else INTERRUPTED
 
 

@@ -1,4 +1,6 @@
-"""Numbers on a command line: what is out of range is refused with its flag and the range, before anything is imported or written."""
+"""Numbers on a command line: what is out of range is refused with its flag and the range, before anything is imported
+or written.
+"""
 
 import argparse
 import math
@@ -58,7 +60,9 @@ def as_setting(key: str) -> Callable[[str], float]:
         from configs.load import number_schema
 
         schema = number_schema(key)
-        least, above, most, below = (schema.get(name) for name in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"))
+        least, above, most, below = (
+            schema.get(name) for name in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
+        )
         if schema["type"] == "integer":
             return whole(least, most if below is None else below - 1)(text)
         return number(least=least, above=above, most=most, below=below)(text)

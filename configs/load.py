@@ -1,7 +1,7 @@
 """Reading settings from YAML, refusing what is wrong with all of it at once, and keeping with a run what it was told.
 
-The YAML is that of version 1.2 in what plain words mean: ``1e-3`` is a number, ``no`` is text. Anchors are not supported, keys
-may not be repeated, and no environment variable is read.
+The YAML is that of version 1.2 in what plain words mean: ``1e-3`` is a number, ``no`` is text. Anchors are not
+supported, keys may not be repeated, and no environment variable is read.
 """
 
 import difflib
@@ -53,7 +53,11 @@ class ConfigError(ValueError):
     def __init__(self, path: Path, problems: list[str]) -> None:
         """``problems`` are listed under the file's name."""
         self.path, self.problems = path, problems
-        heading = f"{path}: {problems[0]}" if len(problems) == 1 else "\n  ".join([f"{path}: {len(problems)} problems", *problems])
+        heading = (
+            f"{path}: {problems[0]}"
+            if len(problems) == 1
+            else "\n  ".join([f"{path}: {len(problems)} problems", *problems])
+        )
         super().__init__(heading)
 
 
@@ -88,7 +92,9 @@ class _Loader(yaml.SafeLoader):
 
 _Loader.yaml_implicit_resolvers = {}
 _Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"(~|null|Null|NULL|)$"), ["~", "n", "N", ""])
-_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"(true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(r"(true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
 _Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"[-+]?(0|[1-9][0-9_]*)$"), list("-+0123456789"))
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+.0123456789"))
 
@@ -108,7 +114,8 @@ def load_settings(path: Path, *, overrides: Mapping[str, Any] | None = None) -> 
         overrides: values that replace the file's, by dotted key: ``{"run.seed": 7}``.
 
     Raises:
-        ConfigError: the file is missing, too large or not YAML, or any setting is unknown, missing, ill-typed or out of bounds.
+        ConfigError: the file is missing, too large or not YAML, or any setting is unknown, missing, ill-typed or out of
+        bounds.
     """
     overrides = overrides or {}
     document, node = _read(path)
@@ -157,7 +164,9 @@ def _override(document: dict[Any, Any], keys: list[str], value: Any) -> None:
     document[keys[-1]] = value
 
 
-def _problems(error: ValidationError, document: dict[Any, Any], node: yaml.Node, overrides: Mapping[str, Any]) -> Iterator[str]:
+def _problems(
+    error: ValidationError, document: dict[Any, Any], node: yaml.Node, overrides: Mapping[str, Any]
+) -> Iterator[str]:
     """A line for each setting that is wrong: where it is, its dotted key, and what was expected."""
     found: dict[Keys, list[Any]] = {}
     for details in error.errors(include_url=False):
@@ -172,7 +181,9 @@ def _setting(details: Any, document: Any) -> Keys:
     """The keys that lead to what an error is about, without pydantic's names for the alternatives of a type."""
     path: list[str | int] = []
     for key in details["loc"]:
-        inside = (isinstance(document, dict) and key in document) or (isinstance(document, list) and isinstance(key, int))
+        inside = (isinstance(document, dict) and key in document) or (
+            isinstance(document, list) and isinstance(key, int)
+        )
         if not inside:
             return (*path, key) if details["type"] == "missing" else tuple(path)
         path.append(key)
@@ -229,7 +240,9 @@ def _section_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def known_keys(section: type[BaseModel] = Settings, prefix: str = "") -> Iterator[str]:
-    """The dotted key of every setting, sections included: ``training.window.min_positions``, ``distributed.workers.host``."""
+    """The dotted key of every setting, sections included: ``training.window.min_positions``,
+    ``distributed.workers.host``.
+    """
     for name, field in section.model_fields.items():
         yield prefix + name
         inner = _section_in(field.annotation)
@@ -238,10 +251,14 @@ def known_keys(section: type[BaseModel] = Settings, prefix: str = "") -> Iterato
 
 
 def number_schema(key: str) -> dict[str, Any]:
-    """The JSON schema of the number that the setting of this dotted key may be: its ``type``, and its bounds as far as it has any."""
+    """The JSON schema of the number that the setting of this dotted key may be: its ``type``, and its bounds as far as
+    it has any.
+    """
     *section, name = key.split(".")
     schema = _section_at(tuple(section)).model_json_schema()["properties"][name]
-    number: dict[str, Any] = next(form for form in schema.get("anyOf", [schema]) if form["type"] in ("integer", "number"))
+    number: dict[str, Any] = next(
+        form for form in schema.get("anyOf", [schema]) if form["type"] in ("integer", "number")
+    )
     return number
 
 
@@ -266,7 +283,8 @@ def _line(node: yaml.Node, path: Keys) -> int:
 
 
 def shrink(settings: Settings, *, iterations: int | None = None, minutes: float | None = None) -> Settings:
-    """The same run in seconds, through the same code: a tiny network, little search, few games, two iterations if no other number is given.
+    """The same run in seconds, through the same code: a tiny network, little search, few games, two iterations if no
+    other number is given.
 
     It gets a name of its own, so that it never writes into the real run's folder.
     """
@@ -295,14 +313,17 @@ def _lower(section: dict[str, Any], **limits: float) -> None:
 def save_resolved(settings: Settings, run_dir: Path, *, write: Callable[[Path, bytes], Any] = Path.write_bytes) -> None:
     """Keep with the run what it was told and what it ran on: ``config.yaml`` and ``versions.json`` in ``run_dir``.
 
-    ``config.yaml`` holds every setting, defaults and overrides included, and loads again to the same settings. But people hand their runs
-    on: it does not say where keys lie, nor which variables workers get (``env``). Who goes on has that from the file it was begun with.
-    ``write`` puts bytes at a path; pass ``training.common.files.write_atomically`` where a reader must never see half a file.
+    ``config.yaml`` holds every setting, defaults and overrides included, and loads again to the same settings. But
+    people hand their runs on: it does not say where keys lie, nor which variables workers get (``env``). Who goes on
+    has that from the file it was begun with. ``write`` puts bytes at a path; pass
+    ``training.common.files.write_atomically`` where a reader must never see half a file.
 
     Raises:
         OSError: the folder is missing or cannot be written.
     """
-    text = yaml.dump(settings.model_dump(mode="json", exclude=SECRET), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    text = yaml.dump(
+        settings.model_dump(mode="json", exclude=SECRET), Dumper=_Dumper, sort_keys=False, allow_unicode=True
+    )
     write(run_dir / "config.yaml", text.encode("utf-8"))
     write(run_dir / "versions.json", (json.dumps(versions(), indent=2) + "\n").encode("utf-8"))
 
@@ -324,7 +345,9 @@ def _revision() -> str:
     """The checkout's commit, with "-dirty" when files differ from it."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
-        answer = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True, timeout=10)
+        answer = subprocess.run(
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True, timeout=10
+        )
     except (OSError, subprocess.SubprocessError):
         return "unknown"
     return answer.stdout.strip()

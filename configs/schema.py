@@ -1,8 +1,8 @@
 """What a run can be told: every setting with its type, its bounds and its default.
 
-Each section is a frozen pydantic model that refuses unknown keys and does not guess at types. ``configs.load`` reads YAML into
-``Settings``; the shipped files beside this one explain every key to users. "auto" means that the owner of the setting chooses
-when the run starts, on the machine on which it starts.
+Each section is a frozen pydantic model that refuses unknown keys and does not guess at types. ``configs.load`` reads
+YAML into ``Settings``; the shipped files beside this one explain every key to users. "auto" means that the owner of the
+setting chooses when the run starts, on the machine on which it starts.
 """
 
 import ipaddress
@@ -23,7 +23,10 @@ Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Plies = Annotated[int, Field(ge=0, le=20)]
 Scalar = bool | int | float | str
-SEED_ACCOUNTS = {"chess": "pgn-files", "go": "sgf-files"}  # by the game: in whose account the games of training.window.seed_games are
+SEED_ACCOUNTS = {
+    "chess": "pgn-files",
+    "go": "sgf-files",
+}  # by the game: in whose account the games of training.window.seed_games are
 SEED_FILES = {"chess": (".pgn", ".pgn.zst"), "go": (".sgf",)}  # and how the files' names end
 
 
@@ -39,7 +42,9 @@ def _like(pattern: str, description: str) -> AfterValidator:
 
 
 Line = Annotated[str, Field(max_length=4096), _like(r"[^\x00-\x1f\x7f]+", "one line of text")]
-Name = Annotated[str, _like(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "up to 64 letters, digits, '.', '_', '-', no sign first")]
+Name = Annotated[
+    str, _like(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "up to 64 letters, digits, '.', '_', '-', no sign first")
+]
 Host = Annotated[str, _like(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]{0,252}", "a host name or an IP address")]
 User = Annotated[str, _like(r"[A-Za-z0-9_][A-Za-z0-9_.@+\\-]{0,127}", "a user name")]  # also of a domain: CORP\alice
 Variable = Annotated[str, _like(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of an environment variable")]
@@ -75,7 +80,9 @@ class GameSettings(Section):
 
 
 class NetworkSettings(Section):
-    """The residual network (He et al. 2016; AlphaZero's form), with KataGo's global pooling if wanted, or its form with spikes."""
+    """The residual network (He et al. 2016; AlphaZero's form), with KataGo's global pooling if wanted, or its form with
+    spikes.
+    """
 
     type: Literal["resnet", "spiking"] = "resnet"
     blocks: Annotated[int, Field(ge=1, le=100)] = 6
@@ -134,23 +141,33 @@ class SearchSettings(Section):
     match_lookahead_plies: Plies = 0
     match_policy_temperature: Positive = 1.0  # of the network's policy at every position; lc0 plays with 1.36
     subtree_reuse: bool = True
-    discount: Annotated[float, Field(gt=0, le=1)] = 1.0  # in one-player games, of points that a move brings later; 1: all count alike
-    evaluate_afterstates: bool = False  # in games of chance: of positions where nature moves, too, not only of what it makes of them
+    discount: Annotated[float, Field(gt=0, le=1)] = (
+        1.0  # in one-player games, of points that a move brings later; 1: all count alike
+    )
+    evaluate_afterstates: bool = (
+        False  # in games of chance: of positions where nature moves, too, not only of what it makes of them
+    )
     temperature: NotNegative = 1.0
     temperature_final: NotNegative = 0.2
     temperature_halflife: Auto | Positive = "auto"  # plies; auto: the board's longer side
     opening_random_moves: NotNegative = 0.0  # mean number of plies drawn from the bare policy at the start of a game
     opening_even_share: Share = 0.0  # of these plies, drawn evenly from the legal moves instead
-    random_move_share: Annotated[float, Field(ge=0, le=0.5)] = 0.0  # mean over games, each from 0 to twice this, of the plies after those
+    random_move_share: Annotated[float, Field(ge=0, le=0.5)] = (
+        0.0  # mean over games, each from 0 to twice this, of the plies after those
+    )
     gumbel: GumbelSettings = GumbelSettings()
     resignation: ResignationSettings = ResignationSettings()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.full_search_probability < 1 and self.cheap_simulations > self.num_simulations:
-            raise ValueError(f"cheap_simulations ({self.cheap_simulations}) must not exceed num_simulations ({self.num_simulations})")
+            raise ValueError(
+                f"cheap_simulations ({self.cheap_simulations}) must not exceed num_simulations ({self.num_simulations})"
+            )
         if self.temperature_final > self.temperature:
-            raise ValueError(f"temperature_final ({self.temperature_final}) must not exceed temperature ({self.temperature})")
+            raise ValueError(
+                f"temperature_final ({self.temperature_final}) must not exceed temperature ({self.temperature})"
+            )
         return self
 
 
@@ -172,12 +189,16 @@ class WindowSettings(Section):
     min_positions: Count = 20_000  # before so many there are no steps
     max_positions: Count = 1_000_000
     growth_exponent: Share = 0.65  # KataGo's taper; 0: the window keeps its first size; 1: it keeps everything
-    seed_games: Annotated[tuple[Line, ...], BeforeValidator(_tuple)] = ()  # PGN or SGF files; their games come before all others
+    seed_games: Annotated[
+        tuple[Line, ...], BeforeValidator(_tuple)
+    ] = ()  # PGN or SGF files; their games come before all others
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.min_positions > self.max_positions:
-            raise ValueError(f"min_positions ({self.min_positions}) must not exceed max_positions ({self.max_positions})")
+            raise ValueError(
+                f"min_positions ({self.min_positions}) must not exceed max_positions ({self.max_positions})"
+            )
         return self
 
 
@@ -191,7 +212,9 @@ class TrainingSettings(Section):
     """The learner: its batches, its optimizer, its window, its checkpoints."""
 
     asynchronous: bool = True
-    device: Auto | Literal["cpu", "cuda"] = "auto"  # of this machine's learner and workers; auto: a GPU where there is one
+    device: Auto | Literal["cpu", "cuda"] = (
+        "auto"  # of this machine's learner and workers; auto: a GPU where there is one
+    )
     batch_size: Annotated[int, Field(ge=2, le=65_536)] = 256
     learning_rate: Annotated[float, Field(gt=0, le=10)] = 1e-3
     learning_rate_schedule: Literal["constant", "cosine"] = "constant"
@@ -209,7 +232,9 @@ class TrainingSettings(Section):
     policy_surprise_weight: Share = 0.5
     samples_per_position: Annotated[float, Field(gt=0, le=100)] = 4.0
     games_per_iteration: Count = 500
-    steps_per_model: Count | None = None  # publishes within an iteration too, after so many steps; None: once an iteration
+    steps_per_model: Count | None = (
+        None  # publishes within an iteration too, after so many steps; None: once an iteration
+    )
     window: WindowSettings = WindowSettings()
     checkpoint_every: Count = 1  # iterations
     keep_checkpoints: Count = 3
@@ -219,11 +244,17 @@ class TrainingSettings(Section):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.batch_size > self.window.min_positions:
-            raise ValueError(f"batch_size ({self.batch_size}) must not exceed window.min_positions ({self.window.min_positions})")
+            raise ValueError(
+                f"batch_size ({self.batch_size}) must not exceed window.min_positions ({self.window.min_positions})"
+            )
         if self.learner.ranks > self.batch_size:
-            raise ValueError(f"learner.ranks ({self.learner.ranks}) must not exceed batch_size ({self.batch_size}), which they share")
+            raise ValueError(
+                f"learner.ranks ({self.learner.ranks}) must not exceed batch_size ({self.batch_size}), which they share"
+            )
         if self.steps_per_model and not self.asynchronous:
-            raise ValueError("steps_per_model needs asynchronous: true, since without it one model plays all games of an iteration")
+            raise ValueError(
+                "steps_per_model needs asynchronous: true, since without it one model plays all games of an iteration"
+            )
         return self
 
 
@@ -249,7 +280,9 @@ class EvaluationSettings(Section):
     num_simulations: Annotated[int, Field(ge=1, le=100_000)] = 128
     perfect_play: bool = False  # only for games with an exact solver
     positions: Count = 1000  # on which perfect play is measured
-    rating_games: CountOrZero = 100  # against the anchor and earlier versions, at each evaluation; 0 for a one-player game
+    rating_games: CountOrZero = (
+        100  # against the anchor and earlier versions, at each evaluation; 0 for a one-player game
+    )
     score_games: CountOrZero = 0  # only for one-player games: played for the score, at each evaluation
     gating: Literal["none", "sprt"] = "none"
     gating_games: Annotated[int, Field(ge=2)] = 200  # undecided after so many, the candidate is refused
@@ -266,7 +299,9 @@ def first_label(host: str) -> str:
 
 
 class WorkerSettings(Section):
-    """One machine that plays games, as the main node reaches it over SSH. It needs a key: there is no place for passwords.
+    """One machine that plays games, as the main node reaches it over SSH.
+
+    It needs a key: there is no place for passwords.
 
     What is None is as ``~/.ssh/config`` and the agent have it.
     """
@@ -275,7 +310,9 @@ class WorkerSettings(Section):
     user: User | None = None  # at last: the name under which the main node's user is logged in
     key_path: Line | None = None  # the private key's file, on the main node
     gpu_id: CountOrZero = 0  # a worker without a GPU plays on its CPU
-    gpu_ids: Annotated[tuple[CountOrZero, ...], Field(min_length=1), BeforeValidator(_tuple)] | None = None  # several: one process for each
+    gpu_ids: Annotated[tuple[CountOrZero, ...], Field(min_length=1), BeforeValidator(_tuple)] | None = (
+        None  # several: one process for each
+    )
     name: Name = ""
     processes: Auto | Annotated[int, Field(ge=1, le=1024)] = "auto"  # on a machine without a GPU; auto: one per core
     port: Annotated[int, Field(ge=1, le=65_535)] | None = None  # at last: 22
@@ -294,7 +331,9 @@ class WorkerSettings(Section):
 
 
 def _could_be_confused(workers: tuple[WorkerSettings, ...]) -> Iterator[tuple[str, str]]:
-    """Machines with several processes, which are numbered after the machine, and machines that have such a name themselves."""
+    """Machines with several processes, which are numbered after the machine, and machines that have such a name
+    themselves.
+    """
     several = {worker.name for worker in workers if len(worker.gpu_ids or ()) > 1 or worker.processes != 1}
     for worker in workers:
         numbered = re.fullmatch(r"(.+)-[1-9][0-9]*", worker.name)
@@ -309,7 +348,9 @@ class PipSettings(Section):
     extra_index_url: Line | None = None  # beside it
     proxy: Line | None = None  # scheme://[user:password@]host:port
     torch_index: Line | None = None  # for torch alone, such as PyTorch's packages without CUDA
-    wheels: Line | None = None  # a folder of the main node with all packages, which are sent: nothing is downloaded there
+    wheels: Line | None = (
+        None  # a folder of the main node with all packages, which are sent: nothing is downloaded there
+    )
 
     @property
     def variables(self) -> dict[str, str]:
@@ -337,7 +378,9 @@ class DistributedSettings(Section):
     host_key_policy: Literal["strict", "accept-new"] = "strict"
     bootstrap: bool = False  # send code to workers that have none or another version
     pip: PipSettings = PipSettings()
-    login_seconds: Annotated[float, Field(ge=1, le=600)] = 30.0  # at most, for any one answer until a machine has let us in
+    login_seconds: Annotated[float, Field(ge=1, le=600)] = (
+        30.0  # at most, for any one answer until a machine has let us in
+    )
     heartbeat_seconds: Annotated[float, Field(ge=0.1, le=60)] = 2.0  # between two looks at a worker
     offline_seconds: Annotated[float, Field(ge=1, le=3600)] = 10.0  # of silence
     retry_seconds: Annotated[float, Field(ge=1, le=3600)] = 60.0  # at most, between two attempts to reach a worker
@@ -348,35 +391,54 @@ class DistributedSettings(Section):
         names = Counter(worker.name for worker in self.workers)
         twice = sorted(name for name, count in names.items() if count > 1)
         if twice:
-            raise ValueError(f"workers: each needs a name of its own, but {', '.join(twice)} names several; give them a `name`")
+            raise ValueError(
+                f"workers: each needs a name of its own, but {', '.join(twice)} names several; give them a `name`"
+            )
         for first, second in _could_be_confused(self.workers):
             remedy = f"give one of them another `name`, or {first} `processes: 1`"
-            raise ValueError(f"workers: a process of {first} could be called {second}, like the other machine; {remedy}")
+            raise ValueError(
+                f"workers: a process of {first} could be called {second}, like the other machine; {remedy}"
+            )
         for account in names.keys() & SEED_ACCOUNTS.values():
-            raise ValueError(f"workers: {account} is the name under which the books have games that come from files; choose another")
+            raise ValueError(
+                f"workers: {account} is the name under which the books have games that come from files; choose another"
+            )
         if self.offline_seconds <= self.heartbeat_seconds:
-            raise ValueError(f"offline_seconds ({self.offline_seconds:g}) must exceed heartbeat_seconds ({self.heartbeat_seconds:g})")
+            raise ValueError(
+                f"offline_seconds ({self.offline_seconds:g}) must exceed heartbeat_seconds ({self.heartbeat_seconds:g})"
+            )
         if self.enabled and not self.workers:
             add = f"{connector((info.context or {}).get('config'))} --add HOST USER"
-            raise ValueError(f"workers: none are listed, but enabled is true; list machines there, or add one with {add}")
+            raise ValueError(
+                f"workers: none are listed, but enabled is true; list machines there, or add one with {add}"
+            )
         return self
 
     @property
     def unused_weights(self) -> str:
-        """What is to be said of names in ``worker_weights`` that no worker has: removed ones keep their weight, if they come back."""
+        """What is to be said of names in ``worker_weights`` that no worker has: removed ones keep their weight, if they
+        come back.
+        """
         names = {worker.name for worker in self.workers}
         unused = ", ".join(sorted(self.worker_weights.keys() - names))
-        return unused and f"distributed.worker_weights: no worker is called {unused}; the workers are: {', '.join(sorted(names)) or 'none'}"
+        return (
+            unused
+            and f"distributed.worker_weights: no worker is called {unused}; the workers are: {', '.join(sorted(names)) or 'none'}"
+        )
 
 
 def _check_seed_games(sources: tuple[str, ...], game: str) -> None:
     """Refuse files of games that have nothing of ``game``."""
     if game not in SEED_ACCOUNTS:
-        raise ValueError(f"training.window.seed_games: only {' and '.join(SEED_ACCOUNTS)} have files of games, and this run plays {game}")
+        raise ValueError(
+            f"training.window.seed_games: only {' and '.join(SEED_ACCOUNTS)} have files of games, and this run plays {game}"
+        )
     for source in sources:
         for other in SEED_FILES.keys() - {game}:
             if source.lower().endswith(SEED_FILES[other]):
-                raise ValueError(f"training.window.seed_games: {source} has games of {other}, and this run plays {game}")
+                raise ValueError(
+                    f"training.window.seed_games: {source} has games of {other}, and this run plays {game}"
+                )
 
 
 class Settings(Section):
@@ -395,7 +457,9 @@ class Settings(Section):
     def _check(self) -> Self:
         endless = self.run.iterations is None and self.run.minutes is None
         if self.training.learning_rate_schedule == "cosine" and endless:
-            raise ValueError("training.learning_rate_schedule: cosine falls over the whole run, so it needs run.iterations or run.minutes")
+            raise ValueError(
+                "training.learning_rate_schedule: cosine falls over the whole run, so it needs run.iterations or run.minutes"
+            )
         if self.training.window.seed_games:
             _check_seed_games(self.training.window.seed_games, self.game.name)
         return self

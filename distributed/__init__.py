@@ -1,6 +1,7 @@
 """Reaching workers: processes of this machine, and machines behind SSH.
 
-This file is imported on workers' machines too, before anything is installed there: it needs nothing but Python's standard library.
+This file is imported on workers' machines too, before anything is installed there: it needs nothing but Python's
+standard library.
 """
 
 from typing import Any

@@ -8,8 +8,8 @@
 
 In scripts: from distributed.ssh_connector import SSHConnector; SSHConnector().add_worker("new_worker.com", "username")
 
-A running Coach is asked to do what concerns its workers, and answers. Where none is running, the settings file is changed, and
-machines are spoken to, directly.
+A running Coach is asked to do what concerns its workers, and answers. Where none is running, the settings file is
+changed, and machines are spoken to, directly.
 """
 
 import argparse
@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__" and not __package__:
-    # Started by its path: what it imports lies not in its own folder, where Python looks first then, but in the one that holds it.
+    # Started by its path: what it imports lies not in its own folder, where Python looks first then, but in the one
+    # that holds it.
     sys.path[:] = [
         str(Path(__file__).resolve().parent.parent),
         *(each for each in sys.path if Path(each) != Path(__file__).resolve().parent),
@@ -46,30 +47,54 @@ LOG_LINES = 40
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="ssh_connector.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+        prog="ssh_connector.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--check", action="store_true", help="look at every machine; what is not right is shown with its remedy")
-    what.add_argument("--status", action="store_true", help="how the workers stand, as the running Coach sees them, else as they say")
+    what.add_argument(
+        "--check", action="store_true", help="look at every machine; what is not right is shown with its remedy"
+    )
+    what.add_argument(
+        "--status", action="store_true", help="how the workers stand, as the running Coach sees them, else as they say"
+    )
     what.add_argument("--restart", metavar="NAME", help="end a worker, or all of a machine, and start it again")
     what.add_argument("--stop", metavar="NAME", help="end a worker, or all of a machine, until it is restarted")
     what.add_argument(
-        "--takeover", metavar="NAME", help="have the running Coach take over a worker, or all of a machine, from another Coach"
+        "--takeover",
+        metavar="NAME",
+        help="have the running Coach take over a worker, or all of a machine, from another Coach",
     )
-    what.add_argument("--add", nargs="+", metavar=("HOST", "USER"), help="add a machine to the settings, and to a running Coach")
     what.add_argument(
-        "--remove", metavar="NAME", help="remove a machine from the settings, and from a running Coach; no finished game is lost"
+        "--add", nargs="+", metavar=("HOST", "USER"), help="add a machine to the settings, and to a running Coach"
     )
-    what.add_argument("--bootstrap", metavar="NAME", help="send the code to a machine, make the environment there, and verify it")
+    what.add_argument(
+        "--remove",
+        metavar="NAME",
+        help="remove a machine from the settings, and from a running Coach; no finished game is lost",
+    )
+    what.add_argument(
+        "--bootstrap", metavar="NAME", help="send the code to a machine, make the environment there, and verify it"
+    )
     what.add_argument("--logs", metavar="NAME", help="the end of a worker's log")
-    parser.add_argument("--config", type=settings_file, help="the settings (default: those of the running Coach, else configs/config.yaml)")
     parser.add_argument(
-        "--wheels", type=Path, metavar="DIR", help="with --bootstrap: send the packages of this folder, which pip download has made"
+        "--config",
+        type=settings_file,
+        help="the settings (default: those of the running Coach, else configs/config.yaml)",
+    )
+    parser.add_argument(
+        "--wheels",
+        type=Path,
+        metavar="DIR",
+        help="with --bootstrap: send the packages of this folder, which pip download has made",
     )
     parser.add_argument("--lines", type=whole(), default=LOG_LINES, help="of the log (default: %(default)s)")
     parser.add_argument("--name", help="with --add: what to call the machine (default: its host's first label)")
     parser.add_argument(
-        "--port", type=as_setting("distributed.workers.port"), help="with --add: of its SSH server, if it is not as ~/.ssh/config has it"
+        "--port",
+        type=as_setting("distributed.workers.port"),
+        help="with --add: of its SSH server, if it is not as ~/.ssh/config has it",
     )
     parser.add_argument("--key-path", help="with --add: the private key, if it is not one of the usual ones")
     arguments = parser.parse_args(argv)
@@ -151,12 +176,10 @@ class SSHConnector:
 
     Args:
         config: the settings file; by default the one that a running Coach follows, else configs/config.yaml.
-        control_folder: where a running Coach is asked.
-        status_folder: where it writes how the workers stand.
-        connect: makes a transport to a machine; raises ClusterError.
-        root: the checkout whose code is to run on the machines.
-        seconds: how long a Coach gets for its answer.
-        tell: is told what has come of a change; by default it goes to standard error, or wherever the script's log goes.
+        control_folder: where a running Coach is asked. status_folder: where it writes how the workers stand. connect:
+        makes a transport to a machine; raises ClusterError. root: the checkout whose code is to run on the machines.
+        seconds: how long a Coach gets for its answer. tell: is told what has come of a change; by default it goes to
+        standard error, or wherever the script's log goes.
     """
 
     def __init__(
@@ -171,7 +194,13 @@ class SSHConnector:
         tell: Callable[[str], None] = log.warning,
     ) -> None:
         self._status_folder = status_folder
-        self._control, self._seconds, self._connect, self._root, self._tell = control_folder, seconds, connect, root, tell
+        self._control, self._seconds, self._connect, self._root, self._tell = (
+            control_folder,
+            seconds,
+            connect,
+            root,
+            tell,
+        )
         facts = control.coach_facts(control_folder)
         self.config = config or (Path(facts.config) if facts else CONFIG)
         self._foreign = facts is not None and config is not None and config.resolve() != Path(facts.config).resolve()
@@ -180,7 +209,9 @@ class SSHConnector:
     # What a running Coach is asked to do.
 
     def add_worker(self, host: str, user: str | None = None, **options: Any) -> str:
-        """Add a machine, with further ``options`` as the settings file has them: ``name``, ``port``, ``key_path``, ``gpu_ids`` ..."""
+        """Add a machine, with further ``options`` as the settings file has them: ``name``, ``port``, ``key_path``,
+        ``gpu_ids`` ...
+        """
         given = {"host": host, "user": user, **options}
         try:
             new = WorkerSettings.model_validate({key: value for key, value in given.items() if value is not None})
@@ -203,7 +234,9 @@ class SSHConnector:
             return self._told(answer)
         with _said():
             remove_worker(self.config, name)
-        return self._told(f"{name} is no longer in {self.config}. No Coach is running; what {name} has finished stays there.")
+        return self._told(
+            f"{name} is no longer in {self.config}. No Coach is running; what {name} has finished stays there."
+        )
 
     def restart_worker(self, name: str) -> str:
         """End a worker, or all of a machine, and start it again."""
@@ -232,10 +265,14 @@ class SSHConnector:
         return self._told("\n".join(lines))
 
     def take_over_worker(self, name: str) -> str:
-        """Have the running Coach take a worker, or all of a machine, over from another one; that one's finished games are set aside."""
+        """Have the running Coach take a worker, or all of a machine, over from another one; that one's finished games
+        are set aside.
+        """
         answer = self._asked(control.Request(command="takeover", worker=name))
         if answer is None:
-            raise NotDone("no Coach is running, for which it could be taken over; begin one with: start_main.py --distributed --takeover")
+            raise NotDone(
+                "no Coach is running, for which it could be taken over; begin one with: start_main.py --distributed --takeover"
+            )
         return self._told(answer)
 
     def status(self) -> str:
@@ -245,13 +282,17 @@ class SSHConnector:
             return answer
         lines = [f"No Coach is running. What the machines in {self.config} say:"]
         if since := status.stale_since(self._status_folder):
-            lines[:0] = [f"{self._status_folder / status.TEXT_NAME} is stale: the Coach that wrote it was killed after {since}."]
+            lines[:0] = [
+                f"{self._status_folder / status.TEXT_NAME} is stale: the Coach that wrote it was killed after {since}."
+            ]
         for found in self._settings().workers:
             try:
                 with self._at(found.name) as there:
                     for seat in there.seats:
                         alive = remote.alive(there.transport, seat.name, python=found.python)
-                        lines.append(f"  {seat.name}: {f'runs, as process {alive.pid}' if alive.running else 'does not run'}")
+                        lines.append(
+                            f"  {seat.name}: {f'runs, as process {alive.pid}' if alive.running else 'does not run'}"
+                        )
             except NotDone as error:
                 lines.append(f"  {error}")
         return "\n".join(lines if len(lines) > 1 else [*lines, "  there are none: --add HOST USER adds one"])
@@ -263,7 +304,9 @@ class SSHConnector:
     def _asked(self, request: control.Request, *, any_config: bool = False) -> str | None:
         """The Coach's answer; None when none is running."""
         if self._foreign and not any_config:
-            raise NotDone(f"the running Coach follows {self._followed}, not {self.config}; leave out --config, or stop it first")
+            raise NotDone(
+                f"the running Coach follows {self._followed}, not {self.config}; leave out --config, or stop it first"
+            )
         try:
             answer = control.ask(request, self._control, seconds=self._seconds)
         except control.NoCoach:
@@ -300,8 +343,14 @@ class SSHConnector:
         """The last lines of a worker's log, or of the logs of all workers of a machine."""
         with self._at(name) as there:
             found = there.machine
-            texts = {seat.name: remote.tail(there.transport, seat.name, lines=lines, python=found.python) for seat in there.seats}
-        parts = [f"==> {found.directory}/{remote.log_name(seat)} <==\n{text or '(nothing yet)'}" for seat, text in texts.items()]
+            texts = {
+                seat.name: remote.tail(there.transport, seat.name, lines=lines, python=found.python)
+                for seat in there.seats
+            }
+        parts = [
+            f"==> {found.directory}/{remote.log_name(seat)} <==\n{text or '(nothing yet)'}"
+            for seat, text in texts.items()
+        ]
         return "\n\n".join(parts)
 
     def _checked(self, found: WorkerSettings, version: Ours) -> Checked:
@@ -336,7 +385,9 @@ class SSHConnector:
     def _connected(self, found: WorkerSettings) -> Iterator[tuple[WorkerSettings, Transport]]:
         """A connection to a machine; raises ClusterError."""
         told = self._settings()
-        connect = self._connect or partial(ssh.connect, host_key_policy=told.host_key_policy, login_seconds=told.login_seconds)
+        connect = self._connect or partial(
+            ssh.connect, host_key_policy=told.host_key_policy, login_seconds=told.login_seconds
+        )
         transport = connect(found)
         try:
             yield found, transport
@@ -352,7 +403,9 @@ class SSHConnector:
             every = seats(probed, found)
             meant = tuple(seat for seat in every if name in (found.name, seat.name))
             if not meant:
-                raise NotDone(f"{found.name} has no worker {name}; its workers are: {', '.join(seat.name for seat in every)}")
+                raise NotDone(
+                    f"{found.name} has no worker {name}; its workers are: {', '.join(seat.name for seat in every)}"
+                )
             yield _There(found, transport, probed, version, meant)
 
 
@@ -369,7 +422,11 @@ def connection_findings(error: ClusterError | None) -> Iterator[Finding]:
     """What an attempt to connect has shown; None: it succeeded."""
     if isinstance(error, Unreachable):
         yield Finding(
-            "reachable", False, True, error.what, error.remedy or "see that it is on, that its sshd runs, and that no firewall is between"
+            "reachable",
+            False,
+            True,
+            error.what,
+            error.remedy or "see that it is on, that its sshd runs, and that no firewall is between",
         )
         return
     yield Finding("reachable", True, False, "it answers")
@@ -390,7 +447,9 @@ def _quiet(config: Path | None) -> SSHConnector:
 
 @interruptible
 def main(argv: Sequence[str] | None = None, *, make: Callable[[Path | None], SSHConnector] = _quiet) -> int:
-    """Run the program; returns its exit code: 0, 1 when it could not be done or a machine is not ready, 130 after Ctrl-C."""
+    """Run the program; returns its exit code: 0, 1 when it could not be done or a machine is not ready, 130 after
+    Ctrl-C.
+    """
     arguments = parse(argv)
     console = Console(highlight=False, emoji=False)
     tell = partial(console.print, markup=False, soft_wrap=True)
@@ -442,7 +501,9 @@ def check(machines: SSHConnector, tell: Callable[[str], None]) -> int:
         tell(f"{machines.config} lists no workers: --add HOST USER adds one")
         return 1
     tell("")
-    tell("\n".join(f"{what}: {', '.join(names)}" for what, names in (("ready", ready), ("not ready", wanting)) if names))
+    tell(
+        "\n".join(f"{what}: {', '.join(names)}" for what, names in (("ready", ready), ("not ready", wanting)) if names)
+    )
     return 1 if wanting else 0
 
 

@@ -1,7 +1,8 @@
-"""Answering what needs no network while a program still loads: engines are asked for their names at once, and given up after seconds.
+"""Answering what needs no network while a program still loads: engines are asked for their names at once, and given up
+after seconds.
 
-A timer looks at the input, between two steps of whatever Python is doing: importing torch, or compiling. So it needs no thread. This
-file is imported before all that takes long to import.
+A timer looks at the input, between two steps of whatever Python is doing: importing torch, or compiling. So it needs no
+thread. This file is imported before all that takes long to import.
 """
 
 import os
@@ -26,7 +27,10 @@ class Hello(Protocol):
 
 
 class Early:
-    """Answers on standard output until ``end``. From the first line on that it cannot answer, all lines are kept for who comes after."""
+    """Answers on standard output until ``end``.
+
+    From the first line on that it cannot answer, all lines are kept for who comes after.
+    """
 
     def __init__(self, reader: LineReader, hello: Hello) -> None:
         self._reader, self._hello = reader, hello

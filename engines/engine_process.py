@@ -1,4 +1,7 @@
-"""A program that plays a game and is spoken to in lines, through its standard input and output. UCI and GTP are spoken by its heirs."""
+"""A program that plays a game and is spoken to in lines, through its standard input and output.
+
+UCI and GTP are spoken by its heirs.
+"""
 
 import os
 import selectors
@@ -52,7 +55,9 @@ class EngineProcess:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -95,4 +100,6 @@ class EngineProcess:
         code = self._process.wait()
         self._errors.seek(0)
         words = self._errors.read()[-LAST_WORDS:].decode(errors="replace").strip()
-        return EngineFailed(f"{self._path} has ended with exit code {code} when it was told {command!r}{': ' + words if words else ''}")
+        return EngineFailed(
+            f"{self._path} has ended with exit code {code} when it was told {command!r}{': ' + words if words else ''}"
+        )

@@ -1,9 +1,10 @@
 """Keima as a Go engine that speaks the Go Text Protocol, version 2.
 
-A command is done before the next one is looked at, but for an analysis, which goes on until anything at all is said. The network knows
-one size of board. The rules are those of ``games.go.rules``: the board is counted as it stands, so all stones count as alive, and superko
-forbids to repeat a position. So the engine captures what is dead before it passes, and with kgs-genmove_cleanup at once. By rules under
-which players agree on dead stones (``gtp_rules``) it need not, and takes them away when it counts.
+A command is done before the next one is looked at, but for an analysis, which goes on until anything at all is said.
+The network knows one size of board. The rules are those of ``games.go.rules``: the board is counted as it stands, so
+all stones count as alive, and superko forbids to repeat a position. So the engine captures what is dead before it
+passes, and with kgs-genmove_cleanup at once. By rules under which players agree on dead stones (``gtp_rules``) it need
+not, and takes them away when it counts.
 """
 
 import time
@@ -44,7 +45,9 @@ from training.search.analysis import Line, simulations_in
 MEGABYTES = 256  # that the tree may take
 OVERHEAD = 0.05  # seconds of a move that are kept back for whoever carries it
 HANDICAP_MOVES = 9  # a free handicap takes at most as many simulations as so many moves, however many stones it has
-CAPTURE_COST = 0.1  # of the value from -1 to 1, that the engine gives for a capture before it passes: values are no more exact
+CAPTURE_COST = (
+    0.1  # of the value from -1 to 1, that the engine gives for a capture before it passes: values are no more exact
+)
 RESIGN = "resign"
 
 
@@ -128,7 +131,9 @@ class Engine:
         return command.name != "quit"
 
     def close(self) -> None:
-        """Somebody speaks, or nobody any more: end the analysis under way, and place what is left of a handicap without thinking."""
+        """Somebody speaks, or nobody any more: end the analysis under way, and place what is left of a handicap without
+        thinking.
+        """
         while self._placing is not None:
             self._place_on(self._placing, 1)
         if self._look is not None:
@@ -184,7 +189,11 @@ class Engine:
             arrived: when the command did, from which on time is shared out; None: there is no clock.
         """
         best = self._best(thinker, self._deadline(player, arrived), look)
-        if self._board.rules.agreed or best.action != self._board.size**2 or (look is not None and look.wanted.allowed is not None):
+        if (
+            self._board.rules.agreed
+            or best.action != self._board.size**2
+            or (look is not None and look.wanted.allowed is not None)
+        ):
             return best
         captures = self._board.liberties_of_dead(player)
         if not captures:
@@ -193,7 +202,9 @@ class Engine:
         return capture if capture.value >= best.value - CAPTURE_COST else best
 
     def _deadline(self, player: int, arrived: float | None) -> float | None:
-        """When to stop thinking that begins now, about a move that was asked for when ``arrived``; None where there is no clock."""
+        """When to stop thinking that begins now, about a move that was asked for when ``arrived``; None where there is
+        no clock.
+        """
         if not self._clocks or arrived is None:
             return None
         clock, now = self._clocks[player].clock, time.monotonic()
@@ -203,7 +214,9 @@ class Engine:
         return [Resignation(self._resign_below), Resignation(self._resign_below)]
 
     def _place_on(self, placing: Placing, simulations: int) -> None:
-        """Think for a slice about a stone of the handicap, as if White passed in between; then place it, or answer if it was the last."""
+        """Think for a slice about a stone of the handicap, as if White passed in between; then place it, or answer if
+        it was the last.
+        """
         state = position_with(self._game, placing.points, [], player=0)
         plays = self._game.legal_actions(state)[:-1].tolist()
         if len(placing.points) == placing.count or not plays:
@@ -223,7 +236,11 @@ class Engine:
         if wanted.seconds is None or not analysis.evaluated or not (now >= look.due or analysis.finished):
             return
         look.due = now + wanted.seconds
-        lines = [line for place, line in enumerate(analysis.lines(wanted.most)) if line.visits or place < max(wanted.least, 1)]
+        lines = [
+            line
+            for place, line in enumerate(analysis.lines(wanted.most))
+            if line.visits or place < max(wanted.least, 1)
+        ]
         if not lines:
             return
         if self._outlook is None or not wanted.kata:
@@ -385,7 +402,9 @@ class Engine:
         if status not in ("alive", "dead", "seki"):
             raise Refused(f"syntax error: {status!r} is not alive, dead or seki")
         dead = self._board.dead()
-        listed = {"alive": [chain for chain in self._board.chains() if chain not in dead], "dead": dead, "seki": []}[status]
+        listed = {"alive": [chain for chain in self._board.chains() if chain not in dead], "dead": dead, "seki": []}[
+            status
+        ]
         return "\n".join(self._names(chain) for chain in listed)
 
     def _loadsgf(self, command: Command, arrived: float) -> str:

@@ -133,7 +133,9 @@ class Board:
             raise Refused("bad vertex list") from error
 
     def load(self, path: Path, before: int | None) -> None:
-        """Set up the first game of an SGF file as it stands at its end, or before move ``before``, from 1. Its komi holds from then on.
+        """Set up the first game of an SGF file as it stands at its end, or before move ``before``, from 1.
+
+        Its komi holds from then on.
 
         Raises:
             Refused: it cannot be read, is of another size, or has illegal moves; the board is then as it was.
@@ -147,8 +149,12 @@ class Board:
                 raise ValueError(f"its board is {found.size} x {found.size}")
             self.set_komi(found.komi)
             black, white = found.setup
-            self.begin(position_with(self._game, black, white, player=found.player), handicap=0 if white else len(black))
-            for number, (player, action) in enumerate(found.moves if before is None else found.moves[: max(before - 1, 0)], 1):
+            self.begin(
+                position_with(self._game, black, white, player=found.player), handicap=0 if white else len(black)
+            )
+            for number, (player, action) in enumerate(
+                found.moves if before is None else found.moves[: max(before - 1, 0)], 1
+            ):
                 try:
                     self.play(player, action)
                 except Refused as error:
@@ -158,7 +164,9 @@ class Board:
             raise Refused(f"cannot load file: {' '.join(str(error).split())}") from error
 
     def final_score(self) -> str:
-        """The result, such as B+3.5 or W+Resign: the board as it stands, or where the rules have it so, without dead stones."""
+        """The result, such as B+3.5 or W+Resign: the board as it stands, or where the rules have it so, without dead
+        stones.
+        """
         if self._resigned is not None:
             return f"{'WB'[self._resigned]}+Resign"
         if not self.rules.agreed:
@@ -170,7 +178,9 @@ class Board:
         return score_text(score(with_komi(left, self.komi + self.rules.white_points(self._handicap))))
 
     def dead(self) -> list[list[int]]:
-        """The chains that are taken away at the end of the game: those that playouts take for dead, where the rules have it so."""
+        """The chains that are taken away at the end of the game: those that playouts take for dead, where the rules
+        have it so.
+        """
         return [*self.dead_chains(0), *self.dead_chains(1)] if self.rules.agreed else []
 
     def chains(self) -> Iterator[list[int]]:
@@ -186,11 +196,17 @@ class Board:
         """The chains of a player that playouts take for dead."""
         sign = 1 if player == 1 else -1
         lost = sign * ownership(self._game, self.turned_to(1 - player)).ravel()
-        return [chain for chain in self.chains() if stones(self.state).flat[chain[0]] == player + 1 and lost[chain].mean() >= SURE]
+        return [
+            chain
+            for chain in self.chains()
+            if stones(self.state).flat[chain[0]] == player + 1 and lost[chain].mean() >= SURE
+        ]
 
     def liberties_of_dead(self, player: int) -> list[int]:
         """The legal plays of a player on liberties of chains of the other that playouts take for dead."""
-        found = {point for chain in self.dead_chains(1 - player) for point in self._chain(*divmod(chain[0], self.size))[1]}
+        found = {
+            point for chain in self.dead_chains(1 - player) for point in self._chain(*divmod(chain[0], self.size))[1]
+        }
         return sorted(found & set(self._game.legal_actions(self.turned_to(player)).tolist()))
 
     def _chain(self, row: int, column: int) -> tuple[list[int], set[int]]:

@@ -1,8 +1,8 @@
 """The controller's side of the Go Text Protocol, version 2 (G. Farnebäck, 2002): an engine such as GNU Go as a player.
 
-The games of a benchmark are played side by side, and one process of the engine plays in all of them: before each move it is told the whole
-game again. The commands go in one parcel, so that this costs little beside the thinking, and what it plays depends on the game and its
-seed alone, not on its neighbours.
+The games of a benchmark are played side by side, and one process of the engine plays in all of them: before each move
+it is told the whole game again. The commands go in one parcel, so that this costs little beside the thinking, and what
+it plays depends on the game and its seed alone, not on its neighbours.
 """
 
 from collections.abc import Sequence
@@ -70,7 +70,9 @@ class GtpEngine(EngineProcess):
         first = lines[0]
         if not first.startswith("="):
             refused = first.startswith("?")
-            raise EngineFailed(f"{self.name} {'refuses' if refused else 'was told'} {command!r}{': ' if refused else ' and said '}{first}")
+            raise EngineFailed(
+                f"{self.name} {'refuses' if refused else 'was told'} {command!r}{': ' if refused else ' and said '}{first}"
+            )
         return "\n".join([first.removeprefix("=").strip(), *lines[1:]]).strip()
 
 
@@ -103,8 +105,8 @@ class GtpPlayer:
         """Its moves in ``states``, which came from ``starts``, where the game begins, by ``moves``.
 
         Raises:
-            EngineFailed: it does not answer, or its move is not legal.
-            ValueError: one of ``starts`` is not where the game begins: superko forbids what has been on the board before.
+            EngineFailed: it does not answer, or its move is not legal. ValueError: one of ``starts`` is not where the
+            game begins: superko forbids what has been on the board before.
         """
         if not (starts == self._game.start).all():
             raise ValueError("GTP can tell an engine of games from their first move on alone")
@@ -114,7 +116,9 @@ class GtpPlayer:
         texts = [self._game.action_name(action) for action in moves]
         asked = f"{self._engine.name}, asked for move {len(texts) + 1} of the game {' '.join(texts)}".rstrip()
         try:
-            text = self._engine.ask(*self._told(moves, texts), f"genmove {COLORS[len(texts) % 2]}", seconds=self._seconds)[-1]
+            text = self._engine.ask(
+                *self._told(moves, texts), f"genmove {COLORS[len(texts) % 2]}", seconds=self._seconds
+            )[-1]
         except EngineFailed as error:
             raise EngineFailed(f"{asked}: {error}") from error
         legal = {self._game.action_name(action).upper(): action for action in self._game.legal_actions(state).tolist()}

@@ -1,7 +1,9 @@
-"""The clocks of a game as the Go Text Protocol tells of them: main time, and then periods of so much time for so many moves.
+"""The clocks of a game as the Go Text Protocol tells of them: main time, and then periods of so much time for so many
+moves.
 
-In Canadian byo-yomi a period has several moves, and its time must last for all of them. In Japanese byo-yomi (only kgs-time_settings
-has it) a period has one, and there are several periods, of which only those are used up that end before the move.
+In Canadian byo-yomi a period has several moves, and its time must last for all of them. In Japanese byo-yomi (only
+kgs-time_settings has it) a period has one, and there are several periods, of which only those are used up that end
+before the move.
 """
 
 from dataclasses import dataclass
@@ -31,7 +33,9 @@ class PlayerClock:
         self._left, self._moves = 0.0, 0  # of the period under way; no moves: none is
 
     def told(self, seconds: float, moves: int) -> None:
-        """So much is left: of the main time where ``moves`` is 0, else of a period for so many moves (or periods for one)."""
+        """So much is left: of the main time where ``moves`` is 0, else of a period for so many moves (or periods for
+        one).
+        """
         self._main, self._left, self._moves = (0.0, seconds, moves) if moves else (seconds, 0.0, 0)
 
     def spent(self, seconds: float) -> None:
@@ -53,7 +57,9 @@ class PlayerClock:
         settings = self._settings
         if self._moves:
             return Clock(remaining=max(self._left, 0.0), moves_to_go=self._moves if settings.periods == 1 else 1)
-        share = settings.period / settings.moves  # of a move in the periods to come, the first of which follows the main time at once
+        share = (
+            settings.period / settings.moves
+        )  # of a move in the periods to come, the first of which follows the main time at once
         return Clock(remaining=self._main + share, increment=share)
 
 
@@ -71,21 +77,26 @@ def parse_time_settings(command: Command) -> TimeSettings | None:
 
 
 def parse_kgs_time_settings(command: Command) -> TimeSettings | None:
-    """What kgs-time_settings says: none, absolute, byoyomi or canadian, and what belongs to it; None where there is no limit.
+    """What kgs-time_settings says: none, absolute, byoyomi or canadian, and what belongs to it; None where there is no
+    limit.
 
     Raises:
         Refused: it says something else.
     """
     kind, *rest = command.words or ("",)
     if len(rest) != NUMBERS.get(kind, -1):
-        raise Refused("syntax error: none, absolute TIME, byoyomi TIME PERIOD PERIODS or canadian TIME PERIOD STONES is understood")
+        raise Refused(
+            "syntax error: none, absolute TIME, byoyomi TIME PERIOD PERIODS or canadian TIME PERIOD STONES is understood"
+        )
     if kind == "none":
         return None
     if kind == "absolute":
         return TimeSettings(main=_seconds(rest[0]))
     main, period, count = _seconds(rest[0]), _seconds(rest[1]), whole(rest[2], least=1)
     return (
-        TimeSettings(main=main, period=period, periods=count) if kind == "byoyomi" else TimeSettings(main=main, period=period, moves=count)
+        TimeSettings(main=main, period=period, periods=count)
+        if kind == "byoyomi"
+        else TimeSettings(main=main, period=period, moves=count)
     )
 
 

@@ -1,4 +1,6 @@
-"""What the Go engine's network foresees of the end of the game, beside what search finds: asked for only when somebody wants to know."""
+"""What the Go engine's network foresees of the end of the game, beside what search finds: asked for only when somebody
+wants to know.
+"""
 
 from collections.abc import Sequence
 
@@ -33,7 +35,9 @@ class Outlook:
 
     @property
     def leads(self) -> dict[int, float]:
-        """By how many points the player to move will win after some of his actions; none where the network does not say."""
+        """By how many points the player to move will win after some of his actions; none where the network does not
+        say.
+        """
         return self._leads
 
     def look(self, state: States, actions: Sequence[int]) -> None:

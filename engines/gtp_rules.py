@@ -1,7 +1,9 @@
-"""Rules of Go as KataGo's commands of the Go Text Protocol name them (its GTP_Extensions.md), and which of them are played here.
+"""Rules of Go as KataGo's commands of the Go Text Protocol name them (its GTP_Extensions.md), and which of them are
+played here.
 
-The network plays by area scoring and positional superko, with suicide or without. Whatever it plays so is legal under the weaker rules of
-ko too. What may be chosen is whether players agree on dead stones, and how many points White has for Black's handicap.
+The network plays by area scoring and positional superko, with suicide or without. Whatever it plays so is legal under
+the weaker rules of ko too. What may be chosen is whether players agree on dead stones, and how many points White has
+for Black's handicap.
 """
 
 import json
@@ -37,7 +39,13 @@ class Rules:
 
     def text(self) -> str:
         """As kata-get-rules tells them."""
-        told = {"friendlyPassOk": self.agreed, "hasButton": False, "ko": "POSITIONAL", "scoring": "AREA", "suicide": self.suicide}
+        told = {
+            "friendlyPassOk": self.agreed,
+            "hasButton": False,
+            "ko": "POSITIONAL",
+            "scoring": "AREA",
+            "suicide": self.suicide,
+        }
         return json.dumps({**told, "tax": "NONE", "whiteHandicapBonus": self.bonus}, separators=(",", ":"))
 
     def white_points(self, handicap: int) -> int:
@@ -46,7 +54,9 @@ class Rules:
 
 
 def parse_rules(words: Sequence[str], now: Rules) -> tuple[Rules, float | None]:
-    """The rules that kata-set-rules asks for, by name or as JSON, and the komi, if they name one. What they leave out stays as it is.
+    """The rules that kata-set-rules asks for, by name or as JSON, and the komi, if they name one.
+
+    What they leave out stays as it is.
 
     Raises:
         Refused: they are none, or not played here.
@@ -60,7 +70,9 @@ def parse_rules(words: Sequence[str], now: Rules) -> tuple[Rules, float | None]:
     except (ValueError, RecursionError):
         told = None
     if not isinstance(told, dict):
-        raise Refused(f"unknown rules {text[:80]!r}: there are {', '.join(NAMED)}, and rules as kata-get-rules tells them")
+        raise Refused(
+            f"unknown rules {text[:80]!r}: there are {', '.join(NAMED)}, and rules as kata-get-rules tells them"
+        )
     komi = told.pop("komi", None)
     if komi is not None and (isinstance(komi, bool) or not isinstance(komi, int | float)):
         raise Refused(f"komi is a number, and not {komi!r}")
@@ -69,7 +81,9 @@ def parse_rules(words: Sequence[str], now: Rules) -> tuple[Rules, float | None]:
 
 def _rules(told: dict[str, Any], now: Rules) -> Rules:
     for key, value in told.items():
-        known = {**OURS, "suicide": (True, False), "friendlyPassOk": (True, False), "whiteHandicapBonus": BONUSES}.get(key)
+        known = {**OURS, "suicide": (True, False), "friendlyPassOk": (True, False), "whiteHandicapBonus": BONUSES}.get(
+            key
+        )
         if known is None:
             raise Refused(f"unknown rule {key[:80]!r}")
         if not any(value is each or (isinstance(each, str) and value == each) for each in known):

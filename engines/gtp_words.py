@@ -1,4 +1,5 @@
-"""The words of the Go Text Protocol, version 2 (Gunnar Farnebäck, draft 2 of its specification, 2002), and of what others added to it.
+"""The words of the Go Text Protocol, version 2 (Gunnar Farnebäck, draft 2 of its specification, 2002), and of what
+others added to it.
 
 lz-analyze came with Leela Zero, kata-analyze with KataGo; what programs for people read of them is written here.
 """
@@ -77,7 +78,9 @@ class Command:
             Refused: they are not.
         """
         if len(self.words) != count:
-            raise Refused(f"syntax error: {self.name} takes {count} argument{'s' if count != 1 else ''}, and not {len(self.words)}")
+            raise Refused(
+                f"syntax error: {self.name} takes {count} argument{'s' if count != 1 else ''}, and not {len(self.words)}"
+            )
         return self.words
 
     def only(self) -> str:
@@ -107,7 +110,13 @@ class Hello:
     """
 
     def __init__(self, *, name: str, version: str) -> None:
-        self._facts = {"protocol_version": "2", "name": name, "version": version, "list_commands": "\n".join(COMMANDS), "quit": ""}
+        self._facts = {
+            "protocol_version": "2",
+            "name": name,
+            "version": version,
+            "list_commands": "\n".join(COMMANDS),
+            "quit": "",
+        }
 
     def answer(self, command: Command) -> str | None:
         """The answer, or None: it is another command.
@@ -217,7 +226,8 @@ class Wanted:
 
 
 def parse_wanted(game: Game, words: Sequence[str], *, player: int, kata: bool) -> Wanted:
-    """What stands after lz-analyze and its like: a color and an interval in hundredths of a second, each or not, then pairs.
+    """What stands after lz-analyze and its like: a color and an interval in hundredths of a second, each or not, then
+    pairs.
 
     Those of KataGo that have no meaning here are passed over.
 
@@ -262,7 +272,14 @@ def _restricted(game: Game, wanted: Wanted, key: str, player: int, text: str) ->
     return replace(wanted, allowed=(before & named) if key == "allow" else (before - named))
 
 
-def info(game: Game, lines: Sequence[Line], *, kata: bool, leads: Mapping[int, float], ownership: NDArray[np.float32] | None = None) -> str:
+def info(
+    game: Game,
+    lines: Sequence[Line],
+    *,
+    kata: bool,
+    leads: Mapping[int, float],
+    ownership: NDArray[np.float32] | None = None,
+) -> str:
     """The moves of an analysis in a line, the best one first. All is for the player to move.
 
     As Leela Zero writes it, chances are in hundredths of a percent; as KataGo does, from 0 to 1.
@@ -272,16 +289,24 @@ def info(game: Game, lines: Sequence[Line], *, kata: bool, leads: Mapping[int, f
         ownership: whose each point will be, ``[H * W]`` from the upper left corner, from 1, his, to -1.
     """
     said = [_info(game, order, line, kata, leads.get(line.action)) for order, line in enumerate(lines)]
-    return " ".join([*said, *(["ownership", *(f"{share:.4f}" for share in ownership.tolist())] if ownership is not None else [])])
+    return " ".join(
+        [*said, *(["ownership", *(f"{share:.4f}" for share in ownership.tolist())] if ownership is not None else [])]
+    )
 
 
 def _info(game: Game, order: int, line: Line, kata: bool, lead: float | None) -> str:
     chance = (1 + line.value) / 2
-    chances = (f"{chance:.6f}", f"{line.prior:.6f}") if kata else (str(round(10_000 * chance)), str(round(10_000 * line.prior)))
+    chances = (
+        (f"{chance:.6f}", f"{line.prior:.6f}")
+        if kata
+        else (str(round(10_000 * chance)), str(round(10_000 * line.prior)))
+    )
     best = " ".join(game.action_name(action) for action in line.actions)
     move = game.action_name(line.action)
     utility = f"utility {line.value:.6f} " if kata else ""
-    points = "" if lead is None else f"scoreMean {lead:.4f} scoreLead {lead:.4f} "  # the same: programs read one or the other
+    points = (
+        "" if lead is None else f"scoreMean {lead:.4f} scoreLead {lead:.4f} "
+    )  # the same: programs read one or the other
     return (
         f"info move {move} visits {line.visits} {utility}winrate {chances[0]} {points}prior {chances[1]} lcb {chances[0]} "
         f"order {order} pv {best}"

@@ -15,7 +15,11 @@ ANCHOR = "random"
 DEPTHS = (1, 2, 3)
 USUAL_LEVEL = 1700  # of Stockfish, beside its least
 LEVEL_OPTION = "UCI_Elo"
-PROGRAMS = {"gnugo": ("GNU Go", "go"), "pachi": ("Pachi", "go"), "stockfish": ("Stockfish", "chess")}  # and what they play
+PROGRAMS = {
+    "gnugo": ("GNU Go", "go"),
+    "pachi": ("Pachi", "go"),
+    "stockfish": ("Stockfish", "chess"),
+}  # and what they play
 USUAL_GO_ENGINES = ("gnugo:1", "gnugo:10")
 GO_ENGINE_MISSING = {
     "gnugo": "GNU Go is not here: install it (Debian: apt install gnugo)",
@@ -25,7 +29,8 @@ GO_ENGINE = re.compile(r"(gnugo|pachi):([1-9]\d{0,5})")
 GNU_GO_LEVELS = range(1, 20)  # 10 is its usual strength; more is slower
 PACHI_PLAYOUTS = range(500, 1_000_000)  # fewer it refuses
 MOVE_SECONDS = 120.0  # for a move of a program that plays Go, on a busy machine
-# Its passes have to be safe under rules that count dead stones as alive, so it captures them all first; games go to their end.
+# Its passes have to be safe under rules that count dead stones as alive, so it captures them all first; games go to
+# their end.
 GNU_GO_RULES = ("--chinese-rules", "--positional-superko", "--capture-all-dead", "--never-resign")
 PACHI_OPTIONS = "pass_all_alive,resign_threshold=0,threads=1"  # Pachi forbids suicide and positional superko by itself
 
@@ -61,20 +66,26 @@ def stockfish_rungs(path: Path, levels: Sequence[int], *, movetime: int | None, 
         if not least <= level <= greatest:
             raise ValueError(f"--stockfish-levels: {name} has levels from {least} to {greatest}, not {level}")
     return [
-        Entrant(name=f"stockfish-{level}", contender=StockfishContender(path=path.absolute(), level=level, movetime=movetime, nodes=nodes))
+        Entrant(
+            name=f"stockfish-{level}",
+            contender=StockfishContender(path=path.absolute(), level=level, movetime=movetime, nodes=nodes),
+        )
         for level in sorted(set(levels or (least, USUAL_LEVEL)))
     ]
 
 
 def go_rungs(game: Game, names: Sequence[str]) -> list[Entrant]:
-    """Programs that play Go, such as ``gnugo:10`` for GNU Go's level 10 and ``pachi:1000`` for so many playouts of Pachi.
+    """Programs that play Go, such as ``gnugo:10`` for GNU Go's level 10 and ``pachi:1000`` for so many playouts of
+    Pachi.
 
     Raises:
         ValueError: there is no such program or level, or the program is not here.
     """
     found = [(*go_engine(name), name) for name in dict.fromkeys(names)]
     return [
-        Entrant(name=name, contender=GtpContender(command=go_command(game, program, strength), move_seconds=MOVE_SECONDS))
+        Entrant(
+            name=name, contender=GtpContender(command=go_command(game, program, strength), move_seconds=MOVE_SECONDS)
+        )
         for program, strength, name in sorted(found)
     ]
 
@@ -121,6 +132,10 @@ def chosen(rungs: Sequence[Entrant], names: Sequence[str], game: str) -> list[En
     for name in names:
         if name not in known:
             who, theirs = PROGRAMS.get(re.split("[:-]", name)[0], (name, game))
-            why = f"there is no {name!r} here" if theirs == game else f"{who} plays {theirs}, and this network plays {game}"
+            why = (
+                f"there is no {name!r} here"
+                if theirs == game
+                else f"{who} plays {theirs}, and this network plays {game}"
+            )
             raise ValueError(f"--opponents: {why}; there are {', '.join(known)}")
     return [rung for rung in rungs if rung.name in names]

@@ -72,7 +72,9 @@ class LineReader:
 
 
 def converse(reader: LineReader, partner: Partner) -> None:
-    """Let ``partner`` obey line after line and work meanwhile, until it ends the conversation or nobody speaks any more."""
+    """Let ``partner`` obey line after line and work meanwhile, until it ends the conversation or nobody speaks any
+    more.
+    """
     while not reader.ended:
         for line in reader.lines(wait=not partner.busy):
             if not partner.obey(line, reader.arrived):

@@ -1,7 +1,9 @@
-"""The benchmark of games of two: a network against players to measure it by, and these against their neighbours on the ladder.
+"""The benchmark of games of two: a network against players to measure it by, and these against their neighbours on the
+ladder.
 
-Without games among the opponents a network that wins all games against one and loses all against the next would tell nothing of how far
-the two are apart; with them its own few games place it between them. The games of a match are cut into slices, one a process.
+Without games among the opponents a network that wins all games against one and loses all against the next would tell
+nothing of how far the two are apart; with them its own few games place it between them. The games of a match are cut
+into slices, one a process.
 """
 
 import itertools
@@ -73,7 +75,9 @@ class Match:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95 % interval of that share, as if each point had been won or lost: somewhat too wide where games are drawn."""
+        """The 95 % interval of that share, as if each point had been won or lost: somewhat too wide where games are
+        drawn.
+        """
         return wilson(float(self.scores.sum()), len(self.scores))
 
     @property
@@ -142,7 +146,9 @@ def play_pairs(
 
 def in_all(lines: Sequence[MatchLine]) -> Tally:
     """What all slices together have come to."""
-    return Tally(**{key: sum(getattr(line, key) for line in lines) for key in ("ended", "moves", "wins", "draws", "losses")})
+    return Tally(
+        **{key: sum(getattr(line, key) for line in lines) for key in ("ended", "moves", "wins", "draws", "losses")}
+    )
 
 
 def mean_seconds(parts: Sequence[MatchLine], side: int) -> float:

@@ -39,7 +39,10 @@ class MatchLine(Said):
     wins: int = 0  # of the first player
     draws: int = 0
     losses: int = 0
-    seconds: tuple[float, float] = (0.0, 0.0)  # that each player has thought: of the processor, or of the clock if it uses another one
+    seconds: tuple[float, float] = (
+        0.0,
+        0.0,
+    )  # that each player has thought: of the processor, or of the clock if it uses another one
     chosen: tuple[int, int] = (0, 0)  # moves of each player
     scores: tuple[float, ...] = ()  # of each game, two a pair: 1 won by the first player, 0.5 drawn, 0 lost
     games: tuple[tuple[int, ...], ...] = ()  # the moves of each, from its opening on
@@ -66,7 +69,8 @@ class TimedPlayer:
 
 
 def timed(game: Game, contender: AnyContender, seed: int, *, warm_up: int, stack: ExitStack) -> TimedPlayer:
-    """A player who has made a first move, a network in so many games, so that all is compiled and loaded before the time counts.
+    """A player who has made a first move, a network in so many games, so that all is compiled and loaded before the
+    time counts.
 
     What must be closed after the games goes onto ``stack``.
     """
@@ -80,7 +84,9 @@ def timed(game: Game, contender: AnyContender, seed: int, *, warm_up: int, stack
 def play(job: MatchJob) -> MatchLine:
     """Play a job; returns the line that has its games. Tells the standard output how far it is."""
     game = load_game(job.game, **job.options)
-    opened = opening_moves(game, job.match_pairs, job.opening_plies, job.seed)[job.first_pair : job.first_pair + job.pairs]
+    opened = opening_moves(game, job.match_pairs, job.opening_plies, job.seed)[
+        job.first_pair : job.first_pair + job.pairs
+    ]
     with ExitStack() as stack:
         first, second = (
             timed(game, contender, seed_stream(job.seed, side, job.first_pair), warm_up=job.pairs, stack=stack)
@@ -90,9 +96,18 @@ def play(job: MatchJob) -> MatchLine:
 
         def line(states: States) -> MatchLine:
             wins, draws, losses = tally(game, states)
-            return MatchLine(ended=wins + draws + losses, moves=first.moves + second.moves, wins=wins, draws=draws, losses=losses)
+            return MatchLine(
+                ended=wins + draws + losses, moves=first.moves + second.moves, wins=wins, draws=draws, losses=losses
+            )
 
-        result = play_from(game, after(game, opened), first, second, opened=opened, watch=lambda states: teller.maybe(lambda: line(states)))
+        result = play_from(
+            game,
+            after(game, opened),
+            first,
+            second,
+            opened=opened,
+            watch=lambda states: teller.maybe(lambda: line(states)),
+        )
     return MatchLine(
         ended=2 * job.pairs,
         moves=first.moves + second.moves,

@@ -9,7 +9,11 @@ from training.data.played_games import last_state
 from training.evaluation.match import after, opening_moves
 
 EVENT = "Benchmark of a network"
-RESULTS = {1.0: ("1-0", "0-1"), 0.5: ("1/2-1/2", "1/2-1/2"), 0.0: ("0-1", "1-0")}  # by the first player's score; with White, with Black
+RESULTS = {
+    1.0: ("1-0", "0-1"),
+    0.5: ("1/2-1/2", "1/2-1/2"),
+    0.0: ("0-1", "1-0"),
+}  # by the first player's score; with White, with Black
 OPENED = "The random moves end here."
 
 
@@ -31,7 +35,9 @@ def match_pgn(game: Game, match: Match, round_number: int) -> str:
         white, other = players(match, number)
         date = time.strftime("%Y.%m.%d")
         tags = {"Event": EVENT, "Date": date, "Round": f"{round_number}.{number + 1}", "White": white, "Black": other}
-        texts.append(pgn_text(game, actions, tags=tags, result=RESULTS[result][black], start_fen=fen_of(starts[number // 2])))
+        texts.append(
+            pgn_text(game, actions, tags=tags, result=RESULTS[result][black], start_fen=fen_of(starts[number // 2]))
+        )
     return "".join(texts)
 
 
@@ -47,7 +53,9 @@ def match_sgf(game: Game, match: Match, round_number: int) -> str:
         black, white = players(match, number)
         date = time.strftime("%Y-%m-%d")
         tags = {"EV": EVENT, "DT": date, "RO": f"{round_number}.{number + 1}", "PB": black, "PW": white}
-        texts.append(sgf_text(game, actions, tags=tags, result=score_text(score(last_state(game, actions))), comments=comments))
+        texts.append(
+            sgf_text(game, actions, tags=tags, result=score_text(score(last_state(game, actions))), comments=comments)
+        )
     return "".join(texts)
 
 

@@ -57,8 +57,8 @@ def candidate_of_weights(path: Path, config: Path | None, folder: Path) -> Candi
     """The network in a state dictionary, written as a model into ``folder``.
 
     Args:
-        path: the file, which holds weights and nothing else.
-        config: settings that say of which game and network; without it, those beside the file; without these it can only be 2048's.
+        path: the file, which holds weights and nothing else. config: settings that say of which game and network;
+        without it, those beside the file; without these it can only be 2048's.
 
     Raises:
         ValueError, OSError: it cannot be read, or it is not known of which network it is.
@@ -104,7 +104,9 @@ def earlier_versions(run: Path, versions: Sequence[int], num_simulations: int, a
         ValueError, OSError: one is not there, or cannot be read.
     """
     return [
-        Entrant(name=f"version-{version}", contender=candidate_of_run(run, version).contender(num_simulations, algorithm))
+        Entrant(
+            name=f"version-{version}", contender=candidate_of_run(run, version).contender(num_simulations, algorithm)
+        )
         for version in versions
     ]
 
@@ -119,6 +121,8 @@ def others(paths: Sequence[Path], game: Game, num_simulations: int, algorithm: s
     for path in paths:
         other = candidate_of_run(path) if path.is_dir() else candidate_of_model(path)
         if (other.game.name, other.game.options) != (game.name, game.options):
-            raise ValueError(f"--against: {path} plays {other.game.name} {other.game.options}, not {game.name} {game.options}")
+            raise ValueError(
+                f"--against: {path} plays {other.game.name} {other.game.options}, not {game.name} {game.options}"
+            )
         found.append(Entrant(name=str(path), contender=other.contender(num_simulations, algorithm)))
     return found

@@ -79,12 +79,20 @@ class GtpContender(EngineContender):
     """A program that speaks GTP; only for Go."""
 
     kind: Literal["gtp"] = "gtp"
-    command: tuple[str, ...]  # the program, and what it is started with: all rules but the board's size and the komi, which it is told
+    command: tuple[
+        str, ...
+    ]  # the program, and what it is started with: all rules but the board's size and the komi, which it is told
     move_seconds: float  # at most, on a busy machine
 
 
 AnyContender = (
-    NetworkContender | ExpectimaxContender | RandomContender | GreedyContender | AlphaBetaContender | StockfishContender | GtpContender
+    NetworkContender
+    | ExpectimaxContender
+    | RandomContender
+    | GreedyContender
+    | AlphaBetaContender
+    | StockfishContender
+    | GtpContender
 )
 Contender = Annotated[AnyContender, Field(discriminator="kind")]
 
@@ -148,7 +156,12 @@ def alpha_beta_player(game: Game, depth: int, seed: int) -> Player:
 
 def stockfish_player(game: Game, contender: StockfishContender, stack: ExitStack) -> Player:
     """Stockfish at a level, in one thread; it ends with ``stack``."""
-    options: dict[str, str | int] = {"Threads": 1, "Hash": HASH_MIB, "UCI_LimitStrength": "true", "UCI_Elo": contender.level}
+    options: dict[str, str | int] = {
+        "Threads": 1,
+        "Hash": HASH_MIB,
+        "UCI_LimitStrength": "true",
+        "UCI_Elo": contender.level,
+    }
     engine = stack.enter_context(Engine(contender.path, options))
     if contender.movetime is None:
         return EnginePlayer(game, engine, f"nodes {contender.nodes}", seconds=NODES_SECONDS)
@@ -176,7 +189,9 @@ def make_player(game: Game, contender: AnyContender, seed: int, stack: ExitStack
     match contender:
         case NetworkContender():
             model = read_model(contender.model)
-            return SearchPlayer(search_for_strength(game, model, contender.search, num_simulations=contender.num_simulations))
+            return SearchPlayer(
+                search_for_strength(game, model, contender.search, num_simulations=contender.num_simulations)
+            )
         case ExpectimaxContender():
             return ExpectimaxPlayer(contender.depth)
         case GreedyContender():

@@ -1,7 +1,8 @@
 """The benchmark of one-player games: a network, and players to measure it by, each plays many games for the score.
 
-The games of a contender are cut into slices, one a process. What nature draws in a game follows from the seed and the number of the
-game; a network's answers may differ in the last digit with the number of positions in a batch, and so its moves with that of processes.
+The games of a contender are cut into slices, one a process. What nature draws in a game follows from the seed and the
+number of the game; a network's answers may differ in the last digit with the number of positions in a batch, and so its
+moves with that of processes.
 """
 
 import itertools
@@ -44,11 +45,23 @@ class Result:
         report = {key: value for key, value in vars(self.report).items() if key != "milestones"}
         games = {key: getattr(self.games, key).tolist() for key in ("scores", "reached", "plies")}
         milestones = [vars(part) for part in self.report.milestones]
-        return {"name": self.name, "seconds": self.seconds, "move_seconds": self.move_seconds} | report | {"milestones": milestones} | games
+        return (
+            {"name": self.name, "seconds": self.seconds, "move_seconds": self.move_seconds}
+            | report
+            | {"milestones": milestones}
+            | games
+        )
 
 
 def play_contender(
-    game: Game, name: str, contender: Contender, *, games: int, seed: int, processes: int, tell: Tell = lambda ended, moves: None
+    game: Game,
+    name: str,
+    contender: Contender,
+    *,
+    games: int,
+    seed: int,
+    processes: int,
+    tell: Tell = lambda ended, moves: None,
 ) -> Result:
     """Let a contender play ``games`` games in so many processes.
 
@@ -89,7 +102,9 @@ def depth_for(game: Game, seconds: float) -> int:
 
 
 def some_positions(game: Game) -> list[States]:
-    """Positions from games that expectimax plays at a glance, far enough on for the board to be as full as it usually is."""
+    """Positions from games that expectimax plays at a glance, far enough on for the board to be as full as it usually
+    is.
+    """
     random, player, state = np.random.default_rng(0), ExpectimaxPlayer(0), game.initial_state()
     positions: list[States] = []
     while len(positions) < PROBES:

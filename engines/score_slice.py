@@ -1,4 +1,7 @@
-"""A part of a one-player benchmark's games, in a process of its own: ``python -m engines.score_slice``. See ``slices``."""
+"""A part of a one-player benchmark's games, in a process of its own: ``python -m engines.score_slice``.
+
+See ``slices``.
+"""
 
 import time
 from contextlib import ExitStack
@@ -35,9 +38,16 @@ class Line(Said):
 
 
 def play_slice(job: Job) -> tuple[ScoredGames, float]:
-    """Play the games of a job; returns them and the seconds that they took, after a warm-up. Tells the standard output how far it is."""
+    """Play the games of a job; returns them and the seconds that they took, after a warm-up.
+
+    Tells the standard output how far it is.
+    """
     game = load_game(job.game, **job.options)
-    clock = time.perf_counter if job.contender.kind == "network" and pick_device("auto").type != "cpu" else time.process_time
+    clock = (
+        time.perf_counter
+        if job.contender.kind == "network" and pick_device("auto").type != "cpu"
+        else time.process_time
+    )
     with ExitStack() as stack:
         player = make_player(game, job.contender, job.seed + job.first, stack)
         warm_up(game, player)
@@ -54,7 +64,9 @@ def play_slice(job: Job) -> tuple[ScoredGames, float]:
 
 
 def warm_up(game: Game, player: Player) -> None:
-    """Let everything be compiled and loaded before the time counts: a first move in as many games as are played at once."""
+    """Let everything be compiled and loaded before the time counts: a first move in as many games as are played at
+    once.
+    """
 
     class Enough(Exception):
         pass

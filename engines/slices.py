@@ -1,7 +1,7 @@
 """Games of a benchmark cut into slices, each played by a process of its own.
 
-Such a process is a module of this package, started with ``python -m``. Its job comes as JSON on the standard input; lines of JSON go to
-the standard output: how far it is, and at the end, in a line that says so, the games.
+Such a process is a module of this package, started with ``python -m``. Its job comes as JSON on the standard input;
+lines of JSON go to the standard output: how far it is, and at the end, in a line that says so, the games.
 """
 
 import os
@@ -50,7 +50,9 @@ AnyLine = TypeVar("AnyLine", bound=Said)
 # On the side of those who have games played.
 
 
-def play_jobs(module: str, jobs: Sequence[Part], nothing: AnyLine, tell: Callable[[Sequence[AnyLine]], None]) -> list[AnyLine]:
+def play_jobs(
+    module: str, jobs: Sequence[Part], nothing: AnyLine, tell: Callable[[Sequence[AnyLine]], None]
+) -> list[AnyLine]:
     """Play all jobs side by side; returns the last line of each.
 
     Args:
@@ -84,14 +86,18 @@ class _Child(Generic[AnyLine]):
     def __enter__(self) -> Self:
         self._errors = tempfile.TemporaryFile()
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen([sys.executable, "-m", self._module], cwd=PROJECT, stdin=pipe, stdout=pipe, stderr=self._errors)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", self._module], cwd=PROJECT, stdin=pipe, stdout=pipe, stderr=self._errors
+        )
         assert self._process.stdin and self._process.stdout
         self.output = self._process.stdout
         self._process.stdin.write(self._job.model_dump_json().encode())
         self._process.stdin.close()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._process.kill()
         self._process.wait()
         self.output.close()
@@ -116,7 +122,10 @@ class _Child(Generic[AnyLine]):
 
     def _last_words(self) -> str:
         self._errors.seek(0)
-        return self._errors.read()[-LAST_WORDS:].decode(errors="replace").strip() or f"exit code {self._process.returncode}"
+        return (
+            self._errors.read()[-LAST_WORDS:].decode(errors="replace").strip()
+            or f"exit code {self._process.returncode}"
+        )
 
 
 # On the side of those who play.

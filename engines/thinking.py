@@ -32,7 +32,9 @@ class Thinker:
         self._rehearse(game)
 
     def _rehearse(self, game: Game) -> None:
-        """Do everything once: compiled code is made or loaded at the first call, and what lives long by now is no garbage to look at."""
+        """Do everything once: compiled code is made or loaded at the first call, and what lives long by now is no
+        garbage to look at.
+        """
         while self.analysis.visits < VISITS_A_LEAF * max(self._seconds) and not self.analysis.finished:
             self.slice()
         self.analysis.play(self.analysis.lines()[0].action)
@@ -48,8 +50,14 @@ class Thinker:
         return seconds >= self._seconds[1]
 
     def slice(self, *, seconds: float = np.inf, simulations: int | None = None) -> None:
-        """Think on for one call of the network: of at most so many ``simulations``, and in ``seconds`` if that is possible at all."""
-        most = self.analysis.visits // VISITS_A_LEAF if simulations is None else min(self.analysis.visits // VISITS_A_LEAF, simulations)
+        """Think on for one call of the network: of at most so many ``simulations``, and in ``seconds`` if that is
+        possible at all.
+        """
+        most = (
+            self.analysis.visits // VISITS_A_LEAF
+            if simulations is None
+            else min(self.analysis.visits // VISITS_A_LEAF, simulations)
+        )
         size = max((n for n, time_taken in self._seconds.items() if n <= most and time_taken <= seconds), default=1)
         began = time.monotonic()
         self.analysis.think(size)

@@ -1,11 +1,12 @@
 """How long to think about a move, so that no game is lost on time.
 
-The rule: as if the game went on for ``EXPECTED_MOVES`` more moves of ours, or up to the time control if that is told, the time that is
-left, all increments on the way, and all that moves cost beside thinking (the overhead) are shared out evenly. No move gets more than
-``MOST_SHARE`` of what is left. So where there is an increment, a reserve of ``EXPECTED_MOVES`` times the safety in the overhead stays.
+The rule: as if the game went on for ``EXPECTED_MOVES`` more moves of ours, or up to the time control if that is told,
+the time that is left, all increments on the way, and all that moves cost beside thinking (the overhead) are shared out
+evenly. No move gets more than ``MOST_SHARE`` of what is left. So where there is an increment, a reserve of
+``EXPECTED_MOVES`` times the safety in the overhead stays.
 
-The overhead is what has been measured, which is what the clock lost from one move to the next beside what was thought, and for safety
-what the user says on top of that.
+The overhead is what has been measured, which is what the clock lost from one move to the next beside what was thought,
+and for safety what the user says on top of that.
 """
 
 from dataclasses import dataclass

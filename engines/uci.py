@@ -1,7 +1,7 @@
 """Keima as a chess engine that speaks the Universal Chess Interface (Stefan Meyer-Kahlen, 2004).
 
-The engine does one thing at a time: it obeys a line, or it thinks for one slice. So it hears ``stop`` after at most a slice, and the
-search is where it was when it is told to go on.
+The engine does one thing at a time: it obeys a line, or it thinks for one slice. So it hears ``stop`` after at most a
+slice, and the search is where it was when it is told to go on.
 """
 
 import time
@@ -47,7 +47,9 @@ class Engine:
         simulations: of a ``go`` without limits, until the option says otherwise.
     """
 
-    def __init__(self, game: Game, *, name: str, think: Callable[[int], Thinker], write: Callable[[str], None], simulations: int) -> None:
+    def __init__(
+        self, game: Game, *, name: str, think: Callable[[int], Thinker], write: Callable[[str], None], simulations: int
+    ) -> None:
         self._game, self._name, self._make_thinker, self._write = game, name, think, write
         self._options = Options(simulations=simulations)
         self._keeper = TimeKeeper(overhead=self._options.overhead)
@@ -68,7 +70,10 @@ class Engine:
         return task is not None and (task.pondering or task.go.infinite) and self._ready().analysis.finished
 
     def obey(self, line: str, arrived: float) -> bool:
-        """Do what a line says; False after ``quit``. As the protocol has it, words before the first command are passed over."""
+        """Do what a line says; False after ``quit``.
+
+        As the protocol has it, words before the first command are passed over.
+        """
         words = line.split()
         while words and words[0] not in self.COMMANDS:
             words = words[1:]
@@ -236,7 +241,12 @@ class Engine:
             go = replace(go, nodes=self._options.simulations)
         analysis.consider_only(self._searched(go))
         self._task = Task(
-            go=go, began=arrived, visits=analysis.visits, pondering=go.ponder, next_info=arrived + FIRST_INFO, seconds=self._seconds(go)
+            go=go,
+            began=arrived,
+            visits=analysis.visits,
+            pondering=go.ponder,
+            next_info=arrived + FIRST_INFO,
+            seconds=self._seconds(go),
         )
         if not go.ponder:
             self._start_clock(arrived)
@@ -303,7 +313,9 @@ class Engine:
             thinker.slice(simulations=1)
         best = self._tell()
         self._task = None
-        self._write(" ".join(["bestmove", best[0] if best else "(none)", *(["ponder", best[1]] if len(best) > 1 else [])]))
+        self._write(
+            " ".join(["bestmove", best[0] if best else "(none)", *(["ponder", best[1]] if len(best) > 1 else [])])
+        )
         if not task.pondering:
             self._keeper.moved(time.monotonic())
         elif task.seconds is not None:
@@ -326,10 +338,17 @@ class Engine:
         return told[0]
 
     def _info(self, number: int, line: Line, moves: list[str], now: float) -> str:
-        """One line of play. Its depth is its length; nodes are all simulations of this position, nps what came in this search."""
+        """One line of play.
+
+        Its depth is its length; nodes are all simulations of this position, nps what came in this search.
+        """
         task, analysis = self._task, self._ready().analysis
         assert task is not None
         seconds = max(now - task.began, 1e-3)
         words = [f"info depth {len(moves)}", *([f"multipv {number}"] if self._options.lines > 1 else [])]
-        words += [f"score {score_words(line)}", f"nodes {analysis.visits}", f"nps {round((analysis.visits - task.visits) / seconds)}"]
+        words += [
+            f"score {score_words(line)}",
+            f"nodes {analysis.visits}",
+            f"nps {round((analysis.visits - task.visits) / seconds)}",
+        ]
         return " ".join([*words, f"time {round(1000 * seconds)}", "pv", *moves])

@@ -1,7 +1,8 @@
 """The user's side of the Universal Chess Interface (S. Meyer-Kahlen, 2004): an engine such as Stockfish as a player.
 
-The engine is a process that is spoken to through its standard input and output; it is given a limited time for every answer. Games of
-a benchmark are played side by side, so each move is a search of its own: the engine is told how the game has gone, but keeps nothing.
+The engine is a process that is spoken to through its standard input and output; it is given a limited time for every
+answer. Games of a benchmark are played side by side, so each move is a search of its own: the engine is told how the
+game has gone, but keeps nothing.
 """
 
 import re
@@ -33,7 +34,9 @@ class Engine(EngineProcess):
         EngineFailed: it cannot be started, or does not speak UCI.
     """
 
-    def __init__(self, path: Path, options: Mapping[str, str | int] | None = None, *, seconds: float = ANSWER_SECONDS) -> None:
+    def __init__(
+        self, path: Path, options: Mapping[str, str | int] | None = None, *, seconds: float = ANSWER_SECONDS
+    ) -> None:
         super().__init__([path], language="UCI", seconds=seconds)
         self.ranges = dict[str, tuple[int, int]]()
         try:
@@ -59,10 +62,14 @@ class Engine(EngineProcess):
         self._say(f"position fen {fen} moves {' '.join(moves)}".removesuffix(" moves "))
         words = self.ask(f"go {go}", until="bestmove", seconds=seconds).split()
         if len(words) < 2:
-            raise EngineFailed(f"{self._path} answered {' '.join(words)!r}, without a move, in {fen} after {' '.join(moves) or 'no moves'}")
+            raise EngineFailed(
+                f"{self._path} answered {' '.join(words)!r}, without a move, in {fen} after {' '.join(moves) or 'no moves'}"
+            )
         return words[1]
 
-    def ask(self, command: str, *, until: str, seconds: float = 0.0, heed: Callable[[str], None] = lambda line: None) -> str:
+    def ask(
+        self, command: str, *, until: str, seconds: float = 0.0, heed: Callable[[str], None] = lambda line: None
+    ) -> str:
         """Say something and wait for a line whose first word is ``until``; that line. All before it go to ``heed``.
 
         Raises:

@@ -1,4 +1,6 @@
-"""The words of the Universal Chess Interface (Stefan Meyer-Kahlen, 2004): what a program for people says to an engine, and hears of it."""
+"""The words of the Universal Chess Interface (Stefan Meyer-Kahlen, 2004): what a program for people says to an engine,
+and hears of it.
+"""
 
 from __future__ import annotations
 
@@ -45,14 +47,18 @@ class Go:
     @property
     def limited(self) -> bool:
         """Whether anything says when to stop."""
-        return self.infinite or any(getattr(self, name) is not None for name in ("wtime", "btime", "depth", "nodes", "movetime"))
+        return self.infinite or any(
+            getattr(self, name) is not None for name in ("wtime", "btime", "depth", "nodes", "movetime")
+        )
 
     def clock(self, player: int) -> Clock | None:
         """The clock of White (0) or Black (1), if there is one."""
         (time, increment) = (getattr(self, names[player]) for names in CLOCKS)
         if time is None:
             return None
-        return Clock(remaining=max(time, 0) / 1000, increment=max(increment or 0, 0) / 1000, moves_to_go=self.movestogo or None)
+        return Clock(
+            remaining=max(time, 0) / 1000, increment=max(increment or 0, 0) / 1000, moves_to_go=self.movestogo or None
+        )
 
 
 def parse_go(words: Sequence[str]) -> Go:
@@ -113,7 +119,9 @@ def parse_setoption(words: Sequence[str]) -> tuple[str, str]:
 
 
 def centipawns(value: float) -> int:
-    """A value in [-1, 1] as people read it: ``90 tan(1.5637541897 value)``, which is Lc0's scale. 0.5 is 89, and 1 is 12,780."""
+    """A value in [-1, 1] as people read it: ``90 tan(1.5637541897 value)``, which is Lc0's scale. 0.5 is 89, and 1 is
+    12,780.
+    """
     return round(90 * math.tan(1.5637541897 * value))
 
 

@@ -20,7 +20,9 @@ def main(argv: list[str] | None = None) -> int:
     """Analyse and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("moves", nargs="*", metavar="MOVE", help="of the game so far")
-    parser.add_argument("--network", type=Path, default=ROOT / "models" / "go9.safetensors", help="a model's file or a run's folder")
+    parser.add_argument(
+        "--network", type=Path, default=ROOT / "models" / "go9.safetensors", help="a model's file or a run's folder"
+    )
     parser.add_argument("--simulations", type=whole(), default=400, help="of the search (default: %(default)s)")
     arguments = parser.parse_args(argv)
     try:
@@ -31,7 +33,9 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     print(f"{'move':>6} {'visits':>7} {'value':>7} {'prior':>6}  principal line")
     for line in lines:
-        print(f"{line.move:>6} {line.visits:>7,} {line.value:>+7.3f} {line.prior:>6.1%}  {' '.join(line.principal_line[:8])}")
+        print(
+            f"{line.move:>6} {line.visits:>7,} {line.value:>+7.3f} {line.prior:>6.1%}  {' '.join(line.principal_line[:8])}"
+        )
     return 0
 
 

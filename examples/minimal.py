@@ -2,8 +2,8 @@
 
     python examples/minimal.py
 
-Play games with the newest network, keep them in a window, train on positions drawn from it, repeat. `start_main.py` does the same with
-worker processes, a ledger, checkpoints and measurements around it (docs/tour.md).
+Play games with the newest network, keep them in a window, train on positions drawn from it, repeat. `start_main.py`
+does the same with worker processes, a ledger, checkpoints and measurements around it (docs/tour.md).
 """
 
 import sys
@@ -46,8 +46,12 @@ def main(iterations: int = ITERATIONS) -> float:
         records = play(game, evaluator, range(iteration * GAMES, (iteration + 1) * GAMES))
         window.add(keima.batch_of(game, records))
         report = learner.train(window, STEPS, seed=iteration)
-        share = errors(positions, policy_actions(positions, keima.Evaluator(learner.average.network, game, device="cpu"))).share
-        print(f"iteration {iteration}: {iteration * GAMES:,} games, loss {report.loss:.3f}, mistakes without search {share:.1%}")
+        share = errors(
+            positions, policy_actions(positions, keima.Evaluator(learner.average.network, game, device="cpu"))
+        ).share
+        print(
+            f"iteration {iteration}: {iteration * GAMES:,} games, loss {report.loss:.3f}, mistakes without search {share:.1%}"
+        )
     print("It has learned tic-tac-toe." if share < 0.02 else "It has not learned it yet: give it more iterations.")
     return share
 

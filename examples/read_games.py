@@ -1,4 +1,5 @@
-"""A run's games as arrays, for studies of your own: here, how long they are, who wins, and how often the most visited move was played.
+"""A run's games as arrays, for studies of your own: here, how long they are, who wins, and how often the most visited
+move was played.
 
 python examples/read_games.py runs/quickstart
 """
@@ -33,7 +34,9 @@ def main(argv: list[str] | None = None) -> int:
     if not lengths:
         print(f"{arguments.run} has no games yet")
         return 0
-    print(f"{len(lengths):,} games of {np.mean(lengths):.1f} plies; mean return of the first player {np.mean(first_player):+.3f}")
+    print(
+        f"{len(lengths):,} games of {np.mean(lengths):.1f} plies; mean return of the first player {np.mean(first_player):+.3f}"
+    )
     print(f"the move with the most visits was played in {np.mean(chosen):.1%} of {len(chosen):,} full searches")
     return 0
 

@@ -1,7 +1,7 @@
 """The worlds: rules as compiled kernels behind one contract.
 
-A game is imported, and compiled, when it is loaded. What this package itself offers is imported when it is first used, so that programs
-can name the games before they load any.
+A game is imported, and compiled, when it is loaded. What this package itself offers is imported when it is first used,
+so that programs can name the games before they load any.
 """
 
 from importlib import import_module

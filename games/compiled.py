@@ -1,14 +1,16 @@
 """How this project compiles Python: two decorators over numba, and a cache that sees every edit.
 
-``compiled`` makes an ordinary compiled function. ``kernel(signature)`` makes a C function with a fixed signature, which can
-be handed to compiled code as a value: this is how one compiled search serves every game and is still cached on disk.
+``compiled`` makes an ordinary compiled function. ``kernel(signature)`` makes a C function with a fixed signature, which
+can be handed to compiled code as a value: this is how one compiled search serves every game and is still cached on
+disk.
 
-numba's own cache notices an edit only in the file of the function itself. Here each module gets a cache folder named after a
-hash of its source *and of all project sources that it imports*, so that a changed helper never leaves stale machine code.
-Set ``NUMBA_DISABLE_JIT=1`` to run everything as plain Python under a debugger.
+numba's own cache notices an edit only in the file of the function itself. Here each module gets a cache folder named
+after a hash of its source *and of all project sources that it imports*, so that a changed helper never leaves stale
+machine code. Set ``NUMBA_DISABLE_JIT=1`` to run everything as plain Python under a debugger.
 
-Two habits keep kernels fast (both measured): unpack ``rules.step`` and its siblings into local names before a loop, and do not
-pass arrays to small compiled helpers inside one (about 20 ns a call for reference counts) unless they are inlined.
+Two habits keep kernels fast (both measured): unpack ``rules.step`` and its siblings into local names before a loop, and
+do not pass arrays to small compiled helpers inside one (about 20 ns a call for reference counts) unless they are
+inlined.
 """
 
 import ast
@@ -48,7 +50,9 @@ def _imports(path: Path) -> frozenset[Path]:
 
 
 def imported_sources(path: Path) -> set[Path]:
-    """The project files whose code can end up in machine code compiled from ``path``: itself and its imports, transitively."""
+    """The project files whose code can end up in machine code compiled from ``path``: itself and its imports,
+    transitively.
+    """
     found, waiting = {path}, [path]
     while waiting:
         new = _imports(waiting.pop()) - found
@@ -62,13 +66,17 @@ def cache_folder(path: Path) -> Path:
     """The numba cache folder of the module at ``path``, keyed by everything that it is compiled from."""
     digest = hashlib.sha256()
     for source in sorted(imported_sources(path)):
-        digest.update(f"{source.relative_to(PROJECT).as_posix()}\n".encode())  # machine code names the modules that it is from
+        digest.update(
+            f"{source.relative_to(PROJECT).as_posix()}\n".encode()
+        )  # machine code names the modules that it is from
         digest.update(source.read_bytes())
     return CACHE / f"{path.stem}-{digest.hexdigest()[:16]}"
 
 
 class CacheByContent(UserProvidedCacheLocator):  # type: ignore[misc]
-    """Where numba keeps a function: in the folder named after its sources, wherever these lie, so that a copy compiles nothing again."""
+    """Where numba keeps a function: in the folder named after its sources, wherever these lie, so that a copy compiles
+    nothing again.
+    """
 
     def __init__(self, function: Any, file: str) -> None:
         super().__init__(function, file)
@@ -99,7 +107,9 @@ def compiled(function: Function) -> Function:
 
 
 def lean(function: Function) -> Function:
-    """Compile a ``function`` that allocates no array, without reference counting: for what a hot loop calls with arrays."""
+    """Compile a ``function`` that allocates no array, without reference counting: for what a hot loop calls with
+    arrays.
+    """
     decorator = functools.partial(numba.njit, nogil=True, error_model="numpy", _nrt=False)
     return _decorate(function, decorator)
 
@@ -112,7 +122,8 @@ def inlined(function: Function) -> Function:
 def specialized(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
     """``function`` compiled for the types of these ``arguments``, without the look at the types at each call.
 
-    That look costs some 0.2 ms where tuples of kernels and records are passed; the result must only be given the same types again.
+    That look costs some 0.2 ms where tuples of kernels and records are passed; the result must only be given the same
+    types again.
     """
     if numba.config.DISABLE_JIT:
         return function

@@ -1,4 +1,6 @@
-"""What every game must satisfy, as a program: ``check_game`` plays many games and looks at every position from all sides."""
+"""What every game must satisfy, as a program: ``check_game`` plays many games and looks at every position from all
+sides.
+"""
 
 import hashlib
 import json
@@ -41,7 +43,8 @@ class ContractBroken(AssertionError):
 def check_game(game: Game, *, games: int = 24, seed: int = 0) -> None:
     """Check that ``game`` keeps the contract, over its constants and the positions of ``games`` games.
 
-    One game always plays the lowest legal action, one always the highest, and the others play at random; so does chance in each.
+    One game always plays the lowest legal action, one always the highest, and the others play at random; so does chance
+    in each.
 
     Raises:
         ContractBroken: it does not; the text names the rule that is broken and the moves that lead there.
@@ -68,7 +71,9 @@ def _require(condition: Any, game: Game, text: str, moves: list[int] | None = No
 def _check_constants(game: Game) -> None:
     channels, height, width = game.observation_shape
     start = game.start
-    _require(start.dtype == np.int64 and start.ndim == 1 and start.flags.c_contiguous, game, "start is not a row of int64")
+    _require(
+        start.dtype == np.int64 and start.ndim == 1 and start.flags.c_contiguous, game, "start is not a row of int64"
+    )
     _require(min(channels, height, width) > 0, game, "observation_shape has an empty side")
     _require(game.num_players in (1, 2), game, "num_players is neither 1 nor 2")
     _require(1 <= game.num_actions <= 2**16, game, "num_actions does not fit 16 bits")
@@ -76,7 +81,11 @@ def _check_constants(game: Game) -> None:
     _require(0 <= game.num_outcomes <= 2**16, game, "num_outcomes does not fit 16 bits")
     _require(game.rules_version >= 1, game, "rules_version does not count from 1")
     _require(game.max_plies >= 1, game, "max_plies is not positive")
-    _require(0 <= game.policy_planes * height * width <= game.num_actions, game, "policy_planes hold more points than there are actions")
+    _require(
+        0 <= game.policy_planes * height * width <= game.num_actions,
+        game,
+        "policy_planes hold more points than there are actions",
+    )
     _require(not game.terminal(game.initial_state()), game, "the game is over before it starts")
 
 
@@ -102,16 +111,24 @@ def _check_symmetry_tables(game: Game) -> None:
 
 
 def _is_closed(points: NDArray[np.int32], actions: NDArray[np.int32]) -> bool:
-    # A point table says where a point comes from and an action table where an action goes: they compose in opposite orders.
+    # A point table says where a point comes from and an action table where an action goes: they compose in opposite
+    # orders.
     known = {(p.tobytes(), a.tobytes()) for p, a in zip(points, actions, strict=True)}
     pairs = [(first, second) for first in range(len(points)) for second in range(len(points))]
-    return all((points[first][points[second]].tobytes(), actions[second][actions[first]].tobytes()) in known for first, second in pairs)
+    return all(
+        (points[first][points[second]].tobytes(), actions[second][actions[first]].tobytes()) in known
+        for first, second in pairs
+    )
 
 
 def _check_notation(game: Game) -> None:
     for action in range(game.num_actions):
         name = game.action_name(action)
-        _require(game.parse_action(name) == action, game, f"action {action} is called {name!r}, which is read as another action")
+        _require(
+            game.parse_action(name) == action,
+            game,
+            f"action {action} is called {name!r}, which is read as another action",
+        )
     names = [game.outcome_name(outcome) for outcome in range(game.num_outcomes)]
     _require(all(names) and len(set(names)) == len(names), game, "two outcomes have the same name, or one has none")
     try:
@@ -138,7 +155,9 @@ def _check_one_game(game: Game, choose: Choose, seen: Seen) -> None:
         for state, table in zip(states, tables, strict=True):
             game.play(state, int(table[action]))
     for state in states:
-        _require(np.array_equal(game.returns(state), game.returns(states[0])), game, "a symmetric game ends otherwise", moves)
+        _require(
+            np.array_equal(game.returns(state), game.returns(states[0])), game, "a symmetric game ends otherwise", moves
+        )
 
 
 def _choices(game: Game, state: States) -> Actions:
@@ -154,12 +173,21 @@ def _check_position(game: Game, state: States, moves: list[int]) -> None:
     chance = player == CHANCE and game.num_outcomes > 0 and not over
     _require(0 <= player < game.num_players or chance or over, game, "current_player is nobody", moves)
     _require(not (chance and legal), game, "there are legal actions where chance is to move", moves)
-    _require((len(legal) == 0) == (over or chance), game, "there must be legal actions exactly until the game is over", moves)
-    _require((len(outcomes) > 0) == chance, game, "there must be chance outcomes exactly where chance is to move", moves)
+    _require(
+        (len(legal) == 0) == (over or chance), game, "there must be legal actions exactly until the game is over", moves
+    )
+    _require(
+        (len(outcomes) > 0) == chance, game, "there must be chance outcomes exactly where chance is to move", moves
+    )
     again = game.chance_outcomes(before)
     same = again[0].tolist() == outcomes and np.array_equal(again[1], probabilities)
     _require(same, game, "chance_outcomes differ for equal states", moves)
-    _require(game.current_player(state) == game.current_player(before), game, "current_player differs for equal states", moves)
+    _require(
+        game.current_player(state) == game.current_player(before),
+        game,
+        "current_player differs for equal states",
+        moves,
+    )
     _check_returns(game, state, moves)
     _require(game.hash(state) == game.hash(before), game, "hash differs for equal states", moves)
     _require(game.render(state).strip(), game, "render gives no text", moves)
@@ -191,9 +219,13 @@ def _check_chance_outcomes(game: Game, state: States, moves: list[int]) -> tuple
     _require(written, game, "chance_outcomes counts more outcomes than it writes", moves)
     _require(all(0 <= outcome < size for outcome in outcomes), game, "an outcome is out of range", moves)
     _require(outcomes == sorted(set(outcomes)), game, "outcomes are not in ascending order", moves)
-    _require((np.isfinite(probabilities) & (probabilities > 0)).all(), game, "an outcome has no positive probability", moves)
+    _require(
+        (np.isfinite(probabilities) & (probabilities > 0)).all(), game, "an outcome has no positive probability", moves
+    )
     total = probabilities.sum(dtype=np.float64)
-    _require(count == 0 or abs(total - 1) <= ROUNDING, game, f"the probabilities of the outcomes add up to {total}", moves)
+    _require(
+        count == 0 or abs(total - 1) <= ROUNDING, game, f"the probabilities of the outcomes add up to {total}", moves
+    )
     return outcomes, probabilities
 
 
@@ -218,7 +250,9 @@ def _check_observation(game: Game, state: States, moves: list[int], seen: Seen) 
     call_observe(game.rules.observe, state, planes)
     _require(np.isnan(out[size:]).all(), game, "observe writes behind its array", moves)
     _require(np.isfinite(planes).all(), game, "observe does not write a finite number to every element", moves)
-    _require(np.array_equal(planes, game.observe(state)), game, "observe sees a state differently the second time", moves)
+    _require(
+        np.array_equal(planes, game.observe(state)), game, "observe sees a state differently the second time", moves
+    )
     _require(np.array_equal(state, before), game, "looking at a state changes it", moves)
     # After a move and after chance a board can look the same, and the two are not the same position.
     look = planes.tobytes() + bytes([game.current_player(state) == CHANCE])
@@ -230,18 +264,38 @@ def _check_hashes(game: Game, seen: Seen) -> None:
     looks: dict[bytes, list[int]] = {}
     for (key, look), moves in seen.items():
         other = hashes.setdefault(key, moves)
-        _require(other is moves, game, f"two positions that look different have the same hash: after moves {other} and", moves)
+        _require(
+            other is moves,
+            game,
+            f"two positions that look different have the same hash: after moves {other} and",
+            moves,
+        )
         other = looks.setdefault(look, moves)
-        _require(other is moves, game, f"two positions that look the same have different hashes: after moves {other} and", moves)
+        _require(
+            other is moves,
+            game,
+            f"two positions that look the same have different hashes: after moves {other} and",
+            moves,
+        )
 
 
 def _check_symmetries(game: Game, states: States, moves: list[int]) -> None:
     planes, legal = game.observe(states[0]), game.legal_actions(states[0])
     for y, state in enumerate(states):
         seen = _transformed(planes, game.point_symmetries[y])
-        _require(np.array_equal(game.observe(state), seen), game, f"the game under symmetry {y} does not show the symmetric board", moves)
+        _require(
+            np.array_equal(game.observe(state), seen),
+            game,
+            f"the game under symmetry {y} does not show the symmetric board",
+            moves,
+        )
         mapped = np.sort(game.action_symmetries[y][legal])
-        _require(np.array_equal(game.legal_actions(state), mapped), game, f"symmetry {y} does not map legal actions to legal ones", moves)
+        _require(
+            np.array_equal(game.legal_actions(state), mapped),
+            game,
+            f"symmetry {y} does not map legal actions to legal ones",
+            moves,
+        )
         same = game.current_player(state) == game.current_player(states[0])
         _require(same, game, f"under symmetry {y} another player is to move", moves)
         chances = _chances(game, states[0])[np.argsort(game.outcome_symmetries[y])]
@@ -269,22 +323,36 @@ def _check_step(game: Game, state: States, action: int, moves: list[int]) -> Non
     _require(np.array_equal(rows[[0, 2]], [state, state]), game, f"{kind} {action} touches another game's state", moves)
     _require(not np.array_equal(rows[1], state), game, f"{kind} {action} leaves the state as it was", moves)
     call_step(game.rules.step, rows[2], action)
-    _require(np.array_equal(rows[1], rows[2]), game, f"{kind} {action} leads from equal states to different ones", moves)
+    _require(
+        np.array_equal(rows[1], rows[2]), game, f"{kind} {action} leads from equal states to different ones", moves
+    )
 
 
 def _check_rebuilt(game: Game) -> None:
     _require(json.loads(json.dumps(game.options)) == game.options, game, "options are changed by a trip through JSON")
     again = _rebuilt(game)
     for constant in CONSTANTS:
-        _require(getattr(again, constant) == getattr(game, constant), game, f"load_game with these options gives another {constant}")
+        _require(
+            getattr(again, constant) == getattr(game, constant),
+            game,
+            f"load_game with these options gives another {constant}",
+        )
     for table in ("start", "point_symmetries", "action_symmetries", "outcome_symmetries"):
-        _require(np.array_equal(getattr(again, table), getattr(game, table)), game, f"load_game with these options gives another {table}")
+        _require(
+            np.array_equal(getattr(again, table), getattr(game, table)),
+            game,
+            f"load_game with these options gives another {table}",
+        )
     state, twin = game.initial_state(), again.initial_state()
     while not game.terminal(state):  # it ends: such a game has been played
         action = int(_choices(game, state)[0])
         game.play(state, action)
         again.play(twin, action)
-        _require(np.array_equal(state, twin), game, "load_game with these options gives a game in which the same moves lead elsewhere")
+        _require(
+            np.array_equal(state, twin),
+            game,
+            "load_game with these options gives a game in which the same moves lead elsewhere",
+        )
 
 
 def _rebuilt(game: Game) -> Game:

@@ -1,8 +1,8 @@
 """The contract between a game and everything else.
 
-A game is a set of compiled kernels over one contiguous row of 64-bit words per state, so that B states are one ``[B, S]`` array
-and copying a state is a memory copy. Games that want smaller fields view a slice of the row (``state[2:].view(np.int16)``).
-``games.contract.check_game`` tests what every game must satisfy.
+A game is a set of compiled kernels over one contiguous row of 64-bit words per state, so that B states are one ``[B,
+S]`` array and copying a state is a memory copy. Games that want smaller fields view a slice of the row
+(``state[2:].view(np.int16)``). ``games.contract.check_game`` tests what every game must satisfy.
 """
 
 from collections.abc import Callable
@@ -72,8 +72,8 @@ class IllegalAction(ValueError):
 class Game:
     """A game's kernels, constants and notation.
 
-    A ply is a step: an action or a chance outcome. Games of two players are won and lost; a game of one has a score, whose
-    differences are the rewards along the way.
+    A ply is a step: an action or a chance outcome. Games of two players are won and lost; a game of one has a score,
+    whose differences are the rewards along the way.
     """
 
     name: str
@@ -86,20 +86,28 @@ class Game:
     observation_shape: tuple[int, int, int]  # C, H, W
     policy_planes: int  # the first policy_planes * H * W actions are (plane, row, column); the rest belong to no point
     max_plies: int  # no game is longer
-    point_symmetries: NDArray[np.int32]  # [Y, H * W]: under symmetry y, new point p shows old point point_symmetries[y, p]
+    point_symmetries: NDArray[
+        np.int32
+    ]  # [Y, H * W]: under symmetry y, new point p shows old point point_symmetries[y, p]
     action_symmetries: NDArray[np.int32]  # [Y, A]: under symmetry y, old action a becomes action_symmetries[y, a]
     action_name: Callable[[int], str]
     parse_action: Callable[[str], int]  # raises ValueError for text that names no action
     render: Callable[[States], str]  # the board as text, for people
     num_outcomes: int = 0  # chance outcomes are numbered from 0; a game without chance has none
-    outcome_symmetries: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 0), np.int32))  # [Y, O], as action_symmetries
+    outcome_symmetries: NDArray[np.int32] = field(
+        default_factory=lambda: np.empty((0, 0), np.int32)
+    )  # [Y, O], as action_symmetries
     outcome_name: Callable[[int], str] = str
     most_legal_actions: int = 0  # that any position has, for which searches reserve memory; 0 stands for num_actions
     max_return: float = 1.0  # no return is larger; of a one-player game, no score
-    milestones: tuple[int, ...] = ()  # of a one-player game: what people count how many games reach, such as tiles, ascending
-    milestone_of: Callable[[States], int] = int  # what a state has reached, on the same scale; only where there are milestones
-    # Of games whose last board tells how they were won, a kernel: (state, owners [H * W]) -> twice player 0's lead in points;
-    # writes 1 where a point is player 0's, -1 where it is player 1's, else 0.
+    milestones: tuple[
+        int, ...
+    ] = ()  # of a one-player game: what people count how many games reach, such as tiles, ascending
+    milestone_of: Callable[[States], int] = (
+        int  # what a state has reached, on the same scale; only where there are milestones
+    )
+    # Of games whose last board tells how they were won, a kernel: (state, owners [H * W]) -> twice player 0's lead in
+    # points; writes 1 where a point is player 0's, -1 where it is player 1's, else 0.
     settle: Any = None
     won_by_area: bool = False  # whether owning points is what wins
 
@@ -134,7 +142,9 @@ class Game:
         return out[: call_legal_actions(self.rules.legal_actions, state, out)]
 
     def chance_outcomes(self, state: States) -> tuple[Actions, Floats]:
-        """What can happen at a chance state, ``[n]`` in ascending order, and how likely each is, ``[n]``; both are empty elsewhere."""
+        """What can happen at a chance state, ``[n]`` in ascending order, and how likely each is, ``[n]``; both are
+        empty elsewhere.
+        """
         outcomes, probabilities = np.empty(self.num_outcomes, np.int32), np.empty(self.num_outcomes, np.float32)
         count = call_chance_outcomes(self.rules.chance_outcomes, state, outcomes, probabilities)
         return outcomes[:count], probabilities[:count]
@@ -217,7 +227,8 @@ def call_chance_outcomes(function: Any, state: States, outcomes: Actions, probab
 
 
 def board_symmetries(height: int, width: int | None = None) -> NDArray[np.int32]:
-    """The symmetries of a board, square without ``width``, as point tables ``[Y, height * width]``; the first is the identity.
+    """The symmetries of a board, square without ``width``, as point tables ``[Y, height * width]``; the first is the
+    identity.
 
     A square has eight, another rectangle four.
     """
@@ -229,7 +240,9 @@ def board_symmetries(height: int, width: int | None = None) -> NDArray[np.int32]
 
 
 def action_table(points: NDArray[np.int32], *, planes: int, extra: int) -> NDArray[np.int32]:
-    """The action symmetries ``[Y, planes * P + extra]`` of actions that are points of the board (plane by plane), then ``extra`` others."""
+    """The action symmetries ``[Y, planes * P + extra]`` of actions that are points of the board (plane by plane), then
+    ``extra`` others.
+    """
     symmetries, num_points = points.shape
     table = np.tile(np.arange(planes * num_points + extra, dtype=np.int32), (symmetries, 1))
     for y in range(symmetries):

@@ -1,8 +1,9 @@
 """Four functions that take numba a hint to become the few machine instructions that they are.
 
-``fields``: in compiled code, ``state[a:b].view(np.int16)`` counts references, an atomic operation wherever the view is handed on, and
-divides by item sizes that are known only at run time; Go ran at half its speed with it. ``fields`` makes the same view from the
-bare address. It does not keep the memory alive, so it is for kernels, which borrow their arguments from their caller.
+``fields``: in compiled code, ``state[a:b].view(np.int16)`` counts references, an atomic operation wherever the view is
+handed on, and divides by item sizes that are known only at run time; Go ran at half its speed with it. ``fields`` makes
+the same view from the bare address. It does not keep the memory alive, so it is for kernels, which borrow their
+arguments from their caller.
 
 ``lowest_bit``: the way to go through the bits of a mask, which a loop over all of them does more slowly.
 
@@ -51,7 +52,9 @@ def _fields(context: Any, array: Any, first: Any, length: Any, dtype: Any) -> An
         start = builder.bitcast(make_array(signature.args[0])(context, builder, source).data, item)
         width = context.get_constant(types.intp, view.dtype.bitwidth // 8)
         result = make_array(view)(context, builder)
-        populate_array(result, data=builder.gep(start, [offset]), shape=[count], strides=[width], itemsize=width, meminfo=None)
+        populate_array(
+            result, data=builder.gep(start, [offset]), shape=[count], strides=[width], itemsize=width, meminfo=None
+        )
         return result._getvalue()
 
     return view(array, types.intp, types.intp, dtype), build

@@ -37,6 +37,9 @@ def perft(game: Game, depth: int, state: States | None = None) -> int:
 
     The last ply is not played: its legal actions are counted.
     """
-    states, legal = np.empty((max(1, depth), len(game.start)), np.int64), np.empty((max(1, depth), game.num_actions), np.int32)
+    states, legal = (
+        np.empty((max(1, depth), len(game.start)), np.int64),
+        np.empty((max(1, depth), game.num_actions), np.int32),
+    )
     states[0] = game.start if state is None else state
     return 1 if depth == 0 else int(_count(game.rules.legal_actions, game.rules.step, states, legal, depth))

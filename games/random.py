@@ -1,8 +1,8 @@
 """Random numbers for compiled code: a seed gives the same games whatever the number of threads.
 
-A stream is one 64-bit word that each draw advances, kept in an array ``streams`` ``[B]`` with one word per game or tree, so that a
-thread touches only the words of its own games. The generator is SplitMix64 (Steele, Lea & Flood, "Fast splittable pseudorandom
-number generators", OOPSLA 2014): a counter and a mixer, with a period of 2**64. Start a stream
+A stream is one 64-bit word that each draw advances, kept in an array ``streams`` ``[B]`` with one word per game or
+tree, so that a thread touches only the words of its own games. The generator is SplitMix64 (Steele, Lea & Flood, "Fast
+splittable pseudorandom number generators", OOPSLA 2014): a counter and a mixer, with a period of 2**64. Start a stream
 at what ``training.common.random.seed_stream`` returns.
 """
 
@@ -39,7 +39,9 @@ def uniform(streams: Streams, b: int) -> float:
 
 @inlined
 def below(streams: Streams, b: int, n: int) -> int:
-    """A whole number from 0 to ``n - 1``, for 0 < ``n`` < 2**31; each is as likely as the others to one part in 2**32 / ``n``."""
+    """A whole number from 0 to ``n - 1``, for 0 < ``n`` < 2**31; each is as likely as the others to one part in 2**32 /
+    ``n``.
+    """
     return int(np.int64(((next_word(streams, b) >> TOP_32) * np.uint64(n)) >> TOP_32))
 
 

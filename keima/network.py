@@ -47,7 +47,9 @@ class LoadedNetwork:
         self._evaluator = Evaluator(model.build(game), game, device=device)
 
     def evaluate(self, observations: Planes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Policy logits ``[N, A]`` and values ``[N]`` of observations ``[N, C, H, W]`` (``game.observe``); N is at most 256."""
+        """Policy logits ``[N, A]`` and values ``[N]`` of observations ``[N, C, H, W]`` (``game.observe``); N is at most
+        256.
+        """
         return self._evaluator(observations)
 
     def analyse(self, moves: Sequence[str | int] = (), *, simulations: int = 400, most: int = 5) -> list[Line]:
@@ -62,7 +64,10 @@ class LoadedNetwork:
             IllegalAction, ValueError: a move is against the rules, or no move at all.
         """
         analysis = Analysis(
-            self.game, self._evaluator, SearchSettings(forced_playouts=False, leaves_per_tree=LEAVES), max_simulations=simulations
+            self.game,
+            self._evaluator,
+            SearchSettings(forced_playouts=False, leaves_per_tree=LEAVES),
+            max_simulations=simulations,
         )
         analysis.begin(state_after(self.game, moves))
         while not analysis.finished:

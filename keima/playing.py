@@ -42,7 +42,8 @@ def play_game(game: Game, *players: Player, opening: Sequence[str | int] = (), s
         seed: of what nature draws, in games of chance.
 
     Raises:
-        IllegalAction, ValueError: the opening, or a player's move, is against the rules; or the players are too many or too few.
+        IllegalAction, ValueError: the opening, or a player's move, is against the rules; or the players are too many or
+        too few.
     """
     if len(players) != game.num_players:
         raise ValueError(f"{game.name} is a game for {game.num_players}; {len(players)} players were given")

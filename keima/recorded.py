@@ -60,7 +60,10 @@ class RecordedGame:
     def moves(self) -> list[str]:
         """What was played, as the game writes it."""
         outcome = self.record.flags & CHANCE_OUTCOME
-        return [self.game.outcome_name(int(a)) if o else self.game.action_name(int(a)) for a, o in zip(self.actions, outcome, strict=True)]
+        return [
+            self.game.outcome_name(int(a)) if o else self.game.action_name(int(a))
+            for a, o in zip(self.actions, outcome, strict=True)
+        ]
 
 
 def read_games(run: str | Path) -> Iterator[RecordedGame]:
@@ -81,7 +84,9 @@ def read_games(run: str | Path) -> Iterator[RecordedGame]:
             yield RecordedGame(game=game, number=number, worker=batch.worker, record=batch.game_record(index))
 
 
-def batch_of(game: Game, records: Sequence[GameRecord], *, run_id: str = "run", worker: str = "python", first_game: int = 0) -> GameBatch:
+def batch_of(
+    game: Game, records: Sequence[GameRecord], *, run_id: str = "run", worker: str = "python", first_game: int = 0
+) -> GameBatch:
     """Finished games of ``SelfPlay`` as a batch, which ``ReplayWindow.add`` takes.
 
     Args:

@@ -21,7 +21,8 @@ def train(
     overrides: Mapping[str, Any] | None = None,
     observer: Observer | None = None,
 ) -> IterationReport | None:
-    """Train as ``start_main.py --config CONFIG`` does, with worker processes of this machine, and return the last iteration's report.
+    """Train as ``start_main.py --config CONFIG`` does, with worker processes of this machine, and return the last
+    iteration's report.
 
     Args:
         config: a settings file, such as ``configs/quickstart.yaml``.
@@ -38,7 +39,9 @@ def train(
     path = Path(config)
     settings = load_settings(path, overrides=dict(overrides or {}))
     if settings.distributed.enabled:
-        raise ValueError(f"{path}: distributed.enabled has machines play; train it with start_main.py, or set it to false")
+        raise ValueError(
+            f"{path}: distributed.enabled has machines play; train it with start_main.py, or set it to false"
+        )
     game_of(settings, path)
     folder = Path(run_dir) if run_dir else Path(settings.run.directory) / settings.run.name
     make_run_folder(folder, resume=resume, option="run_dir")

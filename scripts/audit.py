@@ -4,11 +4,12 @@
     python scripts/audit.py runs/connect_four --quick      without replaying the games
     python scripts/audit.py runs/connect_four --json       for programs
 
-For every worker, granted = received + quarantined + missing + discarded + outstanding. Quarantined games were refused (the reason
-is in quarantine/), missing ones are in no batch although later ones are, discarded ones were given up, and outstanding ones are
-still to come. Beyond the sums: every received batch has its file with the right SHA-256, and its games can be replayed by the
-rules; every file in games/ is in the books; no game is in two batches; every model has its file; and the newest checkpoint has
-learned from exactly the games that the books have up to its last batch. The run may go on meanwhile; nothing is changed.
+For every worker, granted = received + quarantined + missing + discarded + outstanding. Quarantined games were refused
+(the reason is in quarantine/), missing ones are in no batch although later ones are, discarded ones were given up, and
+outstanding ones are still to come. Beyond the sums: every received batch has its file with the right SHA-256, and its
+games can be replayed by the rules; every file in games/ is in the books; no game is in two batches; every model has its
+file; and the newest checkpoint has learned from exactly the games that the books have up to its last batch. The run may
+go on meanwhile; nothing is changed.
 
 Exit code: 0 when everything balances, 1 when not (each problem is named), 2 when the folder is no run.
 """
@@ -42,7 +43,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line; ``folder`` is the run's."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", metavar="RUN", help=f"the run's folder, or its name if it is in {RUNS}/")
-    parser.add_argument("--quick", action="store_true", help="check files by their SHA-256 alone, without replaying the games in them")
+    parser.add_argument(
+        "--quick", action="store_true", help="check files by their SHA-256 alone, without replaying the games in them"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     args = parser.parse_args(argv)
     args.folder = run_folder(Path(args.run))
@@ -174,7 +177,9 @@ def find_problems(ledger: Ledger, books: Books, checkpoint: Path | None, *, quic
     yield from find_strays(ledger)
     game = None if quick else game_to_replay(ledger)
     console = Console(stderr=True)
-    for row in track(books.received, "Checking batches", console=console, transient=True, disable=not console.is_terminal):
+    for row in track(
+        books.received, "Checking batches", console=console, transient=True, disable=not console.is_terminal
+    ):
         yield from (f"batch {row.id}: {problem}" for problem in check_batch(ledger, row, game))
     for model in books.models:
         yield from (f"model {model.version}: {problem}" for problem in check_model(ledger.folder, model))
@@ -225,7 +230,9 @@ def find_doubles(books: Books) -> Iterator[str]:
 
 
 def find_gaps(books: Books) -> tuple[list[str], list[str]]:
-    """Games in no batch although later ones are: those that nothing explains, and those of a worker whose files could not be read."""
+    """Games in no batch although later ones are: those that nothing explains, and those of a worker whose files could
+    not be read.
+    """
     unexplained, explained = [], []
     for worker in books.workers:
         refused = [row.id for row in books.batches if row.worker == worker.name and row.first_game is None]
@@ -264,7 +271,9 @@ def unknown_files(ledger: Ledger) -> list[Path]:
 
 def half_files(folder: Path) -> list[str]:
     """What killed writers have left."""
-    return [f"games/{path.name} is half a file: the next start removes it" for path in sorted(folder.glob(f"games/*{PART}"))]
+    return [
+        f"games/{path.name} is half a file: the next start removes it" for path in sorted(folder.glob(f"games/*{PART}"))
+    ]
 
 
 def check_file(path: Path, size: int, sha256: str, limit: int) -> tuple[bytes, str]:
@@ -292,7 +301,11 @@ def check_batch(ledger: Ledger, row: BatchRow, game: Game | None) -> Iterator[st
         yield f"its games are not valid: {error}"
         return
     said = {"id": batch.batch_id, "worker": batch.worker, "first_game": batch.first_game, "games": batch.num_games}
-    said |= {"positions": batch.num_positions, "first_model": int(batch.first_model.min()), "last_model": int(batch.last_model.max())}
+    said |= {
+        "positions": batch.num_positions,
+        "first_model": int(batch.first_model.min()),
+        "last_model": int(batch.last_model.max()),
+    }
     if batch.run_id != ledger.run_id:
         yield f"it is of run {batch.run_id}, and this is run {ledger.run_id}"
     for name, value in said.items():
@@ -308,7 +321,9 @@ def check_model(folder: Path, model: ModelRow) -> list[str]:
 
 def newest_checkpoint(folder: Path) -> Path | None:
     """The checkpoint from which the run would go on."""
-    found = [path for path in folder.glob("checkpoints/checkpoint-*") if path.name.removeprefix("checkpoint-").isdecimal()]
+    found = [
+        path for path in folder.glob("checkpoints/checkpoint-*") if path.name.removeprefix("checkpoint-").isdecimal()
+    ]
     return max(found, key=lambda path: int(path.name.removeprefix("checkpoint-")), default=None)
 
 
@@ -347,7 +362,10 @@ def show(found: Audit) -> None:
         table.add_row(printable(worker["name"]), *(f"{worker[name]:,}" for name in COLUMNS))
     console.print(table)
     checked = "replayed by the rules" if found.replayed else "not replayed"
-    lines = [("", ""), (f"Received batches: {found.batches:,} ({found.games:,} games, {found.positions:,} positions; {checked})", "")]
+    lines = [
+        ("", ""),
+        (f"Received batches: {found.batches:,} ({found.games:,} games, {found.positions:,} positions; {checked})", ""),
+    ]
     lines += [(f"Models: {found.models:,}", "")]
     lines += [(f"Note: {printable(note)}", "yellow") for note in found.notes]
     lines += [(f"Problem: {printable(problem)}", "red") for problem in found.problems]

@@ -9,14 +9,15 @@
     python scripts/benchmark.py --run runs/chess --against runs/spiking --opponents random          a network against another
     python scripts/benchmark.py --run runs/twenty48 --version 12 --simulations 50   one player: the mean score, beside expectimax
 
-In a game for two the network plays everybody on a ladder, and each of these its neighbours, so that the ladder has its distances: a
-random player, who stands at 0 Elo; in chess a greedy one (it mates if it can, or takes the most it can), alpha-beta of material to depths
-1, 2 and 3, and Stockfish at its levels, if it is installed; in Go, GNU Go at its levels 1 and 10, if it is installed, and others that speak
-GTP if they are named: gnugo:LEVEL, pachi:PLAYOUTS. They are told the same rules, and ours decide who won. Two games begin from each
-opening of a few random moves, with colours swapped.
+In a game for two the network plays everybody on a ladder, and each of these its neighbours, so that the ladder has its
+distances: a random player, who stands at 0 Elo; in chess a greedy one (it mates if it can, or takes the most it can),
+alpha-beta of material to depths 1, 2 and 3, and Stockfish at its levels, if it is installed; in Go, GNU Go at its
+levels 1 and 10, if it is installed, and others that speak GTP if they are named: gnugo:LEVEL, pachi:PLAYOUTS. They are
+told the same rules, and ours decide who won. Two games begin from each opening of a few random moves, with colours
+swapped.
 
-The seed and the number of processes give the same games again, but for those with Stockfish and Pachi. Ctrl-C ends it and shows what there
-is.
+The seed and the number of processes give the same games again, but for those with Stockfish and Pachi. Ctrl-C ends it
+and shows what there is.
 """
 
 import argparse
@@ -52,7 +53,9 @@ LINE_SECONDS = 30.0  # between two lines of progress there
 DEFAULT_GAMES, DEFAULT_SIMULATIONS = {1: 200, 2: 100}, {1: 50, 2: 100}  # by the game's players
 OPENING_PLIES = 4
 NODES = 20_000  # that Stockfish looks at before a move: its lower levels take the strength from what they choose, not from the time
-NO_STOCKFISH = "Stockfish is not here, so its levels are left out: install it (Debian: apt-get install stockfish), or name it."
+NO_STOCKFISH = (
+    "Stockfish is not here, so its levels are left out: install it (Debian: apt-get install stockfish), or name it."
+)
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -63,27 +66,64 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     which.add_argument("--model", type=shipped, metavar="FILE", help="a model: .model or .safetensors")
     which.add_argument("--checkpoint", type=Path, metavar="FILE", help="a state dictionary: .pt or .pth")
     add = parser.add_argument
-    add("--config", type=Path, metavar="FILE", help="with --checkpoint: its run's settings (default: config.yaml beside it)")
+    add(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="with --checkpoint: its run's settings (default: config.yaml beside it)",
+    )
     add("--version", type=whole(), help="with --run: another of its models")
     add("--games", type=whole(), help="of each player (default: 100 for two players, 200 for one)")
-    add("--simulations", type=whole(), help="of the network, before each move (default: 100 for two players, 50 for one)")
+    add(
+        "--simulations",
+        type=whole(),
+        help="of the network, before each move (default: 100 for two players, 50 for one)",
+    )
     add("--algorithm", choices=["puct", "gumbel"], help="its search (default: the run's; without a run, gumbel)")
     add("--seed", type=whole(0, HIGHEST_SEED), default=1, help="of everything random (default: %(default)s)")
     add("--processes", type=processes, default="auto", help="that play (default: auto, one per core)")
-    add("--save", type=Path, metavar="DIR", help=f"write {FILE} there; of two players {PICTURE} too, and {' or '.join(FILES.values())}")
+    add(
+        "--save",
+        type=Path,
+        metavar="DIR",
+        help=f"write {FILE} there; of two players {PICTURE} too, and {' or '.join(FILES.values())}",
+    )
     two = parser.add_argument_group("games for two")
     only = "only these, such as random,greedy,depth-1,stockfish-1700 or gnugo:10,pachi:1000; may be given several times"
     two.add_argument("--opponents", "--opponent", type=names, action="extend", metavar="NAMES", help=only)
     two.add_argument("--against-version", type=numbers, metavar="N,N", help="with --run: earlier models of it play too")
-    two.add_argument("--against", type=Path, nargs="+", default=[], metavar="PATH", help="other runs' newest models, or files of models")
-    two.add_argument("--opening-plies", type=whole(0), default=OPENING_PLIES, help="random moves of an opening (default: %(default)s)")
-    two.add_argument("--stockfish", type=Path, metavar="PATH", help="the engine (default: stockfish, if it is installed)")
-    two.add_argument("--stockfish-levels", type=numbers, metavar="N,N", help="of its own scale, UCI_Elo (default: its least, and 1700)")
+    two.add_argument(
+        "--against",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="PATH",
+        help="other runs' newest models, or files of models",
+    )
+    two.add_argument(
+        "--opening-plies",
+        type=whole(0),
+        default=OPENING_PLIES,
+        help="random moves of an opening (default: %(default)s)",
+    )
+    two.add_argument(
+        "--stockfish", type=Path, metavar="PATH", help="the engine (default: stockfish, if it is installed)"
+    )
+    two.add_argument(
+        "--stockfish-levels",
+        type=numbers,
+        metavar="N,N",
+        help="of its own scale, UCI_Elo (default: its least, and 1700)",
+    )
     time = two.add_mutually_exclusive_group()
-    time.add_argument("--stockfish-nodes", type=whole(), default=NODES, help="it looks at before a move (default: %(default)s)")
+    time.add_argument(
+        "--stockfish-nodes", type=whole(), default=NODES, help="it looks at before a move (default: %(default)s)"
+    )
     time.add_argument("--stockfish-movetime", type=whole(), metavar="MS", help="instead, milliseconds for a move")
     one = parser.add_argument_group("games for one")
-    one.add_argument("--expectimax-depth", type=depth, default="auto", help="answers of chance it looks at; auto: as time allows")
+    one.add_argument(
+        "--expectimax-depth", type=depth, default="auto", help="answers of chance it looks at; auto: as time allows"
+    )
     one.add_argument("--network-only", action="store_true", help="nobody plays beside the network")
     arguments = parser.parse_args(argv)
     for option, needed in (("version", "run"), ("against_version", "run"), ("config", "checkpoint")):
@@ -121,7 +161,12 @@ def see(arguments: argparse.Namespace) -> None:
     for run in (arguments.run, *(path for path in arguments.against if path.is_dir())):
         if run:
             read_ledger(run).close()
-    for file in (arguments.model, arguments.checkpoint, arguments.config, *(path for path in arguments.against if not path.is_dir())):
+    for file in (
+        arguments.model,
+        arguments.checkpoint,
+        arguments.config,
+        *(path for path in arguments.against if not path.is_dir()),
+    ):
         if file:
             see_file(file)
 
@@ -138,7 +183,14 @@ from engines.engine_process import EngineFailed
 from engines.ladder import GO_ENGINE_MISSING, USUAL_GO_ENGINES, chosen, find_program, go_rungs, ladder, stockfish_rungs
 from engines.match_benchmark import Entrant, Match, Tally, play_pairs, ratings
 from engines.match_text import match_text
-from engines.network_loader import Candidate, candidate_of_model, candidate_of_run, candidate_of_weights, earlier_versions, others
+from engines.network_loader import (
+    Candidate,
+    candidate_of_model,
+    candidate_of_run,
+    candidate_of_weights,
+    earlier_versions,
+    others,
+)
 from engines.players import Contender, ExpectimaxContender, NetworkContender, RandomContender
 from engines.score_benchmark import Result, depth_for, play_contender
 from engines.slices import SliceFailed
@@ -177,20 +229,26 @@ def settle(arguments: argparse.Namespace, game: Game) -> None:
     arguments.games = arguments.games or DEFAULT_GAMES[game.num_players]
     arguments.simulations = arguments.simulations or DEFAULT_SIMULATIONS[game.num_players]
     if game.num_players == 2 and arguments.games % 2:
-        raise ValueError(f"--games {arguments.games}: {game.name} is played in pairs with colours swapped, so give an even number")
+        raise ValueError(
+            f"--games {arguments.games}: {game.name} is played in pairs with colours swapped, so give an even number"
+        )
 
 
 def find_candidate(arguments: argparse.Namespace, folder: Path) -> Candidate:
     """The network that is meant; see ``candidate``."""
     if arguments.checkpoint:
         return candidate_of_weights(arguments.checkpoint, arguments.config, folder)
-    return candidate_of_model(arguments.model) if arguments.model else candidate_of_run(arguments.run, arguments.version)
+    return (
+        candidate_of_model(arguments.model) if arguments.model else candidate_of_run(arguments.run, arguments.version)
+    )
 
 
 # Games for two.
 
 
-def measure_by_elo(candidate: Candidate, network: NetworkContender, arguments: argparse.Namespace, console: Console) -> int:
+def measure_by_elo(
+    candidate: Candidate, network: NetworkContender, arguments: argparse.Namespace, console: Console
+) -> int:
     """Let it play everybody on the ladder, and show how strong all are; returns the exit code."""
     me = Entrant(name="network", contender=network)
     rungs = opponents(candidate.game, network, arguments, console)
@@ -208,16 +266,19 @@ def measure_by_elo(candidate: Candidate, network: NetworkContender, arguments: a
     anchor, found = rungs[0].name, ratings(matches, rungs[0].name)
     rows = standings(me.name, matches, found)
     show_lines(standings_table(rows, anchor=anchor, width=width_of(console)), console)
-    about = (
-        f"{candidate.game.name}, model {candidate.model.model_version}, {network.num_simulations} simulations of {network.search.algorithm}"
+    search = f"{network.num_simulations} simulations of {network.search.algorithm}"
+    about = f"{candidate.game.name}, model {candidate.model.model_version}, {search}"
+    console.print(
+        f"The network: {about}. Wins, draws, losses and score are its own. Elo: {anchor} is 0.", soft_wrap=True
     )
-    console.print(f"The network: {about}. Wins, draws, losses and score are its own. Elo: {anchor} is 0.", soft_wrap=True)
     if arguments.save:
         content: dict[str, Any] = {"kind": "elo", "anchor": anchor, "whole": code == 0}
         content["players"] = {player: {"elo": rating.elo, "margin": rating.margin} for player, rating in found.items()}
         content["matches"] = [match.as_dict() for match in matches]
         save(arguments, candidate, content)
-        write_atomically(arguments.save / PICTURE, rating_picture(about, rated_players(rows, anchor), anchor=anchor), mode=0o644)
+        write_atomically(
+            arguments.save / PICTURE, rating_picture(about, rated_players(rows, anchor), anchor=anchor), mode=0o644
+        )
         if file := FILES.get(candidate.game.name):
             text = "".join(match_text(candidate.game, match, number + 1) for number, match in enumerate(matches))
             write_atomically(arguments.save / file, text.encode(), mode=0o644)
@@ -238,7 +299,9 @@ def opponents(game: Game, network: NetworkContender, arguments: argparse.Namespa
         path = arguments.stockfish or find_program("stockfish")
         levels = arguments.stockfish_levels or named_levels(arguments.opponents or [])
         if path:
-            rungs += stockfish_rungs(path, levels, movetime=arguments.stockfish_movetime, nodes=arguments.stockfish_nodes)
+            rungs += stockfish_rungs(
+                path, levels, movetime=arguments.stockfish_movetime, nodes=arguments.stockfish_nodes
+            )
         else:
             console.print(NO_STOCKFISH, soft_wrap=True)
     if game.name == "go":
@@ -246,7 +309,9 @@ def opponents(game: Game, network: NetworkContender, arguments: argparse.Namespa
     if arguments.opponents:
         rungs = chosen(rungs, arguments.opponents, game.name)
     if arguments.against_version:
-        rungs += earlier_versions(arguments.run, arguments.against_version, network.num_simulations, arguments.algorithm)
+        rungs += earlier_versions(
+            arguments.run, arguments.against_version, network.num_simulations, arguments.algorithm
+        )
     return rungs + others(arguments.against, game, network.num_simulations, arguments.algorithm)
 
 
@@ -265,8 +330,12 @@ def named_levels(opponents: Sequence[str]) -> list[int]:
     return [int(name.removeprefix("stockfish-")) for name in opponents if name.removeprefix("stockfish-").isdecimal()]
 
 
-def play_all(game: Game, entrants: Sequence[Entrant], arguments: argparse.Namespace, console: Console, matches: list[Match]) -> None:
-    """Let the first of them play all others, and these their neighbours; every match is added to ``matches`` when it has ended."""
+def play_all(
+    game: Game, entrants: Sequence[Entrant], arguments: argparse.Namespace, console: Console, matches: list[Match]
+) -> None:
+    """Let the first of them play all others, and these their neighbours; every match is added to ``matches`` when it
+    has ended.
+    """
     network, *rungs = entrants
     for number, (first, second) in enumerate([*((network, rung) for rung in rungs), *pairwise(rungs)]):
         with progress(f"{first.name} – {second.name}", arguments.games, console) as tell:
@@ -291,7 +360,9 @@ def so_far(tally: Tally) -> str:
 # Games for one.
 
 
-def measure_by_score(candidate: Candidate, network: NetworkContender, arguments: argparse.Namespace, console: Console) -> int:
+def measure_by_score(
+    candidate: Candidate, network: NetworkContender, arguments: argparse.Namespace, console: Console
+) -> int:
     """Let it play for the score, and others beside it, and show what they made; returns the exit code."""
     results = benchmark(candidate.game, network, arguments, console)
     show(candidate.game, results, console)
@@ -307,7 +378,13 @@ def benchmark(game: Game, network: NetworkContender, arguments: argparse.Namespa
     def play(name: str, contender: Contender) -> Result:
         with progress(name, arguments.games, console) as tell:
             return play_contender(
-                game, name, contender, games=arguments.games, seed=arguments.seed, processes=arguments.processes, tell=tell
+                game,
+                name,
+                contender,
+                games=arguments.games,
+                seed=arguments.seed,
+                processes=arguments.processes,
+                tell=tell,
             )
 
     results = [play(f"network, {network.num_simulations} simulations", network)]
@@ -357,7 +434,13 @@ class Follow(Protocol):
 @contextmanager
 def progress(name: str, games: int, console: Console) -> Iterator[Follow]:
     """While somebody plays, show how far they are; where the output is no terminal, by a line now and then."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[moves]}"), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[moves]}"),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
         task, last_line = bar.add_task(name, total=games, moves=""), time.monotonic()
 
@@ -393,7 +476,9 @@ def save(arguments: argparse.Namespace, candidate: Candidate, content: Mapping[s
         "arguments": vars(arguments),
         "versions": versions(),
     }
-    write_atomically(arguments.save / FILE, (json.dumps({**about, **content}, indent=1, default=str) + "\n").encode(), mode=0o644)
+    write_atomically(
+        arguments.save / FILE, (json.dumps({**about, **content}, indent=1, default=str) + "\n").encode(), mode=0o644
+    )
 
 
 if __name__ == "__main__":

@@ -3,19 +3,20 @@
     python scripts/make_perfect_play_positions.py        takes a quarter of an hour on one core, and 1 GiB of memory
     python scripts/make_perfect_play_positions.py --count 6000 --seed 77 --first-ply 9 --out more.npz
 
-Each position comes from a game of its own. The players of a game each have a skill of their own: a chance, even between 0 and 1, of
-playing any legal column. Otherwise they keep the value of the position, as the exact solver finds it, and choose evenly among the
-moves that do. In the first eleven plies that takes too long: there they win at once if they can, else avoid letting the other win
-at once, and choose in proportion to the lines that run through the cell.
+Each position comes from a game of its own. The players of a game each have a skill of their own: a chance, even between
+0 and 1, of playing any legal column. Otherwise they keep the value of the position, as the exact solver finds it, and
+choose evenly among the moves that do. In the first eleven plies that takes too long: there they win at once if they
+can, else avoid letting the other win at once, and choose in proportion to the lines that run through the cell.
 
-Of each game one position is drawn, evenly over its plies, so that all plies come in the frequency in which games have them, with
-one exception: after fewer than eight plies solving takes seconds to minutes. Of draws after seven plies half are kept, of those
-after six a quarter, and of earlier ones none: play in the opening is hardly measured. With --first-ply, all from there on are kept
-and none before: 6,000 from the ninth ply on take twenty minutes. Positions that were drawn before, or their
-mirror images, are left out. A seed fixes everything.
+Of each game one position is drawn, evenly over its plies, so that all plies come in the frequency in which games have
+them, with one exception: after fewer than eight plies solving takes seconds to minutes. Of draws after seven plies half
+are kept, of those after six a quarter, and of earlier ones none: play in the opening is hardly measured. With
+--first-ply, all from there on are kept and none before: 6,000 from the ninth ply on take twenty minutes. Positions that
+were drawn before, or their mirror images, are left out. A seed fixes everything.
 
-The file holds for N positions: ``actions`` (all moves that lead to them, one after another), ``plies`` [N] (how many of these belong to
-each), ``values`` [N, 7] (as games.exact has them), ``positions_per_ply`` [42], ``share_with_something_to_lose`` and ``seed``.
+The file holds for N positions: ``actions`` (all moves that lead to them, one after another), ``plies`` [N] (how many of
+these belong to each), ``values`` [N, 7] (as games.exact has them), ``positions_per_ply`` [42],
+``share_with_something_to_lose`` and ``seed``.
 """
 
 import argparse
@@ -41,7 +42,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=whole(), default=2000, help="how many positions")
     parser.add_argument("--seed", type=whole(0, HIGHEST_SEED), default=4)
-    parser.add_argument("--first-ply", type=whole(0, 41), help="of positions (default: few from the plies 6 and 7, and all from 8 on)")
+    parser.add_argument(
+        "--first-ply", type=whole(0, 41), help="of positions (default: few from the plies 6 and 7, and all from 8 on)"
+    )
     parser.add_argument("--out", type=Path, help="the file (default: the one that runs are measured with)")
     return parser.parse_args(argv)
 
@@ -153,7 +156,10 @@ def draw(game: Game, count: int, seed: int, table: Table, first_ply: int | None 
         if ply < first or random.random() >= 2.0 ** (ply - all_from):
             continue
         moves = actions[:ply]
-        images = {game.hash(position(game, moves)), game.hash(position(game, [COLUMNS - 1 - action for action in moves]))}
+        images = {
+            game.hash(position(game, moves)),
+            game.hash(position(game, [COLUMNS - 1 - action for action in moves])),
+        }
         if not images & seen:
             drawn.append(moves)
         seen |= images
@@ -169,7 +175,10 @@ def label(game: Game, drawn: list[list[int]], table: Table) -> list[ActionValues
         seconds[len(moves)] += time.process_time() - started
         counts[len(moves)] += 1
     for ply in np.flatnonzero(counts).tolist():
-        print(f"ply {ply:2}: {counts[ply]:4} positions, {counts[ply] / max(seconds[ply], 1e-9):12,.1f} solved per second", flush=True)
+        print(
+            f"ply {ply:2}: {counts[ply]:4} positions, {counts[ply] / max(seconds[ply], 1e-9):12,.1f} solved per second",
+            flush=True,
+        )
     return values
 
 

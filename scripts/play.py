@@ -8,9 +8,9 @@
     python scripts/play.py --run runs/go9 --gtp                     a Go engine for programs that speak GTP, such as Sabaki
     python scripts/play.py --model model-000012.model --uci         the same with a model's file
 
-Type a move as the board names it (a column in Connect Four, a point such as D4 or "pass" in Go), or one of: help, hint, undo, resign, new,
-quit.
-In a one-player game you play, and "go" lets the network make a move, "watch" all moves to the end.
+Type a move as the board names it (a column in Connect Four, a point such as D4 or "pass" in Go), or one of: help, hint,
+undo, resign, new, quit. In a one-player game you play, and "go" lets the network make a move, "watch" all moves to the
+end.
 """
 
 import argparse
@@ -52,11 +52,17 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--run", type=Path, help="the run's folder, such as runs/quickstart")
     which.add_argument("--model", type=shipped, metavar="FILE", help="a model: .model or .safetensors")
-    parser.add_argument("--version", type=whole(), help="with --run: which of its models (default: the newest accepted one)")
-    parser.add_argument("--simulations", type=whole(), default=400, help="positions that it looks at before each move (default: 400)")
+    parser.add_argument(
+        "--version", type=whole(), help="with --run: which of its models (default: the newest accepted one)"
+    )
+    parser.add_argument(
+        "--simulations", type=whole(), default=400, help="positions that it looks at before each move (default: 400)"
+    )
     parser.add_argument("--second", action="store_true", help="let it begin")
     parser.add_argument("--watch", action="store_true", help="watch it play a one-player game to the end")
-    parser.add_argument("--seed", type=whole(0, HIGHEST_SEED), help="of what chance does (default: another game each time)")
+    parser.add_argument(
+        "--seed", type=whole(0, HIGHEST_SEED), help="of what chance does (default: another game each time)"
+    )
     parser.add_argument(
         "--resign",
         type=number(least=0, most=1),
@@ -116,7 +122,11 @@ def greet(arguments: argparse.Namespace) -> Early | None:
     heading = read_heading(file_of(arguments)) if arguments.uci or arguments.gtp else None
     if heading is None:
         return None
-    hello = uci_hello(heading, arguments) if arguments.uci else GtpHello(name=NAME, version=gtp_version(heading.model_version))
+    hello = (
+        uci_hello(heading, arguments)
+        if arguments.uci
+        else GtpHello(name=NAME, version=gtp_version(heading.model_version))
+    )
     return Early(LineReader(sys.stdin.fileno()), hello)
 
 
@@ -176,13 +186,16 @@ LONGEST = 10  # plies for each point, after which a game of the Go engine ends; 
 
 
 class Table:
-    """A game under way between a person and a network, who see the same board; or a one-player game that they play together.
+    """A game under way between a person and a network, who see the same board; or a one-player game that they play
+    together.
 
     Args:
         resign_below: the network gives up when its chance to win stays below this; see ``Resignation``.
     """
 
-    def __init__(self, game: Game, search: Search, *, person: int, seed: int | None = None, resign_below: float = 0.0) -> None:
+    def __init__(
+        self, game: Game, search: Search, *, person: int, seed: int | None = None, resign_below: float = 0.0
+    ) -> None:
         self.game, self.search, self.person = game, search, person
         self.resigned: int | None = None  # who has given up
         self._resignation = Resignation(resign_below)
@@ -269,7 +282,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if game.num_players == 1 and arguments.second:
             raise ValueError(f"--second: {game.name} is a game for one player")
         if game.num_players == 2 and arguments.watch:
-            raise ValueError(f"--watch: {game.name} is a game for two; the games of a run are shown by scripts/view_results.py --game")
+            raise ValueError(
+                f"--watch: {game.name} is a game for two; the games of a run are shown by scripts/view_results.py --game"
+            )
         see_game(arguments, game.name)
         network = model.build(game)
         evaluator = Evaluator(network, game, max_batch=MOST_LEAVES)
@@ -279,13 +294,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.uci:
         from engines import uci  # which compiles chess
 
-        return serve(partial(uci.Engine, game, name=uci_name(model.model_version)), game, evaluator, arguments.simulations)
+        return serve(
+            partial(uci.Engine, game, name=uci_name(model.model_version)), game, evaluator, arguments.simulations
+        )
     if arguments.gtp:
         from engines import gtp  # which compiles Go
 
         long = load_game("go", **(model.description.options | {"max_plies": LONGEST * game.options["size"] ** 2}))
         version = gtp_version(model.model_version)
-        make = partial(gtp.Engine, long, name=NAME, version=version, predict=predictions_of(network), resign_below=arguments.resign or 0.0)
+        make = partial(
+            gtp.Engine,
+            long,
+            name=NAME,
+            version=version,
+            predict=predictions_of(network),
+            resign_below=arguments.resign or 0.0,
+        )
         return serve(make, long, evaluator, arguments.simulations)
     settings = SearchSettings(forced_playouts=False)
     search = Search(game, evaluator, settings, num_simulations=arguments.simulations, num_trees=1)
@@ -386,7 +410,11 @@ def watch_game(table: Table, console: Console) -> None:
 
 def hope(game: Game, value: float) -> str:
     """What the network expects, in words."""
-    return f"and expects {value:,.0f} points more" if game.num_players == 1 else f"and expects you to win {(1 + value) / 2:.0%}"
+    return (
+        f"and expects {value:,.0f} points more"
+        if game.num_players == 1
+        else f"and expects you to win {(1 + value) / 2:.0%}"
+    )
 
 
 def obey(table: Table, command: str) -> Iterator[str]:
@@ -410,7 +438,9 @@ def obey(table: Table, command: str) -> Iterator[str]:
                 action = parse_move(game, table.state, command)
             except ValueError as error:
                 illegal = isinstance(error, IllegalAction)
-                yield f"{command} is not legal here; {examples(table)} would be." if illegal else f"{error}; or type help"
+                yield (
+                    f"{command} is not legal here; {examples(table)} would be." if illegal else f"{error}; or type help"
+                )
                 return
             table.play(action)
 

@@ -8,12 +8,13 @@
     python scripts/train_multi_gpu.py --save-dir checkpoints_8gpu --resume    go on after any end, a power cut included
     python scripts/train_multi_gpu.py --gpus cpu,cpu --smoke                  the same program in a minute, to see that all is well
 
-Where there is no GPU, a process on the CPU stands in for each that is asked for. In every iteration all processes play with one network,
-as many games each as can be, and then the network learns from them. A process that dies is named and started again, once; the games that
-it had not finished go to the others, those that it had finished count.
+Where there is no GPU, a process on the CPU stands in for each that is asked for. In every iteration all processes play
+with one network, as many games each as can be, and then the network learns from them. A process that dies is named and
+started again, once; the games that it had not finished go to the others, those that it had finished count.
 
-The save dir is the run's folder. Beside what every run has there, checkpoint_iter_10.pt, checkpoint_iter_20.pt ... and at the end
-model_final.pt hold the weights for other PyTorch programs (state dictionaries), and training_stats.json all figures:
+The save dir is the run's folder. Beside what every run has there, checkpoint_iter_10.pt, checkpoint_iter_20.pt ... and
+at the end model_final.pt hold the weights for other PyTorch programs (state dictionaries), and training_stats.json all
+figures:
 
     python scripts/watch_training.py --file checkpoints_8gpu/training_stats.json
     python scripts/view_results.py --training checkpoints_8gpu/training_stats.json --last 5
@@ -47,7 +48,11 @@ WIDTH = 70  # of the lines above and below a title
 TIME_STEPS = 2  # more of them take longer in proportion; the network plays and learns with two
 ITERATIONS, GAMES_PER_ITERATION = 100, 100  # of a run that is told nothing else
 SMOKE = {"iterations": 2, "games_per_iter": 8, "batch_size": 16, "simulations": 4, "blocks": 1, "channels": 8}
-NO_OTHER_HEADS = {"predict_reply": False, "predict_ownership": False, "predict_score": False}  # a spiking network has none
+NO_OTHER_HEADS = {
+    "predict_reply": False,
+    "predict_ownership": False,
+    "predict_score": False,
+}  # a spiking network has none
 ASKED = "gpus"  # in a run's folder: the devices that it was told to play on last
 
 
@@ -62,7 +67,10 @@ def parser() -> argparse.ArgumentParser:
     """The command line; what is not said is None."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--gpus", help="the GPUs by number, such as 0,1, or cpu,cpu for two processes without any (default: all GPUs, or else all cores)")
+    add(
+        "--gpus",
+        help="the GPUs by number, such as 0,1, or cpu,cpu for two processes without any (default: all GPUs, or else all cores)",
+    )
     add("--workers-per-gpu", type=whole(), default=1, help="processes that play on each (default: %(default)s)")
     add("--iterations", type=as_setting("run.iterations"), help=f"end after so many in all (default: {ITERATIONS})")
     add(
@@ -71,17 +79,27 @@ def parser() -> argparse.ArgumentParser:
         help=f"games played and learned from in an iteration (default: {GAMES_PER_ITERATION})",
     )
     add("--save-dir", type=Path, help="the run's folder (default: runs/<game>-<date>-<time>)")
-    add("--resume", action="store_true", help="go on with the run in --save-dir, as it was told then but for what is told now")
+    add(
+        "--resume",
+        action="store_true",
+        help="go on with the run in --save-dir, as it was told then but for what is told now",
+    )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--game", choices=sorted(GAMES), help="what is played (default: chess)")
-    what.add_argument("--config", type=settings_file, help="an experiment's settings: all that is not said here is as it has it")
+    what.add_argument(
+        "--config", type=settings_file, help="an experiment's settings: all that is not said here is as it has it"
+    )
     add("--simulations", type=as_setting("search.num_simulations"), help="of the search for each move")
     add(
         "--parallel-games",
         type=as_setting("self_play.parallel_games"),
         help="games that each process plays side by side: more keep a GPU busier",
     )
-    add("--network", choices=("resnet", "spiking"), help="the kind of network (default: spiking; with --config: as it says)")
+    add(
+        "--network",
+        choices=("resnet", "spiking"),
+        help="the kind of network (default: spiking; with --config: as it says)",
+    )
     add(
         "--time-steps",
         type=as_setting("network.time_steps"),
@@ -91,7 +109,11 @@ def parser() -> argparse.ArgumentParser:
     add("--channels", type=as_setting("network.channels"), help="channels of the network's convolutions")
     add("--batch-size", type=as_setting("training.batch_size"), help="positions in an optimizer step")
     add("--lr", type=as_setting("training.learning_rate"), help="the learning rate, or with a schedule the highest")
-    add("--minutes", type=as_setting("run.minutes"), help="end after so many minutes in all, if the iterations are not over sooner")
+    add(
+        "--minutes",
+        type=as_setting("run.minutes"),
+        help="end after so many minutes in all, if the iterations are not over sooner",
+    )
     add("--seed", type=as_setting("run.seed"), help="of everything random")
     add("--smoke", action="store_true", help="shrink all numbers to a run of a minute; the code that runs is the same")
     return parser
@@ -136,7 +158,8 @@ from views.live import TerminalConsole
 
 
 def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """What the command line says, and where it says nothing, the experiment or the run that goes on; ``document`` has its settings.
+    """What the command line says, and where it says nothing, the experiment or the run that goes on; ``document`` has
+    its settings.
 
     Raises:
         ConfigError: its settings cannot be read.
@@ -156,7 +179,9 @@ def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         if getattr(arguments, name) is None:
             setattr(arguments, name, value)
     if arguments.smoke:
-        vars(arguments).update({name: min(getattr(arguments, name) or limit, limit) for name, limit in SMOKE.items()} | length)
+        vars(arguments).update(
+            {name: min(getattr(arguments, name) or limit, limit) for name, limit in SMOKE.items()} | length
+        )
     return arguments
 
 
@@ -167,12 +192,18 @@ def asked_before(save_dir: Path) -> str | None:
 
 
 def experiment(game: str) -> dict[str, Any]:
-    """The sections of a new run of ``game``. Strength is not measured meanwhile: there is scripts/benchmark.py for that."""
+    """The sections of a new run of ``game``.
+
+    Strength is not measured meanwhile: there is scripts/benchmark.py for that.
+    """
     document = default_settings(shipped_rules(game))
     document["network"] |= {"type": "spiking", "time_steps": TIME_STEPS}
     document["run"] |= {"iterations": ITERATIONS, "minutes": None}
     document["training"]["games_per_iteration"] = GAMES_PER_ITERATION
-    document["training"]["window"] |= {"min_positions": 1, "growth_exponent": 1.0}  # a plain buffer of the newest max_positions
+    document["training"]["window"] |= {
+        "min_positions": 1,
+        "growth_exponent": 1.0,
+    }  # a plain buffer of the newest max_positions
     document["evaluation"] |= {"every": 0}
     return document
 
@@ -204,9 +235,16 @@ def settings_of(arguments: argparse.Namespace, seats: Sequence[DeviceSlot]) -> S
     folder = arguments.save_dir.resolve()
     bounds = {"iterations": arguments.iterations, "minutes": arguments.minutes, "seed": arguments.seed}
     document["run"] = {**document["run"], **bounds, "name": folder.name, "directory": str(folder.parent)}
-    network = {**document["network"], "type": arguments.network, "blocks": arguments.blocks, "channels": arguments.channels}
+    network = {
+        **document["network"],
+        "type": arguments.network,
+        "blocks": arguments.blocks,
+        "channels": arguments.channels,
+    }
     spiking = arguments.network == "spiking"
-    document["network"] = network | ({"time_steps": arguments.time_steps} | NO_OTHER_HEADS if spiking else {"time_steps": None})
+    document["network"] = network | (
+        {"time_steps": arguments.time_steps} | NO_OTHER_HEADS if spiking else {"time_steps": None}
+    )
     cheap = min(document["search"]["cheap_simulations"], arguments.simulations)
     document["search"] = {**document["search"], "num_simulations": arguments.simulations, "cheap_simulations": cheap}
     window = document["training"]["window"]
@@ -227,7 +265,9 @@ def settings_of(arguments: argparse.Namespace, seats: Sequence[DeviceSlot]) -> S
 
 def begin(arguments: argparse.Namespace) -> int:
     """Train, and say where everything lies."""
-    seats = take_seats(arguments.gpus, gpus_here(), cores=len(os.sched_getaffinity(0)), per_device=arguments.workers_per_gpu)
+    seats = take_seats(
+        arguments.gpus, gpus_here(), cores=len(os.sched_getaffinity(0)), per_device=arguments.workers_per_gpu
+    )
     if arguments.save_dir is None:
         arguments.save_dir = Path("runs") / f"{arguments.document['game']['name']}-{time.strftime('%Y%m%d-%H%M%S')}"
     settings = settings_of(arguments, seats)
@@ -268,12 +308,19 @@ def say_goodbye(console: Console, save_dir: Path, ended: Session) -> None:
     """Where everything lies, and how to go on."""
     if ended.report:
         report = ended.report
-        console.print(f"{report.iteration} iterations, {report.total_games:,} games, {report.total_positions:,} positions.")
+        console.print(
+            f"{report.iteration} iterations, {report.total_games:,} games, {report.total_positions:,} positions."
+        )
     console.print(f"The weights are in {ended.model}", soft_wrap=True)
-    console.print(f"Look at the run:   python scripts/view_results.py --training {save_dir}/training_stats.json --last 5", soft_wrap=True)
+    console.print(
+        f"Look at the run:   python scripts/view_results.py --training {save_dir}/training_stats.json --last 5",
+        soft_wrap=True,
+    )
     console.print(f"Prove its books:   python scripts/audit.py {save_dir}", soft_wrap=True)
     if ended.stopped:
-        console.print(f"Go on:             python scripts/train_multi_gpu.py --save-dir {save_dir} --resume", soft_wrap=True)
+        console.print(
+            f"Go on:             python scripts/train_multi_gpu.py --save-dir {save_dir} --resume", soft_wrap=True
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Show what a run has reached: its iterations as a table, the totals, and where its best model lies; also of train_ppo_lstm.py.
+"""Show what a run has reached: its iterations as a table, the totals, and where its best model lies; also of
+train_ppo_lstm.py.
 
     python scripts/view_results.py runs/connect_four
     python scripts/view_results.py --training runs/connect_four/training_stats.json --last 5
@@ -10,10 +11,10 @@
     python scripts/view_results.py runs/go9 --export models/go9.safetensors    the newest model to hand on, and models/go9.md, its card
     python scripts/view_results.py checkpoints_ppo --html report.html      curves, and the last episode's worth and trades drawn on prices
 
-"Search err" is the share of positions in which the move found by search throws away what perfect play would get, "Policy err"
-the same for the network's first choice without search; Elo is measured against a random player at 0. After ± stands half the
-width of the 95 % interval. "Score" is the mean of self-play's one-player games, "Measured" that of games played to measure it.
-Figures that were not measured are not shown.
+"Search err" is the share of positions in which the move found by search throws away what perfect play would get,
+"Policy err" the same for the network's first choice without search; Elo is measured against a random player at 0. After
+± stands half the width of the 95 % interval. "Score" is the mean of self-play's one-player games, "Measured" that of
+games played to measure it. Figures that were not measured are not shown.
 """
 
 import argparse
@@ -46,20 +47,43 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line; ``path`` is the statistics file that it means."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("run", nargs="?", type=Path, metavar="RUN", help="the run's folder, or its name if it is in runs/")
+    which.add_argument(
+        "run", nargs="?", type=Path, metavar="RUN", help="the run's folder, or its name if it is in runs/"
+    )
     which.add_argument("--training", type=Path, metavar="FILE", help="its training_stats.json, or the folder")
     parser.add_argument(
-        "--last", type=whole(), default=LAST, metavar="N", help="how many iterations the table shows (default: %(default)s)"
+        "--last",
+        type=whole(),
+        default=LAST,
+        metavar="N",
+        help="how many iterations the table shows (default: %(default)s)",
     )
-    parser.add_argument("--game", type=whole(None), metavar="N", help="show a recorded game, from 1; -1 is the last one")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write it all, and some games, to a page for browsers")
-    parser.add_argument("--png", type=Path, metavar="FILE", help="draw the curves into a picture")
-    parser.add_argument("--svg", type=Path, metavar="FILE", help="draw what this program prints into a picture of a terminal")
-    parser.add_argument("--pgn", type=Path, metavar="FILE", help="write all games of self-play to a file of PGN; only for chess")
-    parser.add_argument("--sgf", type=Path, metavar="FILE|DIR", help="the same as SGF, in a file or each game in its own; only for Go")
-    parser.add_argument("--export", type=Path, metavar="FILE", help="write the newest model to NAME.safetensors, and NAME.md about it")
     parser.add_argument(
-        "--benchmark", type=Path, nargs="+", default=[], metavar="FILE", help="with --export: what benchmark.py --save has found of it"
+        "--game", type=whole(None), metavar="N", help="show a recorded game, from 1; -1 is the last one"
+    )
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE", help="write it all, and some games, to a page for browsers"
+    )
+    parser.add_argument("--png", type=Path, metavar="FILE", help="draw the curves into a picture")
+    parser.add_argument(
+        "--svg", type=Path, metavar="FILE", help="draw what this program prints into a picture of a terminal"
+    )
+    parser.add_argument(
+        "--pgn", type=Path, metavar="FILE", help="write all games of self-play to a file of PGN; only for chess"
+    )
+    parser.add_argument(
+        "--sgf", type=Path, metavar="FILE|DIR", help="the same as SGF, in a file or each game in its own; only for Go"
+    )
+    parser.add_argument(
+        "--export", type=Path, metavar="FILE", help="write the newest model to NAME.safetensors, and NAME.md about it"
+    )
+    parser.add_argument(
+        "--benchmark",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="with --export: what benchmark.py --save has found of it",
     )
     args = parser.parse_args(argv)
     if args.benchmark and not args.export:
@@ -129,14 +153,20 @@ def summary(rows: Sequence[StatsRow], run_dir: Path) -> list[tuple[str, str]]:
 def best_figures(rows: Sequence[StatsRow]) -> list[tuple[str, str, int]]:
     """The best of each kind of measurement: its title, itself, and the version of the model."""
     evaluations = [row.evaluation for row in rows if row.evaluation]
-    search = [(evaluation.search_error, evaluation) for evaluation in evaluations if evaluation.search_error is not None]
-    policy = [(evaluation.policy_error, evaluation) for evaluation in evaluations if evaluation.policy_error is not None]
+    search = [
+        (evaluation.search_error, evaluation) for evaluation in evaluations if evaluation.search_error is not None
+    ]
+    policy = [
+        (evaluation.policy_error, evaluation) for evaluation in evaluations if evaluation.policy_error is not None
+    ]
     elo = [(evaluation.elo, evaluation) for evaluation in evaluations if evaluation.elo is not None]
     score = [(evaluation.score.mean, evaluation) for evaluation in evaluations if evaluation.score]
     bests = []
     if score:
         mean, best = max(score, key=itemgetter(0))
-        bests.append(("Highest mean score", points(mean, best.score.margin if best.score else None), best.model_version))
+        bests.append(
+            ("Highest mean score", points(mean, best.score.margin if best.score else None), best.model_version)
+        )
     if search:
         error, best = min(search, key=itemgetter(0))
         bests.append(("Least search error", percent(error, best.search_error_margin), best.model_version))
@@ -192,7 +222,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         bins = calibration(args.path.parent)
         return max(make(path, rows, args.path.parent, bins) for path, make in files if path)
     if args.svg:
-        return write(args.svg, lambda: terminal_picture(report(rows, args.path.parent, last=args.last, width=FILE_WIDTH)), PICTURE)
+        return write(
+            args.svg,
+            lambda: terminal_picture(report(rows, args.path.parent, last=args.last, width=FILE_WIDTH)),
+            PICTURE,
+        )
     show_lines(lambda width: report(rows, args.path.parent, last=args.last, width=width))
     return 0
 
@@ -202,7 +236,11 @@ def show_rounds(args: argparse.Namespace, rounds: Sequence[Round]) -> int:
     folder = args.path.parent
     if args.html or args.png:
         page_written = write(args.html, lambda: ppo_results.page(rounds, folder).encode(), PAGE) if args.html else 0
-        drawn = write(args.png, lambda: picture(folder.resolve().name, ppo_results.curves(rounds, folder)), PICTURE) if args.png else 0
+        drawn = (
+            write(args.png, lambda: picture(folder.resolve().name, ppo_results.curves(rounds, folder)), PICTURE)
+            if args.png
+            else 0
+        )
         return max(page_written, drawn)
     show_lines(lambda width: ppo_results.report(rounds, folder, last=args.last, width=width))
     return 0
@@ -293,7 +331,9 @@ def export(run_dir: Path, path: Path, rows: Sequence[StatsRow], benchmarks: Sequ
     except (ValueError, OSError) as error:
         print(f"view_results: {in_words(error)}", file=sys.stderr)
         return 2
-    print(f"{path}: model for scripts/play.py --model, {path.stat().st_size:,} bytes\n{card}: what it is; add what you know of it")
+    print(
+        f"{path}: model for scripts/play.py --model, {path.stat().st_size:,} bytes\n{card}: what it is; add what you know of it"
+    )
     return 0
 
 

@@ -4,9 +4,10 @@
     python scripts/watch_training.py --file runs/connect_four/training_stats.json --simple
     python scripts/watch_training.py runs/connect_four --once
 
-The screen (or, with --simple, one line per iteration) follows the file until Ctrl-C. "Search err" is the share of positions in
-which the move found by search throws away what perfect play would get, "Policy err" the same for the network's first choice
-without search; Elo is measured against a random player at 0. Figures that were not measured are not shown.
+The screen (or, with --simple, one line per iteration) follows the file until Ctrl-C. "Search err" is the share of
+positions in which the move found by search throws away what perfect play would get, "Policy err" the same for the
+network's first choice without search; Elo is measured against a random player at 0. Figures that were not measured are
+not shown.
 """
 
 import argparse
@@ -36,7 +37,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line; ``path`` is the statistics file that it means."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("run", nargs="?", type=Path, metavar="RUN", help="the run's folder, or its name if it is in runs/")
+    which.add_argument(
+        "run", nargs="?", type=Path, metavar="RUN", help="the run's folder, or its name if it is in runs/"
+    )
     which.add_argument("--file", type=Path, metavar="FILE", help="its training_stats.json, or the folder")
     parser.add_argument("--simple", action="store_true", help="plain lines, for slow connections and for pipes")
     parser.add_argument("--once", action="store_true", help="show what there is now, and end")
@@ -128,7 +131,9 @@ class Stats:
     def finished(self) -> bool:
         """Whether the run has reached what was planned."""
         last = self.rows[-1]
-        return last.iteration == last.iterations or (last.seconds_left is not None and last.seconds_left <= LOOK_SECONDS)
+        return last.iteration == last.iterations or (
+            last.seconds_left is not None and last.seconds_left <= LOOK_SECONDS
+        )
 
     def note(self) -> str:
         """What the reader should know about the figures, or nothing."""

@@ -1,4 +1,6 @@
-"""What holds for all tests: the same examples on every run, one thread each, and no program's way of logging outlives its test."""
+"""What holds for all tests: the same examples on every run, one thread each, and no program's way of logging outlives
+its test.
+"""
 
 import os
 from collections import Counter
@@ -10,7 +12,9 @@ import pytest
 from training.common.logs import room_loggers
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch reads it; programs that tests start inherit it
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # learners take several all the same; spinning ones starve where others have the cores
+os.environ.setdefault(
+    "OMP_WAIT_POLICY", "PASSIVE"
+)  # learners take several all the same; spinning ones starve where others have the cores
 
 hypothesis.settings.register_profile("keima", deadline=None, derandomize=True, database=None)
 hypothesis.settings.load_profile("keima")
@@ -34,10 +38,14 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with the files that take longest where several run beside each other, so that no processor is idle at the end.
+    """Begin with the files that take longest where several run beside each other, so that no processor is idle at the
+    end.
 
-    How long a file takes is guessed from its marks: those with most trials come first, and among the others those with most that is medium.
+    How long a file takes is guessed from its marks: those with most trials come first, and among the others those with
+    most that is medium.
     """
     if hasattr(config, "workerinput"):
-        marked = {mark: Counter(item.path for item in items if item.get_closest_marker(mark)) for mark in ("trial", "medium")}
+        marked = {
+            mark: Counter(item.path for item in items if item.get_closest_marker(mark)) for mark in ("trial", "medium")
+        }
         items.sort(key=lambda item: (-marked["trial"][item.path], -marked["medium"][item.path], item.path))

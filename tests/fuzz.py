@@ -1,16 +1,17 @@
-"""Throws damaged and forged files and messages at everything that reads what another machine, a disk or a user may have spoilt.
+"""Throws damaged and forged files and messages at everything that reads what another machine, a disk or a user may have
+spoilt.
 
     python tests/fuzz.py --inputs 100000 --seed 1
     python tests/fuzz.py --minutes 30 --only model checkpoint
     python tests/fuzz.py --guided --minutes 30
     python tests/fuzz.py --again runs/fuzz/sgf-1f0c2a9b8e7d
 
-Every input is a real one, changed: bits and lengths as a broken disk or line would change them, or what it says, with right checksums,
-as a forger would. With --guided, atheris chooses what to change further by what it has led to in our code; it needs
-``pip install atheris`` on Linux, and each reader has a process of its own. Nothing but the error that its reader documents may come
-out, no input may take a second of processor time, and none may make memory grow beyond what a real one needs. What breaks a promise
-is kept in runs/fuzz. Without --only, --inputs is for each reader, and --minutes for all of them, who get equal shares. The exit code
-is 1 where a promise was broken.
+Every input is a real one, changed: bits and lengths as a broken disk or line would change them, or what it says, with
+right checksums, as a forger would. With --guided, atheris chooses what to change further by what it has led to in our
+code; it needs ``pip install atheris`` on Linux, and each reader has a process of its own. Nothing but the error that
+its reader documents may come out, no input may take a second of processor time, and none may make memory grow beyond
+what a real one needs. What breaks a promise is kept in runs/fuzz. Without --only, --inputs is for each reader, and
+--minutes for all of them, who get equal shares. The exit code is 1 where a promise was broken.
 """
 
 import argparse
@@ -126,7 +127,9 @@ def warm(name: str) -> None:
 
 
 def fuzz(names: Sequence[str], *, inputs: int, seconds: float, seed: int) -> dict[str, Tally]:
-    """Judge so many inputs of each of these readers, or as many as they can in so long, with an equal share of it for each."""
+    """Judge so many inputs of each of these readers, or as many as they can in so long, with an equal share of it for
+    each.
+    """
     tallies = {name: Tally() for name in names}
     randoms = {name: np.random.default_rng([seed, *name.encode()]) for name in names}
     for name in names:
@@ -157,7 +160,10 @@ def table(tallies: dict[str, Tally]) -> str:
         counts = (tally.inputs, tally.refused, tally.let_in, tally.led_on, tally.broken)
         figures = (1000 * tally.slowest, tally.grown / 2**20, tally.seconds)
         rows.append((name, *(f"{count:,}" for count in counts), *(f"{figure:.0f}" for figure in figures)))
-    lines = ["".join(f"{cell:{'>' if i else '<'}{width}}" for i, (cell, width) in enumerate(zip(row, widths, strict=True))) for row in rows]
+    lines = [
+        "".join(f"{cell:{'>' if i else '<'}{width}}" for i, (cell, width) in enumerate(zip(row, widths, strict=True)))
+        for row in rows
+    ]
     reasons = [f"{name}: {reason}" for name, tally in tallies.items() for reason in tally.reasons]
     return "\n".join([*lines, *reasons])
 
@@ -165,12 +171,18 @@ def table(tallies: dict[str, Tally]) -> str:
 def main() -> int:
     """Fuzz as the command line says and print the totals; exit code 1 where a promise is broken."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--inputs", type=int, default=None, help="for each reader (default: 10,000, or as many as --minutes allows)")
+    parser.add_argument(
+        "--inputs", type=int, default=None, help="for each reader (default: 10,000, or as many as --minutes allows)"
+    )
     parser.add_argument("--minutes", type=float, default=None, help="end after so long")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", nargs="+", choices=list(DECODERS), default=list(DECODERS), metavar="READER", help=", ".join(DECODERS))
+    parser.add_argument(
+        "--only", nargs="+", choices=list(DECODERS), default=list(DECODERS), metavar="READER", help=", ".join(DECODERS)
+    )
     parser.add_argument("--guided", action="store_true", help="by what inputs lead to, with atheris")
-    parser.add_argument("--again", nargs="+", type=Path, metavar="FILE", help="give inputs that were kept to their readers once more")
+    parser.add_argument(
+        "--again", nargs="+", type=Path, metavar="FILE", help="give inputs that were kept to their readers once more"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     arguments = parser.parse_args()
     if arguments.again:
@@ -181,7 +193,9 @@ def main() -> int:
     else:
         inputs = arguments.inputs or (FOREVER if arguments.minutes else 10_000)
         seconds = 60 * (arguments.minutes or FOREVER)
-        tallies = (guided if arguments.guided else fuzz)(arguments.only, inputs=inputs, seconds=seconds, seed=arguments.seed)
+        tallies = (guided if arguments.guided else fuzz)(
+            arguments.only, inputs=inputs, seconds=seconds, seed=arguments.seed
+        )
     if arguments.json:
         sys.stdout.write(json.dumps({name: asdict(tally) for name, tally in tallies.items()}, indent=1) + "\n")
     else:

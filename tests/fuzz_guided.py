@@ -1,11 +1,12 @@
-"""Lets atheris (libFuzzer) choose the inputs of readers, and prints what became of them: ``tests/fuzz.py --guided`` starts this.
+"""Lets atheris (libFuzzer) choose the inputs of readers, and prints what became of them: ``tests/fuzz.py --guided``
+starts this.
 
     python tests/fuzz_guided.py INPUTS SECONDS SEED READER...
 
-Of the inputs that have led to a line or a comparison to which none had led before, some are changed further: by libFuzzer, which knows
-bytes and lengths, or as the reader's format is changed elsewhere, which gets behind checksums. libFuzzer sees our own code and the
-library that reads SGF; compiled code stays as it is. It ends its process, and so may compiled code that crashes: so each reader has a
-process, forked after all is loaded.
+Of the inputs that have led to a line or a comparison to which none had led before, some are changed further: by
+libFuzzer, which knows bytes and lengths, or as the reader's format is changed elsewhere, which gets behind checksums.
+libFuzzer sees our own code and the library that reads SGF; compiled code stays as it is. It ends its process, and so
+may compiled code that crashes: so each reader has a process, forked after all is loaded.
 """
 
 import functools
@@ -110,7 +111,10 @@ def fuzz_apart(name: str, *, inputs: int, seconds: float, seed: int) -> Tally:
     _, status = os.waitpid(child, 0)
     if status:
         return Tally(
-            broken=1, reasons=[f"its process ended with {os.waitstatus_to_exitcode(status)}: {LOG.read_text(errors='replace')[-2000:]}"]
+            broken=1,
+            reasons=[
+                f"its process ended with {os.waitstatus_to_exitcode(status)}: {LOG.read_text(errors='replace')[-2000:]}"
+            ],
         )
     return Tally(**json.loads(TALLY.read_text()))
 

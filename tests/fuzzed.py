@@ -1,4 +1,6 @@
-"""The readers of files and messages that others may have spoilt: real inputs of each, what may be changed in them, and how they refuse."""
+"""The readers of files and messages that others may have spoilt: real inputs of each, what may be changed in them, and
+how they refuse.
+"""
 
 import functools
 import json
@@ -54,7 +56,21 @@ from views.files import UnreadableStats, read_stats
 MEMORY = Path("/dev/shm")  # Linux's folder that is on no disk
 FOLDER = tempfile.TemporaryDirectory(prefix="keima-fuzz-", dir=MEMORY if MEMORY.is_dir() else None)
 PLACE = Path(FOLDER.name)
-ODD = (*ODD_VALUES, 1e308, -1e308, "NaN", "1e999", "\x1b[2J", "$(id)", "a\nb", " ", "٣", "../" * 40 + "etc/passwd", [[]], [None] * 5)
+ODD = (
+    *ODD_VALUES,
+    1e308,
+    -1e308,
+    "NaN",
+    "1e999",
+    "\x1b[2J",
+    "$(id)",
+    "a\nb",
+    " ",
+    "٣",
+    "../" * 40 + "etc/passwd",
+    [[]],
+    [None] * 5,
+)
 MOST_ELEMENTS = 1000  # of a list that is repeated: larger files take longer, and that is no fault
 NONCE = "0123456789abcdef"
 CHESS, GO = load_game("chess", max_plies=60), load_game("go", size=5)
@@ -115,7 +131,10 @@ def spoil_json(random: Random, data: bytes) -> bytes:
     return dumped(value)
 
 
-loaded, loaded_yaml = functools.lru_cache(json.loads), functools.lru_cache(yaml.safe_load)  # what they give is not to be changed
+loaded, loaded_yaml = (
+    functools.lru_cache(json.loads),
+    functools.lru_cache(yaml.safe_load),
+)  # what they give is not to be changed
 
 
 def or_damage(change: Callable[[Random, bytes], bytes]) -> Callable[[Random, bytes], bytes]:
@@ -243,7 +262,11 @@ def spoil_text(random: Random, data: bytes) -> bytes:
     ]
     for _ in range(random.integers(1, 6)):
         place = int(random.integers(len(data) + 1))
-        data = data[:place] + words[random.integers(len(words))] + data[place:] if random.random() < 0.6 else damage(random, data)
+        data = (
+            data[:place] + words[random.integers(len(words))] + data[place:]
+            if random.random() < 0.6
+            else damage(random, data)
+        )
     return data
 
 

@@ -1,4 +1,5 @@
-"""Small faults to put into a module: what a slip of the pen, or of the mind, makes of an operator, a bound, a condition or a statement.
+"""Small faults to put into a module: what a slip of the pen, or of the mind, makes of an operator, a bound, a condition
+or a statement.
 
 Texts are left alone but for SQL, as are annotations, decorators, log lines, assertions, and what an exception says.
 """
@@ -61,7 +62,8 @@ CONTEXT, LONGEST = 40, 90  # characters that are shown
 class Mutant:
     """One fault: in the place ``index`` of a ``field`` of a node stands ``fault``.
 
-    ``lines`` are those of the statement around it, without its block; None where the fault is met when the module is loaded.
+    ``lines`` are those of the statement around it, without its block; None where the fault is met when the module is
+    loaded.
     """
 
     parent: ast.AST
@@ -83,7 +85,10 @@ class Mutant:
 
 
 def mutants(tree: ast.Module) -> list[Mutant]:
-    """Every fault that a module can have, in order of lines. They share the tree: put one into it, and the others are of no more use."""
+    """Every fault that a module can have, in order of lines.
+
+    They share the tree: put one into it, and the others are of no more use.
+    """
     return sorted(_within(tree, None), key=lambda mutant: mutant.line)
 
 
@@ -92,10 +97,17 @@ def _within(parent: ast.AST, lines: range | None) -> Iterator[Mutant]:
         if field in PASSED_OVER_FIELDS:
             continue
         for index, node in enumerate(value) if isinstance(value, list) else ((None, value),):
-            if not isinstance(node, ast.AST) or isinstance(node, PASSED_OVER) or _is_said(node) or (lines is None and _is_type(node)):
+            if (
+                not isinstance(node, ast.AST)
+                or isinstance(node, PASSED_OVER)
+                or _is_said(node)
+                or (lines is None and _is_type(node))
+            ):
                 continue
             inner = lines
-            if isinstance(node, ast.stmt) and (lines is not None or isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef)):
+            if isinstance(node, ast.stmt) and (
+                lines is not None or isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef)
+            ):
                 inner = _lines(node)
             elif isinstance(node, ast.excepthandler):
                 inner = range(node.body[0].lineno, node.body[0].lineno + 1)
@@ -195,7 +207,13 @@ def _faults(node: ast.AST) -> Iterator[ast.AST]:
                 for found in re.finditer(pattern, text):
                     yield ast.Constant(text[: found.start()] + found.expand(other) + text[found.end() :])
         case ast.Call(func=function, keywords=keywords):
-            name = function.id if isinstance(function, ast.Name) else function.attr if isinstance(function, ast.Attribute) else ""
+            name = (
+                function.id
+                if isinstance(function, ast.Name)
+                else function.attr
+                if isinstance(function, ast.Attribute)
+                else ""
+            )
             if name in NAMES:
                 field = "id" if isinstance(function, ast.Name) else "attr"
                 yield _with(node, func=_with(function, **{field: NAMES[name]}))

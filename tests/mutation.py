@@ -4,14 +4,14 @@
     python tests/mutation.py --sample 80 --seed 1 training/data/ledger.py
     python tests/mutation.py --sample 0 training/data/ledger.py:120-150
 
-A fault is killed when a test fails, or does not come to an end; it lives when all pass. The tests are those that MODULES names, a part
-of what ``make test`` runs, without its trials; and of these the ones that come by the fault's statement. What runs in a process of its
-own is not watched: programs that tests start have the module without the fault. ``--sample 0`` tries every fault. The exit code is 1
-where a share is below ``--least``.
+A fault is killed when a test fails, or does not come to an end; it lives when all pass. The tests are those that
+MODULES names, a part of what ``make test`` runs, without its trials; and of these the ones that come by the fault's
+statement. What runs in a process of its own is not watched: programs that tests start have the module without the
+fault. ``--sample 0`` tries every fault. The exit code is 1 where a share is below ``--least``.
 
-Each fault has a process, forked when pytest has collected the tests; there the functions of the module get the code that has the fault.
-Only what a fault changes when the module is loaded needs a process that has not loaded it yet. Modules of kernels are run by the
-interpreter, as compiling would take most of the time.
+Each fault has a process, forked when pytest has collected the tests; there the functions of the module get the code
+that has the fault. Only what a fault changes when the module is loaded needs a process that has not loaded it yet.
+Modules of kernels are run by the interpreter, as compiling would take most of the time.
 """
 
 import argparse
@@ -71,12 +71,23 @@ class Module:
 
 
 MODULES = {
-    "distributed/fleet/worker_state.py": Module(("distributed/fleet/test_worker_state.py", "distributed/fleet/test_link_trouble.py")),
+    "distributed/fleet/worker_state.py": Module(
+        ("distributed/fleet/test_worker_state.py", "distributed/fleet/test_link_trouble.py")
+    ),
     "distributed/fleet/mirror.py": Module(
-        ("distributed/fleet/test_link.py", "distributed/fleet/test_link_trouble.py", "distributed/fleet/test_ownership.py")
+        (
+            "distributed/fleet/test_link.py",
+            "distributed/fleet/test_link_trouble.py",
+            "distributed/fleet/test_ownership.py",
+        )
     ),
     "training/data/ledger.py": Module(
-        ("training/data/test_ledger.py", "training/worker/test_withdrawing.py", "training/data/test_receive.py", "scripts/test_audit.py")
+        (
+            "training/data/test_ledger.py",
+            "training/worker/test_withdrawing.py",
+            "training/data/test_receive.py",
+            "scripts/test_audit.py",
+        )
     ),
     "training/data/receive.py": Module(
         ("training/data/test_receive.py", "training/worker/test_worker_folder.py", "training/data/test_seed_games.py")
@@ -90,8 +101,12 @@ MODULES = {
             "training/ranks/test_total_batch.py",
         )
     ),
-    "training/ppo/trainer.py": Module(("training/ppo/test_ppo_losses.py", "training/ppo/test_ppo.py", "training/ppo/test_ppo_memory.py")),
-    "training/data/verify.py": Module(("training/data/test_verify.py", "training/search/test_chance.py"), interpreted=True),
+    "training/ppo/trainer.py": Module(
+        ("training/ppo/test_ppo_losses.py", "training/ppo/test_ppo.py", "training/ppo/test_ppo_memory.py")
+    ),
+    "training/data/verify.py": Module(
+        ("training/data/test_verify.py", "training/search/test_chance.py"), interpreted=True
+    ),
     "training/search/puct.py": Module(SEARCH, interpreted=True, without=BIG_GAMES),
     "training/search/gumbel.py": Module(SEARCH, interpreted=True, without=BIG_GAMES),
 }
@@ -129,7 +144,9 @@ class Watch:
     def __init__(self, path: Path) -> None:
         self.path = str(path)
         self.cases: dict[str, Case] = {}
-        self.prepared: dict[str, set[int]] = {}  # lines by which the tests of a file came before they began, often one for all
+        self.prepared: dict[
+            str, set[int]
+        ] = {}  # lines by which the tests of a file came before they began, often one for all
         self.lines: set[int] = set()
 
     def trace(self, frame: FrameType, event: str, argument: object) -> Any:
@@ -195,7 +212,9 @@ class Judge:
         self.scratch, self.at_once = scratch, options.at_once
         self.tree = ast.parse(self.path.read_text(encoding="utf-8"))
         first, _, last = lines.partition("-")
-        self.faults = [fault for fault in mutants(self.tree) if not lines or int(first) <= fault.line <= int(last or first)]
+        self.faults = [
+            fault for fault in mutants(self.tree) if not lines or int(first) <= fault.line <= int(last or first)
+        ]
         count = min(options.sample or len(self.faults), len(self.faults))
         self.sample = sorted(random.Random(options.seed).sample(range(len(self.faults)), count))
         self.cases: dict[str, Case] = {}
@@ -206,7 +225,9 @@ class Judge:
         """Try the faults; leaves what came of them in the scratch folder."""
         self.load()
         if code := forked(lambda: self.hold(self.tree, self.judge_functions)).wait():
-            raise SystemExit(f"{relative(self.path)}: pytest ended with {code}\n{(self.scratch / 'pytest').read_text()[-3000:]}")
+            raise SystemExit(
+                f"{relative(self.path)}: pytest ended with {code}\n{(self.scratch / 'pytest').read_text()[-3000:]}"
+            )
         self.recall()
         self.try_all([number for number in self.sample if self.fates.get(number, ANEW) == ANEW], self.try_anew)
         (self.scratch / "fates.json").write_text(json.dumps(self.fates))
@@ -218,17 +239,32 @@ class Judge:
             os.environ["NUMBA_DISABLE_JIT"] = "1"
             numba.config.DISABLE_JIT = 1
         fixtures = {file.parent / "conftest.py" for file in self.files}
-        for file in sorted(reached([*self.files, *(file for file in fixtures if file.exists())]) - fixtures - set(self.files)):
+        for file in sorted(
+            reached([*self.files, *(file for file in fixtures if file.exists())]) - fixtures - set(self.files)
+        ):
             if self.path not in reached([file]):
-                importlib.import_module(".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"))
+                importlib.import_module(
+                    ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+                )
         gc.collect()
         gc.freeze()  # what is here stays, and no fork has to look through it, or to copy it for that
 
     def hold(self, tree: ast.Module, work: Callable[[pytest.Session], None]) -> int:
         """Have pytest collect the tests, with the module as the tree has it, and do some work with them."""
         sys.meta_path.insert(0, Planted(self.path, tree))
-        quiet = ["-W", "ignore:overflow encountered:RuntimeWarning"] if self.interpreted else []  # numpy's, of what is to wrap around
-        words = ["-q", "--capture=no", "--assert=plain", "-p", "no:cacheprovider", "-m", "not slow and not trial", *quiet]
+        quiet = (
+            ["-W", "ignore:overflow encountered:RuntimeWarning"] if self.interpreted else []
+        )  # numpy's, of what is to wrap around
+        words = [
+            "-q",
+            "--capture=no",
+            "--assert=plain",
+            "-p",
+            "no:cacheprovider",
+            "-m",
+            "not slow and not trial",
+            *quiet,
+        ]
         words += ["-k", f"not ({self.without})"] if self.without else []
         with (self.scratch / "pytest").open("wb") as file:
             os.dup2(file.fileno(), 1)
@@ -246,7 +282,11 @@ class Judge:
         def begin(fault: Mutant) -> Trial:
             def work() -> int:
                 fault.put()
-                return self.run(session, fault) if exchanged(functions, compile(self.tree, str(self.path), "exec")) else ANEW
+                return (
+                    self.run(session, fault)
+                    if exchanged(functions, compile(self.tree, str(self.path), "exec"))
+                    else ANEW
+                )
 
             return self.forked(work, fault)
 
@@ -283,7 +323,10 @@ class Judge:
         if fates.exists():
             self.fates = {int(number): code for number, code in json.loads(fates.read_text()).items()}
             return
-        seconds, tried = sum(case.seconds for case in self.cases.values()), f"{len(self.sample)} of {len(self.faults)} faults"
+        seconds, tried = (
+            sum(case.seconds for case in self.cases.values()),
+            f"{len(self.sample)} of {len(self.faults)} faults",
+        )
         tell(f"{relative(self.path)}: {len(self.cases)} tests in {seconds:.0f} s of processor time; {tried}")
         for name, *_, ended, _ in json.loads((self.scratch / "cases.json").read_text()):
             if ended == "failed":
@@ -312,7 +355,11 @@ class Judge:
     def chosen(self, fault: Mutant) -> dict[str, Case]:
         """The tests that come by a fault."""
         lines = fault.lines
-        return self.cases if lines is None else {name: case for name, case in self.cases.items() if not case.lines.isdisjoint(lines)}
+        return (
+            self.cases
+            if lines is None
+            else {name: case for name, case in self.cases.items() if not case.lines.isdisjoint(lines)}
+        )
 
     def forked(self, work: Callable[[], int], fault: Mutant) -> "Trial":
         """Do some work on a fault in a process that has not more of everything than the tests need."""
@@ -407,7 +454,9 @@ class Trial:
 
 
 def forked(work: Callable[[], int], output: Path | None = None, *, seconds: float = float("inf")) -> Trial:
-    """Do some work in a process forked from this one, in a group of its own; what it prints goes to a file, if there is one."""
+    """Do some work in a process forked from this one, in a group of its own; what it prints goes to a file, if there is
+    one.
+    """
     pid = os.fork()
     if pid == 0:
         code = BROKEN
@@ -447,12 +496,19 @@ def main(words: Sequence[str] | None = None) -> int:
     """Judge the modules, one after the other; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "modules", nargs="*", metavar="MODULE[:FIRST[-LAST]]", help="whose faults are tried, at these lines; all by default"
+        "modules",
+        nargs="*",
+        metavar="MODULE[:FIRST[-LAST]]",
+        help="whose faults are tried, at these lines; all by default",
     )
-    parser.add_argument("--sample", type=int, default=80, help="faults of each module, drawn at random; 0: all (default 80)")
+    parser.add_argument(
+        "--sample", type=int, default=80, help="faults of each module, drawn at random; 0: all (default 80)"
+    )
     parser.add_argument("--seed", type=int, default=1, help="of the drawing (default 1)")
     parser.add_argument("--at-once", type=int, default=1, help="faults that are tried at the same time (default 1)")
-    parser.add_argument("--least", type=float, default=0.0, help="the share of each module that is to be killed (default 0)")
+    parser.add_argument(
+        "--least", type=float, default=0.0, help="the share of each module that is to be killed (default 0)"
+    )
     options = parser.parse_args(words)
     wanted = [word.partition(":")[::2] for word in options.modules] or [(module, "") for module in MODULES]
     if unknown := [module for module, _ in wanted if module not in MODULES]:
@@ -468,9 +524,17 @@ def main(words: Sequence[str] | None = None) -> int:
         count, killed = len(fates), len(fates) - len(survivors)
         low, high = wilson(killed, count)
         enough &= killed >= options.least * count
-        rows.append(f"| `{module}` | {len(judge.faults)} | {count} | {killed} | {killed / max(1, count):.1%} | {low:.0%} to {high:.0%} |")
-        lived += [f"{module}:{told(judge.faults[number])}  ({FATES[code]})" for number, code in sorted(survivors.items())]
-    sys.stdout.write("| module | faults | tried | killed | share | 95 % interval |\n|---|---|---|---|---|---|\n" + "\n".join(rows) + "\n\n")
+        rows.append(
+            f"| `{module}` | {len(judge.faults)} | {count} | {killed} | {killed / max(1, count):.1%} | {low:.0%} to {high:.0%} |"
+        )
+        lived += [
+            f"{module}:{told(judge.faults[number])}  ({FATES[code]})" for number, code in sorted(survivors.items())
+        ]
+    sys.stdout.write(
+        "| module | faults | tried | killed | share | 95 % interval |\n|---|---|---|---|---|---|\n"
+        + "\n".join(rows)
+        + "\n\n"
+    )
     sys.stdout.write("".join(f"{line}\n" for line in lived))
     return 0 if enough else 1
 

@@ -25,9 +25,14 @@ needs_gnu_go = pytest.mark.skipif(GNU_GO is None, reason="GNU Go is not installe
 
 @contextmanager
 def begun(program: str, *words: object, cwd: Path = ROOT) -> Iterator[subprocess.Popen[str]]:
-    """A program that runs, named by its path in the checkout; it heeds Ctrl-C. What it says is one stream. It ends with the block."""
+    """A program that runs, named by its path in the checkout; it heeds Ctrl-C.
+
+    What it says is one stream. It ends with the block.
+    """
     line = command(program, *words)
-    with subprocess.Popen(line, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=heed_ctrl_c) as process:
+    with subprocess.Popen(
+        line, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=heed_ctrl_c
+    ) as process:
         try:
             yield process
         finally:
@@ -51,7 +56,14 @@ class Terminal:
 
         variables = {**os.environ, "TERM": "xterm", **(environment or {})}
         self.process = subprocess.Popen(
-            line, cwd=cwd, env=variables, stdin=inside, stdout=inside, stderr=inside, start_new_session=True, preexec_fn=at_home
+            line,
+            cwd=cwd,
+            env=variables,
+            stdin=inside,
+            stdout=inside,
+            stderr=inside,
+            start_new_session=True,
+            preexec_fn=at_home,
         )
         os.close(inside)
         self.shown = b""
@@ -83,7 +95,10 @@ class Terminal:
         os.write(self._end, text.encode())
 
     def close(self) -> int:
-        """Close the window: the system takes the terminal away, and tells its processes (SIGHUP). Returns how the program ends."""
+        """Close the window: the system takes the terminal away, and tells its processes (SIGHUP).
+
+        Returns how the program ends.
+        """
         os.close(self._end)
         self._end = -1
         return self.process.wait(280)
@@ -100,7 +115,9 @@ class Terminal:
 
 def run(program: str, *words: object, cwd: Path = ROOT, seconds: float = 280) -> subprocess.CompletedProcess[str]:
     """Run a program to its end, which may take so long."""
-    return subprocess.run(command(program, *words), cwd=cwd, capture_output=True, text=True, timeout=seconds, check=False)
+    return subprocess.run(
+        command(program, *words), cwd=cwd, capture_output=True, text=True, timeout=seconds, check=False
+    )
 
 
 def printed(program: str, *words: object, cwd: Path = ROOT, seconds: float = 280) -> str:
@@ -116,7 +133,10 @@ def command(program: str, *words: object) -> list[str]:
 
 
 def heed_ctrl_c() -> None:
-    """In a child: what a terminal's programs do. Those of a script in the background, or of nohup, are started to ignore signals."""
+    """In a child: what a terminal's programs do.
+
+    Those of a script in the background, or of nohup, are started to ignore signals.
+    """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 

@@ -39,12 +39,18 @@ def dumped(value: Any) -> bytes:
 
 
 def heartbeat() -> bytes:
-    return Heartbeat(run_id="run", worker="w", beat=3, pid=7, state="playing", note="n", order="o", speed=3.0).model_dump_json().encode()
+    return (
+        Heartbeat(run_id="run", worker="w", beat=3, pid=7, state="playing", note="n", order="o", speed=3.0)
+        .model_dump_json()
+        .encode()
+    )
 
 
 def order() -> MatchOrder:
     numbers = {"seed": 1, "opening_plies": 2, "match_pairs": 4, "first_pair": 0, "pairs": 2, "num_simulations": 8}
-    return MatchOrder.model_validate({"id": "a-1", "first": {"version": 1, "sha256": "a" * 64}, "second": None, **numbers})
+    return MatchOrder.model_validate(
+        {"id": "a-1", "first": {"version": 1, "sha256": "a" * 64}, "second": None, **numbers}
+    )
 
 
 def assignment() -> bytes:
@@ -75,7 +81,11 @@ def assignment() -> bytes:
 
 def result() -> bytes:
     moves = ((0, 1, 2, 3, 4, 5, 6),) * 4
-    return PlayedOrder(worker="w", order=order(), openings="0" * 64, moves=moves, scores=(1.0, 0.0, 0.5, 1.0)).model_dump_json().encode()
+    return (
+        PlayedOrder(worker="w", order=order(), openings="0" * 64, moves=moves, scores=(1.0, 0.0, 0.5, 1.0))
+        .model_dump_json()
+        .encode()
+    )
 
 
 def checkpoint(place: Path) -> bytes:

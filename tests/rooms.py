@@ -2,8 +2,9 @@
 
     .venv/bin/python tests/rooms.py
 
-prints each room with its files and lines, the rooms that it imports, and what is against the table: an import that the table
-does not allow, a file without a room, or a circle of imports. The exit code is 1 if there is any. ``make check`` runs it.
+prints each room with its files and lines, the rooms that it imports, and what is against the table: an import that the
+table does not allow, a file without a room, or a circle of imports. The exit code is 1 if there is any. ``make check``
+runs it.
 """
 
 import sys
@@ -28,7 +29,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "training/self_play": ("training/common", "training/data", "training/search"),
     "training/replay": ("training/common", "training/data"),
     "training/learning": ("training/common", "training/data", "training/networks", "training/ranks", "training/replay"),
-    "training/evaluation": ("training/common", "training/data", "training/networks", "training/search", "training/self_play"),
+    "training/evaluation": (
+        "training/common",
+        "training/data",
+        "training/networks",
+        "training/search",
+        "training/self_play",
+    ),
     "training/worker": (
         "training/common",
         "training/data",
@@ -40,7 +47,14 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "training/run": tuple(f"training/{name}" for name in RUN),
     "training/ppo": ("training/common", "training/networks", "training/ranks", "training/learning"),
     "engines": ("training/common", "training/data", "training/search", "training/networks", "training/evaluation"),
-    "views": ("training/common", "training/data", "training/networks", "training/evaluation", "training/ppo", "engines"),
+    "views": (
+        "training/common",
+        "training/data",
+        "training/networks",
+        "training/evaluation",
+        "training/ppo",
+        "engines",
+    ),
     "distributed/remote": (),
     "distributed/ssh": ("training/common",),
     "distributed/local": (*(f"training/{name}" for name in RUN), "training/run", "views"),
@@ -60,9 +74,22 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "distributed/setup",
         "distributed/fleet",
     ),
-    "distributed": ("training/common", "distributed/ssh", "distributed/local", "distributed/setup", "distributed/operations"),
+    "distributed": (
+        "training/common",
+        "distributed/ssh",
+        "distributed/local",
+        "distributed/setup",
+        "distributed/operations",
+    ),
     "zero": (),
-    "keima": (*(f"training/{name}" for name in RUN), "training/run", "engines", "views", "distributed/local", "distributed"),
+    "keima": (
+        *(f"training/{name}" for name in RUN),
+        "training/run",
+        "engines",
+        "views",
+        "distributed/local",
+        "distributed",
+    ),
 }
 EVERYWHERE = ("configs", "games")
 
@@ -86,7 +113,9 @@ def library() -> list[Path]:
 def arrows(room: str) -> Counter[str]:
     """How many imports lead from the room to each other room."""
     files = [path for path in library() if room_of(path) == room]
-    return Counter(room_of(file) for path in files for file in imported_files(path) & set(library()) if room_of(file) != room)
+    return Counter(
+        room_of(file) for path in files for file in imported_files(path) & set(library()) if room_of(file) != room
+    )
 
 
 def without_room() -> list[str]:
@@ -98,7 +127,11 @@ def forbidden() -> list[str]:
     """The imports that the table does not allow."""
     known = [path for path in library() if room_of(path) in MAY_IMPORT]
     imports = [(path, file) for path in known for file in imported_files(path) & set(library())]
-    return [f"{relative(path)} imports {relative(file)}" for path, file in imports if room_of(file) not in allowed(room_of(path))]
+    return [
+        f"{relative(path)} imports {relative(file)}"
+        for path, file in imports
+        if room_of(file) not in allowed(room_of(path))
+    ]
 
 
 def circle() -> list[str]:
@@ -123,7 +156,11 @@ def main() -> int:
     for room in MAY_IMPORT:
         print(described(room))
     found = circle()
-    wrong = [*(f"{name} has no room" for name in without_room()), *forbidden(), *([f"circle: {' -> '.join(found)}"] if found else [])]
+    wrong = [
+        *(f"{name} has no room" for name in without_room()),
+        *forbidden(),
+        *([f"circle: {' -> '.join(found)}"] if found else []),
+    ]
     print(f"{len(MAY_IMPORT)} rooms, {int(bool(found))} circles, {len(wrong)} imports or files against the table")
     for line in wrong:
         print(line)

@@ -7,7 +7,10 @@ from benchmarks.strength.ablation import never_falling, seconds_to_mark
 
 def scores(**shares: float) -> dict[str, dict[str, float]]:
     """By version, of a hundred games each; ``at_60=0.3``: 30 points after 60 seconds."""
-    return {name: {"seconds": float(name.removeprefix("at_")), "points": 100 * share, "games": 100} for name, share in shares.items()}
+    return {
+        name: {"seconds": float(name.removeprefix("at_")), "points": 100 * share, "games": 100}
+        for name, share in shares.items()
+    }
 
 
 def test_a_curve_that_never_falls_takes_the_mean_where_the_values_do() -> None:
@@ -16,7 +19,9 @@ def test_a_curve_that_never_falls_takes_the_mean_where_the_values_do() -> None:
 
 
 def test_the_moment_lies_between_the_scores_below_and_above_half() -> None:
-    assert seconds_to_mark(scores(at_50=0.0, at_100=0.25, at_400=0.75, at_500=0.7)) == pytest.approx((205, True), rel=0.1)
+    assert seconds_to_mark(scores(at_50=0.0, at_100=0.25, at_400=0.75, at_500=0.7)) == pytest.approx(
+        (205, True), rel=0.1
+    )
     assert seconds_to_mark(scores(at_100=0.4, at_400=0.6)) == pytest.approx((200, True))
 
 

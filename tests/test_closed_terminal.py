@@ -1,4 +1,6 @@
-"""A terminal that is closed, or an SSH connection that ends, ends a run in good order, but for one that was started by nohup."""
+"""A terminal that is closed, or an SSH connection that ends, ends a run in good order, but for one that was started by
+nohup.
+"""
 
 import signal
 import sys
@@ -124,7 +126,9 @@ def members(session: int) -> list[str]:
 
 @pytest.mark.trial
 @pytest.mark.timeout(900)  # most of it compiling, the first time
-@pytest.mark.parametrize("program", [pytest.param(name, marks=() if name == "start_main.py" else pytest.mark.slow) for name in LONG])
+@pytest.mark.parametrize(
+    "program", [pytest.param(name, marks=() if name == "start_main.py" else pytest.mark.slow) for name in LONG]
+)
 def test_a_run_is_ended_with_all_its_processes_and_keeps_what_was_finished(tmp_path: Path, program: str) -> None:
     settings = small_settings(tmp_path, run={"iterations": None})
     (tmp_path / "small.yaml").write_text(yaml.safe_dump(settings.model_dump(mode="json")))

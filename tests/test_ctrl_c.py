@@ -16,7 +16,9 @@ from tests.training.small_run import GAME
 from training.common.run_folder import STATS_NAME
 from training.data.ledger import open_ledger
 
-PROGRAMS: dict[str, Sequence[str]] = {  # with calls that nothing is wrong with: RUN is the folder of a run, NEW will be one
+PROGRAMS: dict[
+    str, Sequence[str]
+] = {  # with calls that nothing is wrong with: RUN is the folder of a run, NEW will be one
     "start_main.py": ["--run-dir", "NEW"],
     "start_worker.py": ["--rehearse", "tic_tac_toe"],
     "train_parallel.py": ["--run-dir", "NEW"],
@@ -50,8 +52,16 @@ sys.exit(main())
 
 
 def test_all_programs_are_tried() -> None:
-    texts = {path: path.read_text(encoding="utf-8") for folder in (".", "scripts", "distributed") for path in (ROOT / folder).glob("*.py")}
-    started = {path.relative_to(ROOT).as_posix() for path, text in texts.items() if "sys.exit(main())" in text or "ends_at_once()" in text}
+    texts = {
+        path: path.read_text(encoding="utf-8")
+        for folder in (".", "scripts", "distributed")
+        for path in (ROOT / folder).glob("*.py")
+    }
+    started = {
+        path.relative_to(ROOT).as_posix()
+        for path, text in texts.items()
+        if "sys.exit(main())" in text or "ends_at_once()" in text
+    }
     assert set(PROGRAMS) == started
 
 
@@ -72,7 +82,12 @@ def test_ctrl_c_ends_a_program_that_is_still_importing_without_a_word(program: s
 
 def test_what_a_program_has_open_is_closed_at_ctrl_c() -> None:
     process = subprocess.Popen(
-        [sys.executable, "-c", CLEANING_UP], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=heed_ctrl_c
+        [sys.executable, "-c", CLEANING_UP],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=heed_ctrl_c,
     )
     assert process.stdout and process.stdout.readline() == "begun\n"
     process.send_signal(signal.SIGINT)

@@ -33,7 +33,9 @@ def test_a_file_imports_only_what_the_table_allows_its_room() -> None:
 
 def test_rooms_stand_above_those_that_they_import() -> None:
     order = list(MAY_IMPORT)
-    assert not [(room, other) for room in order for other in allowed(room) - {room} if order.index(other) > order.index(room)]
+    assert not [
+        (room, other) for room in order for other in allowed(room) - {room} if order.index(other) > order.index(room)
+    ]
 
 
 @pytest.mark.medium

@@ -1,4 +1,6 @@
-"""Whatever a machine, a disk or a user sends, its reader refuses it in the documented way; tests/fuzz.py tries as often as one likes."""
+"""Whatever a machine, a disk or a user sends, its reader refuses it in the documented way; tests/fuzz.py tries as often
+as one likes.
+"""
 
 import json
 from collections.abc import Callable
@@ -80,8 +82,12 @@ def test_a_broken_promise_is_found_and_its_input_is_kept(
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.skipif(find_spec("atheris") is None, reason="atheris is not installed: it has packages for Linux and Python 3.11 to 3.13")
+@pytest.mark.skipif(
+    find_spec("atheris") is None, reason="atheris is not installed: it has packages for Linux and Python 3.11 to 3.13"
+)
 def test_a_guided_search_leads_further_and_breaks_no_promise() -> None:
-    tallies = json.loads(printed("tests/fuzz.py", "--guided", "--inputs", 1000, "--json", "--only", "sgf", "batch", seconds=880))
+    tallies = json.loads(
+        printed("tests/fuzz.py", "--guided", "--inputs", 1000, "--json", "--only", "sgf", "batch", seconds=880)
+    )
     assert [tally["inputs"] for tally in tallies.values()] == [1000, 1000]
     assert all(tally["led_on"] > 10 for tally in tallies.values())

@@ -20,6 +20,10 @@ def test_a_test_that_proves_a_promise_exists(file: str, test: str) -> None:
 
 
 def test_every_promise_names_its_test() -> None:
-    rows = [line.split("|") for line in PROMISES.splitlines() if line.startswith("|") and not line.startswith(("| promised", "|---"))]
+    rows = [
+        line.split("|")
+        for line in PROMISES.splitlines()
+        if line.startswith("|") and not line.startswith(("| promised", "|---"))
+    ]
     assert len(rows) > 20
     assert [row for row in rows if not NAMED.search(row[-2]) and "the same" not in row[-2]] == []

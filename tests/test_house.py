@@ -12,8 +12,17 @@ PYTHON = [*OURS, *python_files("tests")]
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 KINDS = {".py", ".md", ".yaml", ".toml", ".txt", ".sh"}
 TEXTS = [
-    *(path for path in ROOT.iterdir() if path.is_file() and (path.suffix in KINDS or path.name in {"Makefile", "LICENSE", ".gitignore"})),
-    *(path for folder in (*ROOMS, *PROGRAMS, "tests", "docs") for path in (ROOT / folder).rglob("*") if path.suffix in KINDS),
+    *(
+        path
+        for path in ROOT.iterdir()
+        if path.is_file() and (path.suffix in KINDS or path.name in {"Makefile", "LICENSE", ".gitignore"})
+    ),
+    *(
+        path
+        for folder in (*ROOMS, *PROGRAMS, "tests", "docs")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in KINDS
+    ),
     *(ROOT / ".ci").iterdir(),
 ]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")

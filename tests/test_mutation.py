@@ -1,4 +1,6 @@
-"""The faults that tests/mutation.py puts into modules, and that it tells those that tests notice from those that they do not."""
+"""The faults that tests/mutation.py puts into modules, and that it tells those that tests notice from those that they
+do not.
+"""
 
 import ast
 import subprocess
@@ -57,7 +59,11 @@ def test_what_is_said_and_what_types_say_stays() -> None:
 
 def test_sql_is_changed_too() -> None:
     changed = {now for was, now in shown(10) if was.startswith("...") or "SELECT" in was}
-    for end in ("WHERE games >= 5 AND lost = 0 ORDER BY name'", " > 5 OR lost = 0 ORDER BY name'", " > 5 AND lost = 0'"):
+    for end in (
+        "WHERE games >= 5 AND lost = 0 ORDER BY name'",
+        " > 5 OR lost = 0 ORDER BY name'",
+        " > 5 AND lost = 0'",
+    ):
         assert any(now.endswith(end) for now in changed), end
 
 
@@ -77,14 +83,29 @@ def test_a_fault_that_is_put_into_a_tree_is_in_its_code() -> None:
 
 @pytest.mark.slow
 def test_faults_that_tests_notice_are_told_from_those_that_they_do_not() -> None:
-    """Of the tests for a worker's marks: the times that a setting has by default are looked at, the default of a heartbeat's is not."""
-    words = [sys.executable, "tests/mutation.py", "--sample", "0", "--least", "1", "distributed/fleet/worker_state.py:90-95"]
+    """Of the tests for a worker's marks: the times that a setting has by default are looked at, the default of a
+    heartbeat's is not.
+    """
+    words = [
+        sys.executable,
+        "tests/mutation.py",
+        "--sample",
+        "0",
+        "--least",
+        "1",
+        "distributed/fleet/worker_state.py:90-95",
+    ]
     ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert ended.returncode == 1, ended.stderr
     assert "| `distributed/fleet/worker_state.py` | 1 | 1 | 0 | 0.0% |" in ended.stdout
     assert "distributed/fleet/worker_state.py:94: 0  ->  1" in ended.stdout
     killed = subprocess.run(
-        [*words[:-1], "distributed/fleet/worker_state.py:40-41"], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
+        [*words[:-1], "distributed/fleet/worker_state.py:40-41"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
     assert killed.returncode == 0, killed.stdout + killed.stderr
     assert "| 2 | 2 | 2 | 100.0% |" in killed.stdout

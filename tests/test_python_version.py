@@ -19,7 +19,11 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 # Not benchmarks, which are for those who work on this; nor what becomes another of these programs at once.
 ELSEWHERE = ("benchmarks", "train_ppo_lstm_distributed.py")
-STARTED = [path for path in programs() if '__name__ == "__main__"' in path.read_text(encoding="utf-8") and not {*path.parts} & {*ELSEWHERE}]
+STARTED = [
+    path
+    for path in programs()
+    if '__name__ == "__main__"' in path.read_text(encoding="utf-8") and not {*path.parts} & {*ELSEWHERE}
+]
 STARTED.append(ROOT / "distributed" / "ssh_connector.py")
 
 

@@ -11,7 +11,8 @@ from tests.programs import printed
 from tests.sources import ROOT
 
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
-# Like quickstart and go9 but for their numbers; the tests of train_multi_gpu.py play chess, those of train_parallel.py twenty48.
+# Like quickstart and go9 but for their numbers; the tests of train_multi_gpu.py play chess, those of train_parallel.py
+# twenty48.
 SLOW = "chess", "config", "connect_four", "go7", "twenty48"
 SHOWN = "tic_tac_toe", "twenty48"  # a game for two and one for one
 LEFT_BY_LOCKS_AND_DATABASES = {"coach.lock", "run.db-shm", "run.db-wal"}
@@ -19,18 +20,26 @@ LEFT_BY_LOCKS_AND_DATABASES = {"coach.lock", "run.db-shm", "run.db-wal"}
 
 def listed_in_readme() -> set[str]:
     """What the reference says that a run's folder holds."""
-    section = (ROOT / "docs/reference.md").read_text(encoding="utf-8").partition("## What a run leaves behind")[2].partition("\n## ")[0]
+    section = (
+        (ROOT / "docs/reference.md")
+        .read_text(encoding="utf-8")
+        .partition("## What a run leaves behind")[2]
+        .partition("\n## ")[0]
+    )
     return {name.rstrip("/") for name in re.findall(r"^\| `([^`]+)`", section, re.MULTILINE)}
 
 
 @pytest.mark.trial
 @pytest.mark.timeout(600)  # most of it compiling, the first time
 @pytest.mark.parametrize(
-    "config", [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else []) for path in CONFIGS]
+    "config",
+    [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else []) for path in CONFIGS],
 )
 def test_a_shipped_experiment_runs_in_its_small_form(config: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    printed("start_main.py", "--config", config.relative_to(ROOT), "--smoke", "--run-dir", "run", cwd=tmp_path, seconds=500)
+    printed(
+        "start_main.py", "--config", config.relative_to(ROOT), "--smoke", "--run-dir", "run", cwd=tmp_path, seconds=500
+    )
     assert {path.name for path in folder.iterdir()} - LEFT_BY_LOCKS_AND_DATABASES == listed_in_readme()
     assert printed("scripts/audit.py", folder)
     if config.stem in SHOWN:
@@ -45,7 +54,9 @@ def test_an_experiment_runs_with_a_spiking_network_and_says_how_much_it_fires(tm
     settings["network"] |= {"type": "spiking", "time_steps": 2}
     config, folder = tmp_path / "spiking.yaml", tmp_path / "run"
     config.write_text(yaml.safe_dump(settings), encoding="utf-8")
-    told = printed("start_main.py", "--config", config.relative_to(ROOT), "--smoke", "--run-dir", "run", cwd=tmp_path, seconds=500)
+    told = printed(
+        "start_main.py", "--config", config.relative_to(ROOT), "--smoke", "--run-dir", "run", cwd=tmp_path, seconds=500
+    )
     assert "synaptic" in told
     *_, last = json.loads((folder / "training_stats.json").read_text(encoding="utf-8"))
     assert 0 < last["learner"]["spikes"]["firing_rate"] < 1 and last["learner"]["spikes"]["synaptic_operations"] > 0

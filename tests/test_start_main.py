@@ -41,7 +41,12 @@ def test_a_config_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.Capt
 
 @pytest.mark.parametrize(
     ("damage", "words"),
-    [("\x00", "not YAML"), ("run: [", "line"), ("run:\n  name: a\n  nmae: b\n", "nmae"), ("run: {name: a}\n", "game is missing")],
+    [
+        ("\x00", "not YAML"),
+        ("run: [", "line"),
+        ("run:\n  name: a\n  nmae: b\n", "nmae"),
+        ("run: {name: a}\n", "game is missing"),
+    ],
 )
 def test_a_damaged_config_is_named_with_what_is_wrong_in_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str, words: str
@@ -56,16 +61,32 @@ def test_a_damaged_config_is_named_with_what_is_wrong_in_it(
 @pytest.mark.parametrize(
     ("game", "line", "words"),
     [
-        ("game:\n  name: backgammon\n", 3, "game.name: there is no game called 'backgammon'; the games are chess, connect_four, go"),
-        ("game:\n  name: go\n  options:\n    size: 9\n    komi: 7.3\n", 6, "game.options.komi: game 'go': komi must be a multiple of 0.5"),
+        (
+            "game:\n  name: backgammon\n",
+            3,
+            "game.name: there is no game called 'backgammon'; the games are chess, connect_four, go",
+        ),
+        (
+            "game:\n  name: go\n  options:\n    size: 9\n    komi: 7.3\n",
+            6,
+            "game.options.komi: game 'go': komi must be a multiple of 0.5",
+        ),
         ("game:\n  name: go\n  options: {}\n", 0, ""),
-        ("game:\n  name: go\n  options:\n    size: big\n", 5, "game.options.size: game 'go': size must be a whole number"),
+        (
+            "game:\n  name: go\n  options:\n    size: big\n",
+            5,
+            "game.options.size: game 'go': size must be a whole number",
+        ),
         (
             "game:\n  name: chess\n  options: {size: 9}\n",
             4,
             "game.options.size: game 'chess' has no option 'size'; it takes max_plies, claim_draws",
         ),
-        ("game:\n  name: tic_tac_toe\n  options: {size: 9}\n", 4, "game 'tic_tac_toe' has no option 'size'; it takes none"),
+        (
+            "game:\n  name: tic_tac_toe\n  options: {size: 9}\n",
+            4,
+            "game 'tic_tac_toe' has no option 'size'; it takes none",
+        ),
     ],
 )
 def test_a_game_that_cannot_be_is_named_with_its_line(
@@ -83,7 +104,9 @@ def test_a_game_that_cannot_be_is_named_with_its_line(
 
 def test_a_smoke_run_takes_as_long_as_it_is_told_to(tmp_path: Path) -> None:
     def told(*arguments: str) -> RunSettings:
-        return start_main.read_settings(start_main.parse(["--config", str(config(tmp_path)), "--smoke", *arguments]))[1].run
+        return start_main.read_settings(start_main.parse(["--config", str(config(tmp_path)), "--smoke", *arguments]))[
+            1
+        ].run
 
     assert (told().iterations, told().minutes) == (2, None)
     assert told("--iterations", "5").iterations == 5
@@ -91,7 +114,9 @@ def test_a_smoke_run_takes_as_long_as_it_is_told_to(tmp_path: Path) -> None:
 
 
 def test_nothing_is_resumed_where_nothing_was_begun(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "start it without --resume" in refusal(capsys, "--config", config(tmp_path), "--run-dir", tmp_path / "run", "--resume")
+    assert "start it without --resume" in refusal(
+        capsys, "--config", config(tmp_path), "--run-dir", tmp_path / "run", "--resume"
+    )
 
 
 def test_a_run_is_not_begun_over_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

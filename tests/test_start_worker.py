@@ -28,7 +28,9 @@ Open = Callable[..., subprocess.Popen[str]]
 def begin() -> Iterator[Open]:
     """Start the program; none outlives the test."""
     with ExitStack() as stack:
-        yield lambda folder, *options: stack.enter_context(programs.begun("start_worker.py", "--folder", folder, *options))
+        yield lambda folder, *options: stack.enter_context(
+            programs.begun("start_worker.py", "--folder", folder, *options)
+        )
 
 
 def wait_until(done: Callable[[], object], process: subprocess.Popen[str]) -> None:
@@ -41,7 +43,9 @@ def wait_until(done: Callable[[], object], process: subprocess.Popen[str]) -> No
 
 @pytest.mark.trial
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_worker_plays_and_hands_over_what_it_has_when_it_is_asked_to_end(tmp_path: Path, begin: Open, number: signal.Signals) -> None:
+def test_a_worker_plays_and_hands_over_what_it_has_when_it_is_asked_to_end(
+    tmp_path: Path, begin: Open, number: signal.Signals
+) -> None:
     main = Main(tmp_path / "w", granted=1_000_000, batch_games=10_000)
     process = begin(tmp_path / "w", "--log", str(tmp_path / "logs/worker_w.log"))
     wait_until(lambda: (said := main.folder.read_heartbeat()) and said.finished, process)

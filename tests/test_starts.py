@@ -1,4 +1,6 @@
-"""What programs do before the imports that take seconds: as they are started, with every import in the order in which it ends."""
+"""What programs do before the imports that take seconds: as they are started, with every import in the order in which
+it ends.
+"""
 
 import re
 import subprocess
@@ -30,7 +32,9 @@ MISSING: dict[str, Sequence[Sequence[object]]] = {  # calls that name what is no
     "scripts/watch_training.py": ([NOWHERE],),
     "distributed/ssh_connector.py": (["--check", "--config", NOWHERE],),
 }
-WAITED_FOR: dict[str, tuple[Sequence[object], str]] = {  # what a program says that it loads, and a call that gets as far
+WAITED_FOR: dict[
+    str, tuple[Sequence[object], str]
+] = {  # what a program says that it loads, and a call that gets as far
     "start_main.py": (["--run-dir", NOWHERE], "PyTorch"),
     "train_parallel.py": (["--run-dir", NOWHERE], "PyTorch"),
     "train_distributed.py": (["--data", ROOT], "PyTorch"),
@@ -77,7 +81,9 @@ def test_help_is_shown_before_anything_large_is_imported(program: str) -> None:
     assert "usage:" in said
 
 
-@pytest.mark.parametrize(("program", "words"), [(program, words) for program, calls in MISSING.items() for words in calls])
+@pytest.mark.parametrize(
+    ("program", "words"), [(program, words) for program, calls in MISSING.items() for words in calls]
+)
 def test_what_is_not_there_is_told_before_anything_large_is_imported(program: str, words: Sequence[object]) -> None:
     code, said, imported = answered(program, *words)
     assert (code, imported) == (2, [])

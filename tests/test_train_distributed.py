@@ -21,7 +21,20 @@ from training.common.files import write_atomically
 from training.data.records import encode
 
 NAME = "AlphaZeroNet_1x8_distributed"
-SMALL = ["--game", "connect_four", "--blocks", "1", "--channels", "8", "--device", "cpu", "--batch-size", "64", "--norm-batch", "32"]
+SMALL = [
+    "--game",
+    "connect_four",
+    "--blocks",
+    "1",
+    "--channels",
+    "8",
+    "--device",
+    "cpu",
+    "--batch-size",
+    "64",
+    "--norm-batch",
+    "32",
+]
 LAUNCHER = str(ROOT / "launch_distributed_training.sh")
 
 
@@ -62,12 +75,16 @@ def test_it_says_of_each_batch_and_each_epoch_how_it_goes_and_is_gone_on_with(
     assert "Going on after step" in said and "epoch 2/2 is over" in said and "epoch 1/" not in said
 
 
-def test_what_cannot_be_is_refused_with_a_remedy(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_is_refused_with_a_remedy(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert "start without --resume" in refusal(capsys, data, tmp_path, "--resume")
     assert "is not there" in refusal(capsys, tmp_path / "nowhere", tmp_path)
     two = ("--check", "--world-size", "2", "--batch-size", "3")
     assert "--batch-size 3 is too small for 2 ranks: take at least 4" in refusal(capsys, data, tmp_path, *two)
-    assert "--node-rank 2 is none of --nodes 2" in refusal(capsys, data, tmp_path, "--launch", "--nodes", "2", "--node-rank", "2")
+    assert "--node-rank 2 is none of --nodes 2" in refusal(
+        capsys, data, tmp_path, "--launch", "--nodes", "2", "--node-rank", "2"
+    )
     assert "--backend nccl" in refusal(capsys, data, tmp_path, "--world-size", "2", "--backend", "nccl")
     (tmp_path / f"{NAME}.pt").touch()
     assert "go on with it by --resume, or choose another folder by --save-dir" in refusal(capsys, data, tmp_path)
@@ -105,9 +122,14 @@ def test_a_training_that_is_told_no_folders_learns_from_the_newest_run_and_has_a
     assert "Games: runs/mine\n" in said and f"The checkpoint is checkpoints/{NAME}.pt" in said
     assert train_distributed.main([*SMALL, "--seed", "2"]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("Earlier trainings stay as they are: this one goes to checkpoints_2, and --resume goes on with the newest\n")
+    assert said.startswith(
+        "Earlier trainings stay as they are: this one goes to checkpoints_2, and --resume goes on with the newest\n"
+    )
     assert train_distributed.main(["--resume", "--device", "cpu"]) == 0
-    assert capsys.readouterr().out == "Nothing is left to do in checkpoints_2, for its epoch is over: --resume --epochs 2 trains one more\n"
+    assert (
+        capsys.readouterr().out
+        == "Nothing is left to do in checkpoints_2, for its epoch is over: --resume --epochs 2 trains one more\n"
+    )
     assert train_distributed.main(["--resume", "--epochs", "2", "--device", "cpu"]) == 0
     said = capsys.readouterr().out
     assert "Games: runs/mine\n" in said and "epoch 2/2 is over" in said
@@ -115,7 +137,17 @@ def test_a_training_that_is_told_no_folders_learns_from_the_newest_run_and_has_a
 
 @pytest.mark.parametrize(("scale", "rate"), [("none", 0.001), ("linear", 0.004), ("sqrt", 0.002)])
 def test_the_learning_rate_is_scaled_by_the_total_batch(data: Path, scale: str, rate: float) -> None:
-    words = [*SMALL, "--data", str(data), "--batch-size", "1024", "--learning-rate", "0.001", "--scale-learning-rate", scale]
+    words = [
+        *SMALL,
+        "--data",
+        str(data),
+        "--batch-size",
+        "1024",
+        "--learning-rate",
+        "0.001",
+        "--scale-learning-rate",
+        scale,
+    ]
     told = train_distributed.told_in_all(train_distributed.parser().parse_args(words), None, 1)
     assert train_distributed.with_numbers(told, "cpu").training.learning_rate == pytest.approx(rate)
 
@@ -128,7 +160,17 @@ def test_the_launcher_teaches() -> None:
 
 @pytest.mark.medium
 def test_the_launcher_refuses_once_what_the_ranks_would_refuse(tmp_path: Path) -> None:
-    words = [LAUNCHER, "--gpus", "2", *SMALL, "--", "--save-dir", str(tmp_path / "saved"), "--data", str(tmp_path / "nowhere")]
+    words = [
+        LAUNCHER,
+        "--gpus",
+        "2",
+        *SMALL,
+        "--",
+        "--save-dir",
+        str(tmp_path / "saved"),
+        "--data",
+        str(tmp_path / "nowhere"),
+    ]
     environment = {**os.environ, "KEIMA_PYTHON": sys.executable}
     ended = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=280, check=False)
     assert ended.returncode == 2 and ended.stdout == ""

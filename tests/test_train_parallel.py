@@ -17,7 +17,19 @@ from training.networks.weights_file import load_weights, save_weights
 from training.networks.zero_network import ZeroNetwork
 
 SMALL = ["--filters", "8", "--blocks", "1", "--height", "2", "--width", "2"]  # games of some ten moves
-TINY = [*SMALL, "--workers", "2", "--device", "cpu", "--games-per-epoch", "2", "--batch-size", "128", "--simulations", "2"]
+TINY = [
+    *SMALL,
+    "--workers",
+    "2",
+    "--device",
+    "cpu",
+    "--games-per-epoch",
+    "2",
+    "--batch-size",
+    "128",
+    "--simulations",
+    "2",
+]
 OF_THE_GUIDE = {
     *("--workers", "--workers-per-gpu", "--filters", "--blocks", "--checkpoint"),
     *("--epochs", "--games-per-epoch", "--batch-size", "--lr", "--simulations"),
@@ -41,9 +53,14 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 
 
 @pytest.mark.parametrize("option", ["--checkpoint", "--run-dir"])
-def test_what_the_system_says_of_a_file_becomes_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str) -> None:
+def test_what_the_system_says_of_a_file_becomes_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
     (tmp_path / "file").write_bytes(b"")
-    for name, reason in (("file", "is a file, and a run needs a folder"), ("file/below", "something in its path is a file, and no folder")):
+    for name, reason in (
+        ("file", "is a file, and a run needs a folder"),
+        ("file/below", "something in its path is a file, and no folder"),
+    ):
         if option == "--checkpoint" and name == "file":
             name, reason = "", "it is a folder, and a file is meant"
         said = refusal(capsys, option, tmp_path / name)
@@ -59,7 +76,9 @@ def usage(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     return capsys.readouterr().err
 
 
-def test_help_has_every_option_of_the_guide_and_says_when_weights_are_written(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_has_every_option_of_the_guide_and_says_when_weights_are_written(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with pytest.raises(SystemExit):
         train_parallel.main(["--help"])
     shown = capsys.readouterr().out
@@ -69,7 +88,15 @@ def test_help_has_every_option_of_the_guide_and_says_when_weights_are_written(ca
 
 def test_without_options_it_trains_as_the_guide_s_call_does() -> None:
     told = vars(train_parallel.read_arguments([]))
-    guide = {"epochs": 100, "games_per_epoch": 32, "batch_size": 64, "lr": 0.001, "simulations": 50, "filters": 64, "blocks": 5}
+    guide = {
+        "epochs": 100,
+        "games_per_epoch": 32,
+        "batch_size": 64,
+        "lr": 0.001,
+        "simulations": 50,
+        "filters": 64,
+        "blocks": 5,
+    }
     assert {name: told[name] for name in guide} == guide
     assert (told["workers"], told["workers_per_gpu"], told["device"]) == (None, None, "auto")
 
@@ -109,10 +136,14 @@ def test_a_checkpoint_that_is_none_is_named(here: Path, capsys: pytest.CaptureFi
     assert "model_epoch_50.pth is no file of weights" in refusal(capsys, "--checkpoint", "model_epoch_50.pth")
 
 
-def test_a_checkpoint_of_another_network_is_named_with_what_may_be_wrong(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_checkpoint_of_another_network_is_named_with_what_may_be_wrong(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     save_weights(here / "model_epoch_50.pth", ZeroNetwork(2, 2, 16, filters=16, blocks=1).state_dict())
     said = refusal(capsys, *SMALL, "--checkpoint", "model_epoch_50.pth")
-    assert "model_epoch_50.pth is of another network; are --filters, --blocks, --height and --width as they were?" in said
+    assert (
+        "model_epoch_50.pth is of another network; are --filters, --blocks, --height and --width as they were?" in said
+    )
     assert not (here / "runs").exists()
 
 
@@ -127,7 +158,9 @@ def test_a_run_is_gone_on_with_only_where_one_was_begun(here: Path, capsys: pyte
     assert "start it without --resume" in refusal(capsys, "--resume", "--run-dir", "run")
 
 
-def test_a_run_of_another_game_is_left_to_the_program_that_began_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_of_another_game_is_left_to_the_program_that_began_it(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     save_resolved(small_settings(here), here)
     assert "a run of tic_tac_toe: go on with it by start_main.py" in refusal(capsys, "--resume", "--run-dir", here)
 
@@ -158,7 +191,9 @@ def test_a_run_begins_with_a_checkpoint_leaves_one_every_ten_epochs_ends_by_ctrl
     with read_ledger(run_dir) as ledger:
         done = len(ledger.iterations())
     assert load_weights(checkpoints / f"model_epoch_{50 + done}.pth")
-    assert {path.name for path in checkpoints.iterdir()} == {f"model_epoch_{epoch}.pth" for epoch in (*range(50, 50 + done, 10), 50 + done)}
+    assert {path.name for path in checkpoints.iterdir()} == {
+        f"model_epoch_{epoch}.pth" for epoch in (*range(50, 50 + done, 10), 50 + done)
+    }
     said = printed("train_parallel.py", "--run-dir", "run", "--resume", "--epochs", done + 1, cwd=here, seconds=800)
     assert f"The weights are in checkpoints/model_epoch_{51 + done}.pth" in said
     assert f"{done + 1} epochs" in said

@@ -21,7 +21,20 @@ LINE = re.compile(
     r"(?m)^Episode (\d+)/16 - Reward: -?\d+\.\d\d, Return: -?\$[\d,]+\.\d\d, Win Rate: \d+\.\d% \(\d+ closed, \d+ open\), Steps: \d+$"
 )
 SECONDS = 280  # a busy machine is not taken for a broken program
-LONG = ["--device", "cpu", "--episodes", "100000", "--num-envs", "4", "--update-interval", "128", "--lstm-size", "8", "--window", "16"]
+LONG = [
+    "--device",
+    "cpu",
+    "--episodes",
+    "100000",
+    "--num-envs",
+    "4",
+    "--update-interval",
+    "128",
+    "--lstm-size",
+    "8",
+    "--window",
+    "16",
+]
 TWO_RANKS = ["--distributed", "--num-gpus", "2"]
 
 pytestmark = pytest.mark.trial
@@ -104,7 +117,11 @@ def test_numbers_out_of_range_are_refused_with_their_flag_and_range(
 def test_worlds_that_begin_anew_when_a_run_goes_on_are_on_markets_that_were_not_traded_before() -> None:
     told = {**train_ppo_lstm.KEPT, "num_envs": 2}
     places = [Ranks(rank=rank, world_size=2) for rank in (0, 1)]
-    prices = [tuple(train_ppo_lstm.build_worlds(told, ranks, rounds_over=rounds).close) for ranks in places for rounds in (0, 1, 2)]
+    prices = [
+        tuple(train_ppo_lstm.build_worlds(told, ranks, rounds_over=rounds).close)
+        for ranks in places
+        for rounds in (0, 1, 2)
+    ]
     assert len({price for pair in prices for price in pair}) == len(places) * 3 * 2
 
 
@@ -148,10 +165,21 @@ def test_ctrl_c_ends_a_run_in_good_order_from_where_it_is_gone_on_with(tmp_path:
     assert said.splitlines()[-1] == f"Go on: python {PROGRAM} --checkpoint-dir {tmp_path} --resume"
     episodes, rounds = int(re.findall(r"([\d,]+) episodes, ", said)[-1].replace(",", "")), rounds_of(tmp_path)
     said = printed(
-        PROGRAM, "--checkpoint-dir", tmp_path, "--resume", "--device", "cpu", "--episodes", episodes + 8, cwd=tmp_path, seconds=SECONDS
+        PROGRAM,
+        "--checkpoint-dir",
+        tmp_path,
+        "--resume",
+        "--device",
+        "cpu",
+        "--episodes",
+        episodes + 8,
+        cwd=tmp_path,
+        seconds=SECONDS,
     )
     assert f"Going on after {episodes:,} episodes" in said and f"Episode {episodes + 8}/{episodes + 8} - " in said
-    assert rounds_of(tmp_path)[: len(rounds)] == rounds and rounds_of(tmp_path) == [*range(1, len(rounds_of(tmp_path)) + 1)]
+    assert rounds_of(tmp_path)[: len(rounds)] == rounds and rounds_of(tmp_path) == [
+        *range(1, len(rounds_of(tmp_path)) + 1)
+    ]
 
 
 @pytest.mark.slow
@@ -170,7 +198,15 @@ def test_ctrl_c_ends_all_ranks_in_good_order_and_another_number_of_them_goes_on(
     assert f"Going on after {episodes:,} episodes, by 2 ranks then and 1 now" in said
     assert saved(tmp_path, episodes + 8)["counters"]["world_size"] == 1
     said = printed(
-        "train_ppo_lstm_distributed.py", *words, episodes + 15, "--num-gpus", 3, "--master-port", free_port(), cwd=tmp_path, seconds=900
+        "train_ppo_lstm_distributed.py",
+        *words,
+        episodes + 15,
+        "--num-gpus",
+        3,
+        "--master-port",
+        free_port(),
+        cwd=tmp_path,
+        seconds=900,
     )
     assert f"Going on after {episodes + 8:,} episodes, by 1 rank then and 3 now" in said and said.count("Episode ") == 1
     assert f"Episode {episodes + 15}/{episodes + 15} - " in said and "| Ranks: 3" in said
@@ -180,7 +216,18 @@ def test_ctrl_c_ends_all_ranks_in_good_order_and_another_number_of_them_goes_on(
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_rank_that_is_killed_has_all_go_on_from_the_last_checkpoint(tmp_path: Path) -> None:
-    words = [*LONG, "--episodes", 400, *TWO_RANKS, "--checkpoint-interval", 8, "--checkpoint-dir", tmp_path, "--master-port", free_port()]
+    words = [
+        *LONG,
+        "--episodes",
+        400,
+        *TWO_RANKS,
+        "--checkpoint-interval",
+        8,
+        "--checkpoint-dir",
+        tmp_path,
+        "--master-port",
+        free_port(),
+    ]
     with begun(PROGRAM, *words, cwd=tmp_path) as process:
         wait_for_checkpoint(tmp_path, process, seconds=900)
         os.kill(ranks_of(process.pid, PROGRAM)[-1], signal.SIGKILL)
@@ -194,7 +241,18 @@ def test_a_rank_that_is_killed_has_all_go_on_from_the_last_checkpoint(tmp_path: 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_ranks_that_die_too_often_are_given_up_with_a_word_how_to_go_on(tmp_path: Path) -> None:
-    words = [*LONG, *TWO_RANKS, "--max-restarts", 0, "--checkpoint-interval", 8, "--checkpoint-dir", tmp_path, "--master-port", free_port()]
+    words = [
+        *LONG,
+        *TWO_RANKS,
+        "--max-restarts",
+        0,
+        "--checkpoint-interval",
+        8,
+        "--checkpoint-dir",
+        tmp_path,
+        "--master-port",
+        free_port(),
+    ]
     with begun(PROGRAM, *words, cwd=tmp_path) as process:
         wait_for_checkpoint(tmp_path, process, seconds=900)
         os.kill(ranks_of(process.pid, PROGRAM)[-1], signal.SIGKILL)

@@ -1,4 +1,7 @@
-"""Who watches a run: the terminal, and the files that it leaves. Observers read reports and can be taken away one by one."""
+"""Who watches a run: the terminal, and the files that it leaves.
+
+Observers read reports and can be taken away one by one.
+"""
 
 import io
 import logging
@@ -22,11 +25,9 @@ def make_observers(
     """The observers of a run, new or taken up again; none of them can stop it by failing.
 
     Args:
-        run_dir: the run's folder, where the files go.
-        name: the run's name, for people.
-        game: the game's name, for people.
-        stream: where people look, by default the standard output: a live view if it is a terminal that can show one, else lines.
-        terminal: who shows the run to people, instead.
+        run_dir: the run's folder, where the files go. name: the run's name, for people. game: the game's name, for
+        people. stream: where people look, by default the standard output: a live view if it is a terminal that can show
+        one, else lines. terminal: who shows the run to people, instead.
     """
     out = stream or sys.stdout
     if isinstance(out, io.TextIOWrapper):
@@ -49,7 +50,9 @@ def _terminal_observer(stream: TextIO, *, name: str, game: str, earlier: Sequenc
 
 
 def shielded(observer: Observer) -> Observer:
-    """``observer``, whose failures are logged once and otherwise ignored: a full disk or a closed terminal must not end a run."""
+    """``observer``, whose failures are logged once and otherwise ignored: a full disk or a closed terminal must not end
+    a run.
+    """
     return _Shielded(observer)
 
 

@@ -6,7 +6,8 @@ FIRST, SECOND, CHANGED = "bold yellow", "bold cyan", "reverse"
 
 
 def painted(board: str, before: str | None = None) -> Text:
-    """A board for two as its game renders it, each player's men in a colour of their own, which a terminal shows if it can.
+    """A board for two as its game renders it, each player's men in a colour of their own, which a terminal shows if it
+    can.
 
     Args:
         before: the board before the last move, whose changes are marked.

@@ -1,4 +1,6 @@
-"""Whether search is as sure of its games as it should be: the wins that it expected in self-play beside those that there were."""
+"""Whether search is as sure of its games as it should be: the wins that it expected in self-play beside those that
+there were.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,7 +31,9 @@ class Bin:
 
 
 def calibration_of(run: Path, *, tell: Callable[[str], None]) -> list[Bin]:
-    """The newest games of self-play of a run; empty where they are not games for two, or too few. ``tell`` is told of damaged files.
+    """The newest games of self-play of a run; empty where they are not games for two, or too few.
+
+    ``tell`` is told of damaged files.
 
     Positions in which the move was drawn at random say nothing: what search expected was of another one.
 
@@ -51,7 +55,9 @@ def calibration_of(run: Path, *, tell: Callable[[str], None]) -> list[Bin]:
 
 
 def bins_of(batches: list[GameBatch]) -> list[Bin]:
-    """The positions of games for two without chance by what search expected, the least first; bins of few games are left out."""
+    """The positions of games for two without chance by what search expected, the least first; bins of few games are
+    left out.
+    """
     if not batches:
         return []
     parts = [_positions(batch) for batch in batches]
@@ -69,7 +75,8 @@ def bins_of(batches: list[GameBatch]) -> list[Bin]:
 
 
 def _positions(batch: GameBatch) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    """What was expected in each position, what came of it, and of which game it is, from where on all moves were chosen.
+    """What was expected in each position, what came of it, and of which game it is, from where on all moves were
+    chosen.
 
     Players take turns, and player 0 begins.
     """
@@ -77,5 +84,8 @@ def _positions(batch: GameBatch) -> tuple[NDArray[np.float64], NDArray[np.float6
     movers = (np.arange(batch.num_positions) - np.repeat(np.cumsum(batch.lengths) - batch.lengths, batch.lengths)) % 2
     random = np.cumsum(np.concatenate(([0], batch.flags & RANDOM_MOVE != 0)))
     chosen = random[:-1] == np.repeat(random[np.cumsum(batch.lengths)], batch.lengths)
-    expected, won = (1 + batch.root_values.astype(np.float64)) / 2, (1 + batch.returns[games, movers].astype(np.float64)) / 2
+    expected, won = (
+        (1 + batch.root_values.astype(np.float64)) / 2,
+        (1 + batch.returns[games, movers].astype(np.float64)) / 2,
+    )
     return expected[chosen], won[chosen], games[chosen]

@@ -1,7 +1,7 @@
 """Numbers, sparklines and columns as people read them; all views share them.
 
-Lines are laid out here rather than by ``rich.table``, which wraps where a column had better go, and is slow for a screen that is
-drawn again and again while the same cores play games.
+Lines are laid out here rather than by ``rich.table``, which wraps where a column had better go, and is slow for a
+screen that is drawn again and again while the same cores play games.
 """
 
 import math
@@ -82,7 +82,9 @@ def duration(seconds: float) -> str:
 
 
 def sparkline(values: Sequence[float | None], width: int) -> str:
-    """The finite values as a row of at most ``width`` blocks from the least to the greatest; neighbours share a block by their mean."""
+    """The finite values as a row of at most ``width`` blocks from the least to the greatest; neighbours share a block
+    by their mean.
+    """
     known = [value for value in values if value is not None and math.isfinite(value)]
     size = min(len(known), width)
     if size < 1:
@@ -128,7 +130,9 @@ def table(columns: Sequence[Column[Row]], rows: Sequence[Row], width: int) -> li
     cells = {column: [column.cell(row) for row in rows] for column in columns}
     shown = [column for column in columns if any(cells[column]) or not rows]
     widths = {column: max(map(cell_len, [column.title, *cells[column]])) for column in shown}
-    while sum(min(widths[column], column.claim) + GAP for column in shown) - GAP > width and any(column.rank for column in shown):
+    while sum(min(widths[column], column.claim) + GAP for column in shown) - GAP > width and any(
+        column.rank for column in shown
+    ):
         last = max(reversed(shown), key=lambda column: column.rank)
         shown = [column for column in shown if column is not last]
     titles = Text(style=FAINT)

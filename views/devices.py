@@ -1,4 +1,5 @@
-"""A run of workers on named devices as lines: how many games each plays, when each is done, and what the iteration came to.
+"""A run of workers on named devices as lines: how many games each plays, when each is done, and what the iteration came
+to.
 
 The words are those of the guide to chess on several GPUs, and so is what they count: a move is a ply, one player's.
 """
@@ -7,7 +8,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from games.text import printable
-from training.common.reports import EvaluationReport, IterationReport, LearnerReport, ProgressReport, SelfPlayReport, WorkerReport
+from training.common.reports import (
+    EvaluationReport,
+    IterationReport,
+    LearnerReport,
+    ProgressReport,
+    SelfPlayReport,
+    WorkerReport,
+)
 from views.charts import rating
 
 RULE = "-" * 70
@@ -15,7 +23,9 @@ TRAINING = "training"  # the Coach's phase
 
 
 class DeviceLines:
-    """Says each thing once, as it happens. It is made for synchronous runs, in which an iteration's games are shared out before they begin.
+    """Says each thing once, as it happens.
+
+    It is made for synchronous runs, in which an iteration's games are shared out before they begin.
 
     Args:
         titles: by worker, the device on which it plays, such as GPU 0; several workers may share one.
@@ -25,7 +35,12 @@ class DeviceLines:
     """
 
     def __init__(
-        self, titles: Mapping[str, str], say: Callable[[str], None], *, epochs: float, clock: Callable[[], float] = time.monotonic
+        self,
+        titles: Mapping[str, str],
+        say: Callable[[str], None],
+        *,
+        epochs: float,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._titles, self._say, self._epochs, self._clock = dict(titles), say, epochs, clock
         self._devices = tuple(dict.fromkeys(titles.values()))
@@ -55,7 +70,10 @@ class DeviceLines:
             self._train()
         self._say(losses_line(report.learner))
         if report.learner and (spikes := report.learner.spikes):
-            figures = {"firing_rate": round(spikes.firing_rate, 4), "synaptic_operations": round(spikes.synaptic_operations)}
+            figures = {
+                "firing_rate": round(spikes.firing_rate, 4),
+                "synaptic_operations": round(spikes.synaptic_operations),
+            }
             self._say(f"Spikes: {figures}")
         if report.evaluation:
             self._say(strength_line(report.evaluation))
@@ -95,7 +113,11 @@ class DeviceLines:
         return finished, sum(max(0, worker.outstanding - worker.waiting) for worker in mine)
 
     def _tell_done(self, report: ProgressReport, seconds: float) -> None:
-        games = report.self_play.games if report.self_play else report.games_here + sum(worker.waiting for worker in report.workers)
+        games = (
+            report.self_play.games
+            if report.self_play
+            else report.games_here + sum(worker.waiting for worker in report.workers)
+        )
         for device in self._devices:
             finished, left = self._counts(report.workers, device)
             if left:
@@ -132,9 +154,15 @@ class DeviceLines:
 
 
 def games_line(games: SelfPlayReport) -> str:
-    """An iteration's games in figures; those that a one-player game lacks are left out, and its plies include what chance does."""
+    """An iteration's games in figures; those that a one-player game lacks are left out, and its plies include what
+    chance does.
+    """
     if games.score is not None:
-        figures = {"total_games": games.games, "avg_plies": round(games.mean_plies, 1), "avg_score": round(games.score.mean, 1)}
+        figures = {
+            "total_games": games.games,
+            "avg_plies": round(games.mean_plies, 1),
+            "avg_score": round(games.score.mean, 1),
+        }
         return f"Game stats: {figures}"
     figures = {"total_games": games.games, "avg_moves": round(games.mean_plies, 1)}
     if games.first_player_wins is not None and games.draws is not None:

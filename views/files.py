@@ -1,7 +1,7 @@
 """What a run leaves for programs to read: training_stats.json, metrics.jsonl and TensorBoard's event files.
 
-A run that is taken up again repeats the iterations after its last checkpoint. What a file says of an iteration and of later ones is
-dropped when that iteration is reported again.
+A run that is taken up again repeats the iterations after its last checkpoint. What a file says of an iteration and of
+later ones is dropped when that iteration is reported again.
 """
 
 import json
@@ -74,7 +74,9 @@ def scalars(report: IterationReport) -> dict[str, float]:
         "evaluations_per_second": sum(worker["evaluations_per_second"] for worker in workers),
     }
     figures = {f"{section}/{name}": value for section, values in sections.items() for name, value in values.items()}
-    return {name: float(value) for name, value in figures.items() if isinstance(value, int | float) and math.isfinite(value)}
+    return {
+        name: float(value) for name, value in figures.items() if isinstance(value, int | float) and math.isfinite(value)
+    }
 
 
 def _score_figures(score: dict[str, Any] | None) -> dict[str, float]:
@@ -128,7 +130,9 @@ class StatsFile(_Record):
 
 
 def earlier_rows(path: Path) -> list[StatsRow]:
-    """The iterations of earlier sessions; none where the file cannot be read, which ``StatsFile`` then keeps under another name."""
+    """The iterations of earlier sessions; none where the file cannot be read, which ``StatsFile`` then keeps under
+    another name.
+    """
     try:
         return read_stats(path)
     except (OSError, UnreadableStats):
@@ -140,7 +144,9 @@ def _line(row: StatsRow) -> bytes:
 
 
 class _Appended:
-    """A file to which whole pieces are appended: what can't be written waits for the next time, and leaves no torn piece behind."""
+    """A file to which whole pieces are appended: what can't be written waits for the next time, and leaves no torn
+    piece behind.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -204,7 +210,9 @@ class EventsWriter:
         self._file: _Appended | None = None
 
     def write(self, step: int, figures: Mapping[str, float]) -> None:
-        """Append what belongs to a step; what earlier sessions have said of the first such step and later ones is forgotten."""
+        """Append what belongs to a step; what earlier sessions have said of the first such step and later ones is
+        forgotten.
+        """
         if self._file is None:
             self._file = self._begin(step)
         self._file.append(scalars_event(time.time(), step, figures))

@@ -39,7 +39,8 @@ class Recorded:
 
 
 def recorded_games(run: Path, *, name: str, form: str) -> Iterator[Recorded]:
-    """Every game of self-play that a run of the game ``name`` has, in order of receipt; those that came from files are left out.
+    """Every game of self-play that a run of the game ``name`` has, in order of receipt; those that came from files are
+    left out.
 
     Args:
         form: what they are written as, for people.
@@ -89,7 +90,12 @@ def games_as_pgn(run: Path) -> Iterator[str]:
             "Termination": _termination(each.game, each.record),
             "PlyCount": str(each.record.actions.size),
         }
-        yield pgn_text(each.game, each.record.actions.tolist(), tags=tags, result="1-0" if won > 0 else "0-1" if won < 0 else "1/2-1/2")
+        yield pgn_text(
+            each.game,
+            each.record.actions.tolist(),
+            tags=tags,
+            result="1-0" if won > 0 else "0-1" if won < 0 else "1/2-1/2",
+        )
 
 
 def _termination(game: Game, record: GameRecord) -> str:
@@ -103,8 +109,8 @@ def _termination(game: Game, record: GameRecord) -> str:
 def games_as_sgf(run: Path) -> Iterator[str]:
     """The games of a run of Go, each as SGF, and with each position what search made of it.
 
-    That is Black's chance to win in percent, as a comment and as SBKV, from which Sabaki draws its graph; and where the search was a
-    full one, the shares of the likeliest moves, as labels and in the comment.
+    That is Black's chance to win in percent, as a comment and as SBKV, from which Sabaki draws its graph; and where the
+    search was a full one, the shares of the likeliest moves, as labels and in the comment.
 
     Raises:
         ValueError, OSError: as ``recorded_games``.
@@ -158,7 +164,8 @@ def _marks(game: Game, moment: Moment) -> dict[str, list[str]]:
 
 
 def write_games(path: Path, games: Iterator[str]) -> int:
-    """Write the texts of games to a file, which appears whole, or where ``path`` is a folder, each to a file of its own in there.
+    """Write the texts of games to a file, which appears whole, or where ``path`` is a folder, each to a file of its own
+    in there.
 
     Returns how many there are. What is wrong with the run shows before anything is written.
     """

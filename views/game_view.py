@@ -31,7 +31,9 @@ class Moment:
     move: str = ""  # that was played; empty at the end
     drawn: bool = False  # whether the move was drawn at random, rather than found by search
     outcomes: tuple[str, ...] = ()  # what nature answered
-    value: float | None = None  # what search expected for the player: from -1, lost, to 1, won, or the points still to be made
+    value: float | None = (
+        None  # what search expected for the player: from -1, lost, to 1, won, or the points still to be made
+    )
     policy: tuple[
         tuple[str, float], ...
     ] = ()  # what is learned from it: moves with their shares, greatest first; empty after a cheap search
@@ -74,7 +76,8 @@ def recorded_game(run: Path, number: int) -> GameView:
 
 
 def sample_games(run: Path, predict: Predict | None = None) -> list[GameView]:
-    """A few games of the newest batch: of a one-player game those of the best, the middle and the least score, else the last ones.
+    """A few games of the newest batch: of a one-player game those of the best, the middle and the least score, else the
+    last ones.
 
     Args:
         run: its folder.
@@ -106,7 +109,9 @@ def game_of(ledger: Ledger) -> Game:
     except ValueError as error:
         raise LedgerMismatch(f"{ledger.folder}: {error}") from error
     if game.rules_version != ledger.rules_version:
-        versions = f"rules version {ledger.rules_version} of {game.name}, and this program has version {game.rules_version}"
+        versions = (
+            f"rules version {ledger.rules_version} of {game.name}, and this program has version {game.rules_version}"
+        )
         raise LedgerMismatch(f"{ledger.folder} was played by {versions}")
     return game
 
@@ -141,7 +146,11 @@ def _foreseen(game: Game, record: GameRecord, moments: Sequence[Moment], predict
         for row, (state, moment) in enumerate(zip(some, moments[first : first + AT_ONCE], strict=True)):
             sign = 1 - 2 * game.current_player(state)
             owners = () if foresight.ownership is None else _hundredths(sign * foresight.ownership[row])
-            found.append(replace(moment, owners=owners, lead=None if foresight.leads is None else sign * float(foresight.leads[row])))
+            found.append(
+                replace(
+                    moment, owners=owners, lead=None if foresight.leads is None else sign * float(foresight.leads[row])
+                )
+            )
     return found
 
 
@@ -198,7 +207,10 @@ def _board(game: Game, state: States) -> dict[str, Any]:
 
 
 def _cells(game: Game, state: States) -> NDArray[Any] | None:
-    """The board of a game that has numbers in its cells, row by row. Each game is imported, and compiled, only for its own boards."""
+    """The board of a game that has numbers in its cells, row by row.
+
+    Each game is imported, and compiled, only for its own boards.
+    """
     if game.name == "twenty48":
         from games.twenty48.rules import tiles
 

@@ -1,7 +1,7 @@
 """The run on one screen of the terminal, drawn again about once a second.
 
-The alternate screen is used, in which every frame covers the whole terminal: changes of its size and other programs' output last
-no longer than until the next frame.
+The alternate screen is used, in which every frame covers the whole terminal: changes of its size and other programs'
+output last no longer than until the next frame.
 """
 
 import math

@@ -1,4 +1,6 @@
-"""A network to hand on: its file, and beside it a card that says what it plays, how it was trained and how strong it is."""
+"""A network to hand on: its file, and beside it a card that says what it plays, how it was trained and how strong it
+is.
+"""
 
 import json
 from collections.abc import Sequence
@@ -17,7 +19,11 @@ from training.networks.model_file import save_safetensors
 from views.charts import duration, percent, points, rating
 
 ENDING = ".safetensors"
-PRIVATE = {"run": {"directory"}, "distributed": True, "training": {"window": {"seed_games"}}}  # settings that say where, and not how
+PRIVATE = {
+    "run": {"directory"},
+    "distributed": True,
+    "training": {"window": {"seed_games"}},
+}  # settings that say where, and not how
 PROTOCOLS = {"go": " --gtp", "chess": " --uci"}  # that programs for people speak
 
 Rows = Sequence[IterationReport]
@@ -84,7 +90,11 @@ def trained(run: Path, version: int, rows: Rows) -> list[str]:
     row = next((row for row in rows if row.model_version >= version), rows[-1])
     with read_ledger(run) as ledger:
         from_files = sum(ledger.books(account).received for account in SEED_ACCOUNTS.values())
-    origin = f"{from_files:,} games of people from files, and self-play" if from_files else "From nothing, by self-play alone"
+    origin = (
+        f"{from_files:,} games of people from files, and self-play"
+        if from_files
+        else "From nothing, by self-play alone"
+    )
     steps = sum(each.learner.steps for each in rows if each.learner and each.iteration <= row.iteration)
     games = f"{row.total_games:,} games with {row.total_positions:,} positions in {duration(row.seconds)}"
     return [f"{origin}: {games}, {row.iteration:,} iterations.", f"{steps:,} steps of the learner."]
@@ -96,7 +106,8 @@ def strength(version: int, rows: Rows) -> list[str]:
     if not found:
         return []
     return [
-        f"{line} (model {found[-1].model_version:,}, {found[-1].num_simulations:,} simulations a move)." for line in _figures(found[-1])
+        f"{line} (model {found[-1].model_version:,}, {found[-1].num_simulations:,} simulations a move)."
+        for line in _figures(found[-1])
     ]
 
 
@@ -107,9 +118,13 @@ def _figures(evaluation: EvaluationReport) -> list[str]:
     if evaluation.random_not_lost is not None:
         lines.append(f"{percent(evaluation.random_not_lost)} of its games with a random player were not lost")
     if evaluation.search_error is not None:
-        lines.append(f"It throws away game value in {percent(evaluation.search_error, evaluation.search_error_margin)} of solved positions")
+        lines.append(
+            f"It throws away game value in {percent(evaluation.search_error, evaluation.search_error_margin)} of solved positions"
+        )
     if evaluation.score:
-        lines.append(f"Mean score {points(evaluation.score.mean, evaluation.score.margin)} of {evaluation.score.games:,} games")
+        lines.append(
+            f"Mean score {points(evaluation.score.mean, evaluation.score.margin)} of {evaluation.score.games:,} games"
+        )
     return lines
 
 
@@ -125,7 +140,9 @@ def benchmark_lines(file: Path, candidate: Candidate) -> list[str]:
         told, matches, simulations = content["model"], content["matches"], content["arguments"]["simulations"]
         lines = [_match_line(match, simulations) for match in matches if match["first"] == matches[0]["first"]]
     except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise ValueError(f"{file} is no benchmark of a game for two, as scripts/benchmark.py --save writes it: {error!r}") from error
+        raise ValueError(
+            f"{file} is no benchmark of a game for two, as scripts/benchmark.py --save writes it: {error!r}"
+        ) from error
     if told != candidate.model.description.model_dump():
         raise ValueError(f"{file} has measured another model than model {candidate.model.model_version} of this run")
     return lines

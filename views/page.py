@@ -25,7 +25,13 @@ Rows = Sequence[IterationReport]
 Figure = Callable[[IterationReport], float | None]
 
 
-def page(title: str, summary: Sequence[tuple[str, str]], rows: Rows, games: Sequence[GameView], calibration: Sequence[Bin] = ()) -> str:
+def page(
+    title: str,
+    summary: Sequence[tuple[str, str]],
+    rows: Rows,
+    games: Sequence[GameView],
+    calibration: Sequence[Bin] = (),
+) -> str:
     """The page.
 
     Args:
@@ -52,7 +58,11 @@ def filled(
         sections: curves, under headings; one without curves is left out.
         table: as HTML.
     """
-    drawn = [f'<h2>{html.escape(name)}</h2>\n<div class="charts">{"".join(map(svg, curves))}</div>' for name, curves in sections if curves]
+    drawn = [
+        f'<h2>{html.escape(name)}</h2>\n<div class="charts">{"".join(map(svg, curves))}</div>'
+        for name, curves in sections
+        if curves
+    ]
     parts = {
         "TITLE": html.escape(title),
         "SUMMARY": _list(summary),
@@ -72,7 +82,11 @@ def _shown(view: GameView) -> dict[str, Any]:
 
 
 def _list(summary: Sequence[tuple[str, str]]) -> str:
-    return "<dl>" + "".join(f"<dt>{html.escape(title)}</dt><dd>{html.escape(text)}</dd>" for title, text in summary) + "</dl>"
+    return (
+        "<dl>"
+        + "".join(f"<dt>{html.escape(title)}</dt><dd>{html.escape(text)}</dd>" for title, text in summary)
+        + "</dl>"
+    )
 
 
 def as_html(heading: str, columns: Sequence[Column[Row]], rows: Sequence[Row]) -> str:
@@ -80,8 +94,13 @@ def as_html(heading: str, columns: Sequence[Column[Row]], rows: Sequence[Row]) -
     shown = rows[-ROWS_SHOWN:]
     columns = [column for column in columns if any(column.cell(row) for row in shown)]
     titles = "".join(f"<th>{html.escape(column.title)}</th>" for column in columns)
-    lines = ["<tr>" + "".join(f"<td>{html.escape(column.cell(row))}</td>" for column in columns) + "</tr>" for row in reversed(shown)]
-    left_out = f"<p class=faint>The last {len(shown)} of {len(rows):,}, newest first.</p>" if len(rows) > len(shown) else ""
+    lines = [
+        "<tr>" + "".join(f"<td>{html.escape(column.cell(row))}</td>" for column in columns) + "</tr>"
+        for row in reversed(shown)
+    ]
+    left_out = (
+        f"<p class=faint>The last {len(shown)} of {len(rows):,}, newest first.</p>" if len(rows) > len(shown) else ""
+    )
     head = f"<thead><tr>{titles}</tr></thead>"
     return f'<h2>{html.escape(heading)}</h2>{left_out}<div class="scroll"><table>{head}<tbody>{"".join(lines)}</tbody></table></div>'
 
@@ -103,7 +122,11 @@ def curves(rows: Rows, calibration: Sequence[Bin]) -> list[Layout]:
     def series(name: str, figure: Figure, margin: Figure | None = None) -> Series:
         known = [row for row in rows if figure(row) is not None]
         margins = [(margin(row) if margin else None) or 0.0 for row in known]
-        return Series(name=name, points=[(row.seconds / size, figure(row) or 0.0) for row in known], margins=margins if margin else ())
+        return Series(
+            name=name,
+            points=[(row.seconds / size, figure(row) or 0.0) for row in known],
+            margins=margins if margin else (),
+        )
 
     def draw(title: str, show: Callable[[float], str], *curves: Series) -> Layout | None:
         return laid_out(title, curves, x_name=unit, show=show)
@@ -120,13 +143,20 @@ def curves(rows: Rows, calibration: Sequence[Bin]) -> list[Layout]:
     def mean(score: Callable[[IterationReport], ScoreReport | None], name: str) -> Figure:
         return lambda row: getattr(score(row), name, None)
 
-    searched, bare = series("search", measured("search_error"), measured("search_error_margin")), series("policy", measured("policy_error"))
+    searched, bare = (
+        series("search", measured("search_error"), measured("search_error_margin")),
+        series("policy", measured("policy_error")),
+    )
     played = series("self-play", mean(_self_played, "mean"), mean(_self_played, "margin"))
     tested = series("measured", mean(_measured, "mean"), mean(_measured, "margin"))
     reached = [series(str(milestone), _reached(milestone)) for milestone in _milestones(rows)]
     drawn = [
         draw("Loss", "{:.3g}".format, *(series(name, learned(field)) for name, field in LOSSES)),
-        draw("Policy, nats from the search's", "{:.3g}".format, *(series(name, generalized(f"policy_{part}")) for name, part in KNOWN)),
+        draw(
+            "Policy, nats from the search's",
+            "{:.3g}".format,
+            *(series(name, generalized(f"policy_{part}")) for name, part in KNOWN),
+        ),
         draw("Value, not explained", percent, *(series(name, generalized(f"value_{part}")) for name, part in KNOWN)),
         draw("Score", points, played, tested),
         draw("Games that reach a tile", percent, *reached[-5:]),
@@ -141,12 +171,18 @@ def curves(rows: Rows, calibration: Sequence[Bin]) -> list[Layout]:
 
 
 def calibrated(bins: Sequence[Bin]) -> Layout | None:
-    """The wins that there were over those that search expected: the nearer to the diagonal, the better it knows what it knows."""
+    """The wins that there were over those that search expected: the nearer to the diagonal, the better it knows what it
+    knows.
+    """
     points = [(each.expected, each.won) for each in bins]
     found = Series(name="won", points=points, margins=[each.margin for each in bins])
     even = Series(name="as expected", points=[(0.0, 0.0), (1.0, 1.0)])
     share = "{:.0%}".format
-    return laid_out("Wins by what was expected", [found, even], x_name="expected", show=share, show_x=share) if len(points) > 1 else None
+    return (
+        laid_out("Wins by what was expected", [found, even], x_name="expected", show=share, show_x=share)
+        if len(points) > 1
+        else None
+    )
 
 
 KNOWN = (("new positions", "new"), ("learned positions", "learned"))
@@ -171,7 +207,9 @@ def _reached(milestone: int) -> Figure:
     """The share of self-play's games."""
 
     def figure(row: IterationReport) -> float | None:
-        shares: dict[int, Any] = {part.milestone: part.share for part in row.self_play.score.milestones} if row.self_play.score else {}
+        shares: dict[int, Any] = (
+            {part.milestone: part.share for part in row.self_play.score.milestones} if row.self_play.score else {}
+        )
         return shares.get(milestone)
 
     return figure

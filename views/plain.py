@@ -7,7 +7,14 @@ from datetime import datetime
 from typing import TextIO
 
 from games.text import printable
-from training.common.reports import EvaluationReport, IterationReport, LearnerReport, ProgressReport, ScoreReport, SpikeReport
+from training.common.reports import (
+    EvaluationReport,
+    IterationReport,
+    LearnerReport,
+    ProgressReport,
+    ScoreReport,
+    SpikeReport,
+)
 from views.charts import cluster_figures, count, duration, games_so_far, percent, points, rate, rating
 
 HEARTBEAT_SECONDS = 30.0
@@ -50,7 +57,9 @@ def _spikes(spikes: SpikeReport) -> str:
 
 
 def score_line(score: ScoreReport) -> str:
-    """Scores in one line: 12,345 ± 678 (median 11,000, best 36,000; 2048: 41.0 %); of the milestones, those that some have reached."""
+    """Scores in one line: 12,345 ± 678 (median 11,000, best 36,000; 2048: 41.0 %); of the milestones, those that some
+    have reached.
+    """
     reached = "".join(f"; {part.milestone}: {percent(part.share)}" for part in score.milestones if part.share > 0)
     return f"{points(score.mean, score.margin)} (median {points(score.median)}, best {points(score.best)}{reached})"
 
@@ -108,7 +117,11 @@ class PlainLines:
     """Writes a line for each iteration and event, and a sign of life where there has been no line for a while."""
 
     def __init__(
-        self, stream: TextIO, *, heartbeat_seconds: float = HEARTBEAT_SECONDS, clock: Callable[[], float] = time.monotonic
+        self,
+        stream: TextIO,
+        *,
+        heartbeat_seconds: float = HEARTBEAT_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._stream = stream
         self._heartbeat_seconds = heartbeat_seconds

@@ -25,11 +25,15 @@ class Surface:
 
     def text(self, x: float, y: float, text: str, *, colour: str, size: int = 11, anchor: str = "ls") -> None:
         """Text whose base line is at ``y``; ``anchor`` as Pillow has it."""
-        self._draw.text(self._at((x, y)), text, fill=colour, font=ImageFont.load_default(size * self._unit), anchor=anchor)
+        self._draw.text(
+            self._at((x, y)), text, fill=colour, font=ImageFont.load_default(size * self._unit), anchor=anchor
+        )
 
     def line(self, points: Sequence[tuple[float, float]], *, colour: str, width: float) -> None:
         """A line through all points."""
-        self._draw.line([self._at(point) for point in points], fill=colour, width=round(width * self._unit), joint="curve")
+        self._draw.line(
+            [self._at(point) for point in points], fill=colour, width=round(width * self._unit), joint="curve"
+        )
 
     def area(self, points: Sequence[tuple[float, float]], *, colour: str) -> None:
         """What lies within, so that what is below can be seen."""
@@ -37,7 +41,9 @@ class Surface:
 
     def shape(self, corners: Sequence[tuple[float, float]], *, colour: str, hollow: bool) -> None:
         """A small shape, of paper within if it is hollow."""
-        self._draw.polygon([self._at(corner) for corner in corners], fill=PAPER if hollow else colour, outline=colour, width=self._unit)
+        self._draw.polygon(
+            [self._at(corner) for corner in corners], fill=PAPER if hollow else colour, outline=colour, width=self._unit
+        )
 
     def png(self) -> bytes:
         """The picture as a file."""

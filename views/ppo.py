@@ -83,15 +83,22 @@ def standing(report: RoundReport) -> Table:
     learning = report.learning
     view = Table.grid(padding=(0, 2))
     view.add_row("run", bar(share, 1.0, 30) + Text(f" {share:.0%}, about {duration(left)} left"))
-    view.add_row("speed", f"{rate(report.steps_per_second)} steps/s, {report.total_steps:,} steps, {report.acting_share:.0%} of it acting")
-    losses = f"policy {learning['policy_loss']:.4f}, value {learning['value_loss']:.4f}, entropy {learning['entropy']:.3f}"
+    view.add_row(
+        "speed",
+        f"{rate(report.steps_per_second)} steps/s, {report.total_steps:,} steps, {report.acting_share:.0%} of it acting",
+    )
+    losses = (
+        f"policy {learning['policy_loss']:.4f}, value {learning['value_loss']:.4f}, entropy {learning['entropy']:.3f}"
+    )
     view.add_row("losses", f"{losses}, gradients {learning['grad_norm']:.2f}")
     moved = f"KL {learning['approx_kl']:.4f}, clipped {learning['clip_fraction']:.1%}"
     view.add_row("policy", f"{moved}; values explain {report.explained_variance:.0%} of returns")
     return view
 
 
-def ppo_observers(folder: Path, console: Console, markets: TradingMarkets, *, every: int, device: str) -> list[PPOObserver]:
+def ppo_observers(
+    folder: Path, console: Console, markets: TradingMarkets, *, every: int, device: str
+) -> list[PPOObserver]:
     """The observers of a run whose files go to ``folder``; none of them can stop it by failing."""
     folder.mkdir(parents=True, exist_ok=True)
     observers: list[PPOObserver] = [

@@ -20,7 +20,9 @@ from views.row_file import MODE, ROW_LIMIT, RowFile, rows_in
 EPISODE_NAME = "last_episode.json"
 WRITE_SECONDS = 5.0  # between two times that the last episode is written anew
 
-Round = dict[str, Any]  # a row of training_stats.json: "round", and every number of the report under "section/figure", or None
+Round = dict[
+    str, Any
+]  # a row of training_stats.json: "round", and every number of the report under "section/figure", or None
 
 
 @dataclass(frozen=True, kw_only=True)

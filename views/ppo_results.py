@@ -115,7 +115,12 @@ def episode_curves(episode: LastEpisode) -> list[Layout]:
         for kind, colour, up, hollow in KINDS
     ]
     drawn = [
-        laid_out("Worth", [series("account", episode.worths), series("buy and hold", held)], x_name="bar", show="${:,.0f}".format),
+        laid_out(
+            "Worth",
+            [series("account", episode.worths), series("buy and hold", held)],
+            x_name="bar",
+            show="${:,.0f}".format,
+        ),
         laid_out("Price", [series("", episode.closes)], x_name="bar", show="{:,.4g}".format, marks=marks),
     ]
     return [curve for curve in drawn if curve]
@@ -139,7 +144,11 @@ def report(rounds: Rounds, folder: Path, *, last: int, width: int) -> list[Text]
     """The table of the ``last`` rounds, sparklines over all of them, and the summary."""
     lines = [Text(f"The last {last} of {len(rounds):,} rounds:", FAINT)] if len(rounds) > last else []
     lines += [*table(COLUMNS, rounds[-last:], width), Text()]
-    for title, name in (("Reward", "episodes/reward"), ("Entropy", "learning/entropy"), ("Value loss", "learning/value_loss")):
+    for title, name in (
+        ("Reward", "episodes/reward"),
+        ("Entropy", "learning/entropy"),
+        ("Value loss", "learning/value_loss"),
+    ):
         values = [row.get(name) for row in rounds]
         lines.append(Text.assemble((f"{title:<12}", FAINT), (sparkline(values, width - 12), GOOD)))
     titles = summary(rounds, folder, read_episode(folder))

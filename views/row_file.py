@@ -20,8 +20,9 @@ ROW_LIMIT = 2**26  # bytes of one row that is read again, and of a list that ano
 class RowFile:
     """A file of ``[``, one JSON object per line, and ``]``: a whole JSON document after each added row.
 
-    A row and the new closing bracket are written over the old bracket by one call. A writer that is killed within that call may leave a
-    torn last row, which the next writer removes. A file that is no such list is renamed, and the list begins anew.
+    A row and the new closing bracket are written over the old bracket by one call. A writer that is killed within that
+    call may leave a torn last row, which the next writer removes. A file that is no such list is renamed, and the list
+    begins anew.
 
     Args:
         path: the file.
@@ -73,7 +74,10 @@ class RowFile:
         except ValueError:
             aside = self.path.with_name(f"{self.path.name}.unreadable-{time.time_ns()}")
             logger.warning(
-                "%s is no list of rows with %r each; it is kept as %s, and the list begins anew", self.path, self._key, aside.name
+                "%s is no list of rows with %r each; it is kept as %s, and the list begins anew",
+                self.path,
+                self._key,
+                aside.name,
             )
             self.path.rename(aside)
             return 0
@@ -115,7 +119,9 @@ def rows_in(path: Path) -> Iterator[bytes]:
             if row == TAIL.strip():
                 return
             yield row
-    raise ValueError(f"it has a row of more than {ROW_LIMIT:,} bytes" if len(line) > ROW_LIMIT else "it ends within a row")
+    raise ValueError(
+        f"it has a row of more than {ROW_LIMIT:,} bytes" if len(line) > ROW_LIMIT else "it ends within a row"
+    )
 
 
 def _rows_of_any_list(path: Path) -> Iterator[bytes]:

@@ -28,7 +28,8 @@ def standings(network: str, matches: Sequence[Match], ratings: Mapping[str, Rati
     seconds = sum(match.move_seconds[0] * match.scores.size * match.plies / 2 for match in mine) / max(1.0, moves)
     rows = [Standing(name=network, rating=ratings.get(network), match=None, move_seconds=seconds)]
     rows += [
-        Standing(name=match.second, rating=ratings.get(match.second), match=match, move_seconds=match.move_seconds[1]) for match in mine
+        Standing(name=match.second, rating=ratings.get(match.second), match=match, move_seconds=match.move_seconds[1])
+        for match in mine
     ]
     return sorted(rows, key=lambda row: -row.rating.elo if row.rating else 0.0)
 
@@ -36,7 +37,12 @@ def standings(network: str, matches: Sequence[Match], ratings: Mapping[str, Rati
 def rated_players(rows: Sequence[Standing], anchor: str) -> list[RatedPlayer]:
     """As the picture has them."""
     return [
-        RatedPlayer(name=row.name, elo=row.rating.elo, margin=0.0 if row.name == anchor else row.rating.margin, marked=row.match is None)
+        RatedPlayer(
+            name=row.name,
+            elo=row.rating.elo,
+            margin=0.0 if row.name == anchor else row.rating.margin,
+            marked=row.match is None,
+        )
         for row in rows
         if row.rating
     ]
@@ -51,11 +57,15 @@ def standings_table(rows: Sequence[Standing], *, anchor: str, width: int) -> lis
         return rating(row.rating.elo) if row.name == anchor else rating(row.rating.elo, row.rating.margin)
 
     def count(key: str) -> Column[Standing]:
-        return Column(title=key.capitalize(), cell=lambda row: f"{getattr(row.match.result, key):,}" if row.match else "")
+        return Column(
+            title=key.capitalize(), cell=lambda row: f"{getattr(row.match.result, key):,}" if row.match else ""
+        )
 
     return table(
         [
-            Column[Standing](title="Player", cell=lambda row: row.name, left=True, style=lambda row: "" if row.match else "bold"),
+            Column[Standing](
+                title="Player", cell=lambda row: row.name, left=True, style=lambda row: "" if row.match else "bold"
+            ),
             Column[Standing](title="Elo", cell=elo),
             count("wins"),
             count("draws"),

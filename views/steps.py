@@ -33,7 +33,9 @@ def title_line(view: GameView) -> Text:
     """Which game it is."""
     first, last = view.models
     models = f"model {first}" if first == last else f"models {first} to {last}"
-    return Text.assemble((f"{view.game}, game {view.number:,}", TITLE), f"  by {printable(view.worker)}, {models}: {view.result}")
+    return Text.assemble(
+        (f"{view.game}, game {view.number:,}", TITLE), f"  by {printable(view.worker)}, {models}: {view.result}"
+    )
 
 
 def moment_lines(view: GameView, index: int) -> list[Text]:
@@ -84,7 +86,9 @@ def step_through(view: GameView, console: Console, read_key: Callable[[], str], 
 
 @contextlib.contextmanager
 def keyboard() -> Iterator[Callable[[], str]]:
-    """Within the block, keys are read one by one: the function waits for one and returns it, or what it sends; at the end, nothing."""
+    """Within the block, keys are read one by one: the function waits for one and returns it, or what it sends; at the
+    end, nothing.
+    """
     number = sys.stdin.fileno()
     before = termios.tcgetattr(number)
 

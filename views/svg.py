@@ -62,7 +62,11 @@ def thinned(series: Series) -> Series:
     known = [pair for pair in zip(series.points, margins, strict=True) if all(map(math.isfinite, (*pair[0], pair[1])))]
     step = max(1, math.ceil(len(known) / MOST_POINTS))
     kept = known[::-1][::step][::-1]
-    return Series(name=series.name, points=[point for point, _ in kept], margins=[margin for _, margin in kept] if series.margins else ())
+    return Series(
+        name=series.name,
+        points=[point for point, _ in kept],
+        margins=[margin for _, margin in kept] if series.margins else (),
+    )
 
 
 def ticks(low: float, high: float) -> list[float]:
@@ -144,7 +148,10 @@ def svg(layout: Layout) -> str:
         parts.append(f'<text class="tick middle" x="{x:.1f}" y="{HEIGHT - BOTTOM + 15}">{html.escape(text)}</text>')
     parts.append(f'<text class="tick end" x="{WIDTH - RIGHT}" y="{HEIGHT - 4}">{html.escape(layout.x_name)}</text>')
     for number, area in enumerate(layout.areas):
-        parts += [f'<polygon class="area c{area.colour}" points="{_listed(places(outline, layout))}"/>' for outline in area.outlines]
+        parts += [
+            f'<polygon class="area c{area.colour}" points="{_listed(places(outline, layout))}"/>'
+            for outline in area.outlines
+        ]
         parts += _name(area.name, number, area.colour)
     for number, curve in enumerate(layout.curves):
         parts += _drawn(curve, number, layout)
@@ -199,7 +206,9 @@ def _marked(marks: Marks, number: int, layout: Layout) -> list[str]:
 
 def _name(name: str, number: int, colour: int) -> list[str]:
     """What stands in the legend; nothing without a name."""
-    return [f'<text class="name c{colour}" x="{name_end(number)}" y="{LEGEND}">{html.escape(name)}</text>'] if name else []
+    return (
+        [f'<text class="name c{colour}" x="{name_end(number)}" y="{LEGEND}">{html.escape(name)}</text>'] if name else []
+    )
 
 
 def legend_mark(number: int) -> tuple[float, float]:

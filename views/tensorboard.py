@@ -1,7 +1,8 @@
 """TensorBoard's event files, which need no TensorBoard to be written.
 
 A file is a row of records, each an ``Event`` in the protocol buffers' wire format, framed as a TFRecord (tensorflow:
-core/util/event.proto, core/framework/summary.proto, core/lib/io/record_writer.h). Scalars use only a corner of all that.
+core/util/event.proto, core/framework/summary.proto, core/lib/io/record_writer.h). Scalars use only a corner of all
+that.
 """
 
 import struct
@@ -57,7 +58,10 @@ def restart_event(wall_time: float, step: int) -> bytes:
 
 def scalars_event(wall_time: float, step: int, scalars: Mapping[str, float]) -> bytes:
     """The record of one step's values; ``step`` >= 0."""
-    values = [_field(1, BYTES, tag.encode()) + _field(2, FOUR_BYTES, struct.pack("<f", value)) for tag, value in scalars.items()]
+    values = [
+        _field(1, BYTES, tag.encode()) + _field(2, FOUR_BYTES, struct.pack("<f", value))
+        for tag, value in scalars.items()
+    ]
     summary = b"".join(_field(1, BYTES, value) for value in values)
     return record(_time(wall_time) + _field(2, VARINT, _varint(step)) + _field(5, BYTES, summary))
 

@@ -33,7 +33,8 @@ from views.plain import figures_of
 
 STATE_STYLES = {"playing": GOOD, "waiting": NOTICE, "starting": NOTICE, "error": BAD, "ended": FAINT}
 MARK_STYLES = {"Active": GOOD, "Syncing": NOTICE, "Error": BAD, "Offline": FAINT}
-# Lines for iterations, workers and events: first what each must have, then what is plenty; what is left goes in the same order.
+# Lines for iterations, workers and events: first what each must have, then what is plenty; what is left goes in the
+# same order.
 LEAST, PLENTY = (4, 3, 2), (8, 8, 4)
 HALF = 40  # columns
 
@@ -135,12 +136,16 @@ HISTORY: tuple[Column[IterationReport], ...] = (
     Column(title="Elo", cell=_measured(rating, "elo", "elo_margin")),
     Column(title="Search err", cell=_measured(percent, "search_error", "search_error_margin")),
     Column(title="Policy err", cell=_measured(percent, "policy_error"), rank=1),
-    Column(title="Measured", cell=lambda row: points(score.mean, score.margin) if (score := measured_score(row)) else ""),
+    Column(
+        title="Measured", cell=lambda row: points(score.mean, score.margin) if (score := measured_score(row)) else ""
+    ),
 )
 
 
 def history(rows: Sequence[IterationReport]) -> tuple[Column[IterationReport], ...]:
-    """The columns of iterations: the usual ones, and for each milestone the share of games that reach it, measured or else self-played."""
+    """The columns of iterations: the usual ones, and for each milestone the share of games that reach it, measured or
+    else self-played.
+    """
     scores = [score for row in rows if (score := measured_score(row) or row.self_play.score)]
     milestones = sorted({part.milestone for score in scores for part in score.milestones if part.share > 0})
     return (*HISTORY, *(Column(title=str(milestone), cell=_reached(milestone), rank=1) for milestone in milestones))
@@ -244,7 +249,13 @@ class Frame:
         if now is None:
             return [title, *notes]
         left = "" if now.seconds_left is None else f" · about {duration(now.seconds_left)} left"
-        return [spread(title, Text(duration(now.seconds) + left), width), _progress(now, width), _rates(now), *_together(now), *notes]
+        return [
+            spread(title, Text(duration(now.seconds) + left), width),
+            _progress(now, width),
+            _rates(now),
+            *_together(now),
+            *notes,
+        ]
 
 
 def _rates(now: ProgressReport) -> Text:
@@ -261,7 +272,11 @@ def _rates(now: ProgressReport) -> Text:
 def _together(now: ProgressReport) -> list[Text]:
     """The figures of a cluster, two in a line."""
     figures = figures_of(now)
-    return [Text("".join(f"{figure:{HALF}}" for figure in line).rstrip(), TITLE) for line in (figures[:2], figures[2:]) if line]
+    return [
+        Text("".join(f"{figure:{HALF}}" for figure in line).rstrip(), TITLE)
+        for line in (figures[:2], figures[2:])
+        if line
+    ]
 
 
 def _progress(now: ProgressReport, width: int) -> Text:
@@ -290,5 +305,7 @@ def _worker_lines(workers: Sequence[WorkerReport], room: int, width: int) -> lis
         return table(columns, workers, width)
     ordered = sorted(workers, key=lambda worker: worker.state != "error" and not worker.error)
     shown, hidden = ordered[: room - 1], ordered[room - 1 :]
-    states = ", ".join(f"{number} {printable(state)}" for state, number in Counter(worker.state for worker in hidden).items())
+    states = ", ".join(
+        f"{number} {printable(state)}" for state, number in Counter(worker.state for worker in hidden).items()
+    )
     return [*(table(columns, shown, width) if shown else []), Text(f"{len(hidden)} more: {states}", FAINT)]

@@ -36,7 +36,9 @@ class Span:
 
     def rate(self, name: str) -> float:
         """How many games a second a worker played, on average."""
-        return sum(workers[name].games_per_second for workers in self.iterations if name in workers) / len(self.iterations)
+        return sum(workers[name].games_per_second for workers in self.iterations if name in workers) / len(
+            self.iterations
+        )
 
 
 def worker_charts(rows: Sequence[IterationReport], unit: float, unit_name: str) -> list[Layout]:
@@ -62,7 +64,9 @@ def worker_charts(rows: Sequence[IterationReport], unit: float, unit_name: str) 
     rates = [[(span.start, span.end, span.rate(name)) for span in spans] for name in names]
     most = max(height for row in rates for _, _, height in row)
     if most > 0:
-        hills = [_hill(place, [(start, end, height / most) for start, end, height in row]) for place, row in enumerate(rates)]
+        hills = [
+            _hill(place, [(start, end, height / most) for start, end, height in row]) for place, row in enumerate(rates)
+        ]
         played = Areas(name="", outlines=hills, colour=BLUE)
         drawn.append(_layout(f"Games per second by worker, up to {rate(most)}", names, spans, unit_name, [played]))
     return drawn
@@ -72,7 +76,9 @@ def _spans(rows: Sequence[IterationReport], unit: float) -> list[Span]:
     step, ends = -(-len(rows) // MOST_SPANS), [0.0, *(row.seconds / unit for row in rows)]
     workers = [{worker.name: worker for worker in row.workers} for row in rows]
     places = range(0, len(rows), step)
-    return [Span(start=ends[at], end=ends[min(at + step, len(rows))], iterations=workers[at : at + step]) for at in places]
+    return [
+        Span(start=ends[at], end=ends[min(at + step, len(rows))], iterations=workers[at : at + step]) for at in places
+    ]
 
 
 def _hill(place: int, steps: Sequence[tuple[float, float, float]]) -> list[tuple[float, float]]:
@@ -90,7 +96,9 @@ def _layout(title: str, names: Sequence[str], spans: Sequence[Span], unit_name: 
         curves=(),
         across=across,
         up=up,
-        values=[(up.place(place), _short(names[place])) for place in range(0, len(names), -(-len(names) // MOST_NAMES))],
+        values=[
+            (up.place(place), _short(names[place])) for place in range(0, len(names), -(-len(names) // MOST_NAMES))
+        ],
         steps=[(across.place(x), f"{x:g}") for x in ticks(across.low, across.high)],
         x_name=unit_name,
         areas=areas,

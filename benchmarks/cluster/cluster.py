@@ -3,12 +3,13 @@
     python benchmarks/cluster/cluster.py [--workers 1 10 100 500] [--games-per-second 100] [--seconds 20] [--batch 100] [--flush 30]
     [--game go]
 
-Real: the Coach with its looks, grants, replay window and ledger on this machine's disk; the fleet with a link and a thread for every
-machine, and its status.txt; every file that goes to and fro; each game is replayed through the rules before it counts. Not real: the
-workers. One more process plays all of them: it reads their assignments, beats for each of them once a second, and puts games that
-were made beforehand into the outboxes, each worker as many, at a steady rate, in batches of --batch games or after --flush seconds,
-as real workers do. The machines are folders in memory (each has a disk of its own in life), reached by ``LocalTransport`` instead of
-SSH; so encryption is not in these figures. Nobody learns: what is left of the processor is the learner's.
+Real: the Coach with its looks, grants, replay window and ledger on this machine's disk; the fleet with a link and a
+thread for every machine, and its status.txt; every file that goes to and fro; each game is replayed through the rules
+before it counts. Not real: the workers. One more process plays all of them: it reads their assignments, beats for each
+of them once a second, and puts games that were made beforehand into the outboxes, each worker as many, at a steady
+rate, in batches of --batch games or after --flush seconds, as real workers do. The machines are folders in memory (each
+has a disk of its own in life), reached by ``LocalTransport`` instead of SSH; so encryption is not in these figures.
+Nobody learns: what is left of the processor is the learner's.
 
 Each count of workers has its own Coach process and is measured for --seconds after all are Active. The columns:
 
@@ -22,7 +23,8 @@ Each count of workers has its own Coach process and is measured for --seconds af
     threads, memory  of the Coach's process, at the end; MB in all, of which torch and the compiled rules are most
     start            seconds from the first look until all workers were Active
 
-Afterwards the workers are told to stop, and every game handed over must be in the books once, or the program ends with an error.
+Afterwards the workers are told to stop, and every game handed over must be in the books once, or the program ends with
+an error.
 """
 
 import argparse
@@ -86,7 +88,9 @@ class Result:
 class NobodyStarts:
     """A crew for workers that run already."""
 
-    def prepare(self, transport: Transport, tell: Callable[[str], None], go_on: Callable[[], bool]) -> tuple[WorkerSlot, ...]:
+    def prepare(
+        self, transport: Transport, tell: Callable[[str], None], go_on: Callable[[], bool]
+    ) -> tuple[WorkerSlot, ...]:
         """One worker a machine."""
         return (WorkerSlot(transport.worker),)
 
@@ -204,7 +208,9 @@ def figures_of(coach: Coach, *, seconds: float, count: int, simulator: "subproce
 
     while (report := coach.backend.cluster()) is None or report.active < count:
         if time.monotonic() > begun + READY_SECONDS:
-            raise SystemExit(f"after {READY_SECONDS:.0f} s, {report.active if report else 0} of {count} workers are Active")
+            raise SystemExit(
+                f"after {READY_SECONDS:.0f} s, {report.active if report else 0} of {count} workers are Active"
+            )
         look()
     start = time.monotonic() - begun
     since, then, cpu = time.time(), time.monotonic(), time.process_time()
@@ -244,7 +250,9 @@ def with_books(run_dir: Path, figures: dict[str, float], count: int) -> Result:
     seconds = until - since
     latencies = [received[name] - when for name, when, _ in offered if since <= received[name] < until]
     if len(latencies) < 2:
-        raise SystemExit(f"only {len(latencies)} batches came in {seconds:.0f} s: measure for longer, or choose a smaller --flush")
+        raise SystemExit(
+            f"only {len(latencies)} batches came in {seconds:.0f} s: measure for longer, or choose a smaller --flush"
+        )
     taken = sum(games for name, _, games in offered if since <= received[name] < until)
     return Result(
         workers=count,
@@ -276,12 +284,17 @@ def row(result: Result) -> str:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workers", type=whole(), nargs="+", default=[1, 10, 100, 500], help="how many, one after the other")
+    parser.add_argument(
+        "--workers", type=whole(), nargs="+", default=[1, 10, 100, 500], help="how many, one after the other"
+    )
     parser.add_argument("--games-per-second", type=number(above=0), default=100.0, help="of all workers together")
     parser.add_argument("--seconds", type=number(above=0), default=20.0, help="of measuring, for each count of workers")
     parser.add_argument("--batch", type=whole(), default=100, help="games in a file, at most (distributed.batch_size)")
     parser.add_argument(
-        "--flush", type=number(above=0), default=30.0, help="seconds that a game waits for its file to fill (self_play.flush_seconds)"
+        "--flush",
+        type=number(above=0),
+        default=30.0,
+        help="seconds that a game waits for its file to fill (self_play.flush_seconds)",
     )
     parser.add_argument("--game", choices=sorted(GAMES), default="go", help="whose records travel; go is 9x9")
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)  # a Coach's process: its folder
@@ -290,13 +303,24 @@ def main() -> None:
         with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as hosts:
             print(row(measure(arguments, arguments.workers[0], arguments.one, Path(hosts))))
         return
-    print(f"{arguments.game} {GAMES[arguments.game]}, {len(os.sched_getaffinity(0))} cores for the Coach and the process of all workers")
+    print(
+        f"{arguments.game} {GAMES[arguments.game]}, {len(os.sched_getaffinity(0))} cores for the Coach and the process of all workers"
+    )
     print(HEAD, flush=True)
-    given = ["--games-per-second", arguments.games_per_second, "--seconds", arguments.seconds, "--batch", arguments.batch]
+    given = [
+        "--games-per-second",
+        arguments.games_per_second,
+        "--seconds",
+        arguments.seconds,
+        "--batch",
+        arguments.batch,
+    ]
     given += ["--flush", arguments.flush, "--game", arguments.game]
     for count in arguments.workers:
         with tempfile.TemporaryDirectory() as run_dir:
-            subprocess.run([sys.executable, __file__, *map(str, given), "--workers", str(count), "--one", run_dir], check=True)
+            subprocess.run(
+                [sys.executable, __file__, *map(str, given), "--workers", str(count), "--one", run_dir], check=True
+            )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""The workers of ``benchmarks/cluster/cluster.py``, which starts this program: one process that does what they do about their folders.
+"""The workers of ``benchmarks/cluster/cluster.py``, which starts this program: one process that does what they do about
+their folders.
 
     python benchmarks/cluster/cluster_workers.py FOLDER --workers 100 --games-per-second 100 --game go
 
-FOLDER holds a folder for each machine: worker1, worker2 and so on. Nobody plays: games made beforehand are handed over at the given
-rate, as far as they are granted. For each batch a line is printed: its name, the time, and how many games it holds.
+FOLDER holds a folder for each machine: worker1, worker2 and so on. Nobody plays: games made beforehand are handed over
+at the given rate, as far as they are granted. For each batch a line is printed: its name, the time, and how many games
+it holds.
 """
 
 import argparse
@@ -65,7 +67,9 @@ class SimulatedWorker:
         if self.assignment and self.assignment.granted and self._flush_at == 0:
             flush = self.assignment.flush_seconds or 0.0
             self._flush_at = now + (1 - self.share) * flush
-            self._played = self.share * min(flush * self.rate, float(self.assignment.batch_games), float(self.assignment.granted))
+            self._played = self.share * min(
+                flush * self.rate, float(self.assignment.batch_games), float(self.assignment.granted)
+            )
         self.stopping = self.stopping or (self.assignment is not None and self.assignment.stop)
 
     def _stamp(self) -> tuple[int, int]:
@@ -92,7 +96,11 @@ class SimulatedWorker:
         assert self.assignment is not None
         columns = gather([self.games[(self._handed_over + i) % len(self.games)] for i in range(count)])
         name = batch_name(
-            self.assignment.run_id, self.assignment.worker, self._handed_over, count, sha256_hex(columns["actions"].tobytes())
+            self.assignment.run_id,
+            self.assignment.worker,
+            self._handed_over,
+            count,
+            sha256_hex(columns["actions"].tobytes()),
         )
         batch = GameBatch(
             batch_id=name,

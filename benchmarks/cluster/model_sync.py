@@ -2,9 +2,10 @@
 
     python benchmarks/cluster/model_sync.py [--rounds 5] [--slow-rounds 2] [--steps 40]      (Linux, as root: it makes four hosts)
 
-Ours is everything from tensors here to tensors there: encoding, making a delta, four transports in parallel over connections that are
-kept, and on each host reading the file, undoing the delta, checking the SHA-256 and decoding. ``scp`` is four of them in parallel, each
-with its own connection, and nobody opens what they bring. Both take turns; the ratio of each round's times is reported by its median.
+Ours is everything from tensors here to tensors there: encoding, making a delta, four transports in parallel over
+connections that are kept, and on each host reading the file, undoing the delta, checking the SHA-256 and decoding.
+``scp`` is four of them in parallel, each with its own connection, and nobody opens what they bring. Both take turns;
+the ratio of each round's times is reported by its median.
 
 All hosts share this machine's cores: what four machines would do side by side is done here one after another.
 """
@@ -110,7 +111,9 @@ class Cluster:
     def __init__(self, hosts: Hosts) -> None:
         self.hosts = hosts
         machines = [WorkerSettings(host=host.name, name=host.name, directory=f"~/{DIRECTORY}") for host in hosts]
-        self.transports: list[SshTransport] = [connect(machine, host_key_policy="strict", seconds=30.0) for machine in machines]
+        self.transports: list[SshTransport] = [
+            connect(machine, host_key_policy="strict", seconds=30.0) for machine in machines
+        ]
         self.receivers = [Receiver(hosts, host) for host in hosts]
 
     def empty(self) -> None:
@@ -119,7 +122,9 @@ class Cluster:
             receiver.tell("0 -")
             receiver.answer()
 
-    def push(self, model: Model, version: int, push: ModelPush, base: PublishedModel | None) -> tuple[Took, PublishedModel, int]:
+    def push(
+        self, model: Model, version: int, push: ModelPush, base: PublishedModel | None
+    ) -> tuple[Took, PublishedModel, int]:
         """From tensors here to tensors on every host; also the file, and the bytes sent to each host."""
         started = time.perf_counter()
         data = encode_model(model, GAME)
@@ -206,14 +211,18 @@ def measure(cluster: Cluster, models: tuple[Model, Model], float32: Path, rounds
         first, base, sent = cluster.push(models[0], 1, push, None)
         pushes["first push"].append(first)
         shares["first push"] = sent / size
-        push.file_for(base, replace(base, version=0))  # it was unpacked for its own delta, but for the first two of a run
+        push.file_for(
+            base, replace(base, version=0)
+        )  # it was unpacked for its own delta, but for the first two of a run
         second, _, sent = cluster.push(models[1], 2, push, base)
         pushes["delta"].append(second)
         shares["delta"] = sent / size
     print(f"  scp of float32      {statistics.median(scps):6.2f} s   {size / 1e6:.1f} MB each")
     for name, took in pushes.items():
         ratio = statistics.median(each.total / scp for each, scp in zip(took, scps, strict=True))
-        parts = [statistics.median(getattr(each, part) for each in took) for part in ("total", "encode", "send", "verify")]
+        parts = [
+            statistics.median(getattr(each, part) for each in took) for part in ("total", "encode", "send", "verify")
+        ]
         times = f"{parts[0]:6.2f} s: encode {parts[1]:.2f}, send {parts[2]:.2f}, verify {parts[3]:.2f}"
         time_says, bytes_say = verdict(ratio, TARGET_TIME), verdict(shares[name], TARGETS[name])
         print(f"  {name:<18}{times}   time {ratio:.2f} ({time_says})   bytes {shares[name]:.3f} ({bytes_say})")
@@ -248,7 +257,9 @@ def main() -> None:
                 for host in hosts:
                     host.shape(mbit)
                 if rounds:
-                    print(f"links {'without a limit' if mbit is None else f'of {mbit:.0f} Mbit/s'}, medians of {rounds}:")
+                    print(
+                        f"links {'without a limit' if mbit is None else f'of {mbit:.0f} Mbit/s'}, medians of {rounds}:"
+                    )
                     measure(cluster, models, float32, rounds)
         finally:
             cluster.close()

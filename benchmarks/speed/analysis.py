@@ -3,14 +3,15 @@
     python benchmarks/speed/analysis.py [--sizes 9 19] [--blocks 6] [--channels 64] [--batches 1 4 16 64] [--simulations 3200]
                                   [--seconds 1] [--rounds 5]
 
-One root, and one call of the network for each step: virtual losses drive the walks of a step apart, so that a batch of 16 is what 16
-threads would ask for at once. Beside it the same evaluator is called in a bare loop with batches of the full size. The tree grows to
-``--simulations`` and begins anew. "a call" is how many positions a step really asks about: walks that meet, or that end where nothing
-is to be asked, ask for none. "outside" is the share of the search's time that is not spent in the evaluator.
+One root, and one call of the network for each step: virtual losses drive the walks of a step apart, so that a batch of
+16 is what 16 threads would ask for at once. Beside it the same evaluator is called in a bare loop with batches of the
+full size. The tree grows to ``--simulations`` and begins anew. "a call" is how many positions a step really asks about:
+walks that meet, or that end where nothing is to be asked, ask for none. "outside" is the share of the search's time
+that is not spent in the evaluator.
 
-Search and bare loop take turns, times are of the processor, so that other programs on the machine matter less, and figures are
-medians over the rounds. The network has learned some arbitrary moves, so that it prefers some. Whether a search by batches chooses
-as well as one position after the other is another question.
+Search and bare loop take turns, times are of the processor, so that other programs on the machine matter less, and
+figures are medians over the rounds. The network has learned some arbitrary moves, so that it prefers some. Whether a
+search by batches chooses as well as one position after the other is another question.
 """
 
 import argparse
@@ -56,7 +57,9 @@ class OneRoot:
         return self._evaluate.positions - before
 
 
-def table(game: Game, evaluator: Evaluator, batches: list[int], *, simulations: int, seconds: float, rounds: int) -> None:
+def table(
+    game: Game, evaluator: Evaluator, batches: list[int], *, simulations: int, seconds: float, rounds: int
+) -> None:
     """Print the figures of one board."""
     print(f"{'batch':>6} {'bare':>10} {'search':>10} {'ratio':>7} {'outside':>8} {'a call':>7}")
     for batch in batches:
@@ -76,7 +79,9 @@ def table(game: Game, evaluator: Evaluator, batches: list[int], *, simulations: 
             before, positions, calls, started = timed.seconds, timed.positions, timed.calls, time.process_time()
             rate = per_second(search.step, seconds)
             inside = (timed.seconds - before) / (time.process_time() - started)
-            measured.append((ceiling, rate, rate / ceiling, 1 - inside, (timed.positions - positions) / (timed.calls - calls)))
+            measured.append(
+                (ceiling, rate, rate / ceiling, 1 - inside, (timed.positions - positions) / (timed.calls - calls))
+            )
         ceiling, rate, ratio, outside, call = (statistics.median(column) for column in zip(*measured, strict=True))
         print(f"{batch:6} {ceiling:10,.0f} {rate:10,.0f} {ratio:7.3f} {outside:8.1%} {call:7.1f}", flush=True)
 
@@ -87,7 +92,9 @@ def main() -> None:
     parser.add_argument("--sizes", type=whole(), nargs="+", default=[9, 19], help="of the board (default: 9 19)")
     parser.add_argument("--blocks", type=whole(), default=6, help="of the network (default: 6)")
     parser.add_argument("--channels", type=whole(), default=64, help="of the network (default: 64)")
-    parser.add_argument("--batches", type=whole(), nargs="+", default=[1, 4, 16, 64], help="leaves at once (default: 1 4 16 64)")
+    parser.add_argument(
+        "--batches", type=whole(), nargs="+", default=[1, 4, 16, 64], help="leaves at once (default: 1 4 16 64)"
+    )
     parser.add_argument("--simulations", type=whole(), default=3200, help="to which the tree grows (default: 3200)")
     parser.add_argument("--seconds", type=number(above=0), default=1.0, help="for each way in each round (default: 1)")
     parser.add_argument("--rounds", type=whole(), default=5, help="(default: 5)")

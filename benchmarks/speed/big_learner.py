@@ -1,10 +1,12 @@
-"""The big learner's samples a second, 20x256 on chess planes, against a bare loop of forward, backward and optimizer step in the same run.
+"""The big learner's samples a second, 20x256 on chess planes, against a bare loop of forward, backward and optimizer
+step in the same run.
 
     python benchmarks/speed/big_learner.py [--rounds 3] [--batch 64] [--threads 2]
 
-The learner reads games from a file, replays and turns positions, averages weights, clips and checks each step; the bare loop does none of
-it, on tensors drawn beforehand. Both take turns, in float32 and in bfloat16, and the ratio of each round's times is reported by its
-median: 1 means that everything around the network costs nothing. Times are of the processor.
+The learner reads games from a file, replays and turns positions, averages weights, clips and checks each step; the bare
+loop does none of it, on tensors drawn beforehand. Both take turns, in float32 and in bfloat16, and the ratio of each
+round's times is reported by its median: 1 means that everything around the network costs nothing. Times are of the
+processor.
 """
 
 import argparse
@@ -34,8 +36,13 @@ def measure(game: Game, path: Path, arguments: argparse.Namespace, *, mixed_prec
     """Measure one type of number, and print."""
     torch.manual_seed(1)
     network = build_network(game, blocks=arguments.blocks, channels=arguments.channels)
-    learner = Learner(network, device="cpu", batch_size=arguments.batch, mixed_precision=mixed_precision, norm_batch=256)
-    feed = EpochFeed(Epochs(game=game, files=[(path, path.stat().st_size)], batch_size=arguments.batch, seed=1), rows=learner.ranks.rows)
+    learner = Learner(
+        network, device="cpu", batch_size=arguments.batch, mixed_precision=mixed_precision, norm_batch=256
+    )
+    feed = EpochFeed(
+        Epochs(game=game, files=[(path, path.stat().st_size)], batch_size=arguments.batch, seed=1),
+        rows=learner.ranks.rows,
+    )
     batches = feed.batches(0)
     first = next(batches)
     batch = to_tensors(first.batch(), learner.device)
@@ -50,10 +57,16 @@ def measure(game: Game, path: Path, arguments: argparse.Namespace, *, mixed_prec
         ours.append(time.process_time() - started)
         if number % 2 == 0:
             bare.append(bare_steps(learner, batch, learner.optimizer, 1))
-    threads, ratio = torch.get_num_threads(), statistics.median(slow / fast for slow, fast in zip(bare, ours, strict=True))
+    threads, ratio = (
+        torch.get_num_threads(),
+        statistics.median(slow / fast for slow, fast in zip(bare, ours, strict=True)),
+    )
     rates = [threads * arguments.batch / statistics.median(seconds) for seconds in (bare, ours)]
     kind = str(learner.update_step.dtype).removeprefix("torch.")
-    print(f"{kind}: bare loop {rates[0]:,.1f} samples/s, learner {rates[1]:,.1f}; learner / bare loop {ratio:.3f}", flush=True)
+    print(
+        f"{kind}: bare loop {rates[0]:,.1f} samples/s, learner {rates[1]:,.1f}; learner / bare loop {ratio:.3f}",
+        flush=True,
+    )
 
 
 def main() -> None:
@@ -72,7 +85,10 @@ def main() -> None:
         path = Path(folder) / "random.games"
         path.write_bytes(encode(random_games(game, GAMES)))
         size = f"{arguments.blocks}x{arguments.channels} on {'x'.join(map(str, game.observation_shape))}"
-        print(f"{size}, batch {arguments.batch}, {arguments.threads} threads; samples/s if these cores did nothing else", flush=True)
+        print(
+            f"{size}, batch {arguments.batch}, {arguments.threads} threads; samples/s if these cores did nothing else",
+            flush=True,
+        )
         for mixed_precision in (False, True):
             measure(game, path, arguments, mixed_precision=mixed_precision)
 

@@ -2,10 +2,10 @@
 
     python benchmarks/speed/evaluator.py [--rounds 5] [--game go]
 
-Both ways take turns at each batch size, and times are of the processor, so that other programs on the machine matter less; the
-figures are medians over the rounds, and each way is then judged at its own best batch size. The network has first learned a few
-hundred positions, so that it prefers some moves, and both ways are asked for its first choice: the share in which they agree is
-printed beside the speed.
+Both ways take turns at each batch size, and times are of the processor, so that other programs on the machine matter
+less; the figures are medians over the rounds, and each way is then judged at its own best batch size. The network has
+first learned a few hundred positions, so that it prefers some moves, and both ways are asked for its first choice: the
+share in which they agree is printed beside the speed.
 """
 
 import argparse
@@ -95,7 +95,9 @@ def main() -> None:
     observations = canary_positions(game, max(BATCH_SIZES))
     network = learned_network(game, observations, shape)
     ours, theirs = Evaluator(network, game, device="cpu"), plain(network)
-    print(f"{game.name} {options}, {shape['blocks']} blocks x {shape['channels']} channels, 1 thread; ours: {ours.describe()}")
+    print(
+        f"{game.name} {options}, {shape['blocks']} blocks x {shape['channels']} channels, 1 thread; ours: {ours.describe()}"
+    )
     print(f"{'batch':>6} {'plain/s':>10} {'ours/s':>10} {'ratio':>7}")
     best = [0.0, 0.0]
     for size in BATCH_SIZES:
@@ -104,8 +106,13 @@ def main() -> None:
         print(f"{size:>6} {slow:>10,.0f} {fast:>10,.0f} {fast / slow:>7.2f}")
     (logits, values), (wanted, wanted_values) = ours(observations), theirs(observations)
     print(f"{'best':>6} {best[0]:>10,.0f} {best[1]:>10,.0f} {best[1] / best[0]:>7.2f}")
-    print(f"same first choice in {(logits.argmax(1) == wanted.argmax(1)).mean():.1%} of {len(observations)} positions", end="; ")
-    print(f"largest difference of a value {np.abs(values - wanted_values).max():.4f}, of a logit {np.abs(logits - wanted).max():.3f}")
+    print(
+        f"same first choice in {(logits.argmax(1) == wanted.argmax(1)).mean():.1%} of {len(observations)} positions",
+        end="; ",
+    )
+    print(
+        f"largest difference of a value {np.abs(values - wanted_values).max():.4f}, of a logit {np.abs(logits - wanted).max():.3f}"
+    )
 
 
 if __name__ == "__main__":

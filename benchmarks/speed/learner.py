@@ -1,10 +1,12 @@
-"""How much of the learner's time is learning: ``Learner.train`` against a bare loop of forward, backward and optimizer step.
+"""How much of the learner's time is learning: ``Learner.train`` against a bare loop of forward, backward and optimizer
+step.
 
     python benchmarks/speed/learner.py [--rounds 20] [--game go]
 
-The learner draws positions from a replay window, replays and turns them, averages weights, clips and checks each step; the bare loop
-does none of it, on tensors drawn beforehand. Both take turns, and the ratio of each round's times is reported by its median: 1 means
-that everything around the network costs nothing. Times are of the processor, so that other programs on the machine matter less.
+The learner draws positions from a replay window, replays and turns them, averages weights, clips and checks each step;
+the bare loop does none of it, on tensors drawn beforehand. Both take turns, and the ratio of each round's times is
+reported by its median: 1 means that everything around the network costs nothing. Times are of the processor, so that
+other programs on the machine matter less.
 """
 
 import argparse
@@ -122,8 +124,12 @@ def main() -> None:
             bare.append(bare_steps(learner, batch, learner.optimizer))
         drawing.append(drawing_steps(learner, window, number))
     samples = STEPS * learner.batch_size
-    print(f"{game.name} {options}, {shape['blocks']} blocks x {shape['channels']} channels, batch {learner.batch_size}, 1 thread")
-    print(f"bare loop {samples / statistics.median(bare):,.0f} samples/s, learner {samples / statistics.median(ours):,.0f} samples/s")
+    print(
+        f"{game.name} {options}, {shape['blocks']} blocks x {shape['channels']} channels, batch {learner.batch_size}, 1 thread"
+    )
+    print(
+        f"bare loop {samples / statistics.median(bare):,.0f} samples/s, learner {samples / statistics.median(ours):,.0f} samples/s"
+    )
     ratio = statistics.median(slow / fast for slow, fast in zip(bare, ours, strict=True))
     share = statistics.median(part / whole for part, whole in zip(drawing, ours, strict=True))
     print(f"learner / bare loop {ratio:.3f}; drawing positions takes {share:.1%} of the learner's time")

@@ -1,9 +1,10 @@
-"""How games reach the learner, against the plain ways: files of games against dense arrays, samples against the Python interface.
+"""How games reach the learner, against the plain ways: files of games against dense arrays, samples against the Python
+interface.
 
     python benchmarks/speed/learner_feed.py --game go --size 9
 
-The games are self-play with full searches of a fixed random linear network, whose policies are about as wide as those of a
-half-trained one. The ratios are what to look at.
+The games are self-play with full searches of a fixed random linear network, whose policies are about as wide as those
+of a half-trained one. The ratios are what to look at.
 """
 
 import argparse
@@ -58,7 +59,12 @@ def played(game: Game) -> GameBatch:
     records = []
     while play.num_playing:
         records += play.advance()
-    names: dict[str, Any] = {"batch_id": "run1-worker1-000100", "run_id": "run1", "worker": "worker1", "game": game.name}
+    names: dict[str, Any] = {
+        "batch_id": "run1-worker1-000100",
+        "run_id": "run1",
+        "worker": "worker1",
+        "game": game.name,
+    }
     names |= {"options": game.options, "rules_version": game.rules_version, "first_game": 100}
     return GameBatch(**(names | gather(records)))
 
@@ -80,8 +86,12 @@ def plain_samples(game: Game, batch: GameBatch) -> list[tuple[Any, ...]]:
             game.play(state, int(action))
         policy, first = np.zeros(game.num_actions, np.float32), int(record.policy_sizes[:ply].sum())
         entries = slice(first, first + int(record.policy_sizes[ply]))
-        policy[record.policy_actions[entries]] = record.policy_weights[entries] / max(1, record.policy_weights[entries].sum())
-        samples.append((game.observe(state), policy, game.legal_actions(state), record.returns[game.current_player(state)]))
+        policy[record.policy_actions[entries]] = record.policy_weights[entries] / max(
+            1, record.policy_weights[entries].sum()
+        )
+        samples.append(
+            (game.observe(state), policy, game.legal_actions(state), record.returns[game.current_player(state)])
+        )
     return samples
 
 
@@ -98,14 +108,23 @@ def main() -> None:
     while window.num_positions < 100_000:
         window.add(batch)
     space = Batch.empty(game, SAMPLES)
-    sampling, plain = seconds(lambda: window.sample(SAMPLES, 1, out=space)), seconds(lambda: plain_samples(game, batch), repeats=3)
+    sampling, plain = (
+        seconds(lambda: window.sample(SAMPLES, 1, out=space)),
+        seconds(lambda: plain_samples(game, batch), repeats=3),
+    )
     entries = batch.policy_actions.size / (batch.policy_sizes > 0).sum()
-    print(f"{game.name} {game.options}: {batch.num_positions / GAMES:.0f} positions a game, {entries:.1f} entries a policy")
-    print(f"file       {len(data) / GAMES:8,.0f} bytes a game, {dense_bytes(game, batch) / len(data):5.1f} times less than dense policies")
+    print(
+        f"{game.name} {game.options}: {batch.num_positions / GAMES:.0f} positions a game, {entries:.1f} entries a policy"
+    )
+    print(
+        f"file       {len(data) / GAMES:8,.0f} bytes a game, {dense_bytes(game, batch) / len(data):5.1f} times less than dense policies"
+    )
     print(f"encode     {1000 * seconds(lambda: encode(batch)):8.2f} ms for {GAMES} games")
     print(f"decode     {1000 * seconds(lambda: decode(data)):8.2f} ms")
     print(f"verify     {1000 * seconds(lambda: verify(batch, game)):8.2f} ms")
-    print(f"sample     {1000 * sampling:8.2f} ms for {SAMPLES} positions, {plain / sampling:5.0f} times faster than the Python interface")
+    print(
+        f"sample     {1000 * sampling:8.2f} ms for {SAMPLES} positions, {plain / sampling:5.0f} times faster than the Python interface"
+    )
 
 
 if __name__ == "__main__":

@@ -1,13 +1,15 @@
-"""PPO with an LSTM beside sb3-contrib's RecurrentPPO: the same market, network and hyper-parameters, in one run, as ratios.
+"""PPO with an LSTM beside sb3-contrib's RecurrentPPO: the same market, network and hyper-parameters, in one run, as
+ratios.
 
     pip install gymnasium; pip install --no-deps stable-baselines3 sb3-contrib cloudpickle      (a folder by --target will do)
     PYTHONPATH=FOLDER python benchmarks/speed/ppo.py [--network shared|separate] [--num-envs 8] [--cores 2]
     PYTHONPATH=FOLDER python benchmarks/speed/ppo.py --sweep [--cores 2]    each with the number of worlds that it is fastest with
     PYTHONPATH=FOLDER python benchmarks/speed/ppo.py --returns           what both earn after as many steps
 
-Both step the same compiled market, in the other's case through one vectorized environment without a Python loop over worlds, so that
-the difference is not that of the market. Both take turns. On one core, times are of the processor, so that other programs on the machine
-matter less. On several, ours is as many ranks and theirs as many threads, and times are of the clock: nothing else should run then. With
+Both step the same compiled market, in the other's case through one vectorized environment without a Python loop over
+worlds, so that the difference is not that of the market. Both take turns. On one core, times are of the processor, so
+that other programs on the machine matter less. On several, ours is as many ranks and theirs as many threads, and times
+are of the clock: nothing else should run then. With
 --returns both train for as many steps from several seeds, and then trade, drawing their actions, on the same markets that
 neither has seen; the mean rewards of an episode there are compared with 95 % intervals over the seeds.
 """
@@ -58,7 +60,9 @@ def markets(count: int, seed: int, *, first: int = 0) -> TradingMarkets:
 class Ours:
     """Our trainer, a round at a time; one of several ``ranks`` has ``count`` worlds of its own."""
 
-    def __init__(self, kind: str, count: int, seed: int, *, mixed_precision: bool = False, ranks: Ranks = ALONE) -> None:
+    def __init__(
+        self, kind: str, count: int, seed: int, *, mixed_precision: bool = False, ranks: Ranks = ALONE
+    ) -> None:
         torch.manual_seed(seed)
         worlds = markets(count, seed, first=ranks.rank * count)
         network = ActorCritic(len(FEATURES), len(ACTIONS), lstm_size=NETWORKS[kind], shared=kind == "shared")
@@ -73,7 +77,14 @@ class Ours:
             target_kl=None,
         )
         self.trainer = PPOTrainer(
-            network, worlds, settings, seed=seed, episodes=10**9, observers=[self], mixed_precision=mixed_precision, ranks=ranks
+            network,
+            worlds,
+            settings,
+            seed=seed,
+            episodes=10**9,
+            observers=[self],
+            mixed_precision=mixed_precision,
+            ranks=ranks,
         )
         self.steps = count * NUM_STEPS
 
@@ -91,8 +102,13 @@ class Ours:
 
     def mean_reward(self) -> float:
         """Of an episode on markets that it has not seen."""
-        worlds, streams = markets(UNSEEN, UNSEEN_SEED), np.array([seed_stream("actions", b) for b in range(UNSEEN)], np.uint64)
-        acting = Collector(self.trainer.network, worlds, streams, num_steps=WINDOW, sequence_length=WINDOW, gamma=0.99, gae_lambda=0.95)
+        worlds, streams = (
+            markets(UNSEEN, UNSEEN_SEED),
+            np.array([seed_stream("actions", b) for b in range(UNSEEN)], np.uint64),
+        )
+        acting = Collector(
+            self.trainer.network, worlds, streams, num_steps=WINDOW, sequence_length=WINDOW, gamma=0.99, gae_lambda=0.95
+        )
         return statistics.mean(episode.reward for episode in acting.collect().episodes)
 
 
@@ -125,7 +141,9 @@ class OursOnRanks:
         self._ends.close()
 
 
-def be_a_rank(folder: str, rank: int, ranks: int, orders: Connection, kind: str, count: int, seed: int, mixed_precision: bool) -> None:
+def be_a_rank(
+    folder: str, rank: int, ranks: int, orders: Connection, kind: str, count: int, seed: int, mixed_precision: bool
+) -> None:
     """One process of ``OursOnRanks``: a round for each order."""
     torch.set_num_threads(1)
     place = Place(rank=rank, world_size=ranks, local_rank=rank)
@@ -248,7 +266,9 @@ def compare_speed(kind: str, count: int, their_count: int, rounds: int, *, cores
     theirs.learn()
     pairs = [(seconds(ours.learn, clock=clock), seconds(theirs.learn, clock=clock)) for _ in range(rounds)]
     ours.close()
-    our_rate, their_rate = (statistics.median(steps / pair[i] for pair in pairs) for i, steps in enumerate((ours.steps, theirs.steps)))
+    our_rate, their_rate = (
+        statistics.median(steps / pair[i] for pair in pairs) for i, steps in enumerate((ours.steps, theirs.steps))
+    )
     said = f"{kind} LSTM of {NETWORKS[kind]}, {count} and {their_count} worlds, {cores} core(s)"
     print(f"{said}: {our_rate:,.0f} and {their_rate:,.0f} steps/s, {our_rate / their_rate:.2f}x")
 
@@ -269,7 +289,10 @@ def compare_best_speeds(kind: str, cores: int) -> None:
             rate = one.steps / min(seconds(one.learn, clock=clock) for _ in range(2))
             one.close()
             best[name] = max(best[name], rate)
-            print(f"{name}, {kind} LSTM of {NETWORKS[kind]}, {count} worlds, {cores} core(s): {rate:,.0f} steps/s", flush=True)
+            print(
+                f"{name}, {kind} LSTM of {NETWORKS[kind]}, {count} worlds, {cores} core(s): {rate:,.0f} steps/s",
+                flush=True,
+            )
     for name, rate in best.items():
         print(f"best of {name}: {rate:,.0f} steps/s, {rate / best['theirs']:.2f}x theirs")
 
@@ -278,7 +301,10 @@ def compare_returns(kind: str, count: int, steps: int, seeds: int, *, mixed_prec
     """Train both on as many steps from the same seeds, and say what they earn on markets that neither has seen."""
     pairs = []
     for seed in range(1, seeds + 1):
-        both: list[Ours | Theirs] = [Ours(kind, count, seed, mixed_precision=mixed_precision), Theirs(kind, count, seed)]
+        both: list[Ours | Theirs] = [
+            Ours(kind, count, seed, mixed_precision=mixed_precision),
+            Theirs(kind, count, seed),
+        ]
         for one in both:
             for _ in range(max(1, steps // one.steps)):
                 one.learn()
@@ -286,7 +312,9 @@ def compare_returns(kind: str, count: int, steps: int, seeds: int, *, mixed_prec
         print(f"seed {seed}: ours {pairs[-1][0]:.2f}, theirs {pairs[-1][1]:.2f}", flush=True)
     ours, theirs = np.array(pairs).T
     for name, ends in (("ours", ours), ("theirs", theirs), ("ours less theirs", ours - theirs)):
-        print(f"{name}: {ends.mean():.2f} ± {mean_margin(ends) or 0:.2f} per cent of the capital, {seeds} seeds, {steps:,} steps each")
+        print(
+            f"{name}: {ends.mean():.2f} ± {mean_margin(ends) or 0:.2f} per cent of the capital, {seeds} seeds, {steps:,} steps each"
+        )
 
 
 def main() -> None:
@@ -297,7 +325,9 @@ def main() -> None:
     parser.add_argument("--their-envs", type=whole(), default=8)
     parser.add_argument("--rounds", type=whole(), default=3)
     parser.add_argument("--cores", type=whole(), default=1, help="that each uses, we with ranks and they with threads")
-    parser.add_argument("--mixed-precision", action="store_true", help="ours learns in 16 bits; with --sweep both ways are shown")
+    parser.add_argument(
+        "--mixed-precision", action="store_true", help="ours learns in 16 bits; with --sweep both ways are shown"
+    )
     parser.add_argument("--sweep", action="store_true")
     parser.add_argument("--returns", action="store_true")
     parser.add_argument("--steps", type=whole(), default=20_000, help="with --returns")
@@ -308,7 +338,13 @@ def main() -> None:
         compare_best_speeds(arguments.network, arguments.cores)
         return
     if arguments.returns:
-        compare_returns(arguments.network, arguments.num_envs, arguments.steps, arguments.seeds, mixed_precision=arguments.mixed_precision)
+        compare_returns(
+            arguments.network,
+            arguments.num_envs,
+            arguments.steps,
+            arguments.seeds,
+            mixed_precision=arguments.mixed_precision,
+        )
         return
     options = {"cores": arguments.cores, "mixed_precision": arguments.mixed_precision}
     compare_speed(arguments.network, arguments.num_envs, arguments.their_envs, arguments.rounds, **options)

@@ -2,19 +2,20 @@
 
     python benchmarks/speed/rules.py [--games go9 go19] [--seconds 1] [--rounds 5]
 
-Ours is the way of every user of a game: a compiled loop calls the kernels legal_actions and step until the game is over. OpenSpiel
-plays in C++ (RandomRolloutEvaluator, its own random player), and once more from a Python loop, which also tells how long its games
-are. All take turns, times are of the processor, so that other programs on the machine matter less, and figures are medians over
-the rounds.
+Ours is the way of every user of a game: a compiled loop calls the kernels legal_actions and step until the game is
+over. OpenSpiel plays in C++ (RandomRolloutEvaluator, its own random player), and once more from a Python loop, which
+also tells how long its games are. All take turns, times are of the processor, so that other programs on the machine
+matter less, and figures are medians over the rounds.
 
-The games are the same but for one rule. Go ends after two passes or 2 * size * size plies and is scored by area in both; passing is a
-legal action like any other. But OpenSpiel forbids only to retake a ko at once; a play that repeats an older position is legal there and
-ends the game, drawn. Ours looks such plays up and forbids them, at the cost that this takes. The mean lengths are printed so
-that one sees how little this changes. In 2048 the moves of the player are counted, and the new tiles between them are played too; OpenSpiel
-takes some slides that merge for illegal, which ends its games earlier. Chess claims its draws in both, and is cut at 10,000 plies.
+The games are the same but for one rule. Go ends after two passes or 2 * size * size plies and is scored by area in
+both; passing is a legal action like any other. But OpenSpiel forbids only to retake a ko at once; a play that repeats
+an older position is legal there and ends the game, drawn. Ours looks such plays up and forbids them, at the cost that
+this takes. The mean lengths are printed so that one sees how little this changes. In 2048 the moves of the player are
+counted, and the new tiles between them are played too; OpenSpiel takes some slides that merge for illegal, which ends
+its games earlier. Chess claims its draws in both, and is cut at 10,000 plies.
 
-Chess is also counted: perft is the number of ways to play so many plies, the last of which are counted and not played. It is set
-beside python-chess, which counts in the same way, as are random games.
+Chess is also counted: perft is the number of ways to play so many plies, the last of which are counted and not played.
+It is set beside python-chess, which counts in the same way, as are random games.
 """
 
 import argparse
@@ -42,7 +43,9 @@ from training.common.random import Streams, below, uniform
 
 CHUNK_MOVES = 20_000  # between two looks at the clock
 RECORDED = 200  # games in which the kernels are timed one by one
-INSTALL = "OpenSpiel is not installed, so only our own figures follow. To compare: make setup-dev, or pip install open_spiel"
+INSTALL = (
+    "OpenSpiel is not installed, so only our own figures follow. To compare: make setup-dev, or pip install open_spiel"
+)
 
 
 class Contest(NamedTuple):
@@ -76,7 +79,9 @@ class Speed(NamedTuple):
 
 
 @compiled
-def play_randomly(rules: Rules, start: States, num_actions: int, num_outcomes: int, streams: Streams, games: int) -> int:
+def play_randomly(
+    rules: Rules, start: States, num_actions: int, num_outcomes: int, streams: Streams, games: int
+) -> int:
     """Play so many games of random moves and return the number of moves; chance plays between them and is not counted."""
     legal_actions, step, chance_outcomes = rules.legal_actions, rules.step, rules.chance_outcomes
     legal, state, moves = np.empty(num_actions, np.int32), np.empty_like(start), 0
@@ -146,13 +151,17 @@ def openspiel_in_python(pyspiel: Any, name: str) -> Callable[[int], int]:
 
 
 def openspiel_in_cpp(pyspiel: Any, name: str, seconds: float, mean_length: float) -> float:
-    """Moves a second of OpenSpiel's rollouts in C++, which do not say how long they were; NaN where it has none (games with a score)."""
+    """Moves a second of OpenSpiel's rollouts in C++, which do not say how long they were; NaN where it has none (games
+    with a score).
+    """
     game = pyspiel.load_game(name)
     if game.get_type().reward_model != pyspiel.GameType.RewardModel.TERMINAL:
         return float("nan")
     rollouts = max(1, round(CHUNK_MOVES / mean_length))
     evaluator = pyspiel.RandomRolloutEvaluator(rollouts, 1)
-    bot = pyspiel.MCTSBot(game, evaluator, 1.0, 1, 10, False, 1, False)  # one simulation: rollouts from the start, and no tree
+    bot = pyspiel.MCTSBot(
+        game, evaluator, 1.0, 1, 10, False, 1, False
+    )  # one simulation: rollouts from the start, and no tree
     games, started = 0, time.process_time()
     while time.process_time() - started < seconds:
         bot.step(game.new_initial_state())
@@ -169,21 +178,31 @@ def compare(contest: Contest, pyspiel: Any, *, seconds: float, rounds: int) -> s
         mine.append(measure(play, seconds))
         if pyspiel is not None:
             python.append(measure(openspiel_in_python(pyspiel, contest.openspiel), seconds))
-            cpp.append(openspiel_in_cpp(pyspiel, contest.openspiel, seconds, statistics.fmean(speed.mean_length for speed in python)))
+            cpp.append(
+                openspiel_in_cpp(
+                    pyspiel, contest.openspiel, seconds, statistics.fmean(speed.mean_length for speed in python)
+                )
+            )
     own = statistics.median(speed.moves_per_second for speed in mine)
     line = f"{own:13,.0f} {statistics.fmean(speed.mean_length for speed in mine):7.1f}"
     if pyspiel is None:
         return line
     ratio = statistics.median(speed.moves_per_second / other for speed, other in zip(mine, cpp, strict=True))
-    slow_ratio = statistics.median(speed.moves_per_second / other.moves_per_second for speed, other in zip(mine, python, strict=True))
+    slow_ratio = statistics.median(
+        speed.moves_per_second / other.moves_per_second for speed, other in zip(mine, python, strict=True)
+    )
     slow = statistics.median(speed.moves_per_second for speed in python)
     length = statistics.fmean(speed.mean_length for speed in python)
     return f"{line} {statistics.median(cpp):13,.0f} {length:7.1f} {ratio:7.2f} {slow:13,.0f} {slow_ratio:7.2f}"
 
 
 @compiled
-def replay(rules: Rules, start: States, actions: Actions, lengths: NDArray[np.int64], planes: NDArray[np.float32], extra: int) -> int:
-    """Play recorded games with step, and call one other kernel at each position: the one with this number, or none for 0."""
+def replay(
+    rules: Rules, start: States, actions: Actions, lengths: NDArray[np.int64], planes: NDArray[np.float32], extra: int
+) -> int:
+    """Play recorded games with step, and call one other kernel at each position: the one with this number, or none for
+    0.
+    """
     legal_actions, step, observe, key = rules.legal_actions, rules.step, rules.observe, rules.hash
     legal, state, played, total = np.empty(planes.size, np.int32), np.empty_like(start), 0, 0
     for length in lengths:
@@ -227,7 +246,9 @@ def nanoseconds(contest: Contest, rounds: int) -> str:
             replay(game.rules, game.start, actions, lengths, planes, extra)
             times[-1].append((time.process_time() - started) / len(actions) * 1e9)
     step, *others = (statistics.median(column) for column in zip(*times[1:], strict=True))
-    return f"{step:8.0f} {others[0] - step:14.0f} {others[1] - step:8.0f} {others[2] - step:8.0f} {game.start.nbytes:10,}"
+    return (
+        f"{step:8.0f} {others[0] - step:14.0f} {others[1] - step:8.0f} {others[2] - step:8.0f} {game.start.nbytes:10,}"
+    )
 
 
 def python_chess_perft(board: Any, depth: int) -> int:
@@ -243,7 +264,9 @@ def python_chess_perft(board: Any, depth: int) -> int:
 
 
 def in_python_chess(chess: Any) -> Callable[[int], int]:
-    """A Python loop over python-chess's board; it claims draws by repetition only where the position is there, as ours does."""
+    """A Python loop over python-chess's board; it claims draws by repetition only where the position is there, as ours
+    does.
+    """
     random = np.random.default_rng(1)
 
     def play(games: int) -> int:
@@ -277,7 +300,9 @@ def print_chess(*, seconds: float, rounds: int) -> None:
         chess = importlib.import_module("chess")
     except ImportError:
         chess = None
-        print("\npython-chess is not installed, so only our own perft follows. To compare: make setup-dev, or pip install chess")
+        print(
+            "\npython-chess is not installed, so only our own perft follows. To compare: make setup-dev, or pip install chess"
+        )
     game = load_game("chess")
     perft(game, 2)
     print("\nPerft of chess, leaves a second; the last ply is counted and not played")
@@ -301,8 +326,12 @@ def print_chess(*, seconds: float, rounds: int) -> None:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--games", nargs="+", choices=CONTESTS, default=list(CONTESTS), metavar="GAME", help=f"of {', '.join(CONTESTS)}")
-    parser.add_argument("--seconds", type=number(above=0), default=1.0, help="for each way of playing in each round (default: 1)")
+    parser.add_argument(
+        "--games", nargs="+", choices=CONTESTS, default=list(CONTESTS), metavar="GAME", help=f"of {', '.join(CONTESTS)}"
+    )
+    parser.add_argument(
+        "--seconds", type=number(above=0), default=1.0, help="for each way of playing in each round (default: 1)"
+    )
     parser.add_argument("--rounds", type=whole(), default=5, help="(default: 5)")
     arguments = parser.parse_args()
     try:
@@ -311,7 +340,9 @@ def main() -> None:
         pyspiel = None
         print(INSTALL)
     print("\nRandom games, moves a second; length is the mean number of moves in a game")
-    print(f"{'game':13} {'ours':>13} {'length':>7} {'OpenSpiel C++':>13} {'length':>7} {'ratio':>7} {'from Python':>13} {'ratio':>7}")
+    print(
+        f"{'game':13} {'ours':>13} {'length':>7} {'OpenSpiel C++':>13} {'length':>7} {'ratio':>7} {'from Python':>13} {'ratio':>7}"
+    )
     for name in arguments.games:
         line = compare(CONTESTS[name], pyspiel, seconds=arguments.seconds, rounds=arguments.rounds)
         print(f"{name:13} {line}", flush=True)

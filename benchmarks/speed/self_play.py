@@ -6,8 +6,8 @@
 Four tables, on one core:
 
 1. Search alone, with an evaluator that costs nothing: 64 trees of random positions. A simulation is a visit of the root: it asked for
-   an evaluation, or it ended in a finished game or a proven position. OpenSpiel's Python search with an evaluator that costs nothing
-   is measured beside it, if it is installed.
+   an evaluation, or it ended in a finished game or a proven position. OpenSpiel's Python search with an evaluator that
+   costs nothing is measured beside it, if it is installed.
 2. Self-play with a network, against the same evaluator called in a bare loop with batches of the same size, without a cache. What
    counts are evaluations. "outside" is the share of the time of self-play that is not spent in the evaluator.
 3. The evaluator against a plain loop of float32 torch calls, as benchmarks/speed/evaluator.py has them, each at its own best batch size,
@@ -15,8 +15,8 @@ and
    the share of positions in which both prefer the same move.
 4. The bytes that a game takes in a file of 100 games, with a network that knows nothing.
 
-All ways of a table take turns, times are of the processor, so that other programs on the machine matter less, and figures are medians
-over the rounds.
+All ways of a table take turns, times are of the processor, so that other programs on the machine matter less, and
+figures are medians over the rounds.
 """
 
 import argparse
@@ -162,13 +162,21 @@ def table_of_search(names: list[str], *, simulations: int, seconds: float, round
     for name in names:
         game = load(name)
         theirs = openspiel_search(name, simulations)
-        ways = [our_search(game, "puct", simulations), our_search(game, "gumbel", simulations), *([theirs] if theirs else [])]
+        ways = [
+            our_search(game, "puct", simulations),
+            our_search(game, "gumbel", simulations),
+            *([theirs] if theirs else []),
+        ]
         for way in ways:
             way()
         measured = [[per_second(way, seconds) for way in ways] for _ in range(rounds)]
         figures = [statistics.median(column) for column in zip(*measured, strict=True)]
         line = f"{name:13} {figures[0]:12,.0f} {figures[1]:12,.0f}"
-        print(line + (f" {figures[2]:12,.0f} {figures[0] / figures[2]:15.1f}" if theirs else "            -               -"), flush=True)
+        print(
+            line
+            + (f" {figures[2]:12,.0f} {figures[0] / figures[2]:15.1f}" if theirs else "            -               -"),
+            flush=True,
+        )
 
 
 # 2. Self-play.
@@ -187,7 +195,9 @@ class Session:
         cache_positions: int = 0,
         seeds: Iterator[int] | None = None,
     ) -> None:
-        self.self_play = SelfPlay(game, evaluate, settings, parallel_games=parallel_games, cache_positions=cache_positions)
+        self.self_play = SelfPlay(
+            game, evaluate, settings, parallel_games=parallel_games, cache_positions=cache_positions
+        )
         self._seeds = seeds or itertools.count()
 
     def step(self) -> int:
@@ -203,9 +213,13 @@ class Session:
         return self.self_play.advance()
 
 
-def table_of_self_play(game: Game, network: torch.nn.Module, sizes: list[int], *, simulations: int, seconds: float, rounds: int) -> None:
+def table_of_self_play(
+    game: Game, network: torch.nn.Module, sizes: list[int], *, simulations: int, seconds: float, rounds: int
+) -> None:
     """Print the second table."""
-    settings = SearchSettings(num_simulations=simulations, cheap_simulations=min(16, simulations), opening_random_moves=4.0)
+    settings = SearchSettings(
+        num_simulations=simulations, cheap_simulations=min(16, simulations), opening_random_moves=4.0
+    )
     evaluator = Evaluator(network, game, device="cpu", max_batch=max(sizes))
     print(f"\n2. Self-play, {evaluator.describe()}, {simulations} simulations, evaluations a second")
     print(f"{'games':>6} {'bare':>10} {'self-play':>10} {'ratio':>7} {'outside':>8}")
@@ -224,7 +238,9 @@ def table_of_self_play(game: Game, network: torch.nn.Module, sizes: list[int], *
         for _ in range(rounds):
             ceiling, before, started = per_second(bare, seconds), timed.seconds, time.process_time()
             rate = per_second(session.step, seconds)
-            measured.append((ceiling, rate, rate / ceiling, 1 - (timed.seconds - before) / (time.process_time() - started)))
+            measured.append(
+                (ceiling, rate, rate / ceiling, 1 - (timed.seconds - before) / (time.process_time() - started))
+            )
         ceiling, rate, ratio, outside = (statistics.median(column) for column in zip(*measured, strict=True))
         print(f"{size:6} {ceiling:10,.0f} {rate:10,.0f} {ratio:7.3f} {outside:8.1%}", flush=True)
 
@@ -259,7 +275,9 @@ def table_of_records(game: Game, simulations: int) -> None:
     print(f"\n4. Files of {BATCH_GAMES} games, {simulations} simulations in a full search")
     print(f"{'full searches':>13} {'plies':>7} {'bytes a game':>13} {'a ply':>7}")
     for share in (1.0, 0.25):
-        settings = SearchSettings(num_simulations=simulations, cheap_simulations=min(16, simulations), full_search_probability=share)
+        settings = SearchSettings(
+            num_simulations=simulations, cheap_simulations=min(16, simulations), full_search_probability=share
+        )
         session = Session(game, FreeEvaluator(game, policy_scale=2.0), settings, BATCH_GAMES)
         records: list[GameRecord] = []
         while len(records) < BATCH_GAMES:
@@ -271,20 +289,29 @@ def table_of_records(game: Game, simulations: int) -> None:
 
 def as_batch(game: Game, records: list[GameRecord]) -> GameBatch:
     """Records as they are sent."""
-    columns: dict[str, Any] = {**gather(records), "options": game.options, "rules_version": game.rules_version, "first_game": 0}
+    columns: dict[str, Any] = {
+        **gather(records),
+        "options": game.options,
+        "rules_version": game.rules_version,
+        "first_game": 0,
+    }
     return GameBatch(batch_id="batch", run_id="run", worker="worker", game=game.name, **columns)
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--game", choices=sorted(OPTIONS), default="go", help="of tables 2 to 4 (default: go, on 9 x 9)")
+    parser.add_argument(
+        "--game", choices=sorted(OPTIONS), default="go", help="of tables 2 to 4 (default: go, on 9 x 9)"
+    )
     parser.add_argument("--seconds", type=number(above=0), default=1.0, help="for each way in each round (default: 1)")
     parser.add_argument("--rounds", type=whole(), default=5, help="(default: 5)")
     parser.add_argument("--blocks", type=whole(), default=6, help="of the network (default: 6)")
     parser.add_argument("--channels", type=whole(), default=64, help="of the network (default: 64)")
     parser.add_argument("--simulations", type=whole(), default=64, help="of a full search (default: 64)")
-    parser.add_argument("--parallel-games", type=whole(), nargs="+", default=[16, 64, 128], help="side by side (default: 16 64 128)")
+    parser.add_argument(
+        "--parallel-games", type=whole(), nargs="+", default=[16, 64, 128], help="side by side (default: 16 64 128)"
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(1)
@@ -292,7 +319,9 @@ def main() -> None:
     pace = {"seconds": arguments.seconds, "rounds": arguments.rounds}
     print(f"{game.name} {game.options}, {arguments.blocks} blocks x {arguments.channels} channels, 1 thread")
     table_of_search(["go", "connect_four"], simulations=arguments.simulations, **pace)
-    table_of_self_play(game, build_network(game, **shape), arguments.parallel_games, simulations=arguments.simulations, **pace)
+    table_of_self_play(
+        game, build_network(game, **shape), arguments.parallel_games, simulations=arguments.simulations, **pace
+    )
     table_of_evaluators(game, shape, arguments.rounds)
     table_of_records(game, arguments.simulations)
 

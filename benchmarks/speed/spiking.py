@@ -2,9 +2,10 @@
 
     python benchmarks/speed/spiking.py [--rounds 5] [--game connect_four] [--blocks 4] [--channels 32] [--time-steps 4] [--busy]
 
-Both take turns in one thread; times are of the processor, so that other programs on the machine matter less, and the figures are medians
-over the rounds. Learning is the learner's whole step; playing is the evaluator at its best batch size. Playing takes longer the more the
-neurons fire: in a new network about one in fifty does, with ``--busy`` one in five.
+Both take turns in one thread; times are of the processor, so that other programs on the machine matter less, and the
+figures are medians over the rounds. Learning is the learner's whole step; playing is the evaluator at its best batch
+size. Playing takes longer the more the neurons fire: in a new network about one in fifty does, with ``--busy`` one in
+five.
 """
 
 import argparse
@@ -62,7 +63,9 @@ def playing(game: Game, network: dict[str, Any], size: int, *, busy: bool = Fals
 
 @torch.no_grad()
 def make_busy(network: nn.Module, observations: torch.Tensor) -> None:
-    """Have the currents of all layers vary as much as the threshold is high, as in a tower whose every layer has learned something."""
+    """Have the currents of all layers vary as much as the threshold is high, as in a tower whose every layer has
+    learned something.
+    """
     for module in network.modules():
         if isinstance(module, nn.BatchNorm2d):
             nn.init.ones_(module.weight)
@@ -98,12 +101,16 @@ def main() -> None:
     game = load_game(arguments.game)
     shape = {"blocks": arguments.blocks, "channels": arguments.channels}
     networks: list[dict[str, Any]] = [shape, {**shape, "type": "spiking", "time_steps": arguments.time_steps}]
-    print(f"{game.name}, {arguments.blocks} blocks x {arguments.channels} channels, {arguments.time_steps} time steps, 1 thread")
+    print(
+        f"{game.name}, {arguments.blocks} blocks x {arguments.channels} channels, {arguments.time_steps} time steps, 1 thread"
+    )
     print(f"{'positions/s':<16} {'resnet':>10} {'spiking':>10} {'ratio':>7}")
     plain, spiking = rates([learning(game, network) for network in networks], arguments.rounds)
     print(f"{f'learning, {LEARNED_AT_ONCE}':<16} {plain:>10,.0f} {spiking:>10,.0f} {plain / spiking:>7.1f}")
     for size in BATCH_SIZES:
-        plain, spiking = rates([playing(game, network, size, busy=arguments.busy) for network in networks], arguments.rounds)
+        plain, spiking = rates(
+            [playing(game, network, size, busy=arguments.busy) for network in networks], arguments.rounds
+        )
         print(f"{f'playing, {size}':<16} {plain:>10,.0f} {spiking:>10,.0f} {plain / spiking:>7.1f}")
 
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Measure how long programs take to answer: to the first line, to --help, to the first game, to an engine's first answers.
+"""Measure how long programs take to answer: to the first line, to --help, to the first game, to an engine's first
+answers.
 
     python benchmarks/speed/starts.py                        with the compile cache as it is, which the first round fills
     python benchmarks/speed/starts.py --cold                 each call with an empty compile cache: minutes
@@ -88,7 +89,9 @@ def called(checkout: Path, cache: Path | None, patience: float, *words: str) -> 
     env = {**os.environ, **({"KEIMA_CACHE": str(cache)} if cache else {})}
     began = time.monotonic()
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, *words], cwd=checkout, env=env, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+    with subprocess.Popen(
+        [sys.executable, *words], cwd=checkout, env=env, stdin=pipe, stdout=pipe, stderr=pipe
+    ) as process:
         try:
             yield Call(process, began, patience)
         finally:
@@ -137,7 +140,9 @@ def main() -> None:
     parser.add_argument("--cold", action="store_true", help="empty the compile cache before each round")
     parser.add_argument("--before", type=Path, metavar="DIR", help="another checkout, measured in turns with this one")
     parser.add_argument("--rounds", type=whole(), default=3, help="default: %(default)s")
-    parser.add_argument("--patience", type=number(above=0), default=600.0, metavar="SECONDS", help="default: %(default)g")
+    parser.add_argument(
+        "--patience", type=number(above=0), default=600.0, metavar="SECONDS", help="default: %(default)g"
+    )
     arguments = parser.parse_args()
     checkouts = [*([arguments.before.resolve()] if arguments.before else []), ROOT]
     seconds: dict[str, list[list[float]]] = {}
@@ -148,7 +153,9 @@ def main() -> None:
                 for name, value in measure(checkout, cache, arguments.patience, Path(folder)).items():
                     seconds.setdefault(name, [[] for _ in checkouts])[place].append(value)
         print(f"round {number_of_round + 1} of {arguments.rounds}", file=sys.stderr)
-    print(f"{'cold' if arguments.cold else 'warm'}, seconds{'':25}{'before     after     ratio' if arguments.before else ''}")
+    print(
+        f"{'cold' if arguments.cold else 'warm'}, seconds{'':25}{'before     after     ratio' if arguments.before else ''}"
+    )
     for name, columns in seconds.items():
         medians = [statistics.median(column) for column in columns]
         shown = "".join(f"{'-' if value == TOO_LONG else f'{value:.2f}':>10}" for value in medians)

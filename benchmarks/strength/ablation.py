@@ -1,14 +1,16 @@
-"""What each technique of learning is worth: how long runs take to become as strong as a given player, with all techniques and without one.
+"""What each technique of learning is worth: how long runs take to become as strong as a given player, with all
+techniques and without one.
 
     python benchmarks/strength/ablation.py                                            7x7 Go, all techniques, three seeds: 5 hours on two
     cores python benchmarks/strength/ablation.py --only ownership,symmetries --seeds 1 2 --minutes 5
     python benchmarks/strength/ablation.py --show                                     the table of what there is, without another run
 
-Every run has one core to itself and --minutes; as many run side by side as there are cores. Then --points models of each run, the later
-the farther apart, play --games against the mark, with colours swapped: the model that the first run with everything had after a third of
-its time. A curve through the scores that never falls says when a run was as strong as the mark. The table has, for each technique, the
-mean ratio of that time without it to that time with everything, seed by seed, with its 95 % interval by Student's distribution. A run that
-was never as strong counts as if it had been at its end, and the table says so.
+Every run has one core to itself and --minutes; as many run side by side as there are cores. Then --points models of
+each run, the later the farther apart, play --games against the mark, with colours swapped: the model that the first run
+with everything had after a third of its time. A curve through the scores that never falls says when a run was as strong
+as the mark. The table has, for each technique, the mean ratio of that time without it to that time with everything,
+seed by seed, with its 95 % interval by Student's distribution. A run that was never as strong counts as if it had been
+at its end, and the table says so.
 
 Runs lie in --folder; what has ended there is not played again, and what was cut off goes on, so Ctrl-C loses little.
 """
@@ -150,10 +152,17 @@ def measure(run: Run, mark: Path, games: int, points: int) -> None:
             continue
         first, second = (read_model(path) for path in (model_path_of_run(run.path, version), mark))
         game = load_game(first.description.game, **first.description.options)
-        players = [SearchPlayer(search_for_strength(game, model, search, num_simulations=SIMULATIONS)) for model in (first, second)]
+        players = [
+            SearchPlayer(search_for_strength(game, model, search, num_simulations=SIMULATIONS))
+            for model in (first, second)
+        ]
         seed = seed_stream("ablation", run.seed, version)
         result = play_match(game, *players, pairs=games // 2, opening_plies=OPENING_PLIES, seed=seed)
-        scores[str(version)] = {"seconds": seconds, "points": float(result.scores.sum()), "games": int(result.scores.size)}
+        scores[str(version)] = {
+            "seconds": seconds,
+            "points": float(result.scores.sum()),
+            "games": int(result.scores.size),
+        }
         write_atomically(scores_path(run, mark), json.dumps(scores, indent=1).encode())
     line = ", ".join(f"{row['seconds']:.0f} s {row['points'] / row['games']:.0%}" for row in scores.values())
     print(f"{run.name}, seed {run.seed}, against the mark: {line}", flush=True)
@@ -203,13 +212,19 @@ def show(runs: Sequence[Run], mark: Path) -> None:
     for name in dict.fromkeys(run.name for run in runs):
         mine = {seed: found for (other, seed), found in reached.items() if other == name}
         ratios = np.array(
-            [math.log(seconds / reached[EVERYTHING, seed][0]) for seed, (seconds, _) in mine.items() if (EVERYTHING, seed) in reached]
+            [
+                math.log(seconds / reached[EVERYTHING, seed][0])
+                for seed, (seconds, _) in mine.items()
+                if (EVERYTHING, seed) in reached
+            ]
         )
         if len(ratios):
             margin = mean_margin(ratios)
             low, high = (math.exp(ratios.mean() + sign * (margin or math.inf)) for sign in (-1, 1))
             said = "1" if name == EVERYTHING else f"{math.exp(ratios.mean()):.2f} ({low:.2f} to {high:.2f})"
-            times = ", ".join(f"{seconds:,.0f}" if was else f"more than {seconds:,.0f}" for seconds, was in mine.values())
+            times = ", ".join(
+                f"{seconds:,.0f}" if was else f"more than {seconds:,.0f}" for seconds, was in mine.values()
+            )
             print(f"| {'nothing' if name == EVERYTHING else name} | {times} | {said} |")
 
 
@@ -223,11 +238,19 @@ def in_a_process(run: Run, mark: Path, arguments: argparse.Namespace, cores: "Qu
 def main() -> None:
     """Play, measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default=",".join(WITHOUT), help="techniques to leave out, each in runs of its own (default: %(default)s)")
+    parser.add_argument(
+        "--only",
+        default=",".join(WITHOUT),
+        help="techniques to leave out, each in runs of its own (default: %(default)s)",
+    )
     parser.add_argument("--seeds", type=whole(0), nargs="+", default=[1, 2, 3])
     parser.add_argument("--minutes", type=number(above=0), default=15.0, help="of each run (default: %(default)g)")
-    parser.add_argument("--games", type=whole(), default=60, help="of each measured model against the mark (default: %(default)s)")
-    parser.add_argument("--points", type=whole(), default=8, help="models of each run that are measured (default: %(default)s)")
+    parser.add_argument(
+        "--games", type=whole(), default=60, help="of each measured model against the mark (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--points", type=whole(), default=8, help="models of each run that are measured (default: %(default)s)"
+    )
     parser.add_argument("--folder", type=Path, default=Path("runs/ablation"), help="default: %(default)s")
     parser.add_argument("--mark", type=Path, help="a model's file, in place of the first run's")
     parser.add_argument("--show", action="store_true", help="print the table of what there is")

@@ -3,10 +3,11 @@
     python benchmarks/strength/perfect_play.py runs/quickstart
     python benchmarks/strength/perfect_play.py runs/quickstart --version 10 20 40 --simulations 128 512 2048 --positions more.npz
 
-While a run goes on its error is measured by some of the solved positions; here all that are shipped are looked at, or all of a file that
-scripts/make_perfect_play_positions.py has made with another seed, by models of any time of the run. *Policy*: how often the network's
-first choice throws value away. *Sign*: how often the value says who wins, where somebody does. *Squared error*: of the value. *Search*:
-how often the move that is found with so many simulations throws value away, in all positions (with half a 95 % interval) and by plies.
+While a run goes on its error is measured by some of the solved positions; here all that are shipped are looked at, or
+all of a file that scripts/make_perfect_play_positions.py has made with another seed, by models of any time of the run.
+*Policy*: how often the network's first choice throws value away. *Sign*: how often the value says who wins, where
+somebody does. *Squared error*: of the value. *Search*: how often the move that is found with so many simulations throws
+value away, in all positions (with half a 95 % interval) and by plies.
 """
 
 import argparse
@@ -47,10 +48,14 @@ def network_columns(game: Game, model: Model, positions: SolvedPositions) -> str
 
 def network_values(evaluate: Evaluate, positions: SolvedPositions, batch: int) -> Floats:
     """What the network says of each position's value, ``[N]``, asked of so many at once."""
-    return np.concatenate([evaluate(positions.observations[i : i + batch])[1] for i in range(0, len(positions.states), batch)])
+    return np.concatenate(
+        [evaluate(positions.observations[i : i + batch])[1] for i in range(0, len(positions.states), batch)]
+    )
 
 
-def search_choices(game: Game, model: Model, settings: SearchSettings, positions: SolvedPositions, simulations: int) -> Actions:
+def search_choices(
+    game: Game, model: Model, settings: SearchSettings, positions: SolvedPositions, simulations: int
+) -> Actions:
     """The move that search with so many simulations finds in each position, ``[N]``."""
     search = search_for_strength(game, model, settings, num_simulations=simulations)
     return search_actions(search, positions.states, lambda: None)
@@ -61,7 +66,10 @@ def search_columns(positions: SolvedPositions, actions: Actions) -> str:
     found = errors(positions, actions)
     plies = positions.observations[:, :2].sum((1, 2, 3))  # a plane for each player's stones
     parts = [np.searchsorted(PLIES, plies, side="right") == number for number in range(1, len(PLIES) + 1)]
-    by_plies = [f"{errors(positions.part(part), actions[part]).share:.1%} of {part.sum():,}" if part.any() else "" for part in parts]
+    by_plies = [
+        f"{errors(positions.part(part), actions[part]).share:.1%} of {part.sum():,}" if part.any() else ""
+        for part in parts
+    ]
     return " | ".join([f"{found.share:.2%} ± {found.margin:.2%}", *by_plies])
 
 
@@ -69,9 +77,13 @@ def main() -> None:
     """Judge and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="a run's folder")
-    parser.add_argument("--version", type=whole(), nargs="+", default=[None], help="models of the run (default: the newest)")
+    parser.add_argument(
+        "--version", type=whole(), nargs="+", default=[None], help="models of the run (default: the newest)"
+    )
     parser.add_argument("--simulations", type=whole(), nargs="+", default=[128], help="a move (default: 128)")
-    parser.add_argument("--positions", type=Path, metavar="FILE", help="other solved positions than those that are shipped")
+    parser.add_argument(
+        "--positions", type=Path, metavar="FILE", help="other solved positions than those that are shipped"
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     try:

@@ -1,15 +1,18 @@
-"""What a new network learns from games that are played, and learned from, with these settings or those: of Connect Four.
+"""What a new network learns from games that are played, and learned from, with these settings or those: of Connect
+Four.
 
     python benchmarks/strength/sample_efficiency.py runs/quickstart --try search.random_move_share=0.4
     python benchmarks/strength/sample_efficiency.py runs/quickstart --try training.optimizer=muon --try network.blocks=6 --samples 1000000
     python benchmarks/strength/sample_efficiency.py runs/quickstart --recorded --positions 100000 400000 --samples 800000
 
-The run's newest network plays with itself until there are --positions to learn from, once with the run's settings and once more for each
+The run's newest network plays with itself until there are --positions to learn from, once with the run's settings and
+once more for each
 --try that changes how it plays; with --recorded they are those of the run's own newest games instead. From each set of games a new network
-learns --samples, and is judged by all solved positions that are shipped. That takes about five minutes on a core for each setting. The
-table has the processor's seconds of playing and of learning; the loss on games that were learned and on every twentieth hundred, which was
-left out: where these are far apart, the network wants other games, not more samples of the same; then what
-benchmarks/strength/perfect_play.py says of the network, and how often the move found with 128 simulations throws value away.
+learns --samples, and is judged by all solved positions that are shipped. That takes about five minutes on a core for
+each setting. The table has the processor's seconds of playing and of learning; the loss on games that were learned and
+on every twentieth hundred, which was left out: where these are far apart, the network wants other games, not more
+samples of the same; then what benchmarks/strength/perfect_play.py says of the network, and how often the move found
+with 128 simulations throws value away.
 """
 
 import argparse
@@ -49,7 +52,8 @@ T = TypeVar("T")
 PARALLEL_GAMES, CACHE = 256, 200_000
 BATCH = 100  # games
 HEADER = (
-    "| settings | positions | games | playing, s | learning, s | loss, learned | loss, left out | policy | sign | squared error | search |"
+    "| settings | positions | games | playing, s | learning, s "
+    "| loss, learned | loss, left out | policy | sign | squared error | search |"
 )
 SIMULATIONS = 128
 STEPS = 500  # between two looks at how far the run would be
@@ -94,7 +98,9 @@ def to_learn_from(batch: GameBatch) -> int:
 
 
 def learn(game: Game, settings: Settings, batches: list[GameBatch], samples: int) -> tuple[Model, str]:
-    """A new network that has learned from these games, as if they were a whole run's; and the table's columns with its losses."""
+    """A new network that has learned from these games, as if they were a whole run's; and the table's columns with its
+    losses.
+    """
     learned = list(batches)
     del learned[::LEFT_OUT]
     window, other = window_of(game, settings, learned), window_of(game, settings, batches[::LEFT_OUT])
@@ -126,11 +132,17 @@ def main() -> None:
     """Play, learn, judge, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="a run's folder, of Connect Four")
-    parser.add_argument("--positions", type=whole(), nargs="+", default=[100_000], help="to learn from, each in turn (default: 100000)")
-    parser.add_argument("--recorded", action="store_true", help="learn from the run's newest games, not from games that are played now")
+    parser.add_argument(
+        "--positions", type=whole(), nargs="+", default=[100_000], help="to learn from, each in turn (default: 100000)"
+    )
+    parser.add_argument(
+        "--recorded", action="store_true", help="learn from the run's newest games, not from games that are played now"
+    )
     parser.add_argument("--samples", type=whole(), default=300_000, help="to learn (default: %(default)s)")
     parser.add_argument("--seed", type=whole(0), default=1, help="of games, weights and samples (default: %(default)s)")
-    parser.add_argument("--try", dest="tries", action="append", default=[], metavar="KEY=VALUE,...", help="other settings")
+    parser.add_argument(
+        "--try", dest="tries", action="append", default=[], metavar="KEY=VALUE,...", help="other settings"
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     game = load_game("connect_four")
@@ -144,7 +156,9 @@ def main() -> None:
         parser.error(str(error))
     print(f"{HEADER}\n|{'---|' * HEADER.count(' | ')}---|", flush=True)
     played: dict[tuple[int, SearchSettings], tuple[list[GameBatch], float]] = {}
-    for wanted, (said, settings) in product(arguments.positions, zip(["the run's", *arguments.tries], tries, strict=True)):
+    for wanted, (said, settings) in product(
+        arguments.positions, zip(["the run's", *arguments.tries], tries, strict=True)
+    ):
         key = wanted, settings.search
         if key not in played:
             now = partial(play, game, evaluate, settings.search, arguments.seed, wanted)

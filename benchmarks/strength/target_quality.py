@@ -1,14 +1,16 @@
-"""How good a teacher a network's self-play is, by Connect Four's exact solver: what settings of the search are worth before a run is made.
+"""How good a teacher a network's self-play is, by Connect Four's exact solver: what settings of the search are worth
+before a run is made.
 
     python benchmarks/strength/target_quality.py runs/quickstart
     python benchmarks/strength/target_quality.py runs/quickstart --try search.num_simulations=128,search.cheap_simulations=64 --try
     search.temperature=0.5
 
-The run's newest network plays --games games with itself from each of --count solved positions, once with the run's settings and once more
-for each --try. The table has the evaluations that a game costs; how often its first move throws value away; and the mean squared errors of
-the network's value, of the search's, and of what the value head would learn there, by td_lambda: that of the mean over all games from a
-position (*bias*, to which a network that learned everything would come) and the variance of one game's about it (*noise*, which more games
-average out). A network far from the bias of its teacher wants to learn more, not a better teacher.
+The run's newest network plays --games games with itself from each of --count solved positions, once with the run's
+settings and once more for each --try. The table has the evaluations that a game costs; how often its first move throws
+value away; and the mean squared errors of the network's value, of the search's, and of what the value head would learn
+there, by td_lambda: that of the mean over all games from a position (*bias*, to which a network that learned everything
+would come) and the variance of one game's about it (*noise*, which more games average out). A network far from the bias
+of its teacher wants to learn more, not a better teacher.
 """
 
 import argparse
@@ -45,7 +47,9 @@ LAMBDAS = (0.8, 0.9, 0.95, 1.0)
 NO_OPENING = {"search.opening_random_moves": 0.0}
 
 
-def play(game: Game, evaluate: Evaluator, settings: SearchSettings, openings: Sequence[Actions]) -> tuple[GameBatch, float]:
+def play(
+    game: Game, evaluate: Evaluator, settings: SearchSettings, openings: Sequence[Actions]
+) -> tuple[GameBatch, float]:
     """A game that begins with each of ``openings``, in their order, and how many evaluations each took."""
     self_play = SelfPlay(game, evaluate, settings, parallel_games=PARALLEL_GAMES)
     records, begun = list[GameRecord](), 0
@@ -58,7 +62,9 @@ def play(game: Game, evaluate: Evaluator, settings: SearchSettings, openings: Se
 
 
 def bias_and_noise(targets: NDArray[np.float64], truth: NDArray[np.float64]) -> tuple[float, float]:
-    """Of targets ``[N, K]``, K a position: the mean squared error of their means, and their mean variance (without what K is too small)."""
+    """Of targets ``[N, K]``, K a position: the mean squared error of their means, and their mean variance (without what
+    K is too small).
+    """
     noise = targets.var(1, ddof=1)
     squares = (targets.mean(1) - truth) ** 2 - noise / targets.shape[1]
     return float(squares.mean()), float(noise.mean())
@@ -70,7 +76,10 @@ def settings_to_try(run: Path, tries: Sequence[str], fixed: Mapping[str, Any] | 
     Raises:
         ValueError: a change is none, or to what cannot be.
     """
-    return [load_settings(run / "config.yaml", overrides={**(fixed or {}), **each}) for each in [{}, *map(settings_in, tries)]]
+    return [
+        load_settings(run / "config.yaml", overrides={**(fixed or {}), **each})
+        for each in [{}, *map(settings_in, tries)]
+    ]
 
 
 def settings_in(text: str) -> dict[str, Any]:
@@ -91,10 +100,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="a run's folder")
     parser.add_argument("--version", type=whole(), help="a model of the run (default: the newest)")
-    parser.add_argument("--count", type=whole(), default=600, help="positions that games begin from (default: %(default)s)")
+    parser.add_argument(
+        "--count", type=whole(), default=600, help="positions that games begin from (default: %(default)s)"
+    )
     parser.add_argument("--games", type=whole(), default=10, help="from each, two at least (default: %(default)s)")
-    parser.add_argument("--positions", type=Path, default=FILE, metavar="FILE", help="other solved positions than those that are shipped")
-    parser.add_argument("--try", dest="tries", action="append", default=[], metavar="KEY=VALUE,...", help="other settings of the search")
+    parser.add_argument(
+        "--positions",
+        type=Path,
+        default=FILE,
+        metavar="FILE",
+        help="other solved positions than those that are shipped",
+    )
+    parser.add_argument(
+        "--try", dest="tries", action="append", default=[], metavar="KEY=VALUE,...", help="other settings of the search"
+    )
     arguments = parser.parse_args()
     if arguments.games < 2 or arguments.count < 1:
         parser.error("there must be a position, and two games from each")
@@ -124,7 +143,10 @@ def main() -> None:
             targets = ReplayWindow(game, capacity_positions=1, td_lambda=each).values_to_learn(batch)[first]
             bias, noise = bias_and_noise(targets.reshape(len(openings), -1).astype(np.float64), truth)
             cells.append(f"{bias:.3f} + {noise:.3f}")
-        print(f"| {said} | {evaluations:,.0f} | {errs:.1%} | {alone:.3f} | {searched:.3f} | {' | '.join(cells)} |", flush=True)
+        print(
+            f"| {said} | {evaluations:,.0f} | {errs:.1%} | {alone:.3f} | {searched:.3f} | {' | '.join(cells)} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

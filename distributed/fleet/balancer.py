@@ -2,18 +2,19 @@
 
 Pure: ``balance`` takes what is known of the Active workers and the time, and says what each is granted now.
 
-What is promised. A worker of weight 1 beside one of weight 2 plays half as much at equal speed. As no worker can play more than it
-can, the lighter one has to idle half of the time, on purpose: so it leaves a machine to its owner, or the learning to games of a
-better-trusted one. Workers of the highest weight are *free*: they never idle, being granted games ahead that last all of them equally
-long. The others are *paced*: what they may have finished grows with what the free ones finish, exactly by the shares, of which the
-fractions are carried on, and is granted in pieces of a few seconds' play; so over some hundred games each, shares are as promised
-within a few per cent, whatever the speeds do meanwhile. With equal weights nobody is paced. Without load balancing all shares are
-equal, so that the slowest worker is the free one and paces the rest.
+What is promised. A worker of weight 1 beside one of weight 2 plays half as much at equal speed. As no worker can play
+more than it can, the lighter one has to idle half of the time, on purpose: so it leaves a machine to its owner, or the
+learning to games of a better-trusted one. Workers of the highest weight are *free*: they never idle, being granted
+games ahead that last all of them equally long. The others are *paced*: what they may have finished grows with what the
+free ones finish, exactly by the shares, of which the fractions are carried on, and is granted in pieces of a few
+seconds' play; so over some hundred games each, shares are as promised within a few per cent, whatever the speeds do
+meanwhile. With equal weights nobody is paced. Without load balancing all shares are equal, so that the slowest worker
+is the free one and paces the rest.
 
-Speeds are those at full load, as the workers measure them, so that idling does not make a worker look slow. One that has not been
-measured yet is taken to be as fast as the others are on average and is granted what keeps all its slots taken for a while, since only
-then it can be measured. One whose games
-would take it several times as long as the others theirs has those taken back that it has not begun.
+Speeds are those at full load, as the workers measure them, so that idling does not make a worker look slow. One that
+has not been measured yet is taken to be as fast as the others are on average and is granted what keeps all its slots
+taken for a while, since only then it can be measured. One whose games would take it several times as long as the others
+theirs has those taken back that it has not begun.
 """
 
 import math
@@ -24,7 +25,10 @@ HALF_LIFE = 10.0  # seconds after which an earlier measurement counts half
 PIECE_SECONDS = 4.0  # of play, that a paced worker is granted at a time
 TOO_LONG = 3.0  # times what the others take makes a straggler ...
 SURPLUS = 2.0  # ... if it has so many times the games that it would be granted now
-ENOUGH, MIN_GRANT = 1 / 2, 1 / 16  # of what a worker may have ahead: while it has more than the one, less than the other is granted later
+ENOUGH, MIN_GRANT = (
+    1 / 2,
+    1 / 16,
+)  # of what a worker may have ahead: while it has more than the one, less than the other is granted later
 START = 4  # games for every slot that a worker is granted before it has been measured
 FREE = 0.999  # a worker that plays for at least this part of the time is not paced
 
@@ -46,7 +50,9 @@ class Part:
 
     finished: int  # the most that it has ever said
     speed: float = 0.0  # smoothed
-    owed: float = 0.0  # games that a paced worker has still to finish for its share, never many; negative: it is ahead of it
+    owed: float = (
+        0.0  # games that a paced worker has still to finish for its share, never many; negative: it is ahead of it
+    )
     in_hand: float = 0.0  # granted and not finished, smoothed: by so many games its answer to a grant lags
 
 
@@ -70,7 +76,13 @@ class Decision:
 
 
 def balance(
-    before: Balance, workers: Mapping[str, Standing], now: float, *, ahead: int, batch_games: int, load_balancing: bool = True
+    before: Balance,
+    workers: Mapping[str, Standing],
+    now: float,
+    *,
+    ahead: int,
+    batch_games: int,
+    load_balancing: bool = True,
 ) -> tuple[Balance, dict[str, Decision]]:
     """One look at the Active ``workers``.
 
@@ -120,13 +132,16 @@ def balance(
             lower=worker.finished + lookahead[name] if name in stragglers else None,
             share=claims[name] / total,
             speed=speeds[name],
-            reason=_reason(worker, speeds[name], duty[name], name in measured, name in paced, name in stragglers, load_balancing),
+            reason=_reason(
+                worker, speeds[name], duty[name], name in measured, name in paced, name in stragglers, load_balancing
+            ),
         )
     return Balance(after, now), decisions
 
 
 def split(total: int, claims: Mapping[str, float]) -> dict[str, int]:
-    """``total`` shared out in proportion to ``claims``, in whole numbers that add up to it, each less than 1 from its exact share.
+    """``total`` shared out in proportion to ``claims``, in whole numbers that add up to it, each less than 1 from its
+    exact share.
 
     What rounding down leaves goes to the largest remainders; of equal ones, to the first by name.
     """
@@ -140,14 +155,18 @@ def split(total: int, claims: Mapping[str, float]) -> dict[str, int]:
 
 
 def _measured(before: Balance, workers: Mapping[str, Standing], now: float) -> dict[str, Part]:
-    """The parts with their speeds and what they have in hand brought up to now; those who join begin with what they have finished."""
+    """The parts with their speeds and what they have in hand brought up to now; those who join begin with what they
+    have finished.
+    """
     keep = 0.5 ** (max(now - before.time, 0.0) / HALF_LIFE)
     parts = {name: Part(finished=-1, speed=part.speed) for name, part in before.parts.items()}
     for name, worker in workers.items():
         old = before.parts.get(name)
         left = float(worker.granted - worker.finished)
         earlier = old.speed if old else 0.0
-        speed = keep * earlier + (1 - keep) * worker.speed if earlier > 0 and worker.speed > 0 else worker.speed or earlier
+        speed = (
+            keep * earlier + (1 - keep) * worker.speed if earlier > 0 and worker.speed > 0 else worker.speed or earlier
+        )
         if old is None or old.finished < 0:
             parts[name] = Part(finished=worker.finished, speed=speed, in_hand=left)
         else:
@@ -174,23 +193,34 @@ def _lookahead(
     ahead: int,
     batch_games: int,
 ) -> dict[str, int]:
-    """How many games each may have before it: by claims, but a batch and a game for every slot unless that takes far too long.
+    """How many games each may have before it: by claims, but a batch and a game for every slot unless that takes far
+    too long.
 
-    Before a worker is measured that is several games for every slot: with one for each, slots would wait for the next grant, and a worker
-    whose slots wait tells no speed.
+    Before a worker is measured that is several games for every slot: with one for each, slots would wait for the next
+    grant, and a worker whose slots wait tells no speed.
     """
     if not workers:
         return {}
     games = ahead * len(workers)
     shares = split(games, claims)
     seconds = games / sum(speeds.values())
-    least = {name: max(batch_games, worker.parallel_games * (1 if name in measured else START)) for name, worker in workers.items()}
+    least = {
+        name: max(batch_games, worker.parallel_games * (1 if name in measured else START))
+        for name, worker in workers.items()
+    }
     bearable = {name: max(1, round(TOO_LONG * seconds * speeds[name])) for name in workers}
-    return {name: max(shares[name], min(least[name], bearable[name])) if name in measured else least[name] for name in workers}
+    return {
+        name: max(shares[name], min(least[name], bearable[name])) if name in measured else least[name]
+        for name in workers
+    }
 
 
-def _stragglers(workers: Mapping[str, Standing], speeds: Mapping[str, float], lookahead: Mapping[str, int], *, ahead: int) -> set[str]:
-    """Those whose games would take them several times as long as all games take all, with far more than they would be granted now."""
+def _stragglers(
+    workers: Mapping[str, Standing], speeds: Mapping[str, float], lookahead: Mapping[str, int], *, ahead: int
+) -> set[str]:
+    """Those whose games would take them several times as long as all games take all, with far more than they would be
+    granted now.
+    """
     seconds = ahead * len(workers) / sum(speeds.values()) if workers else 0.0
     left = {name: worker.granted - worker.finished for name, worker in workers.items()}
     return {
@@ -207,7 +237,9 @@ def _duty(claims: Mapping[str, float], speeds: Mapping[str, float], among: list[
     return {name: min(1.0, pull[name] / most) if most > 0 else 1.0 for name in claims}
 
 
-def _reason(worker: Standing, speed: float, duty: float, measured: bool, paced: bool, straggler: bool, load_balancing: bool) -> str:
+def _reason(
+    worker: Standing, speed: float, duty: float, measured: bool, paced: bool, straggler: bool, load_balancing: bool
+) -> str:
     """Why the share is what it is, for the log and the status."""
     text = f"weight {worker.weight:g} x {speed:.3g} games/s" if load_balancing else "equal shares"
     if not measured:

@@ -1,7 +1,8 @@
-"""The machines of a cluster as one backend: each is linked by a thread of its own, and none of them ever makes the Coach wait.
+"""The machines of a cluster as one backend: each is linked by a thread of its own, and none of them ever makes the
+Coach wait.
 
-The Coach's calls work on memory and on the mirrors, which lie on this machine. All of them come from one thread, the Coach's; the
-threads of the links touch nothing but their links and mirrors.
+The Coach's calls work on memory and on the mirrors, which lie on this machine. All of them come from one thread, the
+Coach's; the threads of the links touch nothing but their links and mirrors.
 """
 
 import logging
@@ -101,7 +102,9 @@ class Fleet(FolderBackend):
         super().__init__(root, (), game=game, settings=settings, run_id=run_id)
         self.workers: tuple[str, ...] = ()
         self._connect, self._crew, self._tell, self._clock = connect, crew, tell, clock
-        self._claimant = claimant or Claimant(owner=owner_here(run_id, lease_seconds=settings.distributed.lease_seconds))
+        self._claimant = claimant or Claimant(
+            owner=owner_here(run_id, lease_seconds=settings.distributed.lease_seconds)
+        )
         self._threads: dict[str, _Thread] = {}  # by machine
         self._places: dict[str, _Thread] = {}  # by worker
         self._shown: set[str] = set()  # workers whose account the Coach has told
@@ -160,7 +163,10 @@ class Fleet(FolderBackend):
                 self.lower(worker, decision.lower)
         if self._clock() - self._shares_told >= SHARES_SECONDS and self._decisions:
             self._shares_told = self._clock()
-            log.info("shares: %s", "; ".join(f"{name} {each.share:.1%} ({each.reason})" for name, each in self._decisions.items()))
+            log.info(
+                "shares: %s",
+                "; ".join(f"{name} {each.share:.1%} ({each.reason})" for name, each in self._decisions.items()),
+            )
         return {worker: decision.grant for worker, decision in self._decisions.items()}
 
     def collect(self) -> list[PendingBatch]:
@@ -205,7 +211,9 @@ class Fleet(FolderBackend):
         return heartbeats
 
     def close(self) -> None:
-        """See ``SelfPlayBackend``; machines that cannot be reached are left as they are: their workers end by themselves."""
+        """See ``SelfPlayBackend``; machines that cannot be reached are left as they are: their workers end by
+        themselves.
+        """
         self._stop = True
         for worker in self._shown & self._places.keys():
             self._assign(worker)
@@ -215,7 +223,9 @@ class Fleet(FolderBackend):
             thread.wake()
         for name, thread in self._threads.items():
             if not thread.join(deadline + PATIENCE_SECONDS - self._clock()):
-                self._tell(f"{name}: there was no time to end its workers; they end by themselves when nobody renews their lease")
+                self._tell(
+                    f"{name}: there was no time to end its workers; they end by themselves when nobody renews their lease"
+                )
         self._hear()
 
     # What the user asks for.
@@ -256,7 +266,9 @@ class Fleet(FolderBackend):
             ValueError: there is no such machine.
         """
         if name not in self._threads:
-            raise ValueError(f"there is no machine {name} to remove; the machines are: {', '.join(self._threads) or 'none'}")
+            raise ValueError(
+                f"there is no machine {name} to remove; the machines are: {', '.join(self._threads) or 'none'}"
+            )
         thread = self._threads[name]
         thread.leaving = True
         for worker in self._shown & {worker for worker, at in self._places.items() if at is thread}:
@@ -327,7 +339,10 @@ class Fleet(FolderBackend):
             self._measure()
 
     def _place(self) -> None:
-        """Which workers there are. One that has been lost for as long as a lease lasts is counted on no more, until it is back."""
+        """Which workers there are.
+
+        One that has been lost for as long as a lease lasts is counted on no more, until it is back.
+        """
         self._places = {seat.name: thread for thread in self._threads.values() for seat in thread.link.report.seats}
         for worker in self._accounts.keys() - self._places.keys():
             del self._accounts[worker]
@@ -356,11 +371,15 @@ class Fleet(FolderBackend):
         weights = self._settings.distributed.worker_weights
         for thread, seat in self._seats():
             state, heartbeat = self._state(thread, seat), seat.heartbeat
-            able = state.mark is Mark.ACTIVE or (state.mark is Mark.SYNCING and state.linked and state.talks and state.state in READY)
+            able = state.mark is Mark.ACTIVE or (
+                state.mark is Mark.SYNCING and state.linked and state.talks and state.state in READY
+            )
             if able and heartbeat and not thread.leaving and seat.name in self._shown:
                 granted, delivered = self._accounts[seat.name]
                 standings[seat.name] = Standing(
-                    finished=min(max(heartbeat.finished, delivered), granted),  # whatever it says, it was granted no more
+                    finished=min(
+                        max(heartbeat.finished, delivered), granted
+                    ),  # whatever it says, it was granted no more
                     granted=granted,
                     speed=heartbeat.speed,
                     parallel_games=heartbeat.parallel_games,

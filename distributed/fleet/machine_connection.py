@@ -1,7 +1,10 @@
-"""The link to one machine: connects, sees that its workers play, and copies between them and their mirrors. It has no thread of its own.
+"""The link to one machine: connects, sees that its workers play, and copies between them and their mirrors.
 
-Whoever steps it does so from one thread. The Coach's thread says what is wanted (``assign``, ``publish``, ``command``, ``leave``) and
-reads ``report``, ``arrived`` and ``news``: each of them is one object that is replaced whole, or a deque, so that no lock is needed.
+It has no thread of its own.
+
+Whoever steps it does so from one thread. The Coach's thread says what is wanted (``assign``, ``publish``, ``command``,
+``leave``) and reads ``report``, ``arrived`` and ``news``: each of them is one object that is replaced whole, or a
+deque, so that no lock is needed.
 """
 
 import logging
@@ -16,7 +19,19 @@ from configs.schema import Settings, WorkerSettings
 from distributed.fleet.mirror import MARK, Mirror
 from distributed.fleet.ownership import Claim, Claimant, owner_here
 from distributed.fleet.remote_worker import DesiredState, Leaving, RemoteWorker, SeatReport, reason
-from distributed.fleet.worker_state import NEVER, Busy, Event, Linked, Lost, Restart, Stop, Tick, Timing, TurnedDown, retry_after
+from distributed.fleet.worker_state import (
+    NEVER,
+    Busy,
+    Event,
+    Linked,
+    Lost,
+    Restart,
+    Stop,
+    Tick,
+    Timing,
+    TurnedDown,
+    retry_after,
+)
 from distributed.setup.machine import WorkerSlot
 from distributed.setup.process_manager import ProcessManager
 from distributed.ssh.errors import Refused, RemoteFailure, Unreachable
@@ -81,7 +96,9 @@ class MachineConnection:
         distributed = settings.distributed
         self.timing = Timing(offline_seconds=distributed.offline_seconds, retry_seconds=distributed.retry_seconds)
         self._poll = distributed.heartbeat_seconds / 2
-        self._sync_interval = distributed.sync_interval if settings.training.asynchronous else 0  # else an iteration has one model
+        self._sync_interval = (
+            distributed.sync_interval if settings.training.asynchronous else 0
+        )  # else an iteration has one model
         self._crew, self._connect, self._root, self._run_id = crew, connect, root, run_id
         self._clock, self._draw = clock, draw
         self._claimant = claimant or Claimant(owner=owner_here(run_id, lease_seconds=distributed.lease_seconds))
@@ -117,18 +134,25 @@ class MachineConnection:
         self._commands.append((name, event))
 
     def take_over(self, name: str) -> None:
-        """Take a worker over, or with the machine's name, all of them, whoever has it; its games are set aside for that run."""
+        """Take a worker over, or with the machine's name, all of them, whoever has it; its games are set aside for that
+        run.
+        """
         self._commands.append((name, None))
 
     def leave(self, *, drain: bool, seconds: float) -> None:
-        """Leave the machine, with ``drain`` after the games under way; after ``seconds`` at the latest nothing of ours is to run there."""
+        """Leave the machine, with ``drain`` after the games under way; after ``seconds`` at the latest nothing of ours
+        is to run there.
+        """
         now = self._clock()
         self._leaving = Leaving(drain=drain, begun=now, until=now + seconds)
 
     # The step.
 
     def step(self) -> float:
-        """Do what is to be done now; returns the seconds after which to step again. Raises nothing: what goes wrong is in the report."""
+        """Do what is to be done now; returns the seconds after which to step again.
+
+        Raises nothing: what goes wrong is in the report.
+        """
         try:
             delay = self._step()
         except Refused as error:
@@ -187,7 +211,9 @@ class MachineConnection:
         for post in self._posts.values():
             post.settled = False
             post.feed(Linked())
-        for name in self._posts.keys() - {seat.name for seat in seats}:  # an earlier session's: their games are still fetched
+        for name in self._posts.keys() - {
+            seat.name for seat in seats
+        }:  # an earlier session's: their games are still fetched
             self._posts[name].retired = True
             self._posts[name].feed(Stop())
         names = ", ".join(seat.name for seat in seats)
@@ -197,23 +223,31 @@ class MachineConnection:
         wanted, model = self._wanted.get(name), self._model
         if wanted is None or model is None:
             return None
-        return DesiredState(assignment=wanted, model=model, sync_interval=self._sync_interval, players=self._players, push=self._push)
+        return DesiredState(
+            assignment=wanted, model=model, sync_interval=self._sync_interval, players=self._players, push=self._push
+        )
 
     def _holder(self, sha256: str) -> str | None:
         """A worker of this machine that has been given the model in this connection."""
         return next((post.name for post in self._posts.values() if post.settled and post.mirror.sha256 == sha256), None)
 
     def _is_turn(self, post: RemoteWorker) -> bool:
-        """Whether the worker may be started: not while the run ends; and until one is ready, one at a time: the first compiles for all."""
+        """Whether the worker may be started: not while the run ends; and until one is ready, one at a time: the first
+        compiles for all.
+        """
         if self._leaving and (not self._leaving.drain or self._clock() >= self._leaving.until):
             return False
-        others = [other for other in self._posts.values() if other is not post and other.state.running and not other.retired]
+        others = [
+            other for other in self._posts.values() if other is not post and other.state.running and not other.retired
+        ]
         return not others or any(other.is_ready for other in others)
 
     # The end.
 
     def _is_given_up(self) -> bool:
-        """Whether a machine that is to be left and cannot be reached is left as it is; at the end of a run, after one more try."""
+        """Whether a machine that is to be left and cannot be reached is left as it is; at the end of a run, after one
+        more try.
+        """
         if self._leaving is None:
             return False
         if self._leaving_at_once:
@@ -270,7 +304,12 @@ class MachineConnection:
     def _post(self, seat: WorkerSlot) -> RemoteWorker:
         return RemoteWorker(
             seat,
-            Mirror(seat.name, root=self._root, run_id=self._run_id, claim=Claim(seat.name, self._claimant, clock=self._clock)),
+            Mirror(
+                seat.name,
+                root=self._root,
+                run_id=self._run_id,
+                claim=Claim(seat.name, self._claimant, clock=self._clock),
+            ),
             crew=self._crew,
             timing=self.timing,
             arrived=self.arrived.append,

@@ -1,9 +1,11 @@
-"""One worker's folder on its machine, and its mirror on the main node, which the Coach reads: what is copied between the two, and when.
+"""One worker's folder on its machine, and its mirror on the main node, which the Coach reads: what is copied between
+the two, and when.
 
-Up go models and the assignment, down come the heartbeat, finished games, and results of evaluation games, which the worker removes by
-itself. A file of games leaves the worker's outbox only after the Coach has taken it out of the mirror's outbox, which it does when the
-games are in the books, and after the assignment lies on the worker that counts them as delivered. Whatever is cut off in between is
-done again: a file that is fetched twice has the same name and content.
+Up go models and the assignment, down come the heartbeat, finished games, and results of evaluation games, which the
+worker removes by itself. A file of games leaves the worker's outbox only after the Coach has taken it out of the
+mirror's outbox, which it does when the games are in the books, and after the assignment lies on the worker that counts
+them as delivered. Whatever is cut off in between is done again: a file that is fetched twice has the same name and
+content.
 """
 
 import json
@@ -23,7 +25,15 @@ from training.data.receive import MAX_BYTES
 from training.data.records import CorruptBatch, run_in_header
 from training.evaluation.orders import MAX_RESULT_BYTES, Contestant
 from training.worker.model_push import ModelPush, PublishedModel
-from training.worker.worker_folder import BATCH_NAME, MAX_JSON_BYTES, TAGGED, Assignment, Heartbeat, WorkerFolder, is_of_run
+from training.worker.worker_folder import (
+    BATCH_NAME,
+    MAX_JSON_BYTES,
+    TAGGED,
+    Assignment,
+    Heartbeat,
+    WorkerFolder,
+    is_of_run,
+)
 
 MARK = "run_id"  # the file of a mirror that says whose it is
 FAST_LINK = 70e6  # bytes a second; on faster links undoing a delta takes longer than sending the whole model does
@@ -67,7 +77,8 @@ class Mirror:
         return self.waiting == 0 and not self._fetched - set(self._free)
 
     def settle(self, transport: Transport, end_worker: Callable[[], object], *, python: str) -> None:
-        """See that the worker's folder is ours; the worker of another run is ended, if it may be, and its games are set aside.
+        """See that the worker's folder is ours; the worker of another run is ended, if it may be, and its games are set
+        aside.
 
         Raises:
             Taken: another Coach has it.
@@ -105,7 +116,9 @@ class Mirror:
                 self._forget_all()
             return None
         except (FileTooLarge, ValidationError, ValueError, RecursionError) as error:
-            raise RemoteFailure(transport.worker, f"its heartbeat cannot be understood: {printable(str(error))[:300]}") from error
+            raise RemoteFailure(
+                transport.worker, f"its heartbeat cannot be understood: {printable(str(error))[:300]}"
+            ) from error
         self._heard = True
         return heartbeat if heartbeat.run_id == self.run_id else None
 
@@ -127,7 +140,9 @@ class Mirror:
         self._fetch_results(transport, {entry.name for entry in found})
         return self._fetch_batches(transport, found, came, seconds, clock)
 
-    def fetch_aside(self, transport: Transport, *, came: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> int:
+    def fetch_aside(
+        self, transport: Transport, *, came: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    ) -> int:
         """While another Coach has the worker: fetch what was set aside of ours, as ``fetch`` does."""
         self._at = self.claim.aside
         return self._fetch_batches(transport, transport.names(f"{self._at}/outbox"), came, FETCH_SECONDS, clock)
@@ -144,12 +159,19 @@ class Mirror:
         return found
 
     def _check(self, transport: Transport) -> None:
-        """See that the folder is still ours, before anything is put there or removed; mostly that was seen a moment ago."""
+        """See that the folder is still ours, before anything is put there or removed; mostly that was seen a moment
+        ago.
+        """
         if time.monotonic() - self._checked > CHECK_SECONDS:
             self._listed(transport)
 
     def _fetch_batches(
-        self, transport: Transport, found: list[Entry], came: Callable[[str], None], seconds: float, clock: Callable[[], float]
+        self,
+        transport: Transport,
+        found: list[Entry],
+        came: Callable[[str], None],
+        seconds: float,
+        clock: Callable[[], float],
     ) -> int:
         until = clock() + seconds
         names = {entry.name for entry in found}
@@ -185,7 +207,8 @@ class Mirror:
     def _fetch_one(self, transport: Transport, name: str, limit: int) -> bool:
         """Put a file from the worker's outbox into the mirror's; False when it is no longer there.
 
-        In the place of one that is too large comes one without content and as large: whoever receives it refuses it for that.
+        In the place of one that is too large comes one without content and as large: whoever receives it refuses it for
+        that.
         """
         path = self.folder.outbox / name
         try:
@@ -208,7 +231,9 @@ class Mirror:
             sync_folder(path.parent)
         except OSError as error:
             what = f"{name} is there, but cannot be kept here on the main node: {error.strerror or error}"
-            raise RemoteFailure(transport.worker, what, "make room on the main node's disk, it is then fetched by itself") from error
+            raise RemoteFailure(
+                transport.worker, what, "make room on the main node's disk, it is then fetched by itself"
+            ) from error
         return True
 
     def _is_stranger(self, name: str, data: bytes) -> bool:
@@ -221,7 +246,8 @@ class Mirror:
             return False  # whoever receives it names what is wrong
 
     def forget(self, transport: Transport, *, counted: bool) -> None:
-        """Remove from the worker what the Coach has taken; ``counted``: its assignment says so, or nobody plays there any more.
+        """Remove from the worker what the Coach has taken; ``counted``: its assignment says so, or nobody plays there
+        any more.
 
         The assignment must be one that was read after the last ``fetch``.
 
@@ -234,7 +260,9 @@ class Mirror:
             transport.remove(f"{self._at}/outbox/{self._free[0]}")
             self._fetched.discard(self._free.pop(0))
 
-    def send_model(self, transport: Transport, model: PublishedModel, *, push: ModelPush, played: int | None, beside: str | None) -> None:
+    def send_model(
+        self, transport: Transport, model: PublishedModel, *, push: ModelPush, played: int | None, beside: str | None
+    ) -> None:
         """Put a model into the worker's inbox; the worker does not know of it before the next assignment.
 
         Args:
@@ -257,7 +285,9 @@ class Mirror:
             except ValueError:  # one of them is no model
                 file = push.file_for(model, None)
             began = time.monotonic()
-            transport.put(file.data, f"{place(self.seat)}/inbox/{file.name}", durable=False)  # the worker checks all of it
+            transport.put(
+                file.data, f"{place(self.seat)}/inbox/{file.name}", durable=False
+            )  # the worker checks all of it
             if len(file.data) >= LARGE:
                 self._rate = len(file.data) / max(time.monotonic() - began, 1e-6)
             self._whole = file.name == name
@@ -339,7 +369,9 @@ def open_mirror(root: Path, seat: str, run_id: str) -> WorkerFolder:
 
 
 def waiting_files(root: Path, run_id: str) -> dict[str, set[str]]:
-    """What an earlier session of this run has fetched, and nobody has taken in, by worker; of workers that are no longer too."""
+    """What an earlier session of this run has fetched, and nobody has taken in, by worker; of workers that are no
+    longer too.
+    """
     found: dict[str, set[str]] = {}
     for outbox in root.glob("*/outbox"):
         mark = outbox.parent / MARK

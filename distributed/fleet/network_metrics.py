@@ -14,7 +14,9 @@ class NetworkMetrics:
         self.sync_seconds: float | None = (
             None  # from the publication of a model until the last Active worker played with it; the last one's
         )
-        self._syncs: deque[tuple[int, float]] = deque()  # versions that not all Active workers play with yet, and when they were published
+        self._syncs: deque[tuple[int, float]] = (
+            deque()
+        )  # versions that not all Active workers play with yet, and when they were published
         self._traffic: deque[tuple[float, int]] = deque([(now, 0)])
 
     @property

@@ -1,9 +1,11 @@
-"""One Coach to a worker: who a Coach is, its record on the worker's machine, and what happens where another one has left its own.
+"""One Coach to a worker: who a Coach is, its record on the worker's machine, and what happens where another one has
+left its own.
 
-The record names run, main node and Coach (``distributed/remote/owner.py``). A worker belongs to who has entered it until they let go of
-it at the end, until their lease has run out, or until a user says ``--takeover``. A lease is a token that its owner changes at every
-contact: whoever wants the worker watches it by their own clock, and no clock of another machine is asked. Where the owner was a process of
-this very main node, and is no longer, nobody waits for the lease.
+The record names run, main node and Coach (``distributed/remote/owner.py``). A worker belongs to who has entered it
+until they let go of it at the end, until their lease has run out, or until a user says ``--takeover``. A lease is a
+token that its owner changes at every contact: whoever wants the worker watches it by their own clock, and no clock of
+another machine is asked. Where the owner was a process of this very main node, and is no longer, nobody waits for the
+lease.
 """
 
 import os
@@ -149,7 +151,8 @@ class Claim:
         self._takeover, self._ask_at = True, 0.0
 
     def check(self, transport: Transport, names: Iterable[str]) -> None:
-        """See whether the folder is still the one that was claimed, and holds nothing of other runs, by the names in its outbox.
+        """See whether the folder is still the one that was claimed, and holds nothing of other runs, by the names in
+        its outbox.
 
         Raises:
             Moved: it is not, or it does: a worker that was slow to end may have left that.
@@ -158,10 +161,15 @@ class Claim:
         if not all(is_of_run(name, self.owner.run_id) for name in found):
             raise Moved(transport.worker, f"{place(self._seat)} holds games of another run", "they are set aside")
         if [name for name in found if name.endswith(OWNER)] != [self.owner.file_name]:
-            raise Moved(transport.worker, f"{place(self._seat)} was deleted, or taken over by another Coach", "it is looked at again")
+            raise Moved(
+                transport.worker,
+                f"{place(self._seat)} was deleted, or taken over by another Coach",
+                "it is looked at again",
+            )
 
     def take(self, transport: Transport, end_worker: Callable[[], object], *, python: str) -> bool:
-        """Enter ourselves as the owner, and empty the folder of what belongs to others; returns whether it was full of that, or empty.
+        """Enter ourselves as the owner, and empty the folder of what belongs to others; returns whether it was full of
+        that, or empty.
 
         Raises:
             Taken: another Coach has it.

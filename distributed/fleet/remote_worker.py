@@ -1,4 +1,6 @@
-"""One worker of a linked machine: what is exchanged with it at each step, in which order, and what is done about its process."""
+"""One worker of a linked machine: what is exchanged with it at each step, in which order, and what is done about its
+process.
+"""
 
 import logging
 import time
@@ -136,7 +138,13 @@ class RemoteWorker:
         before = self.state.mark
         self.state, actions = advance(self.state, event, self._clock(), timing=self._timing)
         if self.state.mark is not before:
-            log.info("%s: %s, after %s: %s", self.name, self.state.mark.value, before.value, self.state.reason or "all is well")
+            log.info(
+                "%s: %s, after %s: %s",
+                self.name,
+                self.state.mark.value,
+                before.value,
+                self.state.reason or "all is well",
+            )
         return actions
 
     def tend(
@@ -186,7 +194,8 @@ class RemoteWorker:
     ) -> None:
         """Everything in the order that loses nothing: fetch, then read what the Coach wants, then send it, then forget.
 
-        A heartbeat that cannot be understood stops nothing of this: if its process has died, only another one writes a better one.
+        A heartbeat that cannot be understood stops nothing of this: if its process has died, only another one writes a
+        better one.
         """
         if not self.settled:
             self._settle(transport)
@@ -208,7 +217,9 @@ class RemoteWorker:
             self.settled = True
         except Taken:
             self.feed(Found(False))  # of ours
-            if self.mirror.fetch_aside(transport, came=lambda file: self._arrived((self.name, file)), clock=self._clock):
+            if self.mirror.fetch_aside(
+                transport, came=lambda file: self._arrived((self.name, file)), clock=self._clock
+            ):
                 self._last_batch = self._clock()
             self.mirror.forget(transport, counted=True)
             raise
@@ -243,7 +254,9 @@ class RemoteWorker:
             self._finished_then = heartbeat.finished
 
     def _fetch(self, transport: Transport) -> None:
-        """Fetch what is finished; a folder that was deleted meanwhile is made anew, and one that another Coach has taken is left."""
+        """Fetch what is finished; a folder that was deleted meanwhile is made anew, and one that another Coach has
+        taken is left.
+        """
         try:
             self._fetch_all(transport)
         except Moved:
@@ -269,7 +282,9 @@ class RemoteWorker:
         model, heartbeat = supplies.model, self._heartbeat
         again = model.sha256 == self.mirror.sha256
         played = heartbeat.model_version if heartbeat and self.state.talks and not again else None
-        self.mirror.send_model(transport, model, push=supplies.push, played=played, beside=None if again else beside(model.sha256))
+        self.mirror.send_model(
+            transport, model, push=supplies.push, played=played, beside=None if again else beside(model.sha256)
+        )
         self.mirror.send_assignment(transport, supplies.assignment)
         self._finished_then, self._model_sent = None, self._clock()
         self.feed(Sent(supplies.model.version))
@@ -285,7 +300,9 @@ class RemoteWorker:
         self.feed(Busy())
 
     def _is_due(self, supplies: DesiredState) -> bool:
-        """Whether the worker is to have this model now: when it has none, idles, or has played long enough with the last one."""
+        """Whether the worker is to have this model now: when it has none, idles, or has played long enough with the
+        last one.
+        """
         last, heartbeat = self.mirror.model, self._heartbeat
         if last is None:
             return True
@@ -314,7 +331,9 @@ class RemoteWorker:
             case Do.ASK:
                 return Found(self._crew.alive(transport, self.name))
             case Do.START:
-                again = self.state.starts or self.state.talks  # or an earlier session has started the one that was heard
+                again = (
+                    self.state.starts or self.state.talks
+                )  # or an earlier session has started the one that was heard
                 self._tell(f"{self.name}: its process {'has ended and is started again' if again else 'is started'}")
                 self._crew.start(transport, self.seat)
                 return Began()
@@ -368,7 +387,9 @@ class RemoteWorker:
         while self.mirror.more and self._clock() < until:
             self._fetch(transport)
         if self.mirror.waiting:
-            self._tell(f"{self.name}: there was no time for the last {self.mirror.waiting} files of games, they stay there")
+            self._tell(
+                f"{self.name}: there was no time for the last {self.mirror.waiting} files of games, they stay there"
+            )
         self.mirror.release(transport)
         self.ended = True
 

@@ -1,9 +1,10 @@
-"""How a worker stands, as the main node sees it: a pure function from events to marks and to what is to be done about it.
+"""How a worker stands, as the main node sees it: a pure function from events to marks and to what is to be done about
+it.
 
     (state, event, now) -> (state, actions)
 
-Nothing here knows a clock, a network or a process; ``now`` is seconds by the main node's clock, which never goes back. No clock of a
-worker is ever compared with it: a worker lives as long as its beat counter moves.
+Nothing here knows a clock, a network or a process; ``now`` is seconds by the main node's clock, which never goes back.
+No clock of a worker is ever compared with it: a worker lives as long as its beat counter moves.
 """
 
 from dataclasses import dataclass, replace
@@ -78,7 +79,9 @@ class Worked:
 
 @dataclass(frozen=True)
 class Busy:
-    """The machine is being made ready or sent a model, and nobody listens to the worker meanwhile; with no text, that is over."""
+    """The machine is being made ready or sent a model, and nobody listens to the worker meanwhile; with no text, that
+    is over.
+    """
 
     text: str = ""
 
@@ -135,7 +138,9 @@ class Tick:
     """Time has passed."""
 
 
-Event = Linked | Lost | TurnedDown | Failed | Worked | Busy | Looked | Sent | Found | Began | Tailed | Restart | Stop | Tick
+Event = (
+    Linked | Lost | TurnedDown | Failed | Worked | Busy | Looked | Sent | Found | Began | Tailed | Restart | Stop | Tick
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +192,9 @@ def seen_at(state: WorkerState, now: float, *, timing: Timing) -> WorkerState:
 
 
 def retry_after(failures: int, *, draw: float, timing: Timing) -> float:
-    """Seconds until the next attempt after so many failed ones in a row: anything (``draw``, in [0, 1)) up to a bound that doubles."""
+    """Seconds until the next attempt after so many failed ones in a row: anything (``draw``, in [0, 1)) up to a bound
+    that doubles.
+    """
     return draw * min(timing.retry_seconds, FIRST_RETRY_SECONDS * 2 ** min(failures, MEMORY))
 
 
@@ -197,7 +204,18 @@ def _taken(state: WorkerState, event: Event, now: float, timing: Timing) -> Work
         case Tick():  # by far the most frequent
             return state
         case Linked():
-            return replace(state, linked=True, lost="", refusal="", failure="", busy="", running=None, asked=NEVER, heard=now, talks=False)
+            return replace(
+                state,
+                linked=True,
+                lost="",
+                refusal="",
+                failure="",
+                busy="",
+                running=None,
+                asked=NEVER,
+                heard=now,
+                talks=False,
+            )
         case Lost(reason):
             return replace(state, linked=False, lost=reason, busy="", refusal="")
         case TurnedDown(reason):
@@ -216,11 +234,15 @@ def _taken(state: WorkerState, event: Event, now: float, timing: Timing) -> Work
             return replace(state, running=running, asked=now, again=state.again and running)
         case Began():
             starts = tuple(start for start in state.starts if now - start < timing.restart_window)
-            return replace(state, running=True, asked=now, starts=(*starts, now), heard=now, talks=False, state="", error="")
+            return replace(
+                state, running=True, asked=now, starts=(*starts, now), heard=now, talks=False, state="", error=""
+            )
         case Tailed(text):
             return replace(state, log=text)
         case Restart():
-            return replace(state, stopped=False, given_up=False, log="", starts=(), refusal="", again=state.running is not False)
+            return replace(
+                state, stopped=False, given_up=False, log="", starts=(), refusal="", again=state.running is not False
+            )
         case Stop():
             return replace(state, stopped=True)
 
@@ -251,7 +273,9 @@ def _decide(state: WorkerState, now: float, timing: Timing) -> tuple[WorkerState
     if state.running is None:
         return state, (Do.ASK,)
     if state.running:
-        frozen = state.talks and state.state not in SILENT_STATES and not state.busy and silence >= timing.frozen_seconds
+        frozen = (
+            state.talks and state.state not in SILENT_STATES and not state.busy and silence >= timing.frozen_seconds
+        )
         if state.stopped or state.again or frozen:
             return state, (Do.STOP,)
         doubtful = silence >= timing.ask_seconds or state.state == "ended"

@@ -1,6 +1,7 @@
 """Which GPU each worker process of this machine plays on.
 
-A worker sees one GPU or none: the part of ``CUDA_VISIBLE_DEVICES`` that is its own. What this process was told to see binds its workers.
+A worker sees one GPU or none: the part of ``CUDA_VISIBLE_DEVICES`` that is its own. What this process was told to see
+binds its workers.
 """
 
 import os
@@ -40,22 +41,25 @@ def visible_gpus(count: int, listed: str | None) -> tuple[str, ...]:
     """The names of the GPUs that this process sees, in its own order.
 
     Args:
-        count: how many they are.
-        listed: what CUDA_VISIBLE_DEVICES says: numbers or UUIDs, or nothing at all to hide all of them; None where it is not set.
+        count: how many they are. listed: what CUDA_VISIBLE_DEVICES says: numbers or UUIDs, or nothing at all to hide
+        all of them; None where it is not set.
     """
     if listed is None:
         return tuple(map(str, range(count)))
-    return tuple(name.strip() for name in listed.split(","))[:count]  # CUDA, which counted, stops at the first that there is not
+    return tuple(name.strip() for name in listed.split(","))[
+        :count
+    ]  # CUDA, which counted, stops at the first that there is not
 
 
-def spread_workers(gpus: Sequence[str], *, cores: int, workers: int | None = None, per_gpu: int | None = None) -> Spread:
+def spread_workers(
+    gpus: Sequence[str], *, cores: int, workers: int | None = None, per_gpu: int | None = None
+) -> Spread:
     """Spread worker processes evenly over the GPUs, or where there are none, leave them to the CPU.
 
     Args:
-        gpus: the names of the GPUs.
-        cores: of this machine, that this process may use. One worker for each, with at least two for each GPU, unless it is said otherwise.
-        workers: how many in all; over several GPUs, rounded down to what divides evenly, but at least one for each.
-        per_gpu: how many for each GPU.
+        gpus: the names of the GPUs. cores: of this machine, that this process may use. One worker for each, with at
+        least two for each GPU, unless it is said otherwise. workers: how many in all; over several GPUs, rounded down
+        to what divides evenly, but at least one for each. per_gpu: how many for each GPU.
 
     Raises:
         ValueError: there would be no worker, or both numbers are given.
@@ -73,7 +77,9 @@ def spread_workers(gpus: Sequence[str], *, cores: int, workers: int | None = Non
     devices = tuple(gpus) * per_gpu
     note = ""
     if workers is not None and workers != len(devices):
-        note = f"{workers} workers cannot be spread evenly over {len(gpus)} GPUs: {len(devices)} play, {per_gpu} on each"
+        note = (
+            f"{workers} workers cannot be spread evenly over {len(gpus)} GPUs: {len(devices)} play, {per_gpu} on each"
+        )
     return Spread(devices=devices, note=note)
 
 
@@ -93,7 +99,8 @@ def take_seats(asked: str | None, gpus: Sequence[str], *, cores: int, per_device
     """The workers on the devices that somebody has asked for, the first device's first.
 
     Args:
-        asked: numbers of GPUs, such as "0,1", or "cpu" as often as workers are to play on it; None: all GPUs, or without any, the cores.
+        asked: numbers of GPUs, such as "0,1", or "cpu" as often as workers are to play on it; None: all GPUs, or
+        without any, the cores.
             Where there is no GPU at all, the CPU stands in for each that is asked for.
         gpus: the names of the GPUs that there are.
         cores: of this machine, that this process may use.
@@ -116,18 +123,28 @@ def take_seats(asked: str | None, gpus: Sequence[str], *, cores: int, per_device
     if not gpus:
         devices = [(f"cpu-{number}", f"CPU {number}", "") for number in range(len(devices))]
     rounds = [f"-{number + 1}" if per_device > 1 else "" for number in range(per_device)]
-    return tuple(DeviceSlot(worker=name + suffix, title=title, device=device) for suffix in rounds for name, title, device in devices)
+    return tuple(
+        DeviceSlot(worker=name + suffix, title=title, device=device)
+        for suffix in rounds
+        for name, title, device in devices
+    )
 
 
 def _gpu(word: str, gpus: Sequence[str], asked: str) -> tuple[str, str, str]:
     """A GPU's worker, its title, and its name."""
     if not re.fullmatch("[0-9]{1,4}", word):
-        raise ValueError(f'--gpus {asked} is no list of GPUs: write their numbers, such as 0,1, or cpu,cpu; found "{word}"')
+        raise ValueError(
+            f'--gpus {asked} is no list of GPUs: write their numbers, such as 0,1, or cpu,cpu; found "{word}"'
+        )
     number = int(word)
     if not gpus:
         return f"cpu-{number}", f"CPU {number}", ""
     if number >= len(gpus):
-        there = "the only one is GPU 0" if len(gpus) == 1 else f"there are {len(gpus)}: {', '.join(map(str, range(len(gpus))))}"
+        there = (
+            "the only one is GPU 0"
+            if len(gpus) == 1
+            else f"there are {len(gpus)}: {', '.join(map(str, range(len(gpus))))}"
+        )
         raise ValueError(f"there is no GPU {number} here: {there}")
     return f"gpu-{number}", f"GPU {number}", gpus[number]
 

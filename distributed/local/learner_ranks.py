@@ -27,7 +27,8 @@ LOOK_SECONDS = 0.05
 
 @contextmanager
 def learner_ranks(settings: Settings, run_dir: Path, *, present: Ranks = ALONE) -> Iterator[Ranks]:
-    """Within the block, the ranks that train the run in ``run_dir``: as many as its settings ask for, or those that are ``present``.
+    """Within the block, the ranks that train the run in ``run_dir``: as many as its settings ask for, or those that are
+    ``present``.
 
     Raises:
         RankLost: one has ended; the message says which, and where it says why.
@@ -45,7 +46,10 @@ def learner_ranks(settings: Settings, run_dir: Path, *, present: Ranks = ALONE) 
         store = store_in(Path(folder), count)
         start = partial(start_process, be_rank)
         processes = {
-            rank: start((place(rank, count), device, Path(folder), log_of(run_dir, rank), os.getpid()), name=f"learner-rank-{rank}")
+            rank: start(
+                (place(rank, count), device, Path(folder), log_of(run_dir, rank), os.getpid()),
+                name=f"learner-rank-{rank}",
+            )
             for rank in range(1, count)
         }
         try:

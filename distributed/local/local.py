@@ -32,7 +32,9 @@ log = logging.getLogger(__name__)
 Process: TypeAlias = BaseProcess
 
 PR_SET_PDEATHSIG = 1
-NICENESS = 5  # of workers: who learns, on whom all of them wait in the end, comes first where there are not cores for all
+NICENESS = (
+    5  # of workers: who learns, on whom all of them wait in the end, comes first where there are not cores for all
+)
 STOP_SECONDS = 20.0  # a worker gets so long to hand over its games
 FIRST_TIME = "The search is compiled for this machine: once, in about a minute; from then on it starts in seconds."
 RESTARTS, RESTART_WINDOW = 5, 600.0  # more restarts than this in so many seconds are a crash loop
@@ -43,18 +45,17 @@ READY = ("playing", "waiting")
 class LocalProcesses(FolderBackend):
     """``count`` worker processes; one that dies is named and replaced, unless it dies again and again.
 
-    What a dead one has handed over counts; the games that it has not are withdrawn, so that others play them, and its successor is
-    among those who may be granted games once it is ready to play. Where the search has never been compiled, one process starts, and
-    the others when it has compiled it.
+    What a dead one has handed over counts; the games that it has not are withdrawn, so that others play them, and its
+    successor is among those who may be granted games once it is ready to play. Where the search has never been
+    compiled, one process starts, and the others when it has compiled it.
 
     Args:
-        devices: what CUDA_VISIBLE_DEVICES names for each of them (see ``distributed.local.devices``); by default what it names here.
-        names: of the workers, instead of local-1, local-2, ...
-        restarts: so many times within ten minutes a worker that dies is replaced.
-        tell: is told what is worth a line in the log.
-        tell_death: is told of a worker, by its name, what has become of it when it has died; by default ``tell`` is.
-        target: what a process does, given its folder and the id of this process.
-        compiled: whether the search has been compiled; by default its compile cache is looked at.
+        devices: what CUDA_VISIBLE_DEVICES names for each of them (see ``distributed.local.devices``); by default what
+        it names here. names: of the workers, instead of local-1, local-2, ... restarts: so many times within ten
+        minutes a worker that dies is replaced. tell: is told what is worth a line in the log. tell_death: is told of a
+        worker, by its name, what has become of it when it has died; by default ``tell`` is. target: what a process
+        does, given its folder and the id of this process. compiled: whether the search has been compiled; by default
+        its compile cache is looked at.
     """
 
     def __init__(
@@ -145,7 +146,11 @@ class LocalProcesses(FolderBackend):
         return sorted(self._processes)
 
     def _start_missing(self) -> None:
-        missing = [name for name in self.folders if name not in self._processes and name not in self._dead | self._given_up.keys()]
+        missing = [
+            name
+            for name in self.folders
+            if name not in self._processes and name not in self._dead | self._given_up.keys()
+        ]
         room = len(missing) if self._compiled else max(0, 1 - len(self._processes))
         for name in missing[:room]:
             self._start(name)
@@ -156,7 +161,9 @@ class LocalProcesses(FolderBackend):
         self._starts[name].append(time.monotonic())
 
     def _bury(self, name: str, exit_code: int | None) -> None:
-        """Say that a worker has died and what becomes of it, which waits until the games that it has not handed over are withdrawn."""
+        """Say that a worker has died and what becomes of it, which waits until the games that it has not handed over
+        are withdrawn.
+        """
         del self._processes[name]
         now = time.monotonic()
         recent = [start for start in self._starts[name] if now - start < RESTART_WINDOW]
@@ -212,9 +219,16 @@ class LocalProcesses(FolderBackend):
 
 
 def spread_processes(
-    root: Path, *, game: Game, settings: Settings, run_id: str, tell: Callable[[str], None], spread: Spread | None = None
+    root: Path,
+    *,
+    game: Game,
+    settings: Settings,
+    run_id: str,
+    tell: Callable[[str], None],
+    spread: Spread | None = None,
 ) -> LocalProcesses:
-    """The workers of this machine as its GPUs and the run's settings have them, or as ``spread`` has; ``tell`` hears what is special.
+    """The workers of this machine as its GPUs and the run's settings have them, or as ``spread`` has; ``tell`` hears
+    what is special.
 
     Raises:
         ValueError: see ``spread_here``.
@@ -222,7 +236,9 @@ def spread_processes(
     spread = spread or spread_here(settings)
     if spread.note:
         tell(spread.note)
-    return LocalProcesses(root, count=len(spread), game=game, settings=settings, run_id=run_id, devices=spread.devices, tell=tell)
+    return LocalProcesses(
+        root, count=len(spread), game=game, settings=settings, run_id=run_id, devices=spread.devices, tell=tell
+    )
 
 
 def last_line(log_file: Path) -> str:
@@ -246,7 +262,8 @@ def start_process(target: Callable[..., None], arguments: Sequence[Any], *, name
 
 @contextmanager
 def hidden_program() -> Iterator[None]:
-    """Within the block, new processes do not import the program that runs here, which they would by custom: they need nothing of it.
+    """Within the block, new processes do not import the program that runs here, which they would by custom: they need
+    nothing of it.
 
     So they start sooner, and a program need not guard itself against being run again in each of its workers.
     """
@@ -259,7 +276,10 @@ def hidden_program() -> Iterator[None]:
 
 
 def be_worker(device: str | None, target: Callable[[Path, int], None], root: Path, parent: int) -> None:
-    """Do what ``target`` does, on the GPU that ``device`` names. CUDA looks at the environment when it is first used, which is later."""
+    """Do what ``target`` does, on the GPU that ``device`` names.
+
+    CUDA looks at the environment when it is first used, which is later.
+    """
     os.nice(NICENESS)
     if device is not None:
         os.environ[CUDA_VISIBLE_DEVICES] = device
@@ -267,7 +287,9 @@ def be_worker(device: str | None, target: Callable[[Path, int], None], root: Pat
 
 
 def play_in_folder(root: Path, parent: int, *, worker_class: str) -> None:
-    """What a worker process does: play in the worker folder ``root`` on one core, for as long as process ``parent`` lives."""
+    """What a worker process does: play in the worker folder ``root`` on one core, for as long as process ``parent``
+    lives.
+    """
     leave_to_parent()
     end_with_parent(parent)
     log_to(logging.FileHandler(root / "logs" / f"worker_{root.name}.log", encoding="utf-8"))
@@ -278,11 +300,15 @@ def play_in_folder(root: Path, parent: int, *, worker_class: str) -> None:
         log.exception("worker %s ends", root.name)
         raise
     logging.shutdown()
-    os._exit(0)  # everything is on the disk; taking torch and the compiler down in order would keep the Coach waiting for seconds
+    os._exit(
+        0
+    )  # everything is on the disk; taking torch and the compiler down in order would keep the Coach waiting for seconds
 
 
 def end_with_parent(parent: int, *, by: signal.Signals = signal.SIGTERM) -> None:
-    """Have the system end this process when its parent dies, even by kill -9 (Linux; elsewhere the lease ends it later)."""
+    """Have the system end this process when its parent dies, even by kill -9 (Linux; elsewhere the lease ends it
+    later).
+    """
     try:
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(PR_SET_PDEATHSIG, by, 0, 0, 0)

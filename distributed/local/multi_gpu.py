@@ -1,7 +1,10 @@
-"""Training with one self-play process for each of the GPUs that somebody has named, the first of which trains too. It only wires.
+"""Training with one self-play process for each of the GPUs that somebody has named, the first of which trains too.
 
-The loop is the Coach's in synchronous mode: all play an iteration's games with one model, then the network learns from them. A worker
-hands its games over by the hundred, or when its share is played; what it has finished is in its spool, so that a kill takes none of it.
+It only wires.
+
+The loop is the Coach's in synchronous mode: all play an iteration's games with one model, then the network learns from
+them. A worker hands its games over by the hundred, or when its share is played; what it has finished is in its spool,
+so that a kill takes none of it.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,7 +48,12 @@ def synchronous(document: dict[str, Any], seats: Sequence[DeviceSlot]) -> Settin
         ValueError: some are out of range; the message names them.
     """
     on_gpu = bool(seats[0].device)
-    training = {**document["training"], "asynchronous": False, "steps_per_model": None, "device": "cuda" if on_gpu else "cpu"}
+    training = {
+        **document["training"],
+        "asynchronous": False,
+        "steps_per_model": None,
+        "device": "cuda" if on_gpu else "cpu",
+    }
     spread = Spread(devices=tuple(seat.device for seat in seats))
     return with_workers({**document, "training": training}, spread, batch_games=BATCH_GAMES)
 
@@ -91,7 +99,9 @@ def train(run_dir: Path, settings: Settings, seats: Sequence[DeviceSlot], *, say
 
 def run(coach: Coach, run_dir: Path) -> IterationReport | None:
     """Run the Coach to its end, with files of weights for other programs beside what the run itself keeps."""
-    files = WeightsFiles(lambda iteration: run_dir / f"checkpoint_iter_{iteration}.pt", coach.learner.weights, every=EVERY)
+    files = WeightsFiles(
+        lambda iteration: run_dir / f"checkpoint_iter_{iteration}.pt", coach.learner.weights, every=EVERY
+    )
     coach.observers = [*coach.observers, shielded(files)]
     report = coach.run()
     save_weights(run_dir / FINAL, coach.learner.weights())

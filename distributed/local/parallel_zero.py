@@ -1,4 +1,7 @@
-"""The guide's trainer: a network of the user's own, trained by worker processes of this machine. It only wires; the loop is the Coach's."""
+"""The guide's trainer: a network of the user's own, trained by worker processes of this machine.
+
+It only wires; the loop is the Coach's.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -9,7 +12,15 @@ from configs.schema import Settings
 from distributed.local.devices import Spread, spread_here
 from distributed.local.learner_ranks import learner_ranks
 from distributed.local.local import spread_processes
-from distributed.local.wiring import EVERY, WINDOW_GROWTH, WeightsFiles, default_settings, logged, validated, with_workers
+from distributed.local.wiring import (
+    EVERY,
+    WINDOW_GROWTH,
+    WeightsFiles,
+    default_settings,
+    logged,
+    validated,
+    with_workers,
+)
 from games import Game
 from training.common.files import write_atomically
 from training.common.reports import IterationReport, Observer
@@ -29,19 +40,17 @@ class ParallelZeroTrainer:
     """Trains ``model`` to play by ``rules``: worker processes play against themselves, and this process learns.
 
     Args:
-        model: made by ``ZeroNetwork`` or ``build_network`` for this game. Training begins from its weights, and ends in it.
-        rules: the game, such as ``GameRules(4, 4)``.
-        num_workers: processes in all, spread evenly over the GPUs; by default one for each core, and at least two for each GPU.
-        workers_per_gpu: processes for each GPU, instead of ``num_workers``.
-        device: "cpu", "cuda", or "auto": the GPUs where there are any.
-        self_play_device: "cpu" keeps the workers off the GPUs, while training uses one as ``device`` says.
-        name: of the run, whose folder is ``directory``/``name``; by default the game's with the time of day.
-        directory: where runs are kept.
-        resume: go on with the run in that folder, where it ended, instead of beginning one from the weights of ``model``.
-        seed: of everything random.
-        checkpoint_dir: where ``model_epoch_N.pth`` is written every ten epochs and at the end, beside what the run itself keeps.
-        epochs_before: that the weights of ``model`` have behind them: N is counted on from there.
-        observers: those who watch, given the run's folder; by default the terminal, and files in the run's folder.
+        model: made by ``ZeroNetwork`` or ``build_network`` for this game. Training begins from its weights, and ends in
+        it. rules: the game, such as ``GameRules(4, 4)``. num_workers: processes in all, spread evenly over the GPUs; by
+        default one for each core, and at least two for each GPU. workers_per_gpu: processes for each GPU, instead of
+        ``num_workers``. device: "cpu", "cuda", or "auto": the GPUs where there are any. self_play_device: "cpu" keeps
+        the workers off the GPUs, while training uses one as ``device`` says. name: of the run, whose folder is
+        ``directory``/``name``; by default the game's with the time of day. directory: where runs are kept. resume: go
+        on with the run in that folder, where it ended, instead of beginning one from the weights of ``model``. seed: of
+        everything random. checkpoint_dir: where ``model_epoch_N.pth`` is written every ten epochs and at the end,
+        beside what the run itself keeps. epochs_before: that the weights of ``model`` have behind them: N is counted on
+        from there. observers: those who watch, given the run's folder; by default the terminal, and files in the run's
+        folder.
 
     Attributes:
         run_dir: the run's folder.
@@ -74,7 +83,9 @@ class ParallelZeroTrainer:
         self.checkpoint_dir = Path(checkpoint_dir) if checkpoint_dir is not None else None
         self.epochs_before = epochs_before
         self.weights_file: Path | None = None
-        self._make_observers = observers or (lambda run_dir: make_observers(run_dir, name=run_dir.name, game=rules.name))
+        self._make_observers = observers or (
+            lambda run_dir: make_observers(run_dir, name=run_dir.name, game=rules.name)
+        )
 
     def train(
         self,
@@ -89,24 +100,24 @@ class ParallelZeroTrainer:
         """Train, and put the trained weights into ``model``. Called again, it goes on with the same run.
 
         Args:
-            epochs: after so many in all, those of earlier calls and sessions included, the run ends; None: when it is stopped.
-            games_per_epoch: exactly so many games are played in an epoch, all with one network, and then learned from.
-            batch_size: positions in an optimizer step.
-            lr: the learning rate; with a shipped experiment that has it fall towards the end, the highest.
-            simulations: of the search for each move.
-            minutes: after so many in all the run ends too.
+            epochs: after so many in all, those of earlier calls and sessions included, the run ends; None: when it is
+            stopped. games_per_epoch: exactly so many games are played in an epoch, all with one network, and then
+            learned from. batch_size: positions in an optimizer step. lr: the learning rate; with a shipped experiment
+            that has it fall towards the end, the highest. simulations: of the search for each move. minutes: after so
+            many in all the run ends too.
 
         Returns:
             The last epoch's report; None when no epoch was finished.
 
         Raises:
-            ValueError: the model is not for these rules, a number is out of range, there is no such device, or the folder holds a run.
-            RunLocked: another process works on this run.
-            NobodyPlays: all workers have failed.
+            ValueError: the model is not for these rules, a number is out of range, there is no such device, or the
+            folder holds a run. RunLocked: another process works on this run. NobodyPlays: all workers have failed.
             TrainingDiverged: losses or gradients are not finite.
         """
         network = settings_of_network(self.model)
-        Model(description=describe_model(self.rules, network, 0), weights=self.model.state_dict()).build(self.rules)  # or says why not
+        Model(description=describe_model(self.rules, network, 0), weights=self.model.state_dict()).build(
+            self.rules
+        )  # or says why not
         document = default_settings(self.rules) | {"network": network}
         document["run"] = {**self._run(), "iterations": epochs, "minutes": minutes}
         document["search"] |= {"num_simulations": simulations, "cheap_simulations": simulations}
@@ -140,10 +151,14 @@ class ParallelZeroTrainer:
         tell = teller(observers)
 
         def make_backend(game: Game, run_id: str) -> SelfPlayBackend:
-            return spread_processes(self.run_dir / "workers", game=game, settings=settings, run_id=run_id, tell=tell, spread=spread)
+            return spread_processes(
+                self.run_dir / "workers", game=game, settings=settings, run_id=run_id, tell=tell, spread=spread
+            )
 
         weights = self.model.state_dict()
-        with session(self.run_dir, settings, make_backend=make_backend, observers=observers, weights=weights, ranks=ranks) as coach:
+        with session(
+            self.run_dir, settings, make_backend=make_backend, observers=observers, weights=weights, ranks=ranks
+        ) as coach:
             files = self._epoch_files(coach)
             coach.observers = [*coach.observers, shielded(files)] if files else coach.observers
             report = coach.run()
@@ -155,7 +170,9 @@ class ParallelZeroTrainer:
         return report
 
     def _epoch_files(self, coach: Coach) -> WeightsFiles | None:
-        """Who writes the files of weights, if they are wanted; their numbers go on where those of the run's first weights ended."""
+        """Who writes the files of weights, if they are wanted; their numbers go on where those of the run's first
+        weights ended.
+        """
         folder = self.checkpoint_dir
         if folder is None:
             return None
@@ -163,4 +180,6 @@ class ParallelZeroTrainer:
         if not mark.exists():
             write_atomically(mark, str(self.epochs_before).encode())
         before = int(mark.read_text(encoding="utf-8"))
-        return WeightsFiles(lambda epoch: folder / f"model_epoch_{before + epoch}.pth", coach.learner.weights, every=EVERY)
+        return WeightsFiles(
+            lambda epoch: folder / f"model_epoch_{before + epoch}.pth", coach.learner.weights, every=EVERY
+        )

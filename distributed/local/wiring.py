@@ -1,4 +1,6 @@
-"""What the programs that train on this machine have in common: settings for a game, for so many workers, and what a run leaves besides."""
+"""What the programs that train on this machine have in common: settings for a game, for so many workers, and what a run
+leaves besides.
+"""
 
 import logging
 import math
@@ -19,9 +21,14 @@ from training.networks.weights_file import save_weights
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 EVERY = 10  # iterations between two measurements of strength, and between two files of weights
-FEWEST_ON_CPU, FEWEST_ON_GPU = 16, 64  # games side by side: with fewer the network would wait, however few are asked for
+FEWEST_ON_CPU, FEWEST_ON_GPU = (
+    16,
+    64,
+)  # games side by side: with fewer the network would wait, however few are asked for
 MOST_PARALLEL = 256
-WINDOW_GROWTH = 0.9  # from a first step after the first iteration, the window grows to hold about half of what was played
+WINDOW_GROWTH = (
+    0.9  # from a first step after the first iteration, the window grows to hold about half of what was played
+)
 SEARCH = {"algorithm": "gumbel", "full_search_probability": 1.0}
 FLUSH_SECONDS = 2.0
 
@@ -35,7 +42,9 @@ class WeightsFiles:
         every: iterations between two files.
     """
 
-    def __init__(self, path_of: Callable[[int], Path], weights: Callable[[], Mapping[str, Any]], *, every: int = EVERY) -> None:
+    def __init__(
+        self, path_of: Callable[[int], Path], weights: Callable[[], Mapping[str, Any]], *, every: int = EVERY
+    ) -> None:
         self._path_of, self._weights, self._every = path_of, weights, every
         self._iteration = 0
         self.path: Path | None = None  # of the last one
@@ -74,7 +83,9 @@ def shipped_rules(name: str) -> Game:
 
 
 def default_settings(rules: Game) -> dict[str, Any]:
-    """The sections of what the shipped experiment with this game says, or where there is none, of what suits most games."""
+    """The sections of what the shipped experiment with this game says, or where there is none, of what suits most
+    games.
+    """
     shipped = CONFIGS / f"{rules.name}.yaml"
     if shipped.exists():
         settings = load_settings(shipped).model_dump()
@@ -90,7 +101,8 @@ def default_settings(rules: Game) -> dict[str, Any]:
 
 
 def with_workers(document: dict[str, Any], spread: Spread, *, batch_games: int | None = None) -> Settings:
-    """The settings in a document, for so many workers: few games at once, for an iteration has few, but enough to keep the network busy.
+    """The settings in a document, for so many workers: few games at once, for an iteration has few, but enough to keep
+    the network busy.
 
     Args:
         batch_games: in a file that a worker hands over; by default all that are its part of an iteration, up to 100.
@@ -101,8 +113,17 @@ def with_workers(document: dict[str, Any], spread: Spread, *, batch_games: int |
     games = document["training"]["games_per_iteration"]
     fewest = FEWEST_ON_GPU if spread.devices[0] else FEWEST_ON_CPU
     parallel = min(MOST_PARALLEL, max(fewest, math.ceil(games / len(spread))))
-    self_play = {"workers": len(spread), "parallel_games": parallel, "games_per_worker": 2 * parallel, "flush_seconds": FLUSH_SECONDS}
-    distributed = {**document["distributed"], "enabled": False, "batch_size": batch_games or min(100, max(1, games // len(spread)))}
+    self_play = {
+        "workers": len(spread),
+        "parallel_games": parallel,
+        "games_per_worker": 2 * parallel,
+        "flush_seconds": FLUSH_SECONDS,
+    }
+    distributed = {
+        **document["distributed"],
+        "enabled": False,
+        "batch_size": batch_games or min(100, max(1, games // len(spread))),
+    }
     return validated({**document, "self_play": {**document["self_play"], **self_play}, "distributed": distributed})
 
 
@@ -115,7 +136,10 @@ def validated(document: dict[str, Any]) -> Settings:
     try:
         return Settings.model_validate(document)
     except ValidationError as error:
-        problems = [f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}, found {problem['input']!r}" for problem in error.errors()]
+        problems = [
+            f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}, found {problem['input']!r}"
+            for problem in error.errors()
+        ]
         raise ValueError("; ".join(problems)) from None
 
 

@@ -1,4 +1,5 @@
-"""The fleet of a run as its main program has it: reached over SSH, shown in status.txt, told what to do by requests and by the config.
+"""The fleet of a run as its main program has it: reached over SSH, shown in status.txt, told what to do by requests and
+by the config.
 
 Everything here happens in the Coach's thread, whenever it looks at its workers.
 """
@@ -76,8 +77,12 @@ class Cluster(Fleet):
             game=game,
             settings=settings,
             run_id=run_id,
-            connect=partial(ssh.connect, host_key_policy=distributed.host_key_policy, login_seconds=distributed.login_seconds),
-            crew=partial(RemoteCrew, ours=code, bootstrap=distributed.bootstrap, pip=distributed.pip, coach=owner.coach),
+            connect=partial(
+                ssh.connect, host_key_policy=distributed.host_key_policy, login_seconds=distributed.login_seconds
+            ),
+            crew=partial(
+                RemoteCrew, ours=code, bootstrap=distributed.bootstrap, pip=distributed.pip, coach=owner.coach
+            ),
             claimant=Claimant(owner=owner, takeover=takeover, connector=code.connector),
             tell=tell,
         )
@@ -113,6 +118,7 @@ def cluster_report(view: FleetView) -> ClusterReport:
         sync_seconds=view.sync_seconds,
         network_mb_per_minute=view.network_mb_per_minute,
         standings={
-            worker.name: Standing(mark=worker.mark.value, share=worker.share, last_batch=worker.last_batch) for worker in view.workers
+            worker.name: Standing(mark=worker.mark.value, share=worker.share, last_batch=worker.last_batch)
+            for worker in view.workers
         },
     )

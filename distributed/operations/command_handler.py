@@ -95,7 +95,9 @@ class CommandHandler:
             self._follow()
 
     def _look(self) -> None:
-        """Take the file up if it has changed, once two looks have found the same in it: a single one may see half of what is written."""
+        """Take the file up if it has changed, once two looks have found the same in it: a single one may see half of
+        what is written.
+        """
         state = _state_of(self._config)
         if state == self._read and self._first is None:
             return
@@ -135,7 +137,8 @@ class CommandHandler:
             return "If it is bare, it is set up first, which takes minutes (bootstrap: true)"
         command = f"{connector(self._config)} --bootstrap {name}"
         return (
-            f"If it is bare, it is in Error until you run: {command}; or set `bootstrap: true` below `distributed:` before the next start"
+            f"If it is bare, it is in Error until you run: {command}; "
+            "or set `bootstrap: true` below `distributed:` before the next start"
         )
 
     def _follow_now(self) -> None:
@@ -162,14 +165,21 @@ class CommandHandler:
             self._tell(f"{self._config}: {reading.unused_weights}")
 
     def _follow(self) -> None:
-        """Bring the fleet to what is wanted. A machine whose settings have changed goes and comes back, which takes several looks."""
+        """Bring the fleet to what is wanted.
+
+        A machine whose settings have changed goes and comes back, which takes several looks.
+        """
         problems = []
         have = {machine.name: machine for machine in self._fleet.machines}
         wanted = {machine.name: machine for machine in self._wanted}
         going = self._may_go(have, wanted)
         for name in have:
             if name in going or name not in wanted:
-                why = "its settings have changed: it goes and comes back" if name in wanted else f"{self._config} has it no more"
+                why = (
+                    "its settings have changed: it goes and comes back"
+                    if name in wanted
+                    else f"{self._config} has it no more"
+                )
                 self._tell(f"{name}: {why}")
                 problems += _attempt(lambda name=name: self._fleet.remove(name))  # type: ignore[misc]
         for name, machine in wanted.items():
@@ -187,7 +197,9 @@ class CommandHandler:
         self._told = told
 
     def _may_go(self, have: Mapping[str, WorkerSettings], wanted: Mapping[str, WorkerSettings]) -> set[str]:
-        """The machines whose settings have changed and that may leave now: of those that play, only a part is away at a time."""
+        """The machines whose settings have changed and that may leave now: of those that play, only a part is away at a
+        time.
+        """
         changed = [name for name in have if name in wanted and wanted[name] != have[name]]
         if not changed and not self._away:
             return set()

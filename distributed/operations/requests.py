@@ -1,8 +1,9 @@
 """How people and scripts speak with a running Coach: by files in a folder, since nothing here listens on a port.
 
-``<id>.request`` is put there by whoever asks; the Coach takes it by renaming it to ``<id>.taken``, and answers with ``<id>.answer``.
-So each request is carried out once at most, and whoever gives up waiting knows whether it was taken. The folder belongs to one user,
-who alone can write to it. Whether there is a Coach is told by a lock, which the system takes back from a process that has ended.
+``<id>.request`` is put there by whoever asks; the Coach takes it by renaming it to ``<id>.taken``, and answers with
+``<id>.answer``. So each request is carried out once at most, and whoever gives up waiting knows whether it was taken.
+The folder belongs to one user, who alone can write to it. Whether there is a Coach is told by a lock, which the system
+takes back from a process that has ended.
 """
 
 import fcntl
@@ -113,7 +114,9 @@ class RequestInbox:
             raise
 
     def pending(self) -> list[Pending]:
-        """Take all requests that wait, in no particular order; those that cannot be understood are answered with an error."""
+        """Take all requests that wait, in no particular order; those that cannot be understood are answered with an
+        error.
+        """
         found = []
         for path in sorted(self.folder.glob("*.request")):
             if NAME.fullmatch(path.stem):
@@ -146,8 +149,18 @@ class RequestInbox:
                 answer = Answer(ok=True, text=carry_out(pending.request))
             except Exception as error:  # whatever it is, it must not end a run
                 expected = isinstance(error, ValueError | OSError)
-                log.log(logging.WARNING if expected else logging.ERROR, "%s: %s", pending.request.command, error, exc_info=not expected)
-                text = str(error) if expected else f"something unexpected went wrong, see the Coach's log: {type(error).__name__}: {error}"
+                log.log(
+                    logging.WARNING if expected else logging.ERROR,
+                    "%s: %s",
+                    pending.request.command,
+                    error,
+                    exc_info=not expected,
+                )
+                text = (
+                    str(error)
+                    if expected
+                    else f"something unexpected went wrong, see the Coach's log: {type(error).__name__}: {error}"
+                )
                 answer = Answer(ok=False, text=text)
             self.answer(pending.id, answer)
 
@@ -194,7 +207,9 @@ def ask(
         path.unlink()
     except FileNotFoundError:
         end = "has ended before it answered" if not runs else f"has not answered in {seconds:g} s"
-        raise NotAnswered(f"the Coach has taken the request ({request.command}), but {end}; see logs/distributed_training.log") from None
+        raise NotAnswered(
+            f"the Coach has taken the request ({request.command}), but {end}; see logs/distributed_training.log"
+        ) from None
     if not runs:
         raise NoCoach("the Coach has ended before it took the request")
     raise NotAnswered(
@@ -246,7 +261,9 @@ def _locked(folder: Path) -> RunLock:
             if time.monotonic() >= deadline:
                 facts = coach_facts(folder)
                 who = f"process {facts.pid}, for {facts.run}" if facts else str(error)
-                raise RunLocked(f"another Coach works with this checkout's workers already ({who}); stop it first") from None
+                raise RunLocked(
+                    f"another Coach works with this checkout's workers already ({who}); stop it first"
+                ) from None
         time.sleep(POLL_SECONDS)
 
 
@@ -254,5 +271,8 @@ def _sweep(folder: Path) -> None:
     """Remove what nobody waits for any more."""
     for path in folder.iterdir():
         with suppress(FileNotFoundError):
-            if path.suffix in (".request", ".taken", ".answer", ".part") and time.time() - path.lstat().st_mtime > STALE_SECONDS:
+            if (
+                path.suffix in (".request", ".taken", ".answer", ".part")
+                and time.time() - path.lstat().st_mtime > STALE_SECONDS
+            ):
                 path.unlink()

@@ -1,4 +1,6 @@
-"""How the cluster stands: in status.txt for people, who ``watch -n 1 cat`` it in 80 columns, and in status.json for programs."""
+"""How the cluster stands: in status.txt for people, who ``watch -n 1 cat`` it in 80 columns, and in status.json for
+programs.
+"""
 
 import json
 import logging
@@ -68,10 +70,18 @@ class StatusFile:
         when = at(now)
         said = f"ended {when}" if ended else f"as of {when}, every {INTERVAL_SECONDS:.0f} s"
         text = status_text(view, title=self._title, when=said)
-        values = {"time": now, "interval": INTERVAL_SECONDS, "title": self._title, "ended": ended, **status_values(view)}
+        values = {
+            "time": now,
+            "interval": INTERVAL_SECONDS,
+            "title": self._title,
+            "ended": ended,
+            **status_values(view),
+        }
         try:
             write_atomically(self._folder / TEXT_NAME, text.encode(), mode=0o644)
-            write_atomically(self._folder / JSON_NAME, (json.dumps(values, indent=1, ensure_ascii=False) + "\n").encode(), mode=0o644)
+            write_atomically(
+                self._folder / JSON_NAME, (json.dumps(values, indent=1, ensure_ascii=False) + "\n").encode(), mode=0o644
+            )
         except OSError as error:
             if not self._failing:
                 log.warning("%s cannot be written: %s", self._folder / TEXT_NAME, error)
@@ -81,7 +91,9 @@ class StatusFile:
 
 
 def stale_since(folder: Path = FOLDER) -> str | None:
-    """When the status was written last, if the Coach that wrote it did not say that it ended; None for no status, or an ended one."""
+    """When the status was written last, if the Coach that wrote it did not say that it ended; None for no status, or an
+    ended one.
+    """
     try:
         values = json.loads(read_limited(folder / JSON_NAME, JSON_LIMIT))
         return None if values["ended"] else at(float(values["time"]))
@@ -131,12 +143,17 @@ def _workers(workers: Sequence[WorkerView]) -> list[str]:
     active = [worker for worker in ordered if worker.mark == Mark.ACTIVE]
     if len(trouble) > MOST_IN_FULL:
         return [*(_in_one_line(worker) for worker in trouble), *_in_short(active)]
-    lines = [_titles(), *(line for worker in trouble for line in _in_full(worker, most=CROWDED_REASON))] if trouble else []
+    lines = (
+        [_titles(), *(line for worker in trouble for line in _in_full(worker, most=CROWDED_REASON))] if trouble else []
+    )
     return lines + _in_short(active)
 
 
 def _titles() -> str:
-    figures = "".join(_right(text, width) for text, width in zip(("share", "games/s", "model", "batch", "grant"), COLUMNS, strict=True))
+    figures = "".join(
+        _right(text, width)
+        for text, width in zip(("share", "games/s", "model", "batch", "grant"), COLUMNS, strict=True)
+    )
     return f"{'':10} {_left('worker', NAME_WIDTH)}{figures}"
 
 

@@ -1,6 +1,7 @@
 """The code on a worker's machine: what belongs to it, its hash, and the releases that bootstrap puts there.
 
-Like all of ``distributed/remote*.py`` it runs on a worker's machine too, before anything is installed: standard library only.
+Like all of ``distributed/remote*.py`` it runs on a worker's machine too, before anything is installed: standard library
+only.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ MOST_UNPACKED = 256 * 2**20  # bytes
 
 
 def code_files(root: Path, extra: str = "") -> list[str]:
-    """The files that a worker runs, relative to ``root``, sorted; ``extra`` is a module or package of the user's beside them."""
+    """The files that a worker runs, relative to ``root``, sorted; ``extra`` is a module or package of the user's beside
+    them.
+    """
     found = [path for folder in FOLDERS for path in (root / folder).rglob("*")]
     found += [*(root / "configs").glob("*.py")]
     if extra:
@@ -73,7 +76,9 @@ def unpack(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def unpack_cache(request: dict[str, Any]) -> dict[str, Any]:
-    """Put compiled code from ``archive`` beside what there is in ``folder``; what is there is the machine's own, and stays."""
+    """Put compiled code from ``archive`` beside what there is in ``folder``; what is there is the machine's own, and
+    stays.
+    """
     archive, folder = Path(request["archive"]), Path(request["folder"]).expanduser()
     part = folder / f"{archive.name}.part"
     shutil.rmtree(part, ignore_errors=True)
@@ -106,7 +111,9 @@ def extract(archive: Path, folder: Path) -> None:
 
 
 def forget_releases(releases: Path, *, keep: Path) -> None:
-    """Remove all but the newest releases, ``keep``, and those from which a worker runs, or may run on a machine that shares them."""
+    """Remove all but the newest releases, ``keep``, and those from which a worker runs, or may run on a machine that
+    shares them.
+    """
     whole = sorted(releases.glob(f"*/{WHOLE}"), key=lambda path: path.stat().st_mtime, reverse=True)
     records = [running(place) or elsewhere(place) for place in Path("workers").glob("*")]
     used = " ".join(argument for record in records if record for argument in record["argv"])

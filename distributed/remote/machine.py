@@ -1,6 +1,7 @@
 """What kind of machine a worker's is, and whether it can play: all that the main node checks before it starts a worker.
 
-Like all of ``distributed/remote*.py`` it runs on a worker's machine too, before anything is installed: standard library only.
+Like all of ``distributed/remote*.py`` it runs on a worker's machine too, before anything is installed: standard library
+only.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ def probe(request: dict[str, Any]) -> dict[str, Any]:
         "root": str(root),
         "writable": writable(root),
         "disk_free": usage.free,
-        "python": interpreter(request["own"], request["environments"], [*theirs, *request["python"]], request["packages"]),
+        "python": interpreter(
+            request["own"], request["environments"], [*theirs, *request["python"]], request["packages"]
+        ),
         "platform": platform.platform(),
         "machine": platform.machine(),
         "processor": processor(),
@@ -63,14 +66,16 @@ def find_clones(root: Path) -> list[Path]:
     return [path for path in clones if path.resolve() != root.resolve()][:MOST_CLONES]
 
 
-def interpreter(own: str | None, environments: list[str], others: list[str], packages: dict[str, str]) -> dict[str, Any] | None:
-    """The best of the interpreters that there are: one that has all packages, else one that is new enough; None when there is none.
+def interpreter(
+    own: str | None, environments: list[str], others: list[str], packages: dict[str, str]
+) -> dict[str, Any] | None:
+    """The best of the interpreters that there are: one that has all packages, else one that is new enough; None when
+    there is none.
 
     Args:
-        own: the one that the user has named, which comes before all others and must work; beside it, only the environments count.
-        environments: those that bootstrap has made, best first.
-        others: likewise.
-        packages: versions by name.
+        own: the one that the user has named, which comes before all others and must work; beside it, only the
+        environments count. environments: those that bootstrap has made, best first. others: likewise. packages:
+        versions by name.
     """
     found: list[dict[str, Any]] = []
     if own and shutil.which(str(Path(own).expanduser())) is None:
@@ -111,7 +116,9 @@ def has_all(found: dict[str, Any], packages: dict[str, str]) -> bool:
 
 
 def inspect(packages: list[str]) -> dict[str, Any]:
-    """The version of this very interpreter, those of packages (None: missing), and whether it is an environment that somebody has made."""
+    """The version of this very interpreter, those of packages (None: missing), and whether it is an environment that
+    somebody has made.
+    """
     made = sys.prefix != sys.base_prefix or Path(sys.prefix, "conda-meta").is_dir()
     result: dict[str, Any] = {"version": list(sys.version_info[:3]), "packages": {}, "environment": made}
     try:
@@ -127,9 +134,15 @@ def inspect(packages: list[str]) -> dict[str, Any]:
 
 
 def processor() -> str:
-    """A name for the processor, the same only where machine code for the one runs on the other; empty where that is not known."""
+    """A name for the processor, the same only where machine code for the one runs on the other; empty where that is not
+    known.
+    """
     text = read_text(PROC / "cpuinfo").partition("\n\n")[0]
-    told = sorted(line for line in text.splitlines() if line.startswith(("vendor_id", "cpu family", "model", "flags", "Features", "CPU ")))
+    told = sorted(
+        line
+        for line in text.splitlines()
+        if line.startswith(("vendor_id", "cpu family", "model", "flags", "Features", "CPU "))
+    )
     return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16] if told else ""
 
 
@@ -141,7 +154,9 @@ def find_gpus() -> tuple[list[dict[str, Any]], str]:
         return [], "nvidia-smi is missing" if expected else ""
     query = [tool, "--query-gpu=index,name,memory.total", "--format=csv,noheader,nounits"]
     try:
-        answer = subprocess.run(query, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, timeout=TOOL_SECONDS)
+        answer = subprocess.run(
+            query, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, timeout=TOOL_SECONDS
+        )
     except (OSError, subprocess.SubprocessError) as error:
         return [], f"nvidia-smi does not answer: {error}"
     text = answer.stdout.decode("utf-8", "replace")
@@ -149,7 +164,9 @@ def find_gpus() -> tuple[list[dict[str, Any]], str]:
         return [], "nvidia-smi fails: " + " ".join(text.split())[:300]
     rows = [[field.strip() for field in line.split(",")] for line in text.splitlines()]
     gpus = [row for row in rows if len(row) == 3 and row[0].isdigit()]
-    return [{"index": int(row[0]), "name": row[1], "memory": int(row[2]) * 2**20 if row[2].isdigit() else 0} for row in gpus], ""
+    return [
+        {"index": int(row[0]), "name": row[1], "memory": int(row[2]) * 2**20 if row[2].isdigit() else 0} for row in gpus
+    ], ""
 
 
 def writable(root: Path) -> bool:
@@ -174,6 +191,8 @@ def kills_processes() -> bool:
     """Whether systemd is told to end what a user leaves running when they log out, and makes no exception for this one."""
     folders = [Path(folder) for folder in ("/etc/systemd", "/run/systemd", "/usr/lib/systemd")]
     files = [path for folder in folders for path in [folder / "logind.conf", *folder.glob("logind.conf.d/*.conf")]]
-    told = any(line.replace(" ", "") == "KillUserProcesses=yes" for path in files for line in read_text(path).splitlines())
+    told = any(
+        line.replace(" ", "") == "KillUserProcesses=yes" for path in files for line in read_text(path).splitlines()
+    )
     name = os.environ.get("USER") or os.environ.get("LOGNAME") or ""
     return told and os.getuid() != 0 and not Path("/var/lib/systemd/linger", name).is_file()

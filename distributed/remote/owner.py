@@ -1,10 +1,12 @@
 """Whose a worker's folder is: the record of it, and what is done when a folder goes from one run to another.
 
-The record is a file of the folder's outbox, ``<coach>.owner``: it appears whole, and whoever lists the outbox sees at once whose it is.
-Its lease is the token in the folder's assignment, which the owner changes at every contact. Whether a token has stood still for too long
-is seen by who wants the folder, by its own clock. All that changes an owner is done under a lock beside the folder.
+The record is a file of the folder's outbox, ``<coach>.owner``: it appears whole, and whoever lists the outbox sees at
+once whose it is. Its lease is the token in the folder's assignment, which the owner changes at every contact. Whether a
+token has stood still for too long is seen by who wants the folder, by its own clock. All that changes an owner is done
+under a lock beside the folder.
 
-Like all of ``distributed/remote*.py`` it runs on a worker's machine too, before anything is installed: standard library only.
+Like all of ``distributed/remote*.py`` it runs on a worker's machine too, before anything is installed: standard library
+only.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ TOKEN = 100  # characters
 def own(request: dict[str, Any]) -> dict[str, Any]:
     """Enter ``owner`` as the owner of the folder ``place``, if it may be that; else say who is.
 
-    It may: where nobody is, where it is already, where its own run is (``fresh``: it has not owned the folder before), where the owner
-    and its lease are still those of ``expired``, and always with ``force``.
+    It may: where nobody is, where it is already, where its own run is (``fresh``: it has not owned the folder before),
+    where the owner and its lease are still those of ``expired``, and always with ``force``.
     """
     place, mine = Path(request["place"]), request["owner"]
     (place / "outbox").mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -43,7 +45,9 @@ def own(request: dict[str, Any]) -> dict[str, Any]:
             if not (same_run or expired or request["force"]):
                 return {"mine": False, "owner": found, "token": token, "contents": "", "unsorted": False}
         others = [path for path in (place / "outbox").glob(f"*{OWNER}") if path.stem != mine["coach"]]
-        contents = contents_of(place) or (found["label"] if found else STRANGER if any((place / "outbox").glob(f"*{GAMES}")) else "")
+        contents = contents_of(place) or (
+            found["label"] if found else STRANGER if any((place / "outbox").glob(f"*{GAMES}")) else ""
+        )
         write_owner(place, mine)
         for path in others:
             path.unlink()
@@ -53,10 +57,12 @@ def own(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def give_way(request: dict[str, Any]) -> dict[str, Any]:
-    """Empty the folder ``place`` of what is not of the run with these ``labels``; bring back what is. No other run's worker runs there.
+    """Empty the folder ``place`` of what is not of the run with these ``labels``; bring back what is.
 
-    Games go to ``<place>.<label of their run>``, where that run finds them when it comes back. ``tagged`` finds the run in a batch's name,
-    and those that do not say are of the run ``contents``.
+    No other run's worker runs there.
+
+    Games go to ``<place>.<label of their run>``, where that run finds them when it comes back. ``tagged`` finds the run
+    in a batch's name, and those that do not say are of the run ``contents``.
     """
     place, labels, coach = Path(request["place"]), request["labels"], request["coach"]
     with locked(lock_of(place), LOCK_SECONDS):
@@ -100,7 +106,9 @@ def move_games(outbox: Path, place: Path, contents: str, labels: list[str], tagg
     return len(found)
 
 
-def games_of_others(outbox: Path, contents: str, labels: list[str], tagged: re.Pattern[str]) -> Iterator[tuple[Path, str]]:
+def games_of_others(
+    outbox: Path, contents: str, labels: list[str], tagged: re.Pattern[str]
+) -> Iterator[tuple[Path, str]]:
     """The games of other runs, and the label of each one's; those that do not say are of the run ``contents``."""
     for path in sorted(outbox.glob(f"*{GAMES}")):
         match = tagged.search(path.name)
@@ -122,7 +130,9 @@ def bring_back(place: Path, labels: list[str]) -> int:
 
 
 def set_aside_of(place: Path, label: str) -> list[Path]:
-    """The folders in which games of this run were set aside; earlier versions added a number where there was one already."""
+    """The folders in which games of this run were set aside; earlier versions added a number where there was one
+    already.
+    """
     found = [place.with_name(f"{place.name}.{label}"), *place.parent.glob(f"{place.name}.{label}.[0-9]*")]
     return [path for path in found if path.is_dir()]
 
@@ -139,7 +149,10 @@ def check_owner(place: Path, coach: str) -> None:
 
 
 def owner_of(place: Path) -> dict[str, Any] | None:
-    """Who owns a folder. One of an earlier version leaves no record: it is known by its assignment, if its worker runs."""
+    """Who owns a folder.
+
+    One of an earlier version leaves no record: it is known by its assignment, if its worker runs.
+    """
     for path in sorted((place / "outbox").glob(f"*{OWNER}")):
         with contextlib.suppress(OSError, ValueError):
             found = json.loads(path.read_text())
@@ -149,7 +162,13 @@ def owner_of(place: Path) -> dict[str, Any] | None:
     if said and not said.get("stop") and (running(place) or elsewhere(place)):
         seconds = said.get("lease_seconds")
         patience = float(seconds) if isinstance(seconds, (int, float)) else 0.0
-        return {"run_id": str(said.get("run_id")), "label": contents_of(place), "host": "", "coach": "", "lease_seconds": patience}
+        return {
+            "run_id": str(said.get("run_id")),
+            "label": contents_of(place),
+            "host": "",
+            "coach": "",
+            "lease_seconds": patience,
+        }
     return None
 
 

@@ -1,11 +1,13 @@
 """Processes on a worker's machine that outlive the connection by which they were started, at most one at each place.
 
-A *place* is a folder: a worker's, or that of a long command. Who runs there is recorded in its ``process.json``, written under a
-lock that is let go only when the new program has begun, so that no two can ever begin at once. A process is signalled only if its
-boot, its id and its start time are those recorded: never a stranger that was given the same id later. Where several machines share the
-folder, the record of another one's process says nothing of whether it runs: nobody begins beside it, and nobody signals it.
+A *place* is a folder: a worker's, or that of a long command. Who runs there is recorded in its ``process.json``,
+written under a lock that is let go only when the new program has begun, so that no two can ever begin at once. A
+process is signalled only if its boot, its id and its start time are those recorded: never a stranger that was given the
+same id later. Where several machines share the folder, the record of another one's process says nothing of whether it
+runs: nobody begins beside it, and nobody signals it.
 
-Like all of ``distributed/remote*.py`` it runs on a worker's machine too, before anything is installed: standard library only.
+Like all of ``distributed/remote*.py`` it runs on a worker's machine too, before anything is installed: standard library
+only.
 """
 
 from __future__ import annotations
@@ -97,7 +99,8 @@ def record_at(place: Path) -> dict[str, Any]:
 
 
 def elsewhere(place: Path) -> dict[str, Any] | None:
-    """The record of a process at ``place`` that began on another machine, of which nobody here knows whether it still runs.
+    """The record of a process at ``place`` that began on another machine, of which nobody here knows whether it still
+    runs.
 
     A command that has left its exit code has ended, wherever it ran.
     """
@@ -122,7 +125,12 @@ def running(place: Path) -> dict[str, Any] | None:
     record = record_at(place)
     try:
         found = process_stat(int(record["pid"])) if record["host"] == host() else None
-        same = found is not None and found[0] not in "ZX" and found[2] == record["start_ticks"] and record["boot_id"] == boot_id()
+        same = (
+            found is not None
+            and found[0] not in "ZX"
+            and found[2] == record["start_ticks"]
+            and record["boot_id"] == boot_id()
+        )
     except (ValueError, KeyError, TypeError):
         return None
     return record if same else None
@@ -267,7 +275,11 @@ def alive(request: dict[str, Any]) -> dict[str, Any]:
     place = Path(request["place"])
     found = running(place) or elsewhere(place)
     code = read_text(place / "exit").strip()
-    return {"running": found is not None, "pid": found["pid"] if found else 0, "code": int(code) if code.isdigit() else None}
+    return {
+        "running": found is not None,
+        "pid": found["pid"] if found else 0,
+        "code": int(code) if code.isdigit() else None,
+    }
 
 
 def tail(request: dict[str, Any]) -> dict[str, Any]:

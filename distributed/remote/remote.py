@@ -1,10 +1,11 @@
-"""What the main node has done on a worker's machine, by the worker's own Python and with nothing but its standard library.
+"""What the main node has done on a worker's machine, by the worker's own Python and with nothing but its standard
+library.
 
     python3 -I .remote/<hash>.pyz NONCE COMMAND JSON       in the cluster's folder on that machine
 
 ``distributed/setup/machine.py`` puts these files there as one program. The answer is one line on standard output,
-``@@NONCE {"ok": ...}`` or ``@@NONCE {"failed": text, "kind": ...}``, whatever a noisy shell writes around it. Nothing here needs
-more than Python 3.9, so that one that is too old can say so.
+``@@NONCE {"ok": ...}`` or ``@@NONCE {"failed": text, "kind": ...}``, whatever a noisy shell writes around it. Nothing
+here needs more than Python 3.9, so that one that is too old can say so.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ def main(argv: list[str]) -> int:
     os.umask(0o077)
     try:
         request = json.loads(text)
-        if isinstance(request, dict) and "request" in request:  # what must not be seen in a list of processes comes in a file
+        if (
+            isinstance(request, dict) and "request" in request
+        ):  # what must not be seen in a list of processes comes in a file
             path = Path(request["request"])
             request = json.loads(path.read_text())
             path.unlink()
@@ -48,7 +51,10 @@ def main(argv: list[str]) -> int:
     except Failed as error:
         answer = {"failed": str(error), "kind": error.kind}
     except Exception as error:
-        answer = {"failed": f"{type(error).__name__}: {error}", "kind": "disk" if isinstance(error, OSError) else "failed"}
+        answer = {
+            "failed": f"{type(error).__name__}: {error}",
+            "kind": "disk" if isinstance(error, OSError) else "failed",
+        }
     sys.stdout.write(f"\n@@{nonce} {json.dumps(answer)}\n")
     return 0
 

@@ -1,7 +1,8 @@
-"""From a bare machine to one that can play: our code under the name of its hash, an environment with the packages, and a look at both.
+"""From a bare machine to one that can play: our code under the name of its hash, an environment with the packages, and
+a look at both.
 
-Every step finds out first whether it has been done, and long ones run on the machine by themselves: a bootstrap that was cut off
-anywhere is gone on with by the next one, which may also find the long step finished.
+Every step finds out first whether it has been done, and long ones run on the machine by themselves: a bootstrap that
+was cut off anywhere is gone on with by the next one, which may also find the long step finished.
 """
 
 import secrets
@@ -38,7 +39,9 @@ REHEARSAL = f"{JOBS}/rehearsal"
 REHEARSAL_GAME = "tic_tac_toe"
 JOB_LOG = "logs/bootstrap.log"
 # Runs a command at a place and leaves its exit code there.
-WITH_EXIT_CODE = 'place=$1; shift; code=0; "$@" || code=$?; echo $code >"$place/exit.part"; mv "$place/exit.part" "$place/exit"'
+WITH_EXIT_CODE = (
+    'place=$1; shift; code=0; "$@" || code=$?; echo $code >"$place/exit.part"; mv "$place/exit.part" "$place/exit"'
+)
 POLL_SECONDS = 1.0
 STILL_SECONDS = 30.0  # between two signs of life
 JOB_SECONDS = 2 * 3600.0
@@ -46,7 +49,9 @@ NOT_TO_BE_MENDED = ("folder", "disk", "gpu")  # by anything that bootstrap does
 NO_PIP_SETTINGS = PipSettings()
 LARGE = 20 * 10**6  # bytes; a wheel's way is worth a line of its own
 REMEMBERED = 60  # lines of what a step says, by which its failure is explained
-CPU_ENVIRONMENT = 2 * 10**9  # bytes of disk that the packages take while they are installed: 1.2 GB were measured, and their files beside
+CPU_ENVIRONMENT = (
+    2 * 10**9
+)  # bytes of disk that the packages take while they are installed: 1.2 GB were measured, and their files beside
 CUDA_ENVIRONMENT = 8 * 10**9  # with CUDA's libraries: 5 GB, and 3 GB of downloads
 CPU_TORCH = "https://download.pytorch.org/whl/cpu"
 
@@ -95,7 +100,9 @@ def bootstrap_steps(
     game: str = REHEARSAL_GAME,
     root: Path = PROJECT,
 ) -> Iterator[str]:
-    """The same step by step, for who has other things to do meanwhile: lines to tell, and an empty one when it is time to wait a second."""
+    """The same step by step, for who has other things to do meanwhile: lines to tell, and an empty one when it is time
+    to wait a second.
+    """
     ours_here = ours_here or ours(root=root)
     install_remote(transport)
     found = probe(transport, machine, ours_here)
@@ -164,7 +171,11 @@ def room_for_environment(found: Probe, machine: WorkerSettings, pip: PipSettings
     text = f"{found.disk_free / 1e9:.1f} GB free"
     if found.disk_free >= needed:
         return Finding("disk", True, False, text)
-    smaller = "" if sent or found.gpus or index else f"; or, as it has no GPU, set `torch_index: {CPU_TORCH}` below `pip:` in the config"
+    smaller = (
+        ""
+        if sent or found.gpus or index
+        else f"; or, as it has no GPU, set `torch_index: {CPU_TORCH}` below `pip:` in the config"
+    )
     remedy = f"make room there (see: df -h {found.root}), or choose another `directory`{smaller}"
     return Finding("disk", False, True, f"only {text}, and the packages take up to {needed / 1e9:.1f} GB", remedy)
 
@@ -189,7 +200,9 @@ def make_environment(
     yield f"makes the environment {found.root}/{environment}, which takes minutes; see {found.root}/{JOB_LOG}"
     if not sent and not found.gpus and "TORCH_INDEX" not in env:
         yield f"it has no GPU: with `pip: {{torch_index: {CPU_TORCH}}}` in the config, torch is a tenth of the size"
-    yield from long_step(transport, job(ours_here), argv, env, "making the environment", machine=machine, ours_here=ours_here)
+    yield from long_step(
+        transport, job(ours_here), argv, env, "making the environment", machine=machine, ours_here=ours_here
+    )
     for wheel in sent:
         transport.remove(f"{shelf}/{wheel.path.name}")
 
@@ -216,8 +229,11 @@ def send_wheels(transport: Transport, sent: list[Wheel], shelf: str) -> Iterator
         transport.put(wheel.path.read_bytes(), f"{shelf}/{wheel.path.name}")
 
 
-def play_rehearsal(transport: Transport, machine: WorkerSettings, found: Probe, ours_here: Ours, game: str) -> Iterator[str]:
-    """Have it play once with this code, which shows that packages and GPU work, and compiles the search for this machine.
+def play_rehearsal(
+    transport: Transport, machine: WorkerSettings, found: Probe, ours_here: Ours, game: str
+) -> Iterator[str]:
+    """Have it play once with this code, which shows that packages and GPU work, and compiles the search for this
+    machine.
 
     Raises:
         RemoteFailure: it failed; the text has the last lines of what was said.
@@ -250,7 +266,14 @@ def hand_over_compiled(transport: Transport, machine: WorkerSettings, found: Pro
 
 
 def long_step(
-    transport: Transport, place: str, argv: list[str], env: dict[str, str], what: str, *, machine: WorkerSettings, ours_here: Ours
+    transport: Transport,
+    place: str,
+    argv: list[str],
+    env: dict[str, str],
+    what: str,
+    *,
+    machine: WorkerSettings,
+    ours_here: Ours,
 ) -> Iterator[str]:
     """Run a long command there, or go on with one that runs, and tell what it says until it has ended well.
 
@@ -259,7 +282,13 @@ def long_step(
     """
     python = machine.python
     read = understood(transport, Tail, call(transport, "tail", {"log": JOB_LOG, "lines": 0}, python=python)).end
-    request = {"place": place, "argv": ["sh", "-c", WITH_EXIT_CODE, "sh", place, *argv], "env": env, "log": JOB_LOG, "shared": True}
+    request = {
+        "place": place,
+        "argv": ["sh", "-c", WITH_EXIT_CODE, "sh", place, *argv],
+        "env": env,
+        "log": JOB_LOG,
+        "shared": True,
+    }
     begun = understood(transport, Started, call(transport, "start", request, python=python, private=bool(env)))
     if begun.already:
         yield "an earlier bootstrap is still at it"
@@ -271,7 +300,9 @@ def look(transport: Transport, place: str, machine: WorkerSettings) -> Alive:
     return understood(transport, Alive, call(transport, "alive", {"place": place}, python=machine.python))
 
 
-def follow(transport: Transport, place: str, read: int, what: str, *, machine: WorkerSettings, ours_here: Ours) -> Iterator[str]:
+def follow(
+    transport: Transport, place: str, read: int, what: str, *, machine: WorkerSettings, ours_here: Ours
+) -> Iterator[str]:
     """What the long step says from byte ``read`` of its log on, until it has ended well.
 
     Raises:
@@ -292,7 +323,9 @@ def follow(transport: Transport, place: str, read: int, what: str, *, machine: W
         if not state.running:
             break
         if now - began > JOB_SECONDS:
-            raise RemoteFailure(transport.worker, f"{what} has not ended after {JOB_SECONDS / 3600:.0f} hours", f"see {JOB_LOG} there")
+            raise RemoteFailure(
+                transport.worker, f"{what} has not ended after {JOB_SECONDS / 3600:.0f} hours", f"see {JOB_LOG} there"
+            )
         if now - told >= STILL_SECONDS:
             told = now
             yield f"still at it, after {(now - began) / 60:.0f} min"

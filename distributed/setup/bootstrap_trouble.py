@@ -28,7 +28,11 @@ KNOWN = (
         "its Python cannot make virtual environments",
         "there: sudo apt-get install python3-venv (Debian, Ubuntu); or send pip too, by `--wheels DIR`",
     ),
-    (r"MemoryError|Cannot allocate memory|^Killed", "it has too little memory", "end other programs there, or use another machine"),
+    (
+        r"MemoryError|Cannot allocate memory|^Killed",
+        "it has too little memory",
+        "end other programs there, or use another machine",
+    ),
     (r"Permission denied: (?P<name>\S+)", "it may not write {name}", "see whom that belongs to"),
 )
 ERROR = re.compile(r"^(ERROR: |[\w.]*(Error|Exception)\b)")

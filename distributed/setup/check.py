@@ -27,7 +27,9 @@ class Finding:
     remedy: str = ""
 
 
-def findings(probe: Probe, machine: WorkerSettings, ours: Ours, *, now: Callable[[], float] = time.time) -> list[Finding]:
+def findings(
+    probe: Probe, machine: WorkerSettings, ours: Ours, *, now: Callable[[], float] = time.time
+) -> list[Finding]:
     """All that was looked at, in the order in which to put it right."""
     return [
         _writable(probe, machine),
@@ -61,7 +63,9 @@ def refuse(worker: str, looked_at: Iterable[Finding], *, named: bool = False) ->
 
 
 def seats(probe: Probe, machine: WorkerSettings) -> list[WorkerSlot]:
-    """The workers of a machine: one for each of its GPUs that the config names, or where there is none, one for each core."""
+    """The workers of a machine: one for each of its GPUs that the config names, or where there is none, one for each
+    core.
+    """
     present = {gpu.index for gpu in probe.gpus}
     gpus: list[int | None] = [gpu for gpu in _wanted_gpus(machine) if gpu in present]
     places = gpus or [None] * (probe.cpus if machine.processes == "auto" else machine.processes)
@@ -86,7 +90,11 @@ def _disk(probe: Probe) -> Finding:
     text = f"{_gigabytes(probe.disk_free)} free"
     if probe.disk_free >= LEAST_DISK:
         return _good("disk", text)
-    return _bad("disk", f"only {text}, and {_gigabytes(LEAST_DISK)} are needed", f"make room there (see: df -h {shlex.quote(probe.root)})")
+    return _bad(
+        "disk",
+        f"only {text}, and {_gigabytes(LEAST_DISK)} are needed",
+        f"make room there (see: df -h {shlex.quote(probe.root)})",
+    )
 
 
 def _memory(probe: Probe, machine: WorkerSettings) -> Finding:
@@ -95,7 +103,11 @@ def _memory(probe: Probe, machine: WorkerSettings) -> Finding:
     if probe.memory >= workers * LEAST_MEMORY:
         return _good("memory", text)
     fewer = max(1, probe.memory // LEAST_MEMORY)
-    remedy = "play on another machine" if workers == 1 else f"say `processes: {fewer}` for this worker in the config, or fewer gpu_ids"
+    remedy = (
+        "play on another machine"
+        if workers == 1
+        else f"say `processes: {fewer}` for this worker in the config, or fewer gpu_ids"
+    )
     return Finding("memory", False, workers == 1 and probe.memory < LEAST_MEMORY // 2, f"only {text}", remedy)
 
 
@@ -105,13 +117,19 @@ def _python(probe: Probe, machine: WorkerSettings, ours: Ours) -> Finding:
     then = f"then {remedy_bootstrap(ours, machine.name)}"
     if probe.python is None:
         if own:
-            return _bad("python", f"{own} is not there", "mend `python:` in the config, or remove it and run --bootstrap")
+            return _bad(
+                "python", f"{own} is not there", "mend `python:` in the config, or remove it and run --bootstrap"
+            )
         return _bad("python", "there is no python3", f"{install}; {then}")
     found = f"Python {_version(probe.python.version)} at {probe.python.path}"
     if probe.python.version[:2] >= OLDEST_PYTHON:
         return _good("python", found)
     if own:
-        return _bad("python", f"{found} is older than {needed}", f"name a newer one as `python:` in the config, or remove it; {then}")
+        return _bad(
+            "python",
+            f"{found} is older than {needed}",
+            f"name a newer one as `python:` in the config, or remove it; {then}",
+        )
     return _bad("python", f"{found} is older than {needed}", f"{install}; {then}")
 
 
@@ -121,7 +139,11 @@ def _packages(probe: Probe, machine: WorkerSettings, ours: Ours) -> list[Finding
         return []
     have = probe.python.packages
     missing = [name for name in ours.packages if not have.get(name)]
-    other = [name for name, version in ours.packages.items() if name not in missing and _public(have[name]) != _public(version)]
+    other = [
+        name
+        for name, version in ours.packages.items()
+        if name not in missing and _public(have[name]) != _public(version)
+    ]
     remedy = _install(probe.python, machine, ours, [*missing, *other])
     result = []
     if missing:
@@ -147,12 +169,16 @@ def _code(probe: Probe, machine: WorkerSettings, ours: Ours) -> Finding:
     found = [name for name in probe.code if probe.code[name]]
     bootstrap = remedy_bootstrap(ours, machine.name)
     if not found:
-        clone = "or if a clone and its environment stand there already, name them as `directory` and `python` in the config"
+        clone = (
+            "or if a clone and its environment stand there already, name them as `directory` and `python` in the config"
+        )
         return _bad("code", "our code is not there", f"{bootstrap}; {clone}")
     if release_folder(ours.code_hash) in found:
         return _bad("code", f"{release_folder(ours.code_hash)} has been changed there, or is not complete", bootstrap)
     where = probe.root if found[0] == "." else found[0]
-    return _bad("code", f"its code differs from ours ({probe.code[found[0]]} in {where}, here {ours.code_hash})", bootstrap)
+    return _bad(
+        "code", f"its code differs from ours ({probe.code[found[0]]} in {where}, here {ours.code_hash})", bootstrap
+    )
 
 
 def _gpu(probe: Probe, machine: WorkerSettings) -> Finding:
@@ -168,7 +194,11 @@ def _gpu(probe: Probe, machine: WorkerSettings) -> Finding:
     instead = f"its processor plays, in {workers} {'process' if workers == 1 else 'processes'}"
     if machine.gpu_ids:
         text = probe.gpu_trouble or "no NVIDIA GPU is found"
-        return _bad("gpu", text, "there: install NVIDIA's driver, until nvidia-smi lists the GPUs; or remove gpu_ids from the config")
+        return _bad(
+            "gpu",
+            text,
+            "there: install NVIDIA's driver, until nvidia-smi lists the GPUs; or remove gpu_ids from the config",
+        )
     if probe.gpu_trouble:
         remedy = "there: install or mend NVIDIA's driver, until nvidia-smi lists the GPU"
         return Finding("gpu", False, False, f"{probe.gpu_trouble}, so {instead}", remedy)

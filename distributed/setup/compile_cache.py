@@ -15,7 +15,10 @@ DEFAULT = "~/.cache/keima"  # where compiled code lies if KEIMA_CACHE says nothi
 
 
 def serves(probe: Probe, *, version: Sequence[int] = (sys.version_info.major, sys.version_info.minor)) -> bool:
-    """Whether the machine can use what was compiled here: its processor and its Python are ours. Packages are the same anyway."""
+    """Whether the machine can use what was compiled here: its processor and its Python are ours.
+
+    Packages are the same anyway.
+    """
     return (
         bool(probe.processor)
         and probe.processor == processor()

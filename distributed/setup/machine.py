@@ -1,7 +1,8 @@
 """What the main node does on a worker's machine: look at it, start and stop its workers, read their logs.
 
-Everything goes through one small program on that machine, ``distributed/remote/remote.py``, which is put there at the first contact under
-the name of its content. Each call is one bounded command over the transport; whatever comes back is checked before it is believed.
+Everything goes through one small program on that machine, ``distributed/remote/remote.py``, which is put there at the
+first contact under the name of its content. Each call is one bounded command over the transport; whatever comes back is
+checked before it is believed.
 """
 
 import functools
@@ -24,7 +25,10 @@ from games import text as texts
 PYTHON = "python3"  # of a machine for which nothing else was said
 PYTHONS = (PYTHON, *(f"python3.{minor}" for minor in range(14, 10, -1)))  # as scripts/setup.sh looks for them
 VENV_PYTHON = ".venv/bin/python"  # of a clone, and which earlier versions made
-PROGRAM = ("__init__.py", *(f"remote/{name}.py" for name in ("__init__", "remote", "code", "machine", "owner", "process")))
+PROGRAM = (
+    "__init__.py",
+    *(f"remote/{name}.py" for name in ("__init__", "remote", "code", "machine", "owner", "process")),
+)
 MAIN = "import sys\n\nfrom distributed.remote.remote import main\n\nsys.exit(main(sys.argv[1:]))\n"
 CALL_SECONDS = 8.0
 PROBE_SECONDS = 30.0  # a GPU's driver that sleeps takes several seconds
@@ -35,7 +39,8 @@ UNREAD = (
 )  # answers of a machine on which our program has not run: nobody has read, and removed, the request
 TEXT = 4000  # characters of what comes back as text for one line
 
-# One line, without a shell's peculiarities: the machine's own may be any. The first interpreter that is new enough runs the program.
+# One line, without a shell's peculiarities: the machine's own may be any. The first interpreter that is new enough runs
+# the program.
 LAUNCH = (
     "program=$1; nonce=$2; command=$3; request=$4; shift 4; "
     'say() { echo "@@$nonce {\\"failed\\": \\"${2:-$1}\\", \\"kind\\": \\"$1\\"}"; exit 0; }; '
@@ -90,7 +95,10 @@ class Gpu(Answer):
 
 
 class Probe(Answer):
-    """What there is on a machine. A folder with code is within the cluster's folder, or a clone beside it, with its whole path."""
+    """What there is on a machine.
+
+    A folder with code is within the cluster's folder, or a clone beside it, with its whole path.
+    """
 
     root: PathText
     writable: bool
@@ -112,7 +120,9 @@ class Probe(Answer):
     def folder_of(self, code_hash: str) -> str | None:
         """The folder that holds exactly this code, if one does."""
         good = [
-            folder for folder, found in self.code.items() if found == code_hash and (folder.startswith((".", "/")) or folder in self.whole)
+            folder
+            for folder, found in self.code.items()
+            if found == code_hash and (folder.startswith((".", "/")) or folder in self.whole)
         ]
         return good[0] if good else None
 
@@ -216,8 +226,12 @@ def probe(transport: Transport, machine: WorkerSettings, ours: Ours) -> Probe:
     return understood(transport, Probe, call(transport, "probe", request, python=machine.python, seconds=PROBE_SECONDS))
 
 
-def start(transport: Transport, seat: WorkerSlot, *, machine: WorkerSettings, probe: Probe, ours: Ours, coach: str = "") -> Started:
-    """Start a seat's worker, unless it runs; it plays on when the connection ends. Not if it is another Coach's than ``coach``.
+def start(
+    transport: Transport, seat: WorkerSlot, *, machine: WorkerSettings, probe: Probe, ours: Ours, coach: str = ""
+) -> Started:
+    """Start a seat's worker, unless it runs; it plays on when the connection ends.
+
+    Not if it is another Coach's than ``coach``.
 
     Raises:
         Refused: the machine has no Python or not our code; ``check.findings`` says more.
@@ -230,11 +244,18 @@ def start(transport: Transport, seat: WorkerSlot, *, machine: WorkerSettings, pr
     argv = [probe.python.path, f"{folder}/start_worker.py", "--folder", place(seat.name), "--log", log_name(seat.name)]
     argv += [] if seat.gpu is None else ["--gpu", str(seat.gpu)]
     argv += ["--worker-class", ours.worker_class] if ours.extra else []
-    request: dict[str, Any] = {"place": place(seat.name), "argv": argv, "env": environment(seat, machine), "log": log_name(seat.name)}
+    request: dict[str, Any] = {
+        "place": place(seat.name),
+        "argv": argv,
+        "env": environment(seat, machine),
+        "log": log_name(seat.name),
+    }
     request["coach"] = coach
     if folder.startswith("/"):  # a clone of the user's, who looks for its log there
         request["logs"] = f"{folder}/logs"
-    return understood(transport, Started, call(transport, "start", request, python=machine.python, private=bool(machine.env)))
+    return understood(
+        transport, Started, call(transport, "start", request, python=machine.python, private=bool(machine.env))
+    )
 
 
 def environment(seat: WorkerSlot, machine: WorkerSettings) -> dict[str, str]:
@@ -245,14 +266,17 @@ def environment(seat: WorkerSlot, machine: WorkerSettings) -> dict[str, str]:
 
 
 def stop(transport: Transport, seat: str, *, seconds: float = 10.0, python: str = PYTHON, coach: str = "") -> Stopped:
-    """End a seat's worker; it hands over its finished games, for which it gets so many seconds. No other process is touched, nor is
-    one of another Coach than ``coach``.
+    """End a seat's worker; it hands over its finished games, for which it gets so many seconds.
+
+    No other process is touched, nor is one of another Coach than ``coach``.
 
     Raises:
         ClusterError: see ``call``.
     """
     request = {"place": place(seat), "seconds": seconds, "coach": coach}
-    return understood(transport, Stopped, call(transport, "stop", request, python=python, seconds=seconds + CALL_SECONDS + 5.0))
+    return understood(
+        transport, Stopped, call(transport, "stop", request, python=python, seconds=seconds + CALL_SECONDS + 5.0)
+    )
 
 
 def alive(transport: Transport, seat: str, *, python: str = PYTHON) -> Alive:
@@ -283,7 +307,8 @@ def call(
     seconds: float = CALL_SECONDS,
     private: bool = False,
 ) -> Any:
-    """Have one command of ``distributed/remote/remote.py`` carried out; our program is put there first if it is missing.
+    """Have one command of ``distributed/remote/remote.py`` carried out; our program is put there first if it is
+    missing.
 
     Args:
         python: the interpreter to try first.
@@ -303,10 +328,16 @@ def call(
     kind, text = str(answer.get("kind")), printable(str(answer.get("failed")))
     if kind == "pythonless":
         names = " nor ".join(dict.fromkeys([python, VENV_PYTHON, *PYTHONS]))
-        raise Refused(transport.worker, f"there is no Python that works: neither {names} is one", "install Python 3.11 or newer there")
+        raise Refused(
+            transport.worker,
+            f"there is no Python that works: neither {names} is one",
+            "install Python 3.11 or newer there",
+        )
     if kind == "system":
         name = {"Darwin": "macOS"}.get(text, text)
-        raise Refused(transport.worker, f"it runs {name}, and a worker needs Linux", "use a Linux machine, or a virtual one on it")
+        raise Refused(
+            transport.worker, f"it runs {name}, and a worker needs Linux", "use a Linux machine, or a virtual one on it"
+        )
     if kind == "elsewhere":
         remedy = (
             "give each of them a `directory` of its own in the config; or, if that process is no more, "
@@ -318,14 +349,18 @@ def call(
     raise RemoteFailure(transport.worker, f"{command}: {text}")
 
 
-def _ask(transport: Transport, command: str, request: dict[str, Any], python: str, seconds: float, private: bool) -> dict[str, Any]:
+def _ask(
+    transport: Transport, command: str, request: dict[str, Any], python: str, seconds: float, private: bool
+) -> dict[str, Any]:
     nonce = secrets.token_hex(8)
     text, name = json.dumps(request), f".remote/requests/{nonce}.json"
     if private:
         transport.put(text.encode(), name)
         text = json.dumps({"request": name})
     interpreters = dict.fromkeys([python, *PYTHONS, VENV_PYTHON])
-    done = transport.run(["sh", "-c", LAUNCH, "keima", remote_program()[1], nonce, command, text, *interpreters], seconds=seconds)
+    done = transport.run(
+        ["sh", "-c", LAUNCH, "keima", remote_program()[1], nonce, command, text, *interpreters], seconds=seconds
+    )
     answer = find_answer(transport.worker, done, nonce)
     if private and answer.get("kind") in UNREAD:
         transport.remove(name)
@@ -360,7 +395,9 @@ def understood(transport: Transport, kind: type[A], answer: Any) -> A:
     try:
         return kind.model_validate(answer)
     except ValidationError as error:
-        raise RemoteFailure(transport.worker, f"an answer cannot be understood: {printable(str(error))[:300]}") from error
+        raise RemoteFailure(
+            transport.worker, f"an answer cannot be understood: {printable(str(error))[:300]}"
+        ) from error
 
 
 def remedy_bootstrap(ours: Ours, worker: str) -> str:

@@ -23,7 +23,10 @@ class ProcessManager(Protocol):
     """The workers of one machine. Every method raises ClusterError when it cannot do its work."""
 
     def prepare(self, transport: Transport, tell: Tell, go_on: Callable[[], bool]) -> tuple[WorkerSlot, ...]:
-        """See that the machine can play, or make it so; returns its seats. Long work ends early when ``go_on`` says no."""
+        """See that the machine can play, or make it so; returns its seats.
+
+        Long work ends early when ``go_on`` says no.
+        """
 
     def start(self, transport: Transport, seat: WorkerSlot) -> None:
         """Start a seat's worker, unless it runs."""

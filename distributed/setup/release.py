@@ -1,4 +1,6 @@
-"""What a worker must have of us: this checkout's code under the name of its hash, as an archive, and the versions of the packages."""
+"""What a worker must have of us: this checkout's code under the name of its hash, as an archive, and the versions of
+the packages.
+"""
 
 import gzip
 import hashlib
@@ -49,7 +51,9 @@ def ours(worker_class: str = WORKER_CLASS, *, root: Path = PROJECT, config: Path
 
 
 def environment_folder(root: Path = PROJECT) -> str:
-    """The folder of the environment that has what is required here: checkouts that require the same share it, and no others do."""
+    """The folder of the environment that has what is required here: checkouts that require the same share it, and no
+    others do.
+    """
     required = (root / REQUIREMENTS).read_bytes() if (root / REQUIREMENTS).is_file() else b""
     return f"{ENVIRONMENTS}/{hashlib.sha256(required).hexdigest()[:12]}"
 

@@ -1,4 +1,6 @@
-"""Packages as files, for machines that reach no package index: which of a folder's wheels a machine needs, and whether all are there."""
+"""Packages as files, for machines that reach no package index: which of a folder's wheels a machine needs, and whether
+all are there.
+"""
 
 import platform
 import re
@@ -10,8 +12,15 @@ from pathlib import Path
 
 FOLDER = "wheels"  # on the machine, until they are installed
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;#]+)", re.MULTILINE)  # a line of requirements.txt
-NAME = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)(-\d[^-]*)?-(?P<python>[^-]+)-(?P<abi>[^-]+)-(?P<platform>[^-]+)\.whl")
-PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")  # pip takes none but those that are named
+NAME = re.compile(
+    r"(?P<name>[^-]+)-(?P<version>[^-]+)(-\d[^-]*)?-(?P<python>[^-]+)-(?P<abi>[^-]+)-(?P<platform>[^-]+)\.whl"
+)
+PLATFORMS = (
+    "manylinux_2_28",
+    "manylinux_2_27",
+    "manylinux_2_17",
+    "manylinux2014",
+)  # pip takes none but those that are named
 UNPACKED = 4  # times its size is what a wheel takes with what is installed from it, at most
 
 
@@ -43,7 +52,11 @@ def choose(folder: Path, requirements: str, *, version: Sequence[int], machine: 
         wheels = [path for path in folder.expanduser().glob("*.whl") if _fits(path.name, version, machine)]
     except OSError as error:
         raise NoWheels(f"{folder} cannot be read: {error.strerror}") from error
-    have = {(_plain(found["name"]), found["version"].partition("+")[0]) for path in wheels if (found := NAME.fullmatch(path.name))}
+    have = {
+        (_plain(found["name"]), found["version"].partition("+")[0])
+        for path in wheels
+        if (found := NAME.fullmatch(path.name))
+    }
     missing = [f"{name}=={pinned}" for name, pinned in PIN.findall(requirements) if (_plain(name), pinned) not in have]
     if missing:
         python = ".".join(map(str, version[:2]))
@@ -73,7 +86,9 @@ def _fits(name: str, version: Sequence[int], machine: str) -> bool:
         return False
     digits = "".join(map(str, version[:2]))
     pythons, abi, platforms = found["python"].split("."), found["abi"], found["platform"].split(".")
-    stable = abi == "abi3" and any(re.fullmatch("cp3[0-9]*", each) and int(each[3:] or 0) <= version[1] for each in pythons)
+    stable = abi == "abi3" and any(
+        re.fullmatch("cp3[0-9]*", each) and int(each[3:] or 0) <= version[1] for each in pythons
+    )
     right = stable or bool({"py3", "py2.py3", f"py{digits}", f"cp{digits}"} & set(pythons))
     return right and any(each == "any" or ("linux" in each and each.endswith(f"_{machine}")) for each in platforms)
 

@@ -1,7 +1,7 @@
 """Changes of the workers in a settings file that leave everything else in it as it is: comments, layout, order.
 
-The file is edited as text, where YAML says that the parts lie, and the outcome is read again: unless it differs from the file by the
-very change that was wanted, the file stays as it is.
+The file is edited as text, where YAML says that the parts lie, and the outcome is read again: unless it differs from
+the file by the very change that was wanted, the file stays as it is.
 """
 
 import json
@@ -34,7 +34,9 @@ def add_worker(path: Path, machine: WorkerSettings) -> None:
         CannotEdit: see there.
         OSError: the file cannot be written.
     """
-    values = {key: value for key, value in machine.model_dump(mode="json", exclude_defaults=True).items() if value is not None}
+    values = {
+        key: value for key, value in machine.model_dump(mode="json", exclude_defaults=True).items() if value is not None
+    }
     default_name = WorkerSettings(host=machine.host).name
     if values.get("name") == default_name:
         del values["name"]
@@ -42,7 +44,12 @@ def add_worker(path: Path, machine: WorkerSettings) -> None:
     def wanted(settings: dict[str, Any]) -> None:
         settings["distributed"]["workers"] += [machine.model_dump(mode="json")]
 
-    _change(path, lambda text: _with_worker(text, values), wanted, by_hand=f"add this line to distributed.workers: - {_flow(values)}")
+    _change(
+        path,
+        lambda text: _with_worker(text, values),
+        wanted,
+        by_hand=f"add this line to distributed.workers: - {_flow(values)}",
+    )
 
 
 def remove_worker(path: Path, name: str) -> None:
@@ -63,7 +70,9 @@ def remove_worker(path: Path, name: str) -> None:
         del settings["distributed"]["workers"][index]
         settings["distributed"]["worker_weights"].pop(name, None)
 
-    _change(path, lambda text: _without_worker(text, index, name), wanted, by_hand=f"remove {name} from distributed.workers")
+    _change(
+        path, lambda text: _without_worker(text, index, name), wanted, by_hand=f"remove {name} from distributed.workers"
+    )
 
 
 def _change(path: Path, edit: Edit, wanted: Callable[[dict[str, Any]], None], *, by_hand: str) -> None:
@@ -118,7 +127,11 @@ def _with_worker(text: str, values: dict[str, Any]) -> str:
         raise CannotEdit("`workers` is no list")
     if not node.flow_style:
         return _after_block(text, node, values, end)
-    if not node.value and not section.flow_style and re.fullmatch(r"\[[ \t]*\]", text[node.start_mark.index : node.end_mark.index]):
+    if (
+        not node.value
+        and not section.flow_style
+        and re.fullmatch(r"\[[ \t]*\]", text[node.start_mark.index : node.end_mark.index])
+    ):
         at = _line_end(text, node.end_mark.index)
         line = _replaced(text[:at], node, "")
         return _ended(line, end) + _block(values, " " * (key.start_mark.column + 2), end) + text[at:]
@@ -165,7 +178,11 @@ def _without_worker(text: str, index: int, name: str) -> str:
 def _without(text: str, setting: str, chosen: Callable[[int, str], bool]) -> str:
     """The text without the entry of a list or mapping of the section ``distributed`` for which ``chosen`` says yes."""
     section = _mapping(
-        next(pair[1] for pair in _mapping(yaml.compose(text, Loader=yaml.SafeLoader)).value if pair[0].value == "distributed")
+        next(
+            pair[1]
+            for pair in _mapping(yaml.compose(text, Loader=yaml.SafeLoader)).value
+            if pair[0].value == "distributed"
+        )
     )
     node = next((pair[1] for pair in section.value if pair[0].value == setting), None)
     if not isinstance(node, yaml.CollectionNode):

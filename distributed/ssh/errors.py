@@ -2,7 +2,10 @@
 
 
 class ClusterError(Exception):
-    """Something went wrong with a worker's machine. Its text names the machine, says what happened, and what remedies it."""
+    """Something went wrong with a worker's machine.
+
+    Its text names the machine, says what happened, and what remedies it.
+    """
 
     def __init__(self, worker: str, what: str, remedy: str = "") -> None:
         """Take the machine's name, what happened to it, and what the user can do, all as parts of one sentence."""
@@ -17,8 +20,13 @@ class Unreachable(ClusterError):
 
 
 class RemoteFailure(ClusterError):
-    """The machine answers, but cannot do what it is asked to: its disk is full, a folder is not writable, a program fails."""
+    """The machine answers, but cannot do what it is asked to: its disk is full, a folder is not writable, a program
+    fails.
+    """
 
 
 class Refused(RemoteFailure):
-    """The machine cannot be used until somebody changes something: a host key, a login, a version. Retrying soon is no use."""
+    """The machine cannot be used until somebody changes something: a host key, a login, a version.
+
+    Retrying soon is no use.
+    """

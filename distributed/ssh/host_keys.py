@@ -83,7 +83,11 @@ def check(worker: str, known: Known, key: HostKey, *, accept_new: bool, scan: st
     """
     good = [line for line in known.lines if not line.marker]
     if any(line.key == key and line.marker == REVOKED for line in (*known.lines, *known.without_port)):
-        raise Refused(worker, f"the host key {key.fingerprint} of {known.name} is marked as revoked", "give the machine a new host key")
+        raise Refused(
+            worker,
+            f"the host key {key.fingerprint} of {known.name} is marked as revoked",
+            "give the machine a new host key",
+        )
     if any(line.key == key for line in (*good, *known.without_port) if not line.marker):
         return False
     if good:
@@ -148,7 +152,9 @@ def _lines(files: Sequence[Path], name: str) -> Iterator[Line]:
 
 
 def _speaks_of(patterns: str, name: str) -> bool:
-    """Whether the first word of a line means this machine: a hash of its name, or patterns with * and ?, of which none may be negated."""
+    """Whether the first word of a line means this machine: a hash of its name, or patterns with * and ?, of which none
+    may be negated.
+    """
     if patterns.startswith("|1|"):
         try:
             salt, digest = (base64.b64decode(part, validate=True) for part in patterns[3:].split("|"))

@@ -14,7 +14,8 @@ MOST_SAID = 300  # characters of what it said last
 class Proxy:
     """The command while it runs, in a session of its own, so that Ctrl-C does not reach it.
 
-    ``sock`` is a socket whose other end is the command's standard input and output: it can wait for a bounded time, which pipes cannot.
+    ``sock`` is a socket whose other end is the command's standard input and output: it can wait for a bounded time,
+    which pipes cannot.
 
     Raises:
         OSError: there is no shell to run it.
@@ -26,7 +27,11 @@ class Proxy:
         shell = os.environ.get("SHELL") or "/bin/sh"
         try:
             self._process = subprocess.Popen(
-                [shell, "-c", f"exec {command}"], stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=self._stderr, start_new_session=True
+                [shell, "-c", f"exec {command}"],
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=self._stderr,
+                start_new_session=True,
             )
         except BaseException:
             self.sock.close()

@@ -17,9 +17,8 @@ KNOWN_HOSTS = "~/.ssh/known_hosts ~/.ssh/known_hosts2"
 GLOBAL_KNOWN_HOSTS = "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"
 JUMP = re.compile(r"(?:ssh://)?(?:(?P<user>[^@]+)@)?(?P<host>\[[^]]+\]|[^:\[\]]+)(?::(?P<port>[0-9]+))?/?")
 LONGEST = 8  # jumps
-PROXY_COMMAND = (
-    "keimaproxycommand"  # ProxyCommand under a name that paramiko leaves as it is: it would put in the port and user of the file alone
-)
+# ProxyCommand under a name that paramiko leaves as it is: it would put in the port and user of the file alone.
+PROXY_COMMAND = "keimaproxycommand"
 TOKEN = re.compile(r"%(.)")
 DEEPEST = 16  # files that include files
 
@@ -86,7 +85,9 @@ def _config_lines(file: Path, base: Path, depth: int) -> Iterator[str]:
         yield section
 
 
-def _jumps(machine: WorkerSettings, lookup: Callable[[str], Options], jumps: str | None, key: Path | None, left: int) -> list[Hop]:
+def _jumps(
+    machine: WorkerSettings, lookup: Callable[[str], Options], jumps: str | None, key: Path | None, left: int
+) -> list[Hop]:
     """The hops of a ProxyJump line; the first of them may itself be reached by jumps."""
     if not jumps or jumps.lower() == "none":
         return []
@@ -98,7 +99,9 @@ def _jumps(machine: WorkerSettings, lookup: Callable[[str], Options], jumps: str
             raise Refused(machine.name, why, "mend `proxy_jump` in config.yaml or ProxyJump in ~/.ssh/config")
         name = found["host"].strip("[]")
         options = lookup(name)
-        hop = _hop(machine, options, name, user=found["user"], port=int(found["port"]) if found["port"] else None, also=key)
+        hop = _hop(
+            machine, options, name, user=found["user"], port=int(found["port"]) if found["port"] else None, also=key
+        )
         if not hops:
             earlier, command = _proxies(options)
             hops += _jumps(machine, lookup, earlier, key, left - 1)
@@ -123,12 +126,22 @@ def _expanded(worker: str, command: str, hop: Hop) -> str:
     Raises:
         Refused: it has a token that is not known here.
     """
-    values = {"%": "%", "h": hop.host, "n": hop.name, "p": str(hop.port), "r": hop.user, "u": getpass.getuser(), "d": str(Path.home())}
+    values = {
+        "%": "%",
+        "h": hop.host,
+        "n": hop.name,
+        "p": str(hop.port),
+        "r": hop.user,
+        "u": getpass.getuser(),
+        "d": str(Path.home()),
+    }
 
     def value(token: re.Match[str]) -> str:
         if token[1] not in values:
             known = " ".join(f"%{letter}" for letter in values)
-            raise Refused(worker, f"ProxyCommand of {hop.name} has {token[0]}, which is not known here", f"write one of {known}")
+            raise Refused(
+                worker, f"ProxyCommand of {hop.name} has {token[0]}, which is not known here", f"write one of {known}"
+            )
         return values[token[1]]
 
     return TOKEN.sub(value, command)
@@ -150,7 +163,10 @@ def _hop(
     asked = port or _text(options, "port") or SSH_PORT
     if not str(asked).isdecimal():
         raise Refused(machine.name, f"Port {asked!r} of {name} is no number", "mend ~/.ssh/config")
-    files = [*_paths(options, "userknownhostsfile", KNOWN_HOSTS), *_paths(options, "globalknownhostsfile", GLOBAL_KNOWN_HOSTS)]
+    files = [
+        *_paths(options, "userknownhostsfile", KNOWN_HOSTS),
+        *_paths(options, "globalknownhostsfile", GLOBAL_KNOWN_HOSTS),
+    ]
     return Hop(
         name,
         _text(options, "hostname") or name,
@@ -171,7 +187,11 @@ def _agent(options: Options) -> str:
     if named.lower() == "none":
         return ""
     variable = named.removeprefix("$").strip("{}")
-    return os.environ.get(variable, "") if variable == "SSH_AUTH_SOCK" or named.startswith("$") else str(Path(named).expanduser())
+    return (
+        os.environ.get(variable, "")
+        if variable == "SSH_AUTH_SOCK" or named.startswith("$")
+        else str(Path(named).expanduser())
+    )
 
 
 def _text(options: Options, name: str) -> str | None:

@@ -17,7 +17,16 @@ import scp
 
 from configs.schema import WorkerSettings
 from distributed.ssh.errors import Refused, RemoteFailure, Unreachable
-from distributed.ssh.transport import Completed, Entry, check_readable, checked, failure, in_folder, shell_line, whole_files
+from distributed.ssh.transport import (
+    Completed,
+    Entry,
+    check_readable,
+    checked,
+    failure,
+    in_folder,
+    shell_line,
+    whole_files,
+)
 from distributed.ssh.wire import (
     LOST,
     Channel,
@@ -50,14 +59,18 @@ log = logging.getLogger(__name__)
 
 
 def connect(
-    machine: WorkerSettings, *, host_key_policy: Literal["strict", "accept-new"], seconds: float = 5.0, login_seconds: float = 30.0
+    machine: WorkerSettings,
+    *,
+    host_key_policy: Literal["strict", "accept-new"],
+    seconds: float = 5.0,
+    login_seconds: float = 30.0,
 ) -> "SshTransport":
     """Reach a machine as ssh would, by the settings, ``~/.ssh/config``, the agent and the user's keys.
 
     Args:
-        host_key_policy: accept-new: a machine that is in no known_hosts file is believed the first time and put into it.
-        seconds: the longest wait for the network, and for any one answer once we are logged in.
-        login_seconds: the longest wait for any one answer before that: a login may look up names, ask other servers, or mount a home.
+        host_key_policy: accept-new: a machine that is in no known_hosts file is believed the first time and put into
+        it. seconds: the longest wait for the network, and for any one answer once we are logged in. login_seconds: the
+        longest wait for any one answer before that: a login may look up names, ask other servers, or mount a home.
 
     Raises:
         Unreachable: it does not answer.
@@ -75,7 +88,8 @@ class SshTransport:
     """A machine's folder, and the programs that can be run in it, over a connection that ``connect`` has made."""
 
     def __init__(self, machine: WorkerSettings, chain: Sequence[Connection], *, seconds: float = 5.0) -> None:
-        """Take over the connection, and those that it goes through; wait no longer than ``seconds`` for answers from now on.
+        """Take over the connection, and those that it goes through; wait no longer than ``seconds`` for answers from
+        now on.
 
         Raises:
             Unreachable: it is lost.
@@ -108,7 +122,9 @@ class SshTransport:
             remedy = "run an SSH server in WSL 2 there and name its `port`, or use another machine"
             raise Refused(self.worker, "it runs Windows, and a worker needs Linux", remedy)
         if machine.directory.startswith("~") and machine.directory[1:2] not in ("", "/"):
-            raise Refused(self.worker, f"`directory` {machine.directory} is in another user's home", "write the whole path")
+            raise Refused(
+                self.worker, f"`directory` {machine.directory} is in another user's home", "write the whole path"
+            )
         self._root = str(PurePosixPath(home) / re.sub(r"^~/*", "", machine.directory))
 
     def put(self, data: bytes, name: str, *, durable: bool = True) -> None:
@@ -186,7 +202,10 @@ class SshTransport:
         return Refused(self.worker, f"its SSH server allows too few sessions on one connection ({error.text})", remedy)
 
     def _drained(self, channel: Channel, program: str, deadline: float, seconds: float) -> Completed:
-        """All that a program says, and how it ends. Both streams are read together: it must not wait for us with either."""
+        """All that a program says, and how it ends.
+
+        Both streams are read together: it must not wait for us with either.
+        """
         stdout, stderr = bytearray(), bytearray()
         ended = False
         while not (ended and channel.exit_status_ready() and (channel.closed or not channel.recv_stderr_ready())):
@@ -260,7 +279,9 @@ class SshTransport:
                 raise
 
     def _give_up(self, part: str, error: OSError, size: int) -> None:
-        """Leave nothing of a file that cannot be written, and find out what SFTP does not say: whether the disk is full."""
+        """Leave nothing of a file that cannot be written, and find out what SFTP does not say: whether the disk is
+        full.
+        """
         with suppress(OSError):
             self._sftp.remove(part)
         if error.errno is None:
@@ -296,7 +317,9 @@ class SshTransport:
 
     def _alive(self) -> bool:
         """Whether nothing shows that the connection is lost; one that is lost may not show it."""
-        return not self._closed and not self._channel.closed and all(connection.is_active() for connection in self._chain)
+        return (
+            not self._closed and not self._channel.closed and all(connection.is_active() for connection in self._chain)
+        )
 
     @contextmanager
     def _translated(self, doing: str, *, missing_is_said: bool = False) -> Iterator[None]:
@@ -320,8 +343,12 @@ class SshTransport:
                 self.close()
                 raise Unreachable(self.worker, f"{doing}: the connection was lost ({error})") from error
             if isinstance(error, FileNotFoundError) and missing_is_said:
-                raise FileNotFoundError(errno.ENOENT, f"{self.worker}: there is no such file", doing.partition(" ")[2]) from None
+                raise FileNotFoundError(
+                    errno.ENOENT, f"{self.worker}: there is no such file", doing.partition(" ")[2]
+                ) from None
             raise failure(self.worker, doing, error) from error
         except Exception as error:
             self.close()
-            raise RemoteFailure(self.worker, f"{doing}: its answer makes no sense ({type(error).__name__}: {error})") from error
+            raise RemoteFailure(
+                self.worker, f"{doing}: its answer makes no sense ({type(error).__name__}: {error})"
+            ) from error

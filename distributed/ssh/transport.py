@@ -46,9 +46,9 @@ class Completed:
 class Transport(Protocol):
     """A machine's folder, and the programs that can be run in it.
 
-    For one thread at a time. Names are relative to the folder: ``workers/worker1/worker.json``. Every call ends within a few
-    seconds of the last progress. But for ``get``, calls raise nothing but ClusterError, and ValueError for a name that leads out
-    of the folder. After Unreachable the transport is of no more use: close it and connect anew.
+    For one thread at a time. Names are relative to the folder: ``workers/worker1/worker.json``. Every call ends within
+    a few seconds of the last progress. But for ``get``, calls raise nothing but ClusterError, and ValueError for a name
+    that leads out of the folder. After Unreachable the transport is of no more use: close it and connect anew.
     """
 
     worker: str  # the machine's name
@@ -56,11 +56,12 @@ class Transport(Protocol):
     received: int
 
     def put(self, data: bytes, name: str, *, durable: bool = True) -> None:
-        """Make ``data`` the file ``name``, with the folders that it needs: a reader sees the old file or the whole new one.
+        """Make ``data`` the file ``name``, with the folders that it needs: a reader sees the old file or the whole new
+        one.
 
-        When this returns, the new file is on the disk; unless it need not be ``durable``, which saves time where a power cut does no
-        harm, because whoever reads the file checks all of it, and it can be sent again. What an earlier call for the same file got
-        across before it was cut off is not sent again.
+        When this returns, the new file is on the disk; unless it need not be ``durable``, which saves time where a
+        power cut does no harm, because whoever reads the file checks all of it, and it can be sent again. What an
+        earlier call for the same file got across before it was cut off is not sent again.
         """
         ...
 
@@ -74,7 +75,9 @@ class Transport(Protocol):
         ...
 
     def names(self, folder: str) -> list[Entry]:
-        """The whole files of a folder, sorted by name, without those that are still being written; none if there is no such folder."""
+        """The whole files of a folder, sorted by name, without those that are still being written; none if there is no
+        such folder.
+        """
         ...
 
     def remove(self, name: str) -> None:
@@ -87,7 +90,8 @@ class Transport(Protocol):
         A program that is not there ends with 127, as shells have it.
 
         Raises:
-            Unreachable: it has not ended after ``seconds``, or the connection is lost; whether it did its work is not known.
+            Unreachable: it has not ended after ``seconds``, or the connection is lost; whether it did its work is not
+            known.
         """
         ...
 
@@ -148,7 +152,9 @@ class LocalTransport:
         pipe = subprocess.PIPE
         with (
             _translated(self.worker, f"running {argv[0]}"),
-            subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True) as program,
+            subprocess.Popen(
+                line, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
+            ) as program,
         ):
             try:
                 stdout, stderr = program.communicate(timeout=seconds)
@@ -178,7 +184,8 @@ def checked(name: str) -> str:
 def shell_line(root: str, argv: Sequence[str]) -> str:
     """What to tell a POSIX shell so that it runs the program in the folder ``root``, which is made if need be.
 
-    The shell stays, to tell of a program that was killed: 128 + n. A shell that is killed itself looks like a lost connection.
+    The shell stays, to tell of a program that was killed: 128 + n. A shell that is killed itself looks like a lost
+    connection.
     """
     folder = shlex.quote(root)
     enter = f"LC_ALL=C mkdir -p {folder} && cd {folder} || {{ echo '{NO_FOLDER_SAID}' >&2; exit {NO_FOLDER}; }}"
@@ -200,7 +207,10 @@ def in_folder(worker: str, root: str, done: Completed) -> Completed:
 
 
 def whole_files(entries: Sequence[tuple[str, int, int]]) -> list[Entry]:
-    """The regular files among (name, mode, size), but for unfinished ones. Names are not trusted: they may come from elsewhere."""
+    """The regular files among (name, mode, size), but for unfinished ones.
+
+    Names are not trusted: they may come from elsewhere.
+    """
     good = [(name, size) for name, mode, size in entries if stat.S_ISREG(mode) and not name.endswith(PART)]
     return [Entry(name, size) for name, size in sorted(good) if "/" not in name and name != ".." and name.isprintable()]
 

@@ -50,7 +50,13 @@ SIGNING_SHARE = 0.8  # of the time for a login, so that it is known who was wait
 SESSION_SECONDS = 1.0  # a server that allows few sessions may still count one that we have closed
 SESSION_POLL = 0.05
 PUBLIC = ("ssh-", "ecdsa-", "sk-")  # how a public key's file begins
-LOST = (EOFError, TimeoutError, ConnectionError, paramiko.SSHException, AssertionError)  # what a connection that is gone may raise
+LOST = (
+    EOFError,
+    TimeoutError,
+    ConnectionError,
+    paramiko.SSHException,
+    AssertionError,
+)  # what a connection that is gone may raise
 NotSftp = paramiko.SFTPError  # what comes instead of SFTP
 NoSession = paramiko.ChannelException  # the machine opens no further channel
 Channel = paramiko.Channel
@@ -106,14 +112,18 @@ class Connection(paramiko.Transport):
 
 
 def reach(
-    machine: WorkerSettings, *, host_key_policy: Literal["strict", "accept-new"], seconds: float = 5.0, login_seconds: float = 30.0
+    machine: WorkerSettings,
+    *,
+    host_key_policy: Literal["strict", "accept-new"],
+    seconds: float = 5.0,
+    login_seconds: float = 30.0,
 ) -> list[Connection]:
     """Connect to a machine as ssh would, through those before it: the last connection is its own.
 
     Args:
-        host_key_policy: accept-new: a machine that is in no known_hosts file is believed the first time and put into it.
-        seconds: the longest wait for a network that connects us.
-        login_seconds: the longest wait for any one answer until we are logged in, and on the connections after that.
+        host_key_policy: accept-new: a machine that is in no known_hosts file is believed the first time and put into
+        it. seconds: the longest wait for a network that connects us. login_seconds: the longest wait for any one answer
+        until we are logged in, and on the connections after that.
 
     Raises:
         Unreachable: it does not answer.
@@ -140,7 +150,9 @@ def _lookup(worker: str) -> Callable[[str], Options]:
         try:
             return paramiko.SSHConfig.from_text(config_text()).lookup(host)
         except (paramiko.SSHException, OSError, ValueError, ImportError) as error:
-            raise Refused(worker, f"~/.ssh/config cannot be used for {host}: {error}", "mend or remove the line in question") from error
+            raise Refused(
+                worker, f"~/.ssh/config cannot be used for {host}: {error}", "mend or remove the line in question"
+            ) from error
 
     return lookup
 
@@ -166,12 +178,18 @@ def _trouble(worker: str, hop: Hop, error: Exception) -> ClusterError:
     match error:
         case socket.gaierror():
             return Unreachable(
-                worker, f"its host {hop.host} has no address ({error.strerror})", "check `host`, or HostName in ~/.ssh/config"
+                worker,
+                f"its host {hop.host} has no address ({error.strerror})",
+                "check `host`, or HostName in ~/.ssh/config",
             )
         case ConnectionRefusedError():
             return Unreachable(worker, f"nothing listens at {where}", "start sshd there, or set `port`")
         case paramiko.ChannelException(code=1):  # prohibited
-            return Refused(worker, f"the machine before {where} passes no connections on", "set AllowTcpForwarding in its sshd_config")
+            return Refused(
+                worker,
+                f"the machine before {where} passes no connections on",
+                "set AllowTcpForwarding in its sshd_config",
+            )
         case paramiko.ChannelException():
             return Unreachable(worker, f"the machine before {where} cannot reach it ({error.text})")
         case paramiko.ssh_exception.IncompatiblePeer():
@@ -181,7 +199,9 @@ def _trouble(worker: str, hop: Hop, error: Exception) -> ClusterError:
         case OSError():  # a file of ours, such as known_hosts
             return Refused(worker, str(error), "mend the rights of that file")
         case EOFError() | paramiko.SSHException() | AssertionError():
-            return Unreachable(worker, f"{where} does not answer as an SSH server does ({error or 'no answer in time'})")
+            return Unreachable(
+                worker, f"{where} does not answer as an SSH server does ({error or 'no answer in time'})"
+            )
         case _:  # what paramiko does not foresee in an answer
             return Unreachable(worker, f"{where} answers what makes no sense ({type(error).__name__}: {error})")
 
@@ -221,7 +241,9 @@ def _check_host(worker: str, hop: Hop, chain: Sequence[Connection], *, accept_ne
     scan = f"ssh-keyscan -t {key.kind.split('-')[1]} -p {hop.port} {hop.host}" if direct else None
     scan = scan.replace("-t sha2", "-t ecdsa") if scan else None
     if host_keys.check(worker, known, key, accept_new=accept_new, scan=scan):
-        log.warning("%s: believed its host key %s %s, which is now in %s", worker, key.kind, key.fingerprint, known.file)
+        log.warning(
+            "%s: believed its host key %s %s, which is now in %s", worker, key.kind, key.fingerprint, known.file
+        )
 
 
 def _log_in(worker: str, hop: Hop, connection: Connection) -> None:
@@ -274,7 +296,9 @@ def _accepted(
                 worker, f"it hung up after {count + 1} keys that it does not accept", "name the right one as `key_path`"
             ) from error
         if more:
-            raise Refused(worker, f"a key is not enough for it, it also wants {more}", "allow keys alone in its sshd_config")
+            raise Refused(
+                worker, f"a key is not enough for it, it also wants {more}", "allow keys alone in its sshd_config"
+            )
         return True
     return False
 
@@ -290,10 +314,14 @@ def _not_let_in(worker: str, hop: Hop, files: "_FileKeys", tried: int) -> Refuse
         what = "the file of `key_path` is a public key, and the agent does not have its private one"
         return Refused(worker, what, "name the private key's file: mostly the same name without .pub")
     if files.open:
-        return Refused(worker, f"others can read {_called(files.open[0], hop)}, so it is not used", "`chmod 600` its file")
+        return Refused(
+            worker, f"others can read {_called(files.open[0], hop)}, so it is not used", "`chmod 600` its file"
+        )
     if files.locked:
         what = f"{_called(files.locked[0], hop)} is encrypted, and the agent does not have it"
-        return Refused(worker, what, "`ssh-add` its file, or put its passphrase into the environment as KEIMA_KEY_PASSPHRASE")
+        return Refused(
+            worker, what, "`ssh-add` its file, or put its passphrase into the environment as KEIMA_KEY_PASSPHRASE"
+        )
     if not tried:
         remedy = f"`ssh-keygen -t ed25519`, then `ssh-copy-id -p {hop.port} {who}`"
         return Refused(worker, f"there is no key to log in with as {who}", remedy)
@@ -373,7 +401,10 @@ def _key(path: Path) -> paramiko.PKey | None:
 
 
 class _Agent(paramiko.agent.AgentSSH):
-    """The user's agent, if there is one. Each of its answers is waited for so long and no longer; paramiko waits for ever."""
+    """The user's agent, if there is one.
+
+    Each of its answers is waited for so long and no longer; paramiko waits for ever.
+    """
 
     def __init__(self, path: str, seconds: float) -> None:
         super().__init__()
@@ -416,7 +447,9 @@ def _agent_keys(hop: Hop, agent: _Agent, have: set[bytes]) -> list[paramiko.PKey
         for file in (path, path.with_name(f"{path.name}.pub")):
             with suppress(OSError):
                 wanted.add(_public_key(file))
-    keys = [key for key in agent.get_keys() if key.asbytes() not in have and (key.asbytes() in wanted or not hop.only_these)]
+    keys = [
+        key for key in agent.get_keys() if key.asbytes() not in have and (key.asbytes() in wanted or not hop.only_these)
+    ]
     return [*sorted(keys, key=lambda key: key.asbytes() not in wanted)]
 
 
@@ -476,7 +509,9 @@ def sync(sftp: SftpClient, file: SftpFile) -> None:
 
 
 class _Answers:
-    """Many SFTP requests on their way together, without a thread; paramiko's own pipelining has one, or loses the last errors."""
+    """Many SFTP requests on their way together, without a thread; paramiko's own pipelining has one, or loses the last
+    errors.
+    """
 
     def __init__(self, sftp: SftpClient) -> None:
         self._sftp: Any = sftp
@@ -500,7 +535,9 @@ class _Answers:
         return b"".join(self._data[number] for number in sorted(self._data))
 
     def _settle(self, most: int) -> None:
-        while len(self._waiting) > (0 if self._error else most):  # after an error no answer may come in between others' answers
+        while len(self._waiting) > (
+            0 if self._error else most
+        ):  # after an error no answer may come in between others' answers
             self._sftp._read_response()
         if self._error:
             raise self._error

@@ -1,9 +1,9 @@
 """A player of chess that searches to a fixed depth and learns nothing, to measure others by.
 
-Alpha-beta (D. Knuth and R. Moore, "An analysis of alpha-beta pruning", 1975) over all moves to the depth, then over captures and
-promotions until there are none that pay (quiescence; in check over all moves). A position is worth its pieces, a mate the more the
-sooner it comes, and every draw 0, repetitions of the game's own positions included.
-Of several moves that are worth the same, all are found.
+Alpha-beta (D. Knuth and R. Moore, "An analysis of alpha-beta pruning", 1975) over all moves to the depth, then over
+captures and promotions until there are none that pay (quiescence; in check over all moves). A position is worth its
+pieces, a mate the more the sooner it comes, and every draw 0, repetitions of the game's own positions included. Of
+several moves that are worth the same, all are found.
 """
 
 from typing import Any, NamedTuple
@@ -23,8 +23,8 @@ LEVELS = DEEPEST + 48  # of positions on the way; no exchange is as long
 ORDER = 16  # by how much what is taken counts more than who takes
 
 
-# What is known of the position at a level: the bounds between which its worth matters, the best so far, how deep to look, how many moves
-# there are and have been tried, and whether only those count that gain something.
+# What is known of the position at a level: the bounds between which its worth matters, the best so far, how deep to
+# look, how many moves there are and have been tried, and whether only those count that gain something.
 LOW, HIGH, BEST, DEPTH, COUNT, TRIED, QUIET, WORDS = range(8)
 
 
@@ -48,7 +48,12 @@ def promising(board: Board, action: Any, passing: Squares) -> int:
 @lean
 def look_at(scratch: Scratch, level: int) -> bool:
     """Begin with the position at this level; whether its worth, then in ``BEST``, is known at once."""
-    state, notes, moves, promise = scratch.states[level], scratch.notes[level], scratch.moves[level], scratch.promise[level]
+    state, notes, moves, promise = (
+        scratch.states[level],
+        scratch.notes[level],
+        scratch.moves[level],
+        scratch.promise[level],
+    )
     scratch.nodes[0] += 1
     board, checked = board_at(state, state[PLY]), in_check(state)
     count, quiet = generate(state, moves), notes[DEPTH] <= 0 and not checked
@@ -71,7 +76,12 @@ def look_at(scratch: Scratch, level: int) -> bool:
 @lean
 def try_next(step: Any, scratch: Scratch, level: int) -> bool:
     """Make the most promising move that has not been tried, at the next level; False if there is none."""
-    state, notes, moves, promise = scratch.states[level], scratch.notes[level], scratch.moves[level], scratch.promise[level]
+    state, notes, moves, promise = (
+        scratch.states[level],
+        scratch.notes[level],
+        scratch.moves[level],
+        scratch.promise[level],
+    )
     k, count = notes[TRIED], notes[COUNT]
     if k == count:
         return False
@@ -156,7 +166,10 @@ def search(game: Game, states: States, *, depth: int) -> Searched:
         nodes=nodes,
     )
     found = Searched(
-        actions=np.zeros((count, MOST_MOVES), np.int32), counts=np.zeros(count, np.int64), values=np.zeros(count, np.int64), nodes=nodes
+        actions=np.zeros((count, MOST_MOVES), np.int32),
+        counts=np.zeros(count, np.int64),
+        values=np.zeros(count, np.int64),
+        nodes=nodes,
     )
     _search(game.rules.step, states, depth, scratch, found)
     return found

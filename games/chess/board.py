@@ -1,8 +1,10 @@
-"""The rules of chess as compiled kernels over one row of 64-bit words: where pieces stand, where they may go, and playing a move.
+"""The rules of chess as compiled kernels over one row of 64-bit words: where pieces stand, where they may go, and
+playing a move.
 
-The board is always seen by the player to move, as White sees it: square ``8 * row + column``, row 0 is the far rank, column 0 the
-a-file, and Black's view is turned upside down, not around (kings stay on the e-file). So own pawns always move to lower
-rows, and all code is written for one side. A set of squares is a word, bit by square. Three sets say what stands where (``Board``).
+The board is always seen by the player to move, as White sees it: square ``8 * row + column``, row 0 is the far rank,
+column 0 the a-file, and Black's view is turned upside down, not around (kings stay on the e-file). So own pawns always
+move to lower rows, and all code is written for one side. A set of squares is a word, bit by square. Three sets say what
+stands where (``Board``).
 
 Which moves are legal is in ``games.chess.moves``.
 """
@@ -18,22 +20,35 @@ from games.intrinsics import byte_swap, lowest_bit
 
 Squares = Any  # a set of squares: a 64-bit word, whose types numba and numpy name differently
 
-# The words at the start of a row: plies since move 1 of White; at how many the game is drawn; plies since a capture or a pawn's move;
-# rooks' squares that may still castle; a pawn's square behind it that may be taken in passing, and those of the pawns that may take it;
-# by what the game is drawn; for each of the last eight positions, the latest lowest, how often it was there before, four bits each.
+# The words at the start of a row: plies since move 1 of White; at how many the game is drawn; plies since a capture or
+# a pawn's move; rooks' squares that may still castle; a pawn's square behind it that may be taken in passing, and those
+# of the pawns that may take it; by what the game is drawn; for each of the last eight positions, the latest lowest, how
+# often it was there before, four bits each.
 PLY, LAST_PLY, CLOCK, CASTLING, EN_PASSANT, DRAWN, REPEATED = range(7)
-# And what never changes: the plies that a game may have, how often a position may recur, and what the clock may show, until a draw.
+# And what never changes: the plies that a game may have, how often a position may recur, and what the clock may show,
+# until a draw.
 MAX_PLIES, MOST_REPEATED, LAST_CLOCK = range(7, 10)
-# Then the last eight positions, position p at ``p % 8``, each as its mover saw it: ``Board``, and a hash of it; 0 before the game.
-# Then a key of each position since the last capture or pawn's move, in the place of its clock, to find repetitions by.
+# Then the last eight positions, position p at ``p % 8``, each as its mover saw it: ``Board``, and a hash of it; 0
+# before the game. Then a key of each position since the last capture or pawn's move, in the place of its clock, to find
+# repetitions by.
 POSITIONS, HISTORY, POSITION_WORDS = 10, 8, 5
 KEYS = POSITIONS + HISTORY * POSITION_WORDS
 
 NOT_DRAWN, BY_REPETITION, BY_CLOCK, BY_MATERIAL, BY_LENGTH = range(5)
 
-# Actions: a plane of ``PLANES``, then the square moved from. 7 * direction + distance - 1, then knights' moves, then underpromotions.
+# Actions: a plane of ``PLANES``, then the square moved from. 7 * direction + distance - 1, then knights' moves, then
+# underpromotions.
 PLANES, KNIGHT_PLANES, UNDERPROMOTIONS = 73, 56, 64
-DIRECTIONS = ((-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1))  # (rows, columns): N, NE, E, SE, S, SW, W, NW
+DIRECTIONS = (
+    (-1, 0),
+    (-1, 1),
+    (0, 1),
+    (1, 1),
+    (1, 0),
+    (1, -1),
+    (0, -1),
+    (-1, -1),
+)  # (rows, columns): N, NE, E, SE, S, SW, W, NW
 KNIGHT_MOVES = ((-2, 1), (-1, 2), (1, 2), (2, 1), (2, -1), (1, -2), (-1, -2), (-2, -1))
 PAWN_COLUMNS = (0, 1, -1)  # underpromotions: 3 * piece + which of these
 KNIGHT, BISHOP, ROOK, QUEEN = range(4)  # what pawns become; a queen in the planes where other pieces move
@@ -67,14 +82,21 @@ def _between() -> NDArray[np.int64]:
 BETWEEN = _between()
 KING_STEPS = np.array([_steps(square, DIRECTIONS) for square in range(64)], np.int64)
 KNIGHT_STEPS = np.array([_steps(square, KNIGHT_MOVES) for square in range(64)], np.int64)
-PAWN_STEPS = np.array([_steps(square, ((-1, -1), (-1, 1))) for square in range(64)], np.int64)  # where an own pawn takes
+PAWN_STEPS = np.array(
+    [_steps(square, ((-1, -1), (-1, 1))) for square in range(64)], np.int64
+)  # where an own pawn takes
 STRAIGHT, DIAGONAL = (
-    np.array([sum(_line(square, DIRECTIONS[d], 7) for d in range(first, 8, 2)) for square in range(64)], np.int64) for first in (0, 1)
+    np.array([sum(_line(square, DIRECTIONS[d], 7) for d in range(first, 8, 2)) for square in range(64)], np.int64)
+    for first in (0, 1)
 )
 # What a step can reach without leaving the board, and by how much it changes the number of a square.
-EDGES = np.array([_set_of([(r + rows, c + cols) for r in range(8) for c in range(8)]) for rows, cols in DIRECTIONS], np.int64)
+EDGES = np.array(
+    [_set_of([(r + rows, c + cols) for r in range(8) for c in range(8)]) for rows, cols in DIRECTIONS], np.int64
+)
 SHIFTS = np.array([8 * rows + columns for rows, columns in DIRECTIONS], np.int64)
-KNIGHT_EDGES = np.array([_set_of([(r + rows, c + cols) for r in range(8) for c in range(8)]) for rows, cols in KNIGHT_MOVES], np.int64)
+KNIGHT_EDGES = np.array(
+    [_set_of([(r + rows, c + cols) for r in range(8) for c in range(8)]) for rows, cols in KNIGHT_MOVES], np.int64
+)
 KNIGHT_SHIFTS = np.array([8 * rows + columns for rows, columns in KNIGHT_MOVES], np.int64)
 STEPS = (  # [PLANES]: rows and columns from where an action comes from to where it leads
     *((distance * rows, distance * columns) for rows, columns in DIRECTIONS for distance in range(1, 8)),
@@ -99,8 +121,8 @@ LONG_PLANE, SHORT_PLANE = 7 * 6 + 1, 7 * 2 + 1  # two squares to the west, and t
 class Board(NamedTuple):
     """What stands where.
 
-    Pawns are in ``short`` alone, rooks in ``straight``, bishops in ``diagonal``; queens in the last two, knights in the first two, and
-    kings in ``short`` and ``diagonal``.
+    Pawns are in ``short`` alone, rooks in ``straight``, bishops in ``diagonal``; queens in the last two, knights in the
+    first two, and kings in ``short`` and ``diagonal``.
     """
 
     own: Squares  # the pieces of the player to move
@@ -178,12 +200,15 @@ def after(board: Board, action: int, passing: Squares) -> Board:
 def turned_round(board: Board) -> Board:
     """The board as the other player sees it."""
     occupied = board.short | board.straight | board.diagonal
-    return Board(byte_swap(occupied & ~board.own), byte_swap(board.short), byte_swap(board.straight), byte_swap(board.diagonal))
+    return Board(
+        byte_swap(occupied & ~board.own), byte_swap(board.short), byte_swap(board.straight), byte_swap(board.diagonal)
+    )
 
 
 @inlined
 def passing_pawns(board: Board, pushed: Squares) -> Squares:
-    """The square behind their pawn ``pushed``, which has just gone two squares, and those of the pawns that may take it in passing.
+    """The square behind their pawn ``pushed``, which has just gone two squares, and those of the pawns that may take it
+    in passing.
 
     Nothing if none may, because there is none or its king would be in check.
     """
@@ -217,7 +242,9 @@ def hash_of(board: Board) -> Any:
 
 @inlined
 def enough_material(board: Board) -> bool:
-    """Whether there is any way to mate: not by a single knight or bishop, nor by bishops that all stand on squares of one color."""
+    """Whether there is any way to mate: not by a single knight or bishop, nor by bishops that all stand on squares of
+    one color.
+    """
     pieces = board.short | board.straight | board.diagonal
     if board.straight & ~board.short != 0 or board.short & ~board.straight & ~board.diagonal != 0:
         return True  # a rook, a queen or a pawn
@@ -231,14 +258,21 @@ def enough_material(board: Board) -> bool:
 def keep(state: States, ply: int, board: Board) -> Any:
     """Make a position one of the last eight; returns the hash of its board."""
     first, key = POSITIONS + POSITION_WORDS * (ply & (HISTORY - 1)), hash_of(board)
-    state[first], state[first + 1], state[first + 2], state[first + 3] = board.own, board.short, board.straight, board.diagonal
+    state[first], state[first + 1], state[first + 2], state[first + 3] = (
+        board.own,
+        board.short,
+        board.straight,
+        board.diagonal,
+    )
     state[first + 4] = key
     return key
 
 
 @inlined
 def enter(state: States, board: Board) -> None:
-    """Note a new position in the row, of which all other words are those of this position already, and by what it is drawn."""
+    """Note a new position in the row, of which all other words are those of this position already, and by what it is
+    drawn.
+    """
     ply, clock = state[PLY], state[CLOCK]
     key = stirred(stirred(keep(state, ply, board), state[CASTLING]), state[EN_PASSANT])
     repeated = 0
@@ -258,7 +292,8 @@ def enter(state: States, board: Board) -> None:
 
 @compiled
 def begin(state: States, board: Board, pushed: Squares) -> None:
-    """Begin a game with a position whose plies, clock and castling are in the row; ``pushed`` is their pawn that has just gone two squares.
+    """Begin a game with a position whose plies, clock and castling are in the row; ``pushed`` is their pawn that has
+    just gone two squares.
 
     The network knows what may be taken in passing by the position before, which is made up if it matters.
     """

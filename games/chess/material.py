@@ -1,7 +1,8 @@
-"""What pieces are worth, and a player of chess who knows nothing else: it mates if it can in one move, and else takes the most it can.
+"""What pieces are worth, and a player of chess who knows nothing else: it mates if it can in one move, and else takes
+the most it can.
 
-Pieces are counted in hundredths of a pawn, by T. Kaufman's usual rounding of what chess programs have long used: a bishop is a little
-more than a knight.
+Pieces are counted in hundredths of a pawn, by T. Kaufman's usual rounding of what chess programs have long used: a
+bishop is a little more than a knight.
 """
 
 from typing import Any
@@ -25,7 +26,9 @@ def worth_of(board: Board, side: Squares) -> int:
     """What the pieces among ``side`` are worth; kings count nothing."""
     short, straight, diagonal = board.short & side, board.straight & side, board.diagonal & side
     worth = PAWN_WORTH * bit_count(short & ~straight & ~diagonal) + KNIGHT_WORTH * bit_count(short & straight)
-    worth += BISHOP_WORTH * bit_count(diagonal & ~short & ~straight) + ROOK_WORTH * bit_count(straight & ~short & ~diagonal)
+    worth += BISHOP_WORTH * bit_count(diagonal & ~short & ~straight) + ROOK_WORTH * bit_count(
+        straight & ~short & ~diagonal
+    )
     return worth + QUEEN_WORTH * bit_count(straight & diagonal)
 
 
@@ -70,7 +73,8 @@ def _greedy(step: Any, states: States, chosen: Actions, counts: NDArray[np.int64
 
 
 def greedy_actions(game: Game, states: States) -> tuple[Actions, NDArray[np.int64]]:
-    """The actions that mate at once, or else take the most and promote to the most, in each of ``states`` ``[N, S]`` of chess.
+    """The actions that mate at once, or else take the most and promote to the most, in each of ``states`` ``[N, S]`` of
+    chess.
 
     Returns:
         They stand first in each row of ``[N, MOST_MOVES]``, in ascending order; ``[N]`` says how many they are.

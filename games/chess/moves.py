@@ -1,8 +1,8 @@
 """Legal moves of chess, for all pieces of a kind at once.
 
-A direction and a distance lead to legal moves *from a set of squares*. Going through directions and distances in the order of the
-actions' numbers, the moves come out sorted, and none is ever taken back: pinned pieces move along their pins only, and what does not end
-a check is left out.
+A direction and a distance lead to legal moves *from a set of squares*. Going through directions and distances in the
+order of the actions' numbers, the moves come out sorted, and none is ever taken back: pinned pieces move along their
+pins only, and what does not end a check is left out.
 """
 
 from typing import NamedTuple
@@ -51,7 +51,9 @@ from games.compiled import compiled, inlined, lean
 from games.game import Actions, States, legal_actions_kernel, query_kernel
 from games.intrinsics import lowest_bit
 
-MOST_MOVES = 15 * 27 + 8  # of fifteen queens in the middle of an empty board and a king: no position has so many (218 are known)
+MOST_MOVES = (
+    15 * 27 + 8
+)  # of fifteen queens in the middle of an empty board and a king: no position has so many (218 are known)
 
 
 class Threats(NamedTuple):
@@ -108,7 +110,10 @@ def threats_of(board: Board) -> Threats:
 
 @inlined
 def swept(pieces: Squares, through: Squares, shift: int, edge: Squares) -> Squares:
-    """What sliding ``pieces`` attack in one direction, as far as the squares are free to go ``through`` (P. Kogge and H. Stone's fill)."""
+    """What sliding ``pieces`` attack in one direction, as far as the squares are free to go ``through`` (P.
+
+    Kogge and H. Stone's fill).
+    """
     free = through & edge
     pieces |= free & turned(pieces, shift)
     free &= turned(free, shift)
@@ -138,7 +143,10 @@ def attacked_squares(board: Board) -> Squares:
 
 @inlined
 def castler(castling: Squares, d: int, occupied: Squares, attacked: Squares) -> Squares:
-    """The king's square if it may castle to the east, direction 2, or to the west, and else nothing. It is not in check."""
+    """The king's square if it may castle to the east, direction 2, or to the west, and else nothing.
+
+    It is not in check.
+    """
     if d == 2:
         may = castling & at(SHORT_ROOK) != 0 and occupied & SHORT_EMPTY == 0 and attacked & SHORT_CROSSED == 0
     else:

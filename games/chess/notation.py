@@ -38,7 +38,14 @@ from games.intrinsics import byte_swap, lowest_bit
 
 START_FEN = "rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq - 0 1"
 FILES = "abcdefgh"
-PIECES = {"p": (1, 0, 0), "n": (1, 1, 0), "b": (0, 0, 1), "r": (0, 1, 0), "q": (0, 1, 1), "k": (1, 0, 1)}  # in short, straight, diagonal
+PIECES = {
+    "p": (1, 0, 0),
+    "n": (1, 1, 0),
+    "b": (0, 0, 1),
+    "r": (0, 1, 0),
+    "q": (0, 1, 1),
+    "k": (1, 0, 1),
+}  # in short, straight, diagonal
 LETTERS = {sets: letter for letter, sets in PIECES.items()}
 CASTLERS = {"K": (60, 63), "Q": (60, 56), "k": (4, 7), "q": (4, 0)}  # squares of king and rook, as White sees them
 PROMOTED = "nbr"
@@ -126,10 +133,14 @@ def _counters(fen: str, counters: list[str], last_clock: int) -> tuple[int, int]
     """The plies since a capture or a pawn's move, and the number of the move."""
     texts = [*counters, *["0", "1"][len(counters) :]]
     if not all(re.fullmatch("[0-9]{1,6}", text) for text in texts):
-        raise _refused(fen, f"{' '.join(counters)!r} are not the plies since a capture or pawn's move and the number of the move")
+        raise _refused(
+            fen, f"{' '.join(counters)!r} are not the plies since a capture or pawn's move and the number of the move"
+        )
     clock, move = map(int, texts)
     if clock > last_clock:
-        raise _refused(fen, f"there have been {clock} plies without a capture or a pawn's move, and {last_clock} end the game")
+        raise _refused(
+            fen, f"there have been {clock} plies without a capture or a pawn's move, and {last_clock} end the game"
+        )
     if move < 1:
         raise _refused(fen, "moves are numbered from 1")
     return clock, move
@@ -155,7 +166,12 @@ def _pushed(fen: str, squares: dict[int, str], passing: str, black: bool) -> Squ
         raise _refused(fen, f"the square behind a pawn that may be taken in passing is a square or -, not {passing!r}")
     square, ahead = parse_square(passing), -8 if black else 8  # from which row the pawn has come to which
     right_row = square // 8 == (5 if black else 2)
-    if not right_row or squares.get(square + ahead) != ("P" if black else "p") or square in squares or square - ahead in squares:
+    if (
+        not right_row
+        or squares.get(square + ahead) != ("P" if black else "p")
+        or square in squares
+        or square - ahead in squares
+    ):
         raise _refused(fen, f"no pawn has just passed over {passing}")
     return _word([square + ahead])
 
@@ -169,7 +185,8 @@ def _board(squares: dict[int, str]) -> Board:
 def position_from_fen(game: Game, fen: str) -> States:
     """A state of a game of chess, which begins with a position in FEN and may have ``max_plies`` plies from there.
 
-    The square of a pawn that may be taken in passing counts only if a pawn may indeed take it. Positions before this one are unknown.
+    The square of a pawn that may be taken in passing counts only if a pawn may indeed take it. Positions before this
+    one are unknown.
 
     Raises:
         ValueError: it is no position in FEN; the text says why. Or the game is not chess.
@@ -196,7 +213,10 @@ def pieces_of(state: States) -> dict[int, str]:
 
 
 def fen_of(state: States) -> str:
-    """A position in FEN. The square of a pawn that may be taken in passing is there only if a pawn may indeed take it."""
+    """A position in FEN.
+
+    The square of a pawn that may be taken in passing is there only if a pawn may indeed take it.
+    """
     black = state[PLY] % 2 == 1
     pieces, rooks = pieces_of(state), int(byte_swap(state[CASTLING]) if black else state[CASTLING])
     rows = ["".join(pieces.get(8 * row + column, " ") for column in range(8)) for row in range(8)]
@@ -245,7 +265,8 @@ def action_of_uci(state: States, text: str) -> int:
 
 
 def action_name(action: int) -> str:
-    """From where to where, as the mover would write it with White's pieces, such as e2e4 or e7e8, and e7e8n for underpromotion.
+    """From where to where, as the mover would write it with White's pieces, such as e2e4 or e7e8, and e7e8n for
+    underpromotion.
 
     An action that leads off the board is its square and plane, such as a8#0.
     """
@@ -289,7 +310,8 @@ def ending_of(state: States) -> str:
 
 
 def play_on(state: States) -> States:
-    """The position with no draw, for players who do not claim it: as if its clock, or the count of its plies, began here.
+    """The position with no draw, for players who do not claim it: as if its clock, or the count of its plies, began
+    here.
 
     A repetition that has been is still known. Checkmate and stalemate stay what they are.
     """
@@ -304,7 +326,10 @@ def play_on(state: States) -> States:
 
 
 def render(state: States) -> str:
-    """The board with coordinates, White below; capitals are White's pieces. Then who is to move, or how the game has ended."""
+    """The board with coordinates, White below; capitals are White's pieces.
+
+    Then who is to move, or how the game has ended.
+    """
     pieces = pieces_of(state)
     rows = [" ".join(pieces.get(8 * row + column, ".") for column in range(8)) for row in range(8)]
     letters = "  " + " ".join(FILES)

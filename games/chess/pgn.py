@@ -1,7 +1,8 @@
 """Portable Game Notation: games of chess as text files that every chess program reads.
 
-After the standard of S. J. Edwards (1994). Written in its export format; read in its import format, and more leniently still, since
-files are written by many programs: one game after the other and in constant memory, however large the file.
+After the standard of S. J. Edwards (1994). Written in its export format; read in its import format, and more leniently
+still, since files are written by many programs: one game after the other and in constant memory, however large the
+file.
 """
 
 import io
@@ -30,12 +31,16 @@ STANDARD = {"", "standard", "normal", "chess", "from position"}  # variants that
 
 TAG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+#=:-]*")
 TAG = re.compile(rf'\s*\[\s*({TAG_NAME.pattern})\s+"([^"\\]*(?:\\.[^"\\]*)*)"\s*\]\s*')
-CARELESS_TAG = re.compile(rf'\s*\[\s*({TAG_NAME.pattern})\s+"(.*?)"?\s*\]?\s*')  # quotes in its text are not marked, or its end is not
+CARELESS_TAG = re.compile(
+    rf'\s*\[\s*({TAG_NAME.pattern})\s+"(.*?)"?\s*\]?\s*'
+)  # quotes in its text are not marked, or its end is not
 ESCAPED = re.compile(r'\\(["\\])')
 TOKEN = re.compile(r"[{}();]|\$[0-9]*|<[^>]*>|[^\s{}();$<]+|<")
 NUMBER = re.compile(r"[0-9]*\.+|[0-9]+$")  # before a move, or alone
 READ_AS = {text: text for text in RESULTS} | {"1/2": "1/2-1/2", "½-½": "1/2-1/2"}
-REMARK = re.compile(r"(?!--)[!?=+#/~∞±∓⩲⩱□N-]+|e\.?p\.?|D|ch\.?|dis\.?ch\.?|mate")  # what is written behind a move; -- is one itself
+REMARK = re.compile(
+    r"(?!--)[!?=+#/~∞±∓⩲⩱□N-]+|e\.?p\.?|D|ch\.?|dis\.?ch\.?|mate"
+)  # what is written behind a move; -- is one itself
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -49,14 +54,14 @@ class PgnGame:
     line: int  # of the file, from 1, where it begins
 
 
-def pgn_text(game: Game, actions: Sequence[int], *, tags: Mapping[str, str], result: str, start_fen: str | None = None) -> str:
+def pgn_text(
+    game: Game, actions: Sequence[int], *, tags: Mapping[str, str], result: str, start_fen: str | None = None
+) -> str:
     """One game in PGN's export format: tags, an empty line, moves in lines of less than 80 characters, an empty line.
 
     Args:
-        game: chess, with any options.
-        actions: the moves, from the beginning.
-        tags: those of the seven that are known, then any others in this order; Result, SetUp and FEN come from what follows.
-        result: 1-0, 0-1, 1/2-1/2 or *.
+        game: chess, with any options. actions: the moves, from the beginning. tags: those of the seven that are known,
+        then any others in this order; Result, SetUp and FEN come from what follows. result: 1-0, 0-1, 1/2-1/2 or *.
         start_fen: where it began, if not in the usual position.
 
     Raises:
@@ -105,7 +110,9 @@ def _filled(words: Iterable[str]) -> Iterator[str]:
 
 
 def pgn_lines(path: Path) -> Iterator[str]:
-    """The lines of a file of any size, in UTF-8, or where they are not, in Latin-1. One whose name ends in .zst is unpacked on the way.
+    """The lines of a file of any size, in UTF-8, or where they are not, in Latin-1.
+
+    One whose name ends in .zst is unpacked on the way.
 
     Of a line that is longer than ``LONGEST_LINE`` only the beginning is given, which is too long too.
 
@@ -115,7 +122,11 @@ def pgn_lines(path: Path) -> Iterator[str]:
     """
     with path.open("rb") as file:
         plain = path.suffix != ".zst"
-        source = file if plain else io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True))
+        source = (
+            file
+            if plain
+            else io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True))
+        )
         try:
             while line := source.readline(LONGEST_LINE + 1):
                 yield _decoded(line)
@@ -135,9 +146,9 @@ def _decoded(line: bytes) -> str:
 def read_pgn(lines: Iterable[str]) -> Iterator[PgnGame | BadGame]:
     """The games of a PGN file, in its order and in constant memory.
 
-    Comments, variations, annotations and lines that begin with % are passed over. After a game that cannot be read, reading goes on
-    with the next line that looks like a tag. Moves are judged by the laws, but people may play on after a draw that nobody claimed, and
-    resign or agree on a draw whenever they like.
+    Comments, variations, annotations and lines that begin with % are passed over. After a game that cannot be read,
+    reading goes on with the next line that looks like a tag. Moves are judged by the laws, but people may play on after
+    a draw that nobody claimed, and resign or agree on a draw whenever they like.
 
     Args:
         lines: of the file, with or without their ends, such as ``pgn_lines`` gives them.
@@ -222,7 +233,9 @@ class _Reader:
             draft.characters += len(name) + len(text)
             draft.tags.setdefault(name, text)
         if len(draft.tags) > MOST_TAGS or draft.characters > MOST_TAG_CHARACTERS:
-            raise _Bad(f"the game has more than {MOST_TAGS} tags, or more than {MOST_TAG_CHARACTERS:,} characters in them")
+            raise _Bad(
+                f"the game has more than {MOST_TAGS} tags, or more than {MOST_TAG_CHARACTERS:,} characters in them"
+            )
 
     def _take_moves(self, line: str) -> Iterator[PgnGame]:
         place = 0

@@ -1,19 +1,21 @@
-"""Chess by the laws of FIDE, with the moves and planes of AlphaZero (https://arxiv.org/abs/1712.01815, tables S1 and S2).
+"""Chess by the laws of FIDE, with the moves and planes of AlphaZero (https://arxiv.org/abs/1712.01815, tables S1 and
+S2).
 
 **Ends.** Checkmate wins. Draws are stalemate and what follows. With ``claim_draws``, the default and what self-play wants, a
-draw that a player may claim is claimed at once: a position that occurs for the third time, and fifty moves of both sides without a
-capture or a pawn's move. Without it the game goes on to the fifth time and the 75 moves that end it whatever the players say. A
-position recurs if the same player is to move and may make the same moves. Insufficient material ends the game: two kings, with one
-knight or bishop, or with bishops on squares of one color only. So do ``max_plies`` plies. Checkmate comes before all of these.
-The positions since the last capture or pawn's move are in the state, so that a search sees its repetitions.
+draw that a player may claim is claimed at once: a position that occurs for the third time, and fifty moves of both
+sides without a capture or a pawn's move. Without it the game goes on to the fifth time and the 75 moves that end it
+whatever the players say. A position recurs if the same player is to move and may make the same moves. Insufficient
+material ends the game: two kings, with one knight or bishop, or with bishops on squares of one color only. So do
+``max_plies`` plies. Checkmate comes before all of these. The positions since the last capture or pawn's move are in the
+state, so that a search sees its repetitions.
 
 **Squares** are always seen by the player to move: row 0 is the farthest, column 0 the a-file; for Black the board is turned upside down.
 
 **Actions** are 73 planes of 8 x 8 squares, ``64 * plane + 8 * row + column``, where the piece that moves comes from:
 
 - 0 to 55: queens' moves, ``7 * direction + distance - 1``. Directions are north (ahead), northeast, east, southeast, south, southwest,
-  west, northwest; rooks, bishops, kings and pawns move so too. A pawn that arrives on the last row becomes a queen, and a king
-  castles by going two squares.
+  west, northwest; rooks, bishops, kings and pawns move so too. A pawn that arrives on the last row becomes a queen, and
+  a king castles by going two squares.
 - 56 to 63: knights' moves, from the one two squares ahead and one to the east, clockwise.
 - 64 to 72: pawns that become something else, ``64 + 3 * piece + way``; the pieces are knight, bishop, rook, the ways straight ahead,
   capturing to the east, capturing to the west.
@@ -31,8 +33,8 @@ Then planes that are the same at every square:
 - 114, 115: 1 if it may still castle to the kingside, to the queenside; 116, 117: if its opponent may.
 - 118: the plies since a capture or a pawn's move, of all that there may be.
 
-There are no symmetries: castling knows left from right, and pawns know where ahead is. The kernels that play are in ``games.chess.board``
-and ``games.chess.moves``; positions and moves are written and read in ``games.chess.notation``.
+There are no symmetries: castling knows left from right, and pawns know where ahead is. The kernels that play are in
+``games.chess.board`` and ``games.chess.moves``; positions and moves are written and read in ``games.chess.notation``.
 """
 
 import numpy as np
@@ -135,9 +137,11 @@ def chess(*, max_plies: int = 512, claim_draws: bool = True) -> Game:
     """Chess from the usual position.
 
     Args:
-        max_plies: plies after which the game is drawn. With ``claim_draws`` fifty moves without progress end it anyway, but at the worst
+        max_plies: plies after which the game is drawn. With ``claim_draws`` fifty moves without progress end it anyway,
+        but at the worst
             only after some 11,800 plies; games of random moves have 340 on average.
-        claim_draws: whether threefold repetition and fifty moves end the game; else fivefold repetition and 75 moves do.
+        claim_draws: whether threefold repetition and fifty moves end the game; else fivefold repetition and 75 moves
+        do.
 
     Raises:
         ValueError, TypeError: an option is out of range, or of the wrong type.

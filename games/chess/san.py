@@ -1,7 +1,8 @@
 """Moves of chess as people write them: Standard Algebraic Notation, such as Nbd7, exd5, O-O or e8=Q+.
 
-Written as chapter 8.2.3 of the PGN standard (S. J. Edwards, 1994) has it. Read in more ways than that, since files have more: zeros for
-castling, long moves such as e2-e4 or Ng1xf3, P for pawns, e8Q and e8(Q), and with check marks or annotations, right or wrong, or none.
+Written as chapter 8.2.3 of the PGN standard (S. J. Edwards, 1994) has it. Read in more ways than that, since files have
+more: zeros for castling, long moves such as e2-e4 or Ng1xf3, P for pawns, e8Q and e8(Q), and with check marks or
+annotations, right or wrong, or none.
 """
 
 import functools
@@ -55,13 +56,17 @@ def kind_at(board: Board, square: int) -> Any:
 
 @inlined
 def moves(state: States, legal: Actions) -> int:
-    """Write the moves that people may make here; returns their number. They may go on after a draw, but a row has no room for all time."""
+    """Write the moves that people may make here; returns their number.
+
+    They may go on after a draw, but a row has no room for all time.
+    """
     return generate(state, legal) if state[CLOCK] < state[LAST_CLOCK] else 0
 
 
 @compiled
 def find(state: States, kind: int, target: int, column: int, row: int, promotion: int) -> int:
-    """The move of such a piece to ``target``, from ``column`` and ``row`` unless they are ``ANY``; all as the player to move sees it.
+    """The move of such a piece to ``target``, from ``column`` and ``row`` unless they are ``ANY``; all as the player to
+    move sees it.
 
     Returns ``NOWHERE`` or ``SEVERAL`` if there is not one such move.
     """
@@ -87,8 +92,8 @@ def described(state: States, action: int) -> tuple[int, bool, bool, bool, bool]:
     """What the name of a move depends on.
 
     Returns:
-        The kind of the piece, ``ILLEGAL`` if it may not go there; whether it takes something; and whether others of its kind may go there
-        too, from its column, and from its row.
+        The kind of the piece, ``ILLEGAL`` if it may not go there; whether it takes something; and whether others of its
+        kind may go there too, from its column, and from its row.
     """
     board, legal = board_at(state, state[PLY]), np.empty(MOST_MOVES, np.int32)
     origin, kind, target = action & 63, ILLEGAL, (action & 63) + OFFSETS[action >> 6]
@@ -97,13 +102,19 @@ def described(state: States, action: int) -> tuple[int, bool, bool, bool, bool]:
         square = other & 63
         if other == action:
             kind = kind_at(board, origin)
-        elif square + OFFSETS[other >> 6] == target and square != origin and kind_at(board, square) == kind_at(board, origin):
+        elif (
+            square + OFFSETS[other >> 6] == target
+            and square != origin
+            and kind_at(board, square) == kind_at(board, origin)
+        ):
             others = True
             in_column = in_column or square & 7 == origin & 7
             in_row = in_row or square >> 3 == origin >> 3
     if kind == ILLEGAL:
         return ILLEGAL, False, False, False, False
-    takes = (board.short | board.straight | board.diagonal) & at(target) != 0 or (kind == PAWN and (origin - target) & 7 != 0)
+    takes = (board.short | board.straight | board.diagonal) & at(target) != 0 or (
+        kind == PAWN and (origin - target) & 7 != 0
+    )
     return kind, takes, others, in_column, in_row
 
 
@@ -165,7 +176,8 @@ def _named(state: States, action: int, kind: int, takes: bool, others: list[bool
 def action_of_san(state: States, text: str) -> int:
     """The action that ``text`` means, as SAN or as lenient readers take it.
 
-    A draw that the rules have claimed does not matter here, since people play on; but by the clock it is the end for them too.
+    A draw that the rules have claimed does not matter here, since people play on; but by the clock it is the end for
+    them too.
 
     Raises:
         ValueError: the text is no move.

@@ -1,17 +1,19 @@
 """Connect Four on the usual board of 7 columns and 6 rows, as bitboards.
 
-Bit ``7 * column + row`` is a cell, row 0 at the bottom; each column has one spare bit on top, so that shifted boards never wrap
-around (J. Tromp's layout). An action is a column, 0 to 6.
+Bit ``7 * column + row`` is a cell, row 0 at the bottom; each column has one spare bit on top, so that shifted boards
+never wrap around (J. Tromp's layout). An action is a column, 0 to 6.
 
-A player's *threat* is an empty cell that would complete a line of four of theirs. Rows count from one, at the bottom: who is to fill a
-threatened cell in the end depends on whether its row is odd or even (V. Allis, "A Knowledge-based Approach of Connect-Four", 1988).
-The player to move sees 9 planes, ``[9, 6, 7]``, the bottom row last. In the first five, 1 marks a cell:
+A player's *threat* is an empty cell that would complete a line of four of theirs. Rows count from one, at the bottom:
+who is to fill a threatened cell in the end depends on whether its row is odd or even (V. Allis, "A Knowledge-based
+Approach of Connect-Four", 1988). The player to move sees 9 planes, ``[9, 6, 7]``, the bottom row last. In the first
+five, 1 marks a cell:
 
 - 0, 1: its own stones; its opponent's.
 - 2, 3: its own threats; its opponent's.
 - 4: the odd rows.
 
-The others show each empty cell's *chances*: how many lines of four through it are still free of the other player's stones,
+The others show each empty cell's *chances*: how many lines of four through it are still free of the other player's
+stones,
 
 - 5, 7: and hold two of its own, or of its opponent's, as halves;
 - 6, 8: and hold one, as quarters.
@@ -61,7 +63,9 @@ class Counts(NamedTuple):
 
 NOWHERE = Counts(0, 0, 0, 0)
 HALF, QUARTER = np.float32(0.5), np.float32(0.25)
-BITS = np.array([7 * column + row for row in reversed(range(ROWS)) for column in range(COLUMNS)])  # [42] of the cells, as planes have them
+BITS = np.array(
+    [7 * column + row for row in reversed(range(ROWS)) for column in range(COLUMNS)]
+)  # [42] of the cells, as planes have them
 
 
 @inlined
@@ -71,7 +75,9 @@ def has_line(stones: int) -> bool:
     level = stones & (stones >> 7)
     rising = stones & (stones >> 8)
     falling = stones & (stones >> 6)
-    return (vertical & (vertical >> 2) | level & (level >> 14) | rising & (rising >> 16) | falling & (falling >> 12)) != 0
+    return (
+        vertical & (vertical >> 2) | level & (level >> 14) | rising & (rising >> 16) | falling & (falling >> 12)
+    ) != 0
 
 
 @inlined
@@ -95,7 +101,10 @@ def one_more(counts: Counts, cells: int) -> Counts:
 
 @inlined
 def write_plane(plane: NDArray[np.float32], counts: Counts, unit: np.float32) -> None:
-    """Write a board's numbers, in ``unit``, to ``plane`` ``[42]``. Without a branch, so that several cells are written at once."""
+    """Write a board's numbers, in ``unit``, to ``plane`` ``[42]``.
+
+    Without a branch, so that several cells are written at once.
+    """
     ones, twos, fours, eights = counts
     for cell in range(CELLS):
         bit = BITS[cell]
@@ -112,7 +121,9 @@ def write_bits(plane: NDArray[np.float32], board: int) -> None:
 
 @inlined
 def chances(mine: int, theirs: int, empty: int) -> tuple[Counts, Counts]:
-    """Through each of the cells ``empty``, how many lines without stones of ``theirs`` hold two of ``mine``, and how many hold one."""
+    """Through each of the cells ``empty``, how many lines without stones of ``theirs`` hold two of ``mine``, and how
+    many hold one.
+    """
     free = BOARD & ~theirs
     with_two, with_one = NOWHERE, NOWHERE
     for step in DIRECTIONS:
@@ -204,7 +215,8 @@ def observe(state: States, planes: Planes) -> None:
 
 @query_kernel
 def position_hash(state: States) -> int:
-    # The mover's stones plus a one above each column's highest stone name a position uniquely (Tromp); then mix the bits.
+    # The mover's stones plus a one above each column's highest stone name a position uniquely (Tromp); then mix the
+    # bits.
     key = np.uint64(state[MOVER] + state[STONES] + 0x1020408102041)
     key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,15 +1,15 @@
 """An exact solver of Connect Four, for tests and for measuring play: nothing in self-play or training may ask it.
 
-Two questions give the value of a position: can the player to move win, and can they at least draw? A depth-first search with a
-transposition table answers one of them. Its methods are published ones:
+Two questions give the value of a position: can the player to move win, and can they at least draw? A depth-first search
+with a transposition table answers one of them. Its methods are published ones:
 
 - J. Tromp, "John's Connect Four Playground": bitboards with a spare bit per column, a key of 49 bits, the table.
 - P. Pons, "Solving Connect 4: how to build a perfect AI": never play below a cell that the opponent needs, answer forced moves at
   once, try first what makes most threats, and the centre before the edge.
 - V. Allis, "A Knowledge-based Approach of Connect-Four" (1988): follow-up (claimeven) and baseinverse, here as bounds.
 
-Threats and the numbers of rows are as in ``games.connect_four.rules``: a second player who always answers in the same column gets the even
-rows.
+Threats and the numbers of rows are as in ``games.connect_four.rules``: a second player who always answers in the same
+column gets the even rows.
 """
 
 import functools
@@ -22,7 +22,9 @@ from games.connect_four.rules import BOARD, BOTTOM, COLUMNS, LINE, MOVER, ODD_RO
 from games.exact import ILLEGAL, ActionValues
 from games.game import States
 
-Table = NDArray[np.int64]  # [slots], each 0 or key << 4 | (what the player to move cannot exceed + 1) << 2 | (what they are sure of + 1)
+Table = NDArray[
+    np.int64
+]  # [slots], each 0 or key << 4 | (what the player to move cannot exceed + 1) << 2 | (what they are sure of + 1)
 
 EVEN_ROWS = BOTTOM * 0b101010
 COLUMN = 0b1111111
@@ -42,8 +44,8 @@ def _shared_table() -> Table:
 def solve(state: States, *, table: Table | None = None) -> int:
     """The value of ``state`` ``[S]`` for the player to move under perfect play: 1 won, 0 drawn, -1 lost.
 
-    Takes microseconds late in the game, tenths of a second after eight plies, and from seconds to minutes earlier. Hand in a larger
-    ``table`` than the shared one of 32 MiB for many early positions, and one for each thread.
+    Takes microseconds late in the game, tenths of a second after eight plies, and from seconds to minutes earlier. Hand
+    in a larger ``table`` than the shared one of 32 MiB for many early positions, and one for each thread.
     """
     if state[OVER]:
         return -1 if state[OVER] == LINE else 0
@@ -51,7 +53,10 @@ def solve(state: States, *, table: Table | None = None) -> int:
 
 
 def action_values(state: States, *, table: Table | None = None) -> ActionValues:
-    """The value of each action for the player to move, ``[7]``: 1, 0, -1 or ``ILLEGAL``. Times and ``table`` are as for ``solve``."""
+    """The value of each action for the player to move, ``[7]``: 1, 0, -1 or ``ILLEGAL``.
+
+    Times and ``table`` are as for ``solve``.
+    """
     values = np.full(COLUMNS, ILLEGAL, np.int8)
     if not state[OVER]:
         _fill_action_values(state[MOVER], state[STONES], _shared_table() if table is None else table, values)
@@ -86,10 +91,10 @@ def _key(mover: int, stones: int) -> int:
 def _sure_of_second(first: int, second: int, empty: int, possible: int) -> int:
     """What simple pairing makes the second player sure of, if only with the move: 0 nothing, 1 a draw, 2 a win.
 
-    The second player answers each move in the same column, and a move in the lowest empty cell of a column with an odd number of
-    stones in the lowest empty cell of another such column. It works when the first player is to move; when not, there is one
-    such cell more, and taking it comes first. This gives them every even row, except these lowest cells, of which each may go to
-    either player.
+    The second player answers each move in the same column, and a move in the lowest empty cell of a column with an odd
+    number of stones in the lowest empty cell of another such column. It works when the first player is to move; when
+    not, there is one such cell more, and taking it comes first. This gives them every even row, except these lowest
+    cells, of which each may go to either player.
     """
     contested = possible & EVEN_ROWS
     if has_line(first | (empty & ODD_ROWS) | contested):
@@ -161,8 +166,8 @@ def _value(mover: int, stones: int, table: Table) -> int:
     """The value for the player to move, where the other has no line yet."""
     if completing(mover) & (stones + BOTTOM) & BOARD:
         return 1
-    # Ask first whether the first player wins: the likelier answer, yes, settles the value alone. (As plain numbers the goals would be
-    # compiled in, and such copies of a recursive function crash when they come from numba's cache.)
+    # Ask first whether the first player wins: the likelier answer, yes, settles the value alone. (As plain numbers the
+    # goals would be compiled in, and such copies of a recursive function crash when they come from numba's cache.)
     win, draw = int(np.int64(1)), int(np.int64(0))
     if _count(stones) & 1 == 0:
         if _reaches(mover, stones, win, table):

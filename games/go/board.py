@@ -1,13 +1,13 @@
 """The rules of Go as compiled kernels over one row of 64-bit words, for any board from 5 x 5 to 19 x 19.
 
-A *cell* is a point of the board with a wall around it: ``(row + 1) * (size + 1) + column + 1``, so that the four neighbors of a
-point are always cells; one column of wall serves both sides. Connected stones form a *chain*. One of its cells, its *head*, names
-it, and its stones form a ring through FOLLOWING. The head of a wall or of an empty cell is 0, a wall that has no liberties.
-Every chain knows its number of liberties, so that a play is judged without being played.
+A *cell* is a point of the board with a wall around it: ``(row + 1) * (size + 1) + column + 1``, so that the four
+neighbors of a point are always cells; one column of wall serves both sides. Connected stones form a *chain*. One of its
+cells, its *head*, names it, and its stones form a ring through FOLLOWING. The head of a wall or of an empty cell is 0,
+a wall that has no liberties. Every chain knows its number of liberties, so that a play is judged without being played.
 
-Superko is exact but for one thing: positions are compared by 64-bit Zobrist hashes, and equal hashes are taken for equal
-positions. A play of a color on a point can only repeat a position in which that color stood there and was removed since. So only
-plays on such VACATED points are looked up at all; a suicide, which leaves its point empty, always is.
+Superko is exact but for one thing: positions are compared by 64-bit Zobrist hashes, and equal hashes are taken for
+equal positions. A play of a color on a point can only repeat a position in which that color stood there and was removed
+since. So only plays on such VACATED points are looked up at all; a suicide, which leaves its point empty, always is.
 """
 
 import hashlib
@@ -23,22 +23,27 @@ from games.intrinsics import fields, lowest_bit
 EMPTY, BLACK, WHITE, WALL = range(4)  # colors of cells; player 0 is Black
 ILLEGAL, REPEATS, LEGAL = range(3)  # verdicts on a play: REPEATS is illegal by superko alone
 
-# The words at the start of a row. First what never changes: HALF_KOMI counts half points, BOARD is where the arrays of cells begin
-# (in 16-bit numbers), CELLS the length of each, TABLE where the table of positions begins (in words).
+# The words at the start of a row. First what never changes: HALF_KOMI counts half points, BOARD is where the arrays of
+# cells begin (in 16-bit numbers), CELLS the length of each, TABLE where the table of positions begins (in words).
 SIZE, HALF_KOMI, SUICIDE, MAX_PLIES, BOARD, CELLS, TABLE = range(7)
-# Then what does: plies played, passes in a row, the hash of the stones, and the last actions + 1, the latest in the lowest bits.
+# Then what does: plies played, passes in a row, the hash of the stones, and the last actions + 1, the latest in the
+# lowest bits.
 PLY, PASSES, HASH, LAST, HEADER = range(7, 12)
 ACTION_BITS = 9
 HISTORY = 5  # actions in LAST: as many as KataGo shows to its network
 LAST_MASK = (1 << ACTION_BITS * HISTORY) - 1
 
-# After the header: rows of the board as 32-bit masks (bit = column): the EMPTY points with a zero row above and below, then the
-# points vacated by Black, then by White. Then the arrays of cells, 16-bit numbers; LIBERTIES and STONES hold at heads only.
+# After the header: rows of the board as 32-bit masks (bit = column): the EMPTY points with a zero row above and below,
+# then the points vacated by Black, then by White. Then the arrays of cells, 16-bit numbers; LIBERTIES and STONES hold
+# at heads only.
 COLOR, HEAD, FOLLOWING, LIBERTIES, STONES = range(5)
-# Then the table of positions, a hash table with linear probing; it fills the rest of the row, a power of two. 0 is a free slot.
+# Then the table of positions, a hash table with linear probing; it fills the rest of the row, a power of two. 0 is a
+# free slot.
 
 _MOST_CELLS = 20 * 21 + 1
-ZOBRIST = np.frombuffer(hashlib.shake_256(b"keima go").digest(8 * 3 * _MOST_CELLS), np.int64).reshape(3, -1)  # [color, cell]
+ZOBRIST = np.frombuffer(hashlib.shake_256(b"keima go").digest(8 * 3 * _MOST_CELLS), np.int64).reshape(
+    3, -1
+)  # [color, cell]
 
 
 def start_row(*, size: int, half_komi: int, suicide: bool, max_plies: int) -> States:
@@ -59,12 +64,17 @@ def start_row(*, size: int, half_komi: int, suicide: bool, max_plies: int) -> St
 
 
 class Board(NamedTuple):
-    """Views of a row for compiled code. They are made once in a kernel: what depends on the header is then not read again."""
+    """Views of a row for compiled code.
+
+    They are made once in a kernel: what depends on the header is then not read again.
+    """
 
     size: int
     stride: int
     header: States
-    rows: NDArray[np.int32]  # masks of rows: EMPTY from 0 to size + 1, vacated by Black from size + 2, by White from 2 * size + 2
+    rows: NDArray[
+        np.int32
+    ]  # masks of rows: EMPTY from 0 to size + 1, vacated by Black from size + 2, by White from 2 * size + 2
     color: NDArray[np.int16]
     head: NDArray[np.int16]
     following: NDArray[np.int16]
@@ -114,7 +124,9 @@ def chains_around(head: NDArray[np.int16], cell: int, stride: int) -> tuple[int,
 
 @inlined
 def hash_of_removed(board: Board, cell: int, owner: int) -> int:
-    """The hash of the stones of ``owner`` that a play on ``cell`` removes: its chains next to there that have no other liberty."""
+    """The hash of the stones of ``owner`` that a play on ``cell`` removes: its chains next to there that have no other
+    liberty.
+    """
     removed = 0
     for chain in chains_around(board.head, cell, board.stride):
         if board.color[chain] == owner and board.liberties[chain] == 1:
@@ -129,7 +141,10 @@ def hash_of_removed(board: Board, cell: int, owner: int) -> int:
 
 @inlined
 def judge(board: Board, cell: int, mine: int, vacated: int) -> int:
-    """The verdict on a play of color ``mine`` on an empty cell. Superko is looked up if the cell is ``vacated``, or in a suicide."""
+    """The verdict on a play of color ``mine`` on an empty cell.
+
+    Superko is looked up if the cell is ``vacated``, or in a suicide.
+    """
     connects, breathes, captures = False, False, False
     for neighbor in (cell - board.stride, cell - 1, cell + 1, cell + board.stride):
         color, liberties = board.color[neighbor], board.liberties[board.head[neighbor]]
@@ -137,7 +152,9 @@ def judge(board: Board, cell: int, mine: int, vacated: int) -> int:
         breathes |= (color == EMPTY) | ((color == mine) & (liberties > 1))
         captures |= (color == 3 - mine) & (liberties == 1)
     survives = breathes | captures
-    if not survives and not (connects and board.header[SUICIDE]):  # the suicide of one stone repeats the position before it
+    if not survives and not (
+        connects and board.header[SUICIDE]
+    ):  # the suicide of one stone repeats the position before it
         return ILLEGAL
     if survives and not vacated:
         return LEGAL
@@ -178,7 +195,10 @@ def legal_actions(state: States, out: Actions) -> int:
 
 @inlined
 def absorb(board: Board, cell: int, chain: int) -> None:
-    """Make ``cell`` a stone of ``chain`` and count the liberties that are new to the chain. FOLLOWING is left to the caller."""
+    """Make ``cell`` a stone of ``chain`` and count the liberties that are new to the chain.
+
+    FOLLOWING is left to the caller.
+    """
     for point in (cell - board.stride, cell - 1, cell + 1, cell + board.stride):
         if board.color[point] != EMPTY:
             continue
@@ -222,7 +242,9 @@ def join_rings(board: Board, one: int, other: int) -> None:
 
 @inlined
 def place(board: Board, cell: int, mine: int) -> None:
-    """Put a stone on an empty cell: its own chains join, chains of the opponent without liberties go, then perhaps its own."""
+    """Put a stone on an empty cell: its own chains join, chains of the opponent without liberties go, then perhaps its
+    own.
+    """
     chains = chains_around(board.head, cell, board.stride)
     board.color[cell] = mine
     board.following[cell] = cell

@@ -1,7 +1,7 @@
 """Whose a point of the board will be, by games that go on at random: which stones are dead, where nobody says so.
 
-Nobody fills a point whose neighbours are all of his color, so chains with two eyes live, and what has none is captured. In a seki, or
-where the right move has to be found, this may err.
+Nobody fills a point whose neighbours are all of his color, so chains with two eyes live, and what has none is captured.
+In a seki, or where the right move has to be found, this may err.
 """
 
 import numpy as np
@@ -44,7 +44,13 @@ def play_out(rules: Rules, state: States, legal: NDArray[np.int32], streams: Str
 
 @compiled
 def play_outs(
-    rules: Rules, start: States, legal: NDArray[np.int32], count: int, streams: Streams, most: int, owned: NDArray[np.int64]
+    rules: Rules,
+    start: States,
+    legal: NDArray[np.int32],
+    count: int,
+    streams: Streams,
+    most: int,
+    owned: NDArray[np.int64],
 ) -> None:
     """Add up in ``owned`` ``[size, size]`` how much more often a point is Black's than White's after ``count`` games."""
     for _ in range(count):
@@ -65,5 +71,13 @@ def ownership(game: Game, state: States, *, playouts: int = 200, seed: int = 1) 
     """How surely each point is Black's at last, from 1 to -1 (White's), ``[size, size]``. The game must be going on."""
     size = game.options["size"]
     owned = np.zeros((size, size), np.int64)
-    play_outs(game.rules, state, np.empty(game.num_actions, np.int32), playouts, np.array([seed], np.uint64), 3 * size * size, owned)
+    play_outs(
+        game.rules,
+        state,
+        np.empty(game.num_actions, np.int32),
+        playouts,
+        np.array([seed], np.uint64),
+        3 * size * size,
+        owned,
+    )
     return owned / playouts

@@ -1,11 +1,12 @@
 """Go by the rules of Tromp and Taylor (https://tromp.github.io/go.html) on square boards from 5 x 5 to 19 x 19.
 
-Area scoring of the board as it stands, so dead stones have to be captured; positional superko, which forbids plays that would
-repeat any earlier position of the game, and never a pass; two passes in a row end the game. Two options depart from Tromp and
-Taylor: suicide is illegal by default, and a game of ``max_plies`` plies is over and scored like any other.
+Area scoring of the board as it stands, so dead stones have to be captured; positional superko, which forbids plays that
+would repeat any earlier position of the game, and never a pass; two passes in a row end the game. Two options depart
+from Tromp and Taylor: suicide is illegal by default, and a game of ``max_plies`` plies is over and scored like any
+other.
 
-An action is a point, row by row from the upper left corner, or the pass, which comes last. The player to move sees 14 planes,
-``[14, size, size]``, in which 1 marks a point unless it says otherwise:
+An action is a point, row by row from the upper left corner, or the pass, which comes last. The player to move sees 14
+planes, ``[14, size, size]``, in which 1 marks a point unless it says otherwise:
 
 - 0, 1: its own stones; its opponent's.
 - 2, 3, 4: stones of both colors in chains with 1, 2, 3 liberties.
@@ -85,7 +86,9 @@ def terminal(state: States) -> int:
 
 @compiled
 def reached_by_color(board: Board) -> NDArray[np.int64]:
-    """The stones of each color and the empty points that lead to them, ``[color, row]`` as masks, with a row more above and below."""
+    """The stones of each color and the empty points that lead to them, ``[color, row]`` as masks, with a row more above
+    and below.
+    """
     size = board.size
     reached = np.zeros((2, size + 2), np.int64)
     for row in range(1, size + 1):
@@ -179,7 +182,9 @@ def observe(state: States, planes: Planes) -> None:
             cell, point = (row + 1) * board.stride + column + 1, row * size + column
             owner, liberties = int(board.color[cell] != mine), board.liberties[board.head[cell]]
             flat[owner * points + point] = 1
-            marked = LIBERTIES - 1 + liberties if liberties <= 3 else owner  # the same plane again: faster than a branch
+            marked = (
+                LIBERTIES - 1 + liberties if liberties <= 3 else owner
+            )  # the same plane again: faster than a branch
             flat[marked * points + point] = 1
         forbidden = forbidden_in(board, row, mine)
         if forbidden != 0:
@@ -191,7 +196,9 @@ def observe(state: States, planes: Planes) -> None:
             flat[(RECENT + age) * points + action] = 1
     if state[PASSES] > 0:
         flat[PASSED * points : KOMI * points] = 1
-    flat[KOMI * points : ONES * points] = np.float32(state[HALF_KOMI] if mine == WHITE else -state[HALF_KOMI]) / KOMI_SCALE
+    flat[KOMI * points : ONES * points] = (
+        np.float32(state[HALF_KOMI] if mine == WHITE else -state[HALF_KOMI]) / KOMI_SCALE
+    )
     flat[ONES * points :] = 1
 
 
@@ -230,10 +237,14 @@ def parse_vertex(size: int, text: str) -> int:
 
 
 def render(state: States) -> str:
-    """The board with coordinates: X for Black, O for White, the last play in parentheses, and a line below after a pass."""
+    """The board with coordinates: X for Black, O for White, the last play in parentheses, and a line below after a
+    pass.
+    """
     size = int(state[SIZE])
     last = int(state[LAST]) & (1 << ACTION_BITS) - 1
-    color = fields(state, int(state[BOARD]), int(state[CELLS]), np.int16)[size + 1 : (size + 1) ** 2].reshape(size, size + 1)[:, 1:]
+    color = fields(state, int(state[BOARD]), int(state[CELLS]), np.int16)[size + 1 : (size + 1) ** 2].reshape(
+        size, size + 1
+    )[:, 1:]
     letters = "   " + " ".join(LETTERS[:size])
     lines = [letters]
     for row in range(size):
@@ -267,12 +278,13 @@ def go(*, size: int = 9, komi: float = 7.0, suicide: bool = False, max_plies: in
     """Go on a board of ``size`` x ``size`` points, 5 to 19.
 
     Args:
-        size: points on a side.
-        komi: points for White, a multiple of 0.5; a whole number allows draws. KataGo's opening books (https://katagobooks.org) take
-            7 for fair on 9 x 9 under these rules, hence the default, 10 on 8 x 8 and 9 on 7 x 7. With half a point more, White
-            wins by best play, and the results of strong networks teach them less and less.
-        suicide: whether a play may remove the mover's own stones. Single stones may never: that would repeat the position.
-        max_plies: plies after which the game is over and scored as it stands; two for each point by default, as in AlphaGo Zero.
+        size: points on a side. komi: points for White, a multiple of 0.5; a whole number allows draws. KataGo's opening
+        books (https://katagobooks.org) take
+            7 for fair on 9 x 9 under these rules, hence the default, 10 on 8 x 8 and 9 on 7 x 7. With half a point
+            more, White wins by best play, and the results of strong networks teach them less and less.
+        suicide: whether a play may remove the mover's own stones. Single stones may never: that would repeat the
+        position. max_plies: plies after which the game is over and scored as it stands; two for each point by default,
+        as in AlphaGo Zero.
 
     Raises:
         ValueError, TypeError: an option is out of range, or of the wrong type.

@@ -13,7 +13,9 @@ from games.intrinsics import fields
 def stones(state: States) -> NDArray[np.int16]:
     """The board as ``[size, size]``: 0 an empty point, 1 a stone of Black, 2 of White."""
     size = int(state[SIZE])
-    return fields(state, int(state[BOARD]), int(state[CELLS]), np.int16)[size + 1 : (size + 1) ** 2].reshape(size, size + 1)[:, 1:]
+    return fields(state, int(state[BOARD]), int(state[CELLS]), np.int16)[size + 1 : (size + 1) ** 2].reshape(
+        size, size + 1
+    )[:, 1:]
 
 
 def with_komi(state: States, komi: float) -> States:
@@ -32,7 +34,8 @@ def with_komi(state: States, komi: float) -> States:
 def with_player(state: States, player: int) -> States:
     """The position with this player to move, and the game going on.
 
-    If it is not his turn, it is as if the other had passed; but neither this pass nor two that ended the game count as such.
+    If it is not his turn, it is as if the other had passed; but neither this pass nor two that ended the game count as
+    such.
     """
     state = state.copy()
     if state[PLY] % 2 != player:

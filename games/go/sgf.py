@@ -1,7 +1,8 @@
 """Smart Game Format: games of Go as text files that every Go program reads.
 
-After the specification of FF[4] (Arno Hollosi, https://www.red-bean.com/sgf/). sgfmill understands what stands in a game; before that,
-a file is cut into its games here, so that one of any size is read in bounded memory, and a broken game costs no more than itself.
+After the specification of FF[4] (Arno Hollosi, https://www.red-bean.com/sgf/). sgfmill understands what stands in a
+game; before that, a file is cut into its games here, so that one of any size is read in bounded memory, and a broken
+game costs no more than itself.
 """
 
 import re
@@ -30,13 +31,18 @@ LARGEST = 26  # points on a side, as far as letters go
 START = re.compile(rb"\(\s*;")
 PERHAPS = re.compile(rb"\(\s{0,1000}\Z")  # its other half may come yet
 MARK = re.compile(rb"[][\\();]")
-ANOTHER = re.compile(rb"\s*\(\s*;\s*(?:FF|GM|CA|AP|SZ)\s*\[[^]\\]*\]")  # begins a line: a game's first node, whatever went before
+ANOTHER = re.compile(
+    rb"\s*\(\s*;\s*(?:FF|GM|CA|AP|SZ)\s*\[[^]\\]*\]"
+)  # begins a line: a game's first node, whatever went before
 SETUP = ("AB", "AW", "AE")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SgfGame:
-    """A game that was read, of which only the main line is kept. Actions are those of ``games.go.rules`` on a board of this size."""
+    """A game that was read, of which only the main line is kept.
+
+    Actions are those of ``games.go.rules`` on a board of this size.
+    """
 
     size: int
     komi: float
@@ -60,11 +66,9 @@ def sgf_text(
     """One game of Go as a collection of one, each node in a line.
 
     Args:
-        game: Go, with any options.
-        actions: the moves, from the beginning.
-        tags: properties of the game, such as PB and PW, the players' names; format, size, komi, rules and result are added.
-        result: such as B+R, W+3.5, B+T, 0 (a draw), Void or ? (unknown).
-        comments: to each position, that before the first move included; [L + 1] or fewer.
+        game: Go, with any options. actions: the moves, from the beginning. tags: properties of the game, such as PB and
+        PW, the players' names; format, size, komi, rules and result are added. result: such as B+R, W+3.5, B+T, 0 (a
+        draw), Void or ? (unknown). comments: to each position, that before the first move included; [L + 1] or fewer.
         marks: further properties of these positions and their values, such as {"LB": ["dd:1"]}; [L + 1] or fewer.
 
     Raises:
@@ -76,14 +80,24 @@ def sgf_text(
     if not RESULT.fullmatch(result):
         raise ValueError(f"a game's result in SGF is such as B+R, W+3.5, 0 or ?, not {result!r}")
     size, state = game.options["size"], game.initial_state()
-    own = {"GM": "1", "FF": "4", "CA": "UTF-8", "AP": "Keima", "SZ": str(size), "KM": f"{game.options['komi']:g}", "RU": "Tromp-Taylor"}
+    own = {
+        "GM": "1",
+        "FF": "4",
+        "CA": "UTF-8",
+        "AP": "Keima",
+        "SZ": str(size),
+        "KM": f"{game.options['komi']:g}",
+        "RU": "Tromp-Taylor",
+    }
     moves = [{name: [text] for name, text in (own | dict(tags) | own | {"RE": result}).items()}]
     for action in actions:
         moves.append({COLORS[game.current_player(state)]: [point_name(size, int(action))]})
         game.play(state, int(action))
     notes = [{"C": [comment]} if comment else {} for comment in comments or ()]
     if max(len(notes), len(marks)) > len(moves):
-        raise ValueError(f"there is something to say of {max(len(notes), len(marks))} positions, and the game has {len(moves)}")
+        raise ValueError(
+            f"there is something to say of {max(len(notes), len(marks))} positions, and the game has {len(moves)}"
+        )
     lines = []
     for node in zip_longest(moves, marks, notes, fillvalue=dict[str, list[str]]()):
         lines.append(";" + "".join(_property(name, values) for part in node for name, values in part.items()))
@@ -91,7 +105,9 @@ def sgf_text(
 
 
 def score_text(lead: float) -> str:
-    """How SGF and GTP write a result in points, such as W+3.5, and 0 for a draw: ``lead`` is Black's area less White's and komi."""
+    """How SGF and GTP write a result in points, such as W+3.5, and 0 for a draw: ``lead`` is Black's area less White's
+    and komi.
+    """
     return f"{'B' if lead > 0 else 'W'}+{abs(lead):g}" if lead else "0"
 
 
@@ -172,18 +188,29 @@ class _Draft:
     def ended(self) -> tuple[int, bytes] | BadGame:
         """The whole of it."""
         if self.too_large:
-            return BadGame(self.line, f"the game has more than {MOST_BYTES:,} bytes or {MOST_MARKS:,} brackets and semicolons")
+            return BadGame(
+                self.line, f"the game has more than {MOST_BYTES:,} bytes or {MOST_MARKS:,} brackets and semicolons"
+            )
         return self.line, b"".join(self.parts)
 
     def broken_off(self) -> BadGame:
         """What there is to say where no end is found."""
-        return BadGame(self.line, f"the game does not end: {'a bracket' if self.inside else 'a parenthesis'} is not closed")
+        return BadGame(
+            self.line, f"the game does not end: {'a bracket' if self.inside else 'a parenthesis'} is not closed"
+        )
 
 
 def game_trees(file: BinaryIO) -> Iterator[tuple[int, bytes] | BadGame]:
-    """The games of a file, each with the line where it begins. Where one does not end, the next line that begins a game is gone on with."""
+    """The games of a file, each with the line where it begins.
+
+    Where one does not end, the next line that begins a game is gone on with.
+    """
     draft: _Draft | None = None
-    rest, number, fresh = b"", 1, True  # what may be the beginning of a game; the line that begins or goes on; whether it begins
+    rest, number, fresh = (
+        b"",
+        1,
+        True,
+    )  # what may be the beginning of a game; the line that begins or goes on; whether it begins
     while piece := file.readline(PIECE):
         if draft and fresh and ANOTHER.match(piece):
             yield draft.broken_off()
@@ -245,7 +272,9 @@ def _require_go(root: Mapping[str, bytes]) -> None:
         raise ValueError(f"it is not Go, but game {_shown(root['GM'])} of the format")
     size = root.get("SZ", b"19")
     if not re.fullmatch(rb"[0-9]{1,2}", size) or not 1 <= int(size) <= LARGEST:
-        raise ValueError(f"its board is {_shown(size)}, and only square boards of up to {LARGEST} points on a side are read")
+        raise ValueError(
+            f"its board is {_shown(size)}, and only square boards of up to {LARGEST} points on a side are read"
+        )
 
 
 def _shown(text: bytes) -> str:
@@ -261,7 +290,10 @@ def _number(root: Mapping[str, bytes], name: str, meaning: str) -> float:
 
 
 def _komi(written: float) -> float:
-    """Points. Some Chinese servers write stones, which are two points each, or hundredths of them: 375 and 3.75 stand for 7.5."""
+    """Points.
+
+    Some Chinese servers write stones, which are two points each, or hundredths of them: 375 and 3.75 stand for 7.5.
+    """
     komi = written / 100 if abs(written) >= 100 else written
     return 2 * komi if (4 * komi) % 2 == 1 else komi
 
@@ -275,7 +307,9 @@ def _setup(root: Node, size: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         black, white, empty = root.get_setup_stones()
     except ValueError as error:
         raise ValueError("it sets up a stone that is not on its board") from error
-    both = [tuple(sorted((size - 1 - row) * size + column for row, column in stones - empty)) for stones in (black, white)]
+    both = [
+        tuple(sorted((size - 1 - row) * size + column for row, column in stones - empty)) for stones in (black, white)
+    ]
     return both[0], both[1]
 
 

@@ -1,11 +1,13 @@
 """A player of 2048 on 4 x 4 that searches and learns nothing, to measure others by: expectimax to a fixed depth.
 
-The value of a board is a sum over its rows and columns, looked up in one table: empty cells and pairs count for it, large tiles and lines
-that rise and fall against it. The idea and the weights are R. Xiao's (nneonneo's answer of 2014 to "What is the optimal algorithm for
-the game 2048?", https://stackoverflow.com/a/22498940). A depth of 1 looks at every action and all that chance may answer, then at the
-next actions and what the boards after them are worth; each further depth adds an answer of chance and an action.
+The value of a board is a sum over its rows and columns, looked up in one table: empty cells and pairs count for it,
+large tiles and lines that rise and fall against it. The idea and the weights are R. Xiao's (nneonneo's answer of 2014
+to "What is the optimal algorithm for the game 2048?", https://stackoverflow.com/a/22498940). A depth of 1 looks at
+every action and all that chance may answer, then at the next actions and what the boards after them are worth; each
+further depth adds an answer of chance and an action.
 
-A cell is a digit of four bits here, so tiles from 32768 on look alike to this player, and it takes no two of them to merge.
+A cell is a digit of four bits here, so tiles from 32768 on look alike to this player, and it takes no two of them to
+merge.
 """
 
 import functools
@@ -152,7 +154,10 @@ def with_tile(board: Rows, row: int, bits: int) -> Rows:
 
 @compiled
 def afterstate_value(board: Rows, depth: int, likely: float, tables: Tables) -> float:
-    """What a board is worth with chance to move, after ``depth`` answers of it. ``likely`` is how likely the board comes about."""
+    """What a board is worth with chance to move, after ``depth`` answers of it.
+
+    ``likely`` is how likely the board comes about.
+    """
     if depth == 0 or likely < UNLIKELY:
         return worth(board, tables.values)
     empty, total = 0, 0.0
@@ -193,7 +198,12 @@ def choose(state: States, depth: int, tables: Tables) -> int:
 @inlined
 def packed(row: int) -> int:
     """A row of the state in digits."""
-    return min(row & 0xFF, 15) | min(row >> 8 & 0xFF, 15) << 4 | min(row >> 16 & 0xFF, 15) << 8 | min(row >> 24 & 0xFF, 15) << 12
+    return (
+        min(row & 0xFF, 15)
+        | min(row >> 8 & 0xFF, 15) << 4
+        | min(row >> 16 & 0xFF, 15) << 8
+        | min(row >> 24 & 0xFF, 15) << 12
+    )
 
 
 @inlined
@@ -234,7 +244,8 @@ class Played(NamedTuple):
 
 
 def expectimax_move(state: States, *, depth: int) -> int:
-    """The action that expectimax prefers after looking at ``depth`` answers of chance to each of its own; always the same.
+    """The action that expectimax prefers after looking at ``depth`` answers of chance to each of its own; always the
+    same.
 
     Raises:
         ValueError: the board is not 4 x 4, the player is not to move, or ``depth`` is negative.

@@ -1,8 +1,10 @@
-"""2048 on boards from 2 x 2 to 5 x 5: one player slides all tiles, equal ones merge, and chance puts a new tile on an empty cell.
+"""2048 on boards from 2 x 2 to 5 x 5: one player slides all tiles, equal ones merge, and chance puts a new tile on an
+empty cell.
 
-A cell holds an exponent: 0 is empty, e a tile of 2**e. Actions slide up, right, down and left. Chance outcome ``2 * cell`` puts a 2 on
-the cell (row by row from the top), ``2 * cell + 1`` a 4; nine in ten are a 2, and all empty cells are equally likely. The score is
-the sum of all tiles made by merging (G. Cirulli's game of 2014). A game begins with two such outcomes on an empty board.
+A cell holds an exponent: 0 is empty, e a tile of 2**e. Actions slide up, right, down and left. Chance outcome ``2 *
+cell`` puts a 2 on the cell (row by row from the top), ``2 * cell + 1`` a 4; nine in ten are a 2, and all empty cells
+are equally likely. The score is the sum of all tiles made by merging (G. Cirulli's game of 2014). A game begins with
+two such outcomes on an empty board.
 """
 
 from typing import Any
@@ -36,8 +38,8 @@ SMALLEST, LARGEST = 2, 5
 FOUR = np.float32(0.1)  # how likely a new tile is a 4
 MILESTONES = (512, 1024, 2048, 4096, 8192)  # tiles that games are said to have reached
 
-# Words: the sides, the score, how many new tiles are due before the player may move, the legal actions as bits; then the rows of the
-# board, always five, each cell a byte and the leftmost the lowest. What is outside the board is 0.
+# Words: the sides, the score, how many new tiles are due before the player may move, the legal actions as bits; then
+# the rows of the board, always five, each cell a byte and the leftmost the lowest. What is outside the board is 0.
 HEIGHT, WIDTH, SCORE, DUE, LEGAL, ROWS = range(6)
 WORDS = ROWS + LARGEST
 
@@ -69,7 +71,9 @@ def drawn(front: Row, back: Row) -> tuple[Row, Row]:
 
 @inlined
 def merged(front: Row, back: Row) -> tuple[Row, Row, int]:
-    """Where two tiles are equal the front one is the next larger and the back one gone; and the highest bits of where that is."""
+    """Where two tiles are equal the front one is the next larger and the back one gone; and the highest bits of where
+    that is.
+    """
     equal = taken(front) & ~taken(front ^ back)
     return front + (equal >> 7), back & ~filled(equal), equal
 
@@ -86,7 +90,9 @@ def tiles_made(cells: Row, equal: int) -> int:
 
 @inlined
 def slide(a: Row, b: Row, c: Row, d: Row, e: Row) -> tuple[Row, Row, Row, Row, Row, int]:
-    """Slide all lines towards ``a``, where ``e`` is farthest; returns them again, and the tiles made by merging, added up."""
+    """Slide all lines towards ``a``, where ``e`` is farthest; returns them again, and the tiles made by merging, added
+    up.
+    """
     a, b = drawn(a, b)
     b, c = drawn(b, c)
     c, d = drawn(c, d)
@@ -142,7 +148,9 @@ def flipped(a: Row, b: Row, c: Row, d: Row, e: Row, length: int) -> Lines:
 
 @inlined
 def pushes(front: Row, back: Row) -> tuple[int, int]:
-    """Where a tile in front can move back, and one in the back to the front, one step each: the highest bits of such bytes."""
+    """Where a tile in front can move back, and one in the back to the front, one step each: the highest bits of such
+    bytes.
+    """
     in_front, behind, unequal = taken(front), taken(back), taken(front ^ back)
     return in_front & ~(behind & unequal), behind & ~(in_front & unequal)
 
@@ -329,15 +337,16 @@ def twenty48(*, height: int = 4, width: int = 4, planes: int = 16) -> Game:
     """2048 on a board of ``height`` x ``width`` cells, 2 to 5 each.
 
     Args:
-        height: rows.
-        width: columns.
-        planes: of the observation; plane e shows the tiles of 2**e, and the last all larger ones too. Plane 0 shows the empty cells
-            where the player is to move, and nothing where chance is: an afterstate does not look like the position after it.
+        height: rows. width: columns. planes: of the observation; plane e shows the tiles of 2**e, and the last all
+        larger ones too. Plane 0 shows the empty cells
+            where the player is to move, and nothing where chance is: an afterstate does not look like the position
+            after it.
 
-    No tile can be larger than 2 ** (cells + 1): to make it, its half must stand beside the same again made on one cell fewer, and on a
-    single free cell no more than a 4 can appear. So all tiles together are at most 4 + 8 + ... + 2 ** (cells + 1), each new tile adds at
-    least 2 to that sum, and at most one slide follows each: ``max_plies`` is the sum. A tile of 2**e brings (e - 1) * 2**e points at
-    most, if it is made of 2s alone: ``max_return`` is what those tiles would bring together.
+    No tile can be larger than 2 ** (cells + 1): to make it, its half must stand beside the same again made on one cell
+    fewer, and on a single free cell no more than a 4 can appear. So all tiles together are at most 4 + 8 + ... + 2 **
+    (cells + 1), each new tile adds at least 2 to that sum, and at most one slide follows each: ``max_plies`` is the
+    sum. A tile of 2**e brings (e - 1) * 2**e points at most, if it is made of 2s alone: ``max_return`` is what those
+    tiles would bring together.
 
     Raises:
         ValueError, TypeError: an option is out of range, or of the wrong type.

@@ -15,7 +15,9 @@ from tests.cluster.driver import ACTIVE, SYNCING, in_time
 from tests.cluster.hosts import Host
 
 TICK = 0.1
-SETTLED_SECONDS = 2.5  # a worker must be Active for so long before it counts as recovered: the status is up to a second old
+SETTLED_SECONDS = (
+    2.5  # a worker must be Active for so long before it counts as recovered: the status is up to a second old
+)
 SYNC_SECONDS = 5.0  # a worker that is sent models again and again is well as long as it is Active so often
 SHORT, LONG_MORE = (0.5, 4.0), 2.0  # seconds: a fault that need not be noticed; how long one goes on that was
 LONG_SHARE = 0.5  # of the lasting faults that must be noticed
@@ -68,7 +70,9 @@ class Campaign:
         self._faults: list[Fault] = []
         self._quiet_since = {host.name: self._began for host in scene.hosts}
         self._last_bad = dict(self._quiet_since)
-        self._active_at = dict.fromkeys(self._quiet_since, -SYNC_SECONDS)  # when it was last seen so, and nothing was wrong since
+        self._active_at = dict.fromkeys(
+            self._quiet_since, -SYNC_SECONDS
+        )  # when it was last seen so, and nothing was wrong since
         self._bad_since = dict.fromkeys(self._quiet_since, self._began)
         self._recovered_in: dict[str, float | None] = dict.fromkeys(self._quiet_since, 0.0)  # None: it has not yet
         self._blamed: set[str] = set()  # hosts that are late, and have been named
@@ -107,13 +111,18 @@ class Campaign:
     # Beginning.
 
     def _draw(self) -> None:
-        """Begin one more fault, if chance will have it and there is room. After one of the main node all workers may recover first."""
+        """Begin one more fault, if chance will have it and there is room.
+
+        After one of the main node all workers may recover first.
+        """
         if any(fault.kind.of == MAIN and fault.undone for fault in self._faults):
             return
         chance = self.scene.chance
         kind = chance.choices(self._kinds, [kind.weight for kind in self._kinds])[0]
         host = chance.choice(self.scene.hosts)
-        taken = [fault for fault in self._faults if fault.kind.of == kind.of and (kind.of == MAIN or fault.host is host)]
+        taken = [
+            fault for fault in self._faults if fault.kind.of == kind.of and (kind.of == MAIN or fault.host is host)
+        ]
         if taken or chance.random() > BUSY_SHARE[kind.of] or not self._has_rested(host, kind):
             return
         self._begin(kind, host)
@@ -149,14 +158,22 @@ class Campaign:
     def _advance(self, fault: Fault) -> None:
         """See whether a fault is noticed, is to be undone, and is over."""
         now, event = time.monotonic(), fault.event
-        if fault.sign and event.noticed is None and not fault.undone and now >= fault.look_at and self._sees(fault, fault.sign):
+        if (
+            fault.sign
+            and event.noticed is None
+            and not fault.undone
+            and now >= fault.look_at
+            and self._sees(fault, fault.sign)
+        ):
             event.noticed = round(now - fault.began, 2)
             if fault.until is None:
                 fault.until = now + (self.scene.chance.uniform(0.0, LONG_MORE) if fault.kind.lasts else 0.0)
         if fault.until is None and now - fault.began > in_time(SHOWN_SECONDS):
             fault.until = now
             if not event.beside:
-                self.scene.problems.append(f"{event.fault} of {fault.host.name} was not noticed in {now - fault.began:.0f} s")
+                self.scene.problems.append(
+                    f"{event.fault} of {fault.host.name} was not noticed in {now - fault.began:.0f} s"
+                )
         if not fault.undone and fault.until is not None and now >= fault.until:
             fault.held.__exit__(None, None, None)
             fault.undone = True
@@ -196,7 +213,9 @@ class Campaign:
             self._watch(host)
 
     def _watch(self, host: Host) -> None:
-        """Whether a worker with which nothing is wrong is Active, and if not, for how long; while it is sent a model it is not."""
+        """Whether a worker with which nothing is wrong is Active, and if not, for how long; while it is sent a model it
+        is not.
+        """
         now, name = time.monotonic(), host.name
         if any(not fault.undone and (fault.kind.of == MAIN or fault.host is host) for fault in self._faults):
             self._quiet_since[name] = self._last_bad[name] = self._bad_since[name] = now
@@ -217,7 +236,9 @@ class Campaign:
                 self._recovered_in[name] = self._last_bad[name] - self._quiet_since[name]
 
     def _blame(self, host: Host, seconds: float) -> None:
-        """Name a worker that takes too long to be Active again; one that was given up is restarted, as its status asks for."""
+        """Name a worker that takes too long to be Active again; one that was given up is restarted, as its status asks
+        for.
+        """
         worker = self.scene.driver.workers().get(host.name, {})
         if GIVEN_UP in str(worker.get("reason")):
             self._restart(host)
@@ -231,10 +252,16 @@ class Campaign:
     def _restart(self, host: Host) -> None:
         """What the status of a worker asks for whose process was killed too often."""
         try:
-            ask(Request(command="restart", worker=host.name), self.scene.driver.checkout / "distributed" / "control", seconds=15.0)
+            ask(
+                Request(command="restart", worker=host.name),
+                self.scene.driver.checkout / "distributed" / "control",
+                seconds=15.0,
+            )
         except (NoCoach, NotAnswered, OSError) as error:
             self.report.notes.append(f"{host.name} could not be restarted: {error}")
-        self.report.notes.append(f"{host.name} had been killed too often, was given up as promised, and restarted by hand")
+        self.report.notes.append(
+            f"{host.name} had been killed too often, was given up as promised, and restarted by hand"
+        )
         self._quiet_since[host.name] = self._bad_since[host.name] = time.monotonic()
 
     def _see_to_the_coach(self) -> None:
@@ -244,8 +271,12 @@ class Campaign:
             return
         ends = scene.driver.output.read_text(errors="replace").splitlines()[-3:]
         names = [fault.event.fault for fault in self._faults]
-        scene.problems.append(f"{time.monotonic() - self._began:.0f} s: the Coach has ended, during {names}: {' | '.join(ends)}")
-        if scene.driver.runs is False and not any(fault.kind.name == "fill_main_disk" and not fault.undone for fault in self._faults):
+        scene.problems.append(
+            f"{time.monotonic() - self._began:.0f} s: the Coach has ended, during {names}: {' | '.join(ends)}"
+        )
+        if scene.driver.runs is False and not any(
+            fault.kind.name == "fill_main_disk" and not fault.undone for fault in self._faults
+        ):
             scene.driver.start()
 
     def _look_now_and_then(self) -> None:

@@ -1,4 +1,5 @@
-"""What can befall a cluster: one function a fault, which does it, yields the sign by which it must be noticed, and undoes it.
+"""What can befall a cluster: one function a fault, which does it, yields the sign by which it must be noticed, and
+undoes it.
 
 A fault that yields no sign need not be noticed by anybody: it must do no harm.
 """
@@ -19,7 +20,11 @@ from tests.cluster.hosts import Host
 from tests.cluster.processes import state
 
 Act = Callable[[Scene, Host], AbstractContextManager[Sign | None]]
-MACHINE, WORKER, MAIN = "machine", "worker", "main"  # what a fault takes hold of; one of each at a time, so that they combine
+MACHINE, WORKER, MAIN = (
+    "machine",
+    "worker",
+    "main",
+)  # what a fault takes hold of; one of each at a time, so that they combine
 CLOCK_JUMPS = (-1e9, -86_400.0, -60.0, 60.0, 86_400.0, 1e9)  # seconds
 SLOW_MBIT = 0.3
 SECOND_SECONDS = 180.0  # in which another Coach has begun, and reached the machines
@@ -117,7 +122,9 @@ def outdated_code(scene: Scene, host: Host) -> Iterator[Sign | None]:
     """The machine has another version of the program, and its worker dies: it must not play with that."""
     file = host.home / "keima" / "training" / "worker" / "worker.py"
     ours = file.read_bytes()
-    file.write_bytes(ours + b"\n# Another version.\n")  # another fault may have filled the disk: then it is cut short, which is one too
+    file.write_bytes(
+        ours + b"\n# Another version.\n"
+    )  # another fault may have filled the disk: then it is cut short, which is one too
     host.kill_sshd()
     host.kill("start_worker.py")
     host.start_sshd()
@@ -237,11 +244,20 @@ def illegal_games(scene: Scene, host: Host) -> Iterator[Sign | None]:
 def nonsense_heartbeats(scene: Scene, host: Host) -> Iterator[Sign | None]:
     """Well-formed heartbeats with numbers that cannot be, between the real ones."""
     most = 2**53
-    numbers = {"finished": most, "begun": most, "granted": most, "evaluations": most, "parallel_games": most, "model_version": most}
+    numbers = {
+        "finished": most,
+        "begun": most,
+        "granted": most,
+        "evaluations": most,
+        "parallel_games": most,
+        "model_version": most,
+    }
     rates = {"speed": 1e308, "games_per_second": 1e308, "evaluations_per_second": 1e308}
     text = {"state": "playing", "error": "", "note": "\x1b]0;owned\x07\x1b[2J" + "x" * 900, "order": "../../etc"}
     chosen = {**numbers, **rates, **text}
-    with other_heartbeats(scene, host, {key: chosen[key] for key in scene.chance.sample(sorted(chosen), 8)} | {"state": "playing"}):
+    with other_heartbeats(
+        scene, host, {key: chosen[key] for key in scene.chance.sample(sorted(chosen), 8)} | {"state": "playing"}
+    ):
         yield None
 
 
@@ -299,7 +315,9 @@ def main_clock(scene: Scene, host: Host) -> Iterator[Sign | None]:
 
 @fault(MAIN, lasts=True)
 def damage_games(scene: Scene, host: Host) -> Iterator[Sign | None]:
-    """A received batch is damaged on the main node's disk, and put back later as from a backup; sometimes the Coach dies meanwhile."""
+    """A received batch is damaged on the main node's disk, and put back later as from a backup; sometimes the Coach
+    dies meanwhile.
+    """
     sample = scene.a_received_batch()
     if sample is None:
         yield None
@@ -319,7 +337,9 @@ def damage_games(scene: Scene, host: Host) -> Iterator[Sign | None]:
 
 @fault(MAIN, lasts=True, weight=1)
 def second_coach(scene: Scene, host: Host) -> Iterator[Sign | None]:
-    """Another run's Coach lists the same machines, and leaves them alone or is told to take them over; it lets them go, or is killed."""
+    """Another run's Coach lists the same machines, and leaves them alone or is told to take them over; it lets them go,
+    or is killed.
+    """
     second, takes_over = scene.another(), scene.chance.random() < 0.5
     second.start("--distributed", *(["--takeover"] if takes_over else []))
     deadline = time.monotonic() + SECOND_SECONDS

@@ -1,4 +1,6 @@
-"""Files that disks have damaged, and files and words that no worker would write: what the faults put where workers' own should be."""
+"""Files that disks have damaged, and files and words that no worker would write: what the faults put where workers' own
+should be.
+"""
 
 import json
 import shlex
@@ -34,7 +36,9 @@ def damage(scene: Scene, path: Path) -> None:
 
 def plant(scene: Scene, host: Host, data: bytes, batch: str = "") -> Sign | None:
     """Put a file of games that no worker has made into a host's outbox; returns the sign that it is refused."""
-    batch = batch or f"{2**39 + scene.chance.randrange(10**9):012d}-10-{host.name}-{scene.chance.randrange(16**16):016x}"
+    batch = (
+        batch or f"{2**39 + scene.chance.randrange(10**9):012d}-10-{host.name}-{scene.chance.randrange(16**16):016x}"
+    )
     scene.excused[batch] = "no worker has made it"
     scene.forged.add(batch)
     outbox = scene.folder(host) / "outbox"

@@ -1,4 +1,6 @@
-"""What must hold while faults happen, and at the end: no game lost or counted twice, nobody left over, everything shown and healed."""
+"""What must hold while faults happen, and at the end: no game lost or counted twice, nobody left over, everything shown
+and healed.
+"""
 
 import re
 import shutil
@@ -42,7 +44,9 @@ class Judge:
         """What was in the books stays there, once."""
         received = self._scene.driver.received()
         if len(set(received)) != len(received):
-            self._say(f"these batches are in the books twice: {[each for each, times in Counter(received).items() if times > 1]}")
+            self._say(
+                f"these batches are in the books twice: {[each for each, times in Counter(received).items() if times > 1]}"
+            )
         if gone := self._known - set(received):
             self._say(f"these batches were in the books, and are no longer: {sorted(gone)}")
         self._known = set(received)
@@ -75,7 +79,9 @@ class Judge:
     # The end.
 
     def end(self, tend: Callable[[], None]) -> dict[str, int]:
-        """When all is healed: let everything come in, stop, and count; ``tend`` sees to workers that were given up meanwhile."""
+        """When all is healed: let everything come in, stop, and count; ``tend`` sees to workers that were given up
+        meanwhile.
+        """
         scene, driver = self._scene, self._scene.driver
         deadline = time.monotonic() + in_time(DRAIN_SECONDS)
         while time.monotonic() < deadline and not self._all_is_in():
@@ -111,7 +117,11 @@ class Judge:
         lost = []
         for batch in sorted(self._scene.seen_of(self._scene.driver) - self._scene.excused.keys()):
             row = rows.get(batch)
-            robbed = row is not None and row.state == "quarantined" and any(forged in row.reason for forged in self._scene.forged)
+            robbed = (
+                row is not None
+                and row.state == "quarantined"
+                and any(forged in row.reason for forged in self._scene.forged)
+            )
             if robbed:
                 self._scene.excused[batch] = "a forged batch had its place"
             elif row is None or row.state != "received":
@@ -127,7 +137,9 @@ class Judge:
         waiting = {batch for host in scene.hosts for batch in scene.driver.spool(host)}
         for batch in sorted(scene.seen_of(scene.second) - theirs - waiting - scene.excused.keys()):
             self._say(f"lost to the second run: {batch}")
-        for batch in sorted((theirs - scene.seen_of(scene.second)) & scene.driver.seen | set(scene.driver.received()) & theirs):
+        for batch in sorted(
+            (theirs - scene.seen_of(scene.second)) & scene.driver.seen | set(scene.driver.received()) & theirs
+        ):
             self._say(f"in the other run's books: {batch}")
         self._audit(scene.second, "audit of the second run")
 
@@ -138,7 +150,9 @@ class Judge:
                 self._say(f"{what}: {problem}")
 
     def _check_fingerprints(self) -> None:
-        """Each session began with the very learner and window that its checkpoint had; a damaged batch is in no window from then on."""
+        """Each session began with the very learner and window that its checkpoint had; a damaged batch is in no window
+        from then on.
+        """
         lines = (self._scene.driver.run_dir / "coach.log").read_text(errors="replace").splitlines()
         saved = {match[1]: match[2] for line in lines if (match := SAVED.search(line))}
         first = self._scene.damaged_sitting

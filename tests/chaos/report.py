@@ -1,4 +1,6 @@
-"""What a campaign has done and seen: every fault, how long it took to be noticed and to be over, and how the Coach fared meanwhile."""
+"""What a campaign has done and seen: every fault, how long it took to be noticed and to be over, and how the Coach
+fared meanwhile.
+"""
 
 import json
 import os
@@ -22,7 +24,9 @@ class Event:
     host: str  # empty: the main node
     at: float
     load: float  # of this machine, when it happened
-    beside: list[str] = field(default_factory=list)  # other faults that this host or the main node had at some time meanwhile
+    beside: list[str] = field(
+        default_factory=list
+    )  # other faults that this host or the main node had at some time meanwhile
     lasted: float | None = None  # seconds until it was undone
     noticed: float | None = None  # seconds until it was shown, where it has to be and lasted long enough
     recovered: float | None = None  # seconds from when all was well on the host until its worker was Active for good
@@ -61,7 +65,9 @@ class Report:
         return statistics.median(loads), max(loads)
 
     def summary(self) -> dict[str, dict[str, Any]]:
-        """For each kind of fault and for all: how many, and the median and the longest time until noticed, and until recovered."""
+        """For each kind of fault and for all: how many, and the median and the longest time until noticed, and until
+        recovered.
+        """
         rows: dict[str, dict[str, Any]] = {}
         for name in ["all", *sorted({event.fault for event in self.events})]:
             events = [event for event in self.events if name in ("all", event.fault)]
@@ -84,7 +90,9 @@ class Report:
             table.add_row(name, str(row["count"]), *_cells(row["noticed"]), *_cells(row["recovered"]))
         console.print(table)
         median, most = self.load
-        console.print(f"{len(self.events)} faults on {self.hosts} hosts in {self.seconds:.0f} s; load {median:.1f}, at most {most:.1f}")
+        console.print(
+            f"{len(self.events)} faults on {self.hosts} hosts in {self.seconds:.0f} s; load {median:.1f}, at most {most:.1f}"
+        )
         console.print(", ".join(f"{name}: {count:,}" for name, count in self.totals.items()))
         if self.health:
             first, last = self.health[0], self.health[-1]

@@ -3,10 +3,11 @@
     python tests/chaos/run.py --hosts 4 --minutes 10 --seed 1
     python tests/chaos/run.py --hosts 4 --faults 1000 --seed 1 --report report.json
 
-The hosts are network namespaces of this machine, with real sshds, disks of their own, and a main node on a disk of its own, all of which
-are gone afterwards, also after Ctrl-C. It needs Linux and root. The seed decides which faults are drawn; when exactly they strike
-depends on how fast everything is. Wall clocks jump for Python programs alone, and clocks that never go back do not jump: neither can be
-done to one host alone. Exit code: 0 when all went well, 1 when not (each problem is named), 2 when this machine cannot have hosts.
+The hosts are network namespaces of this machine, with real sshds, disks of their own, and a main node on a disk of its
+own, all of which are gone afterwards, also after Ctrl-C. It needs Linux and root. The seed decides which faults are
+drawn; when exactly they strike depends on how fast everything is. Wall clocks jump for Python programs alone, and
+clocks that never go back do not jump: neither can be done to one host alone. Exit code: 0 when all went well, 1 when
+not (each problem is named), 2 when this machine cannot have hosts.
 """
 
 import argparse
@@ -34,7 +35,14 @@ START_SECONDS = 900.0  # on a machine that is busy with much else
 
 
 def campaign(
-    *, hosts: int, seed: int, most_faults: int, seconds: float, tell: Console, kinds: Sequence[str] = (), keep: Path | None = None
+    *,
+    hosts: int,
+    seed: int,
+    most_faults: int,
+    seconds: float,
+    tell: Console,
+    kinds: Sequence[str] = (),
+    keep: Path | None = None,
 ) -> Report:
     """Run a campaign and report it; ``keep``: a folder for the logs and the books, if anything was wrong."""
     report = Report(seed=seed, hosts=hosts)
@@ -66,11 +74,20 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hosts", type=int, default=4, help="how many machines play (default: 4)")
     parser.add_argument("--faults", type=int, default=FOREVER, help="end after so many faults")
-    parser.add_argument("--minutes", type=float, default=None, help="end after so many minutes (default: 10, or as long as --faults takes)")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=None,
+        help="end after so many minutes (default: 10, or as long as --faults takes)",
+    )
     parser.add_argument("--seed", type=int, default=1, help="of what befalls whom (default: 1)")
-    parser.add_argument("--only", nargs="+", default=[], choices=sorted(KINDS), metavar="FAULT", help=f"of {', '.join(KINDS)}")
+    parser.add_argument(
+        "--only", nargs="+", default=[], choices=sorted(KINDS), metavar="FAULT", help=f"of {', '.join(KINDS)}"
+    )
     parser.add_argument("--report", type=Path, metavar="FILE", help="keep every fault and all figures there, as JSON")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="when something is wrong, keep the run and all logs there")
+    parser.add_argument(
+        "--keep", type=Path, metavar="DIR", help="when something is wrong, keep the run and all logs there"
+    )
     return parser.parse_args(argv)
 
 

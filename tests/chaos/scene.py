@@ -1,4 +1,6 @@
-"""Where faults happen: a cluster at work, what is known of it at this moment, and what the faults owe an explanation for."""
+"""Where faults happen: a cluster at work, what is known of it at this moment, and what the faults owe an explanation
+for.
+"""
 
 import os
 import random
@@ -20,7 +22,10 @@ from training.worker.worker_folder import is_of_run
 
 DISK_MB = 1500  # of a host: a worker wants 1 GB to be free
 MAIN_DISK_MB = 1024
-CHANGES = {"evaluation": {"every": 5, "rating_games": 4}, "training": {"checkpoint_every": 2}}  # of the config: more games, less else
+CHANGES = {
+    "evaluation": {"every": 5, "rating_games": 4},
+    "training": {"checkpoint_every": 2},
+}  # of the config: more games, less else
 BALLAST = "ballast"
 CLOCK = "clock"  # a folder whose sitecustomize.py makes Python's wall clock jump by what its file ``offset`` says
 SHIM = '''\
@@ -66,7 +71,9 @@ class Scene:
     def look(self) -> None:
         """Read how things stand."""
         found = self.driver.status()
-        self.marks = {worker["name"]: worker["mark"] for worker in found.get("workers", [])} if not found.get("ended") else {}
+        self.marks = (
+            {worker["name"]: worker["mark"] for worker in found.get("workers", [])} if not found.get("ended") else {}
+        )
         self.driver.look()
 
     def another(self) -> Driver:
@@ -75,7 +82,9 @@ class Scene:
             folder = self.main_disk / "second"
             folder.mkdir()
             machines = self.driver.machines
-            self.second = Driver(folder, self.hosts, in_config=len(self.hosts), installed=True, machines=machines, changes=CHANGES)
+            self.second = Driver(
+                folder, self.hosts, in_config=len(self.hosts), installed=True, machines=machines, changes=CHANGES
+            )
         return self.second
 
     def seen_of(self, driver: Driver) -> set[str]:
@@ -165,10 +174,18 @@ def running_scene(count: int, chance: random.Random, *, pause_seconds: float = 0
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={MAIN_DISK_MB}m,mode=755", "tmpfs", str(disk)], check=True)
         stack.callback(subprocess.run, ["umount", "--lazy", str(disk)], check=True)
         machines: dict[str, dict[str, Any]] = {
-            host.name: {"env": {"PYTHONPATH": f"/home/{host.user}/{CLOCK}", PAUSE_SECONDS: str(pause_seconds)}} for host in hosts
+            host.name: {"env": {"PYTHONPATH": f"/home/{host.user}/{CLOCK}", PAUSE_SECONDS: str(pause_seconds)}}
+            for host in hosts
         }
         driver = stack.enter_context(
-            driven(disk, hosts, in_config=count, machines=machines, changes=CHANGES, environment={"PYTHONPATH": str(disk / CLOCK)})
+            driven(
+                disk,
+                hosts,
+                in_config=count,
+                machines=machines,
+                changes=CHANGES,
+                environment={"PYTHONPATH": str(disk / CLOCK)},
+            )
         )
         for home in (disk, *(host.home for host in hosts)):
             (home / CLOCK).mkdir()
@@ -183,4 +200,9 @@ def running_scene(count: int, chance: random.Random, *, pause_seconds: float = 0
 
 def orphans(hosts: Sequence[Host]) -> list[str]:
     """Python programs that run on hosts where nothing of ours should."""
-    return [f"{host.name}: process {pid} ({command(pid)})" for host in hosts for pid in host.pids() if command(pid).startswith("python")]
+    return [
+        f"{host.name}: process {pid} ({command(pid)})"
+        for host in hosts
+        for pid in host.pids()
+        if command(pid).startswith("python")
+    ]

@@ -9,7 +9,15 @@ from tests.chaos.faults import KINDS, MACHINE, MAIN, WORKER
 from tests.chaos.run import campaign
 from tests.cluster.hosts import why_not
 
-CHEAP = ("cut_link", "freeze_machine", "freeze_worker", "damage_outbox", "illegal_games", "nonsense_heartbeats", "worker_clock")
+CHEAP = (
+    "cut_link",
+    "freeze_machine",
+    "freeze_worker",
+    "damage_outbox",
+    "illegal_games",
+    "nonsense_heartbeats",
+    "worker_clock",
+)
 DEAR = ("kill_worker", "delete_folder", "kill_coach", "damage_games", "fill_main_disk")
 
 
@@ -18,7 +26,9 @@ DEAR = ("kill_worker", "delete_folder", "kill_coach", "damage_games", "fill_main
 def test_whatever_befalls_a_cluster_no_game_is_lost_and_everything_heals(tmp_path: Path) -> None:
     if reason := why_not():
         pytest.skip(reason)
-    report = campaign(hosts=1, seed=2, most_faults=5, seconds=30.0, tell=Console(), kinds=[*CHEAP, *DEAR], keep=tmp_path / "kept")
+    report = campaign(
+        hosts=1, seed=2, most_faults=5, seconds=30.0, tell=Console(), kinds=[*CHEAP, *DEAR], keep=tmp_path / "kept"
+    )
     assert not report.problems
     assert report.events
     assert report.totals["received"] > 0

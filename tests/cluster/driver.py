@@ -1,4 +1,6 @@
-"""The real program on real hosts: a checkout of its own with ``start_main.py --distributed`` in it, for tests of all of it together."""
+"""The real program on real hosts: a checkout of its own with ``start_main.py --distributed`` in it, for tests of all of
+it together.
+"""
 
 import json
 import os
@@ -30,7 +32,8 @@ LEFT = shutil.ignore_patterns("control", "status.txt", "status.json", "__pycache
 WORKER_CLASS = "custom_worker.CustomWorker"
 BROKEN = "broken"  # a file in a machine's home: while it is there, every worker dies as soon as it is started
 PAUSE_SECONDS = "PAUSE_SECONDS"  # an environment variable: what a worker waits between two steps of its games
-# Slow enough for six processes on two cores, and so that games are always under way when something befalls their worker.
+# Slow enough for six processes on two cores, and so that games are always under way when something befalls their
+# worker.
 CUSTOM_WORKER = f'''\
 """A worker of the user's own."""
 
@@ -63,14 +66,11 @@ class Driver:
     """A checkout with its config, and the program that runs in it.
 
     Args:
-        folder: for the checkout.
-        hosts: the machines.
-        in_config: how many of them the config lists; the others are there, and nobody knows of them.
-        bare: how many of those that are listed have nothing of ours yet. All others have a clone of the checkout, as a user has it.
-        installed: another driver of these hosts has put there all that they have.
-        machines: what the config says of a host, by its name, beside how it is reached.
-        changes: of the config, by section.
-        environment: of the program, beside this process's own.
+        folder: for the checkout. hosts: the machines. in_config: how many of them the config lists; the others are
+        there, and nobody knows of them. bare: how many of those that are listed have nothing of ours yet. All others
+        have a clone of the checkout, as a user has it. installed: another driver of these hosts has put there all that
+        they have. machines: what the config says of a host, by its name, beside how it is reached. changes: of the
+        config, by section. environment: of the program, beside this process's own.
     """
 
     def __init__(
@@ -101,7 +101,12 @@ class Driver:
         if installed:
             return
         # What has been compiled is the same on all machines: they all are this one.
-        subprocess.run([sys.executable, "start_worker.py", "--rehearse", "tic_tac_toe"], cwd=self.checkout, check=True, capture_output=True)
+        subprocess.run(
+            [sys.executable, "start_worker.py", "--rehearse", "tic_tac_toe"],
+            cwd=self.checkout,
+            check=True,
+            capture_output=True,
+        )
         for number, host in enumerate(hosts):
             shutil.copytree(CACHE, host.home / ".cache" / "keima")
             if number >= bare:
@@ -123,7 +128,9 @@ class Driver:
             training={"games_per_iteration": 200, "checkpoint_every": 1},
             self_play={"games_per_worker": 60},
             evaluation={"every": 2, "num_simulations": 4, "rating_games": 8, "gating": "sprt", "gating_games": 8}
-            | {"sprt": {"elo0": -1000.0, "elo1": -500.0, "alpha": 0.2, "beta": 0.2}},  # nearly every candidate passes, after few games
+            | {
+                "sprt": {"elo0": -1000.0, "elo1": -500.0, "alpha": 0.2, "beta": 0.2}
+            },  # nearly every candidate passes, after few games
         )
         values = settings.model_dump(mode="json")
         values["distributed"] |= {
@@ -229,7 +236,9 @@ class Driver:
         began = time.monotonic()
         while not condition():
             assert self.runs, f"the program has ended while {what} was waited for; {self._how_it_stands()}"
-            assert time.monotonic() - began < seconds, f"waited {seconds:.0f} s in vain for {what}; {self._how_it_stands()}"
+            assert time.monotonic() - began < seconds, (
+                f"waited {seconds:.0f} s in vain for {what}; {self._how_it_stands()}"
+            )
             self.look()
             time.sleep(0.05)
         return time.monotonic() - began
@@ -270,7 +279,9 @@ class Driver:
     def remove(self, host: Host) -> None:
         """As a user who edits the file does it, until nothing of the machine is left."""
         settings = yaml.safe_load(self.config.read_text())
-        settings["distributed"]["workers"] = [each for each in settings["distributed"]["workers"] if each["name"] != host.name]
+        settings["distributed"]["workers"] = [
+            each for each in settings["distributed"]["workers"] if each["name"] != host.name
+        ]
         self.config.write_text(yaml.safe_dump(settings, sort_keys=False))
         self.wait(lambda: host.name not in self.workers(), f"{host.name} to be dropped")
 

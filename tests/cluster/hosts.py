@@ -1,10 +1,12 @@
 """Real machines on this one, for tests of everything that crosses SSH.
 
-A host has its own network, with an address and a link to a bridge that this machine is on too; its own processes, file systems, name,
-users and boot id (Linux namespaces); and a real sshd with a key of its own. Its user's home outlives a power cut. A host sees this
-machine's programs and the repository, but neither its homes nor its temporary files, and changes nothing of this machine's.
+A host has its own network, with an address and a link to a bridge that this machine is on too; its own processes, file
+systems, name, users and boot id (Linux namespaces); and a real sshd with a key of its own. Its user's home outlives a
+power cut. A host sees this machine's programs and the repository, but neither its homes nor its temporary files, and
+changes nothing of this machine's.
 
-All of it ends with the process that made it, even by kill -9; what that leaves (an empty bridge, a folder), the next one removes.
+All of it ends with the process that made it, even by kill -9; what that leaves (an empty bridge, a folder), the next
+one removes.
 """
 
 import os
@@ -94,7 +96,9 @@ class Host:
         self._pid = 0  # of its first process, on this machine
 
     def install(self, *, authorized_key: str) -> str:
-        """Make its disk, its user, who may log in with the key, and its host key, which is returned as known_hosts has it."""
+        """Make its disk, its user, who may log in with the key, and its host key, which is returned as known_hosts has
+        it.
+        """
         disk = self.files / "disk"
         disk.mkdir(parents=True)
         if self.disk_mb is not None:
@@ -107,8 +111,12 @@ class Host:
             os.chown(path, self._uid, self._uid)
         account = f"{self.user}:x:{self._uid}:{self._uid}::/home/{self.user}:/bin/bash\n"
         (self.files / "passwd").write_text(Path("/etc/passwd").read_text(encoding="utf-8") + account)
-        (self.files / "group").write_text(Path("/etc/group").read_text(encoding="utf-8") + f"{self.user}:x:{self._uid}:\n")
-        (self.files / "shadow").write_text("".join(f"{name}:*:19000:0:99999:7:::\n" for name in ("root", "sshd", self.user)))
+        (self.files / "group").write_text(
+            Path("/etc/group").read_text(encoding="utf-8") + f"{self.user}:x:{self._uid}:\n"
+        )
+        (self.files / "shadow").write_text(
+            "".join(f"{name}:*:19000:0:99999:7:::\n" for name in ("root", "sshd", self.user))
+        )
         (ssh / "sshd_config").write_text(SSHD_CONFIG)
         return f"{self.address} {make_key(ssh / 'ssh_host_ed25519_key')}"
 
@@ -119,11 +127,22 @@ class Host:
         assert self._first is None, f"{self.name} is on already"
         (self.files / "boot_id").write_text(f"{uuid.uuid4()}\n")
         (self.files / "fstab").write_text(self._mounts())
-        values = {"FILES": str(self.files), "NAME": self.name, "SSHD": _program("sshd") if sshd else "", "PATH": os.environ["PATH"]}
+        values = {
+            "FILES": str(self.files),
+            "NAME": self.name,
+            "SSHD": _program("sshd") if sshd else "",
+            "PATH": os.environ["PATH"],
+        }
         # Its own session, so that Ctrl-C does not reach it before whoever tidies up.
         line = ["setpriv", "--pdeathsig", "KILL", *_unshare(), "sh", "-c", BOOT]
         self._first = subprocess.Popen(
-            line, env=values, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+            line,
+            env=values,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
         assert self._first.stdout is not None and self._first.stderr is not None
         if self._first.stdout.readline() != "up\n":
@@ -136,20 +155,42 @@ class Host:
     def _mounts(self) -> str:
         """What lies where on this host, in the order in which it is put there."""
         kept = [path for path in dict.fromkeys((ROOT, Path(sys.prefix), Path(sys.base_prefix))) if _hidden(path)]
-        shelf = {path: f"/run/kept/{number}" for number, path in enumerate(kept)}  # for what lies in folders that are hidden next
+        shelf = {
+            path: f"/run/kept/{number}" for number, path in enumerate(kept)
+        }  # for what lies in folders that are hidden next
         rows = [(self.files / name, f"/etc/{name}", "bind") for name in ("passwd", "group", "shadow", "ssh")]
         rows += [(self.files / "boot_id", "/proc/sys/kernel/random/boot_id", "bind")]
         rows += [(Path("host-run"), "/run", "mode=755"), (Path("host-run-sshd"), "/run/sshd", "mode=755")]
-        rows += [(self.files / "disk" / "home", "/run/home", "bind"), *((path, place, "bind") for path, place in shelf.items())]
+        rows += [
+            (self.files / "disk" / "home", "/run/home", "bind"),
+            *((path, place, "bind") for path, place in shelf.items()),
+        ]
         rows += [(Path(f"host{folder}"), folder, f"mode={mode}") for folder, mode in HIDDEN.items() if folder != "/run"]
-        rows += [(Path("/run/home"), f"/home/{self.user}", "bind"), *((Path(place), str(path), "bind,ro") for path, place in shelf.items())]
+        rows += [
+            (Path("/run/home"), f"/home/{self.user}", "bind"),
+            *((Path(place), str(path), "bind,ro") for path, place in shelf.items()),
+        ]
         return "".join(
             f"{_escaped(source)} {_escaped(place)} {'none' if 'bind' in options else 'tmpfs'} {options},X-mount.mkdir 0 0\n"
             for source, place, options in rows
         )
 
     def _plug_in(self) -> None:
-        _run("ip", "link", "add", self._link, "type", "veth", "peer", "name", "eth0", "address", self._mac, "netns", self._pid)
+        _run(
+            "ip",
+            "link",
+            "add",
+            self._link,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "address",
+            self._mac,
+            "netns",
+            self._pid,
+        )
         route = f"addr add {self.address}/24 dev eth0\nlink set lo up\nlink set eth0 up\nroute add default via {self._prefix}.254\n"
         self._in_its_network("ip", "-batch", "-", text=route)
         self.heal()
@@ -163,7 +204,9 @@ class Host:
         with suppress(subprocess.CalledProcessError):  # its own process may have ended, and the link with it
             _run("ip", "link", "del", self._link)
         with suppress(ProcessLookupError):
-            os.kill(self._pid or self._first.pid, signal.SIGKILL)  # the system ends all others of the host with its first
+            os.kill(
+                self._pid or self._first.pid, signal.SIGKILL
+            )  # the system ends all others of the host with its first
         self._first.communicate(timeout=WAIT_SECONDS)
         self._first, self._pid = None, 0
 
@@ -205,7 +248,21 @@ class Host:
             if self._mbit is not None:
                 tc("tc", "qdisc", "del", "dev", device, "root")
             if mbit is not None:
-                tc("tc", "qdisc", "add", "dev", device, "root", "tbf", "rate", f"{mbit}mbit", "burst", "64kb", "latency", "50ms")
+                tc(
+                    "tc",
+                    "qdisc",
+                    "add",
+                    "dev",
+                    device,
+                    "root",
+                    "tbf",
+                    "rate",
+                    f"{mbit}mbit",
+                    "burst",
+                    "64kb",
+                    "latency",
+                    "50ms",
+                )
         self._mbit = mbit
 
     # What runs.
@@ -238,10 +295,20 @@ class Host:
         """Its processes, by their ids on this machine."""
         return [pid for pid in pids() if self._pid and namespace(pid) == namespace(self._pid)]
 
-    def run(self, argv: Sequence[str], *, user: str = "", seconds: float = WAIT_SECONDS) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, argv: Sequence[str], *, user: str = "", seconds: float = WAIT_SECONDS
+    ) -> subprocess.CompletedProcess[str]:
         """Run a program there without SSH, in the home of its user (or of root), and wait for it; 124: time was up."""
         uid, home = (0, "/root") if user == "root" else (self._uid, f"/home/{self.user}")
-        who = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "env", f"HOME={home}", f"USER={user or self.user}"]
+        who = [
+            "setpriv",
+            f"--reuid={uid}",
+            f"--regid={uid}",
+            "--clear-groups",
+            "env",
+            f"HOME={home}",
+            f"USER={user or self.user}",
+        ]
         limited = ["timeout", "--kill-after=1", str(seconds)]
         line = [*self._enter(*NAMESPACES), *limited, *who, "sh", "-c", f"cd && exec {shlex.join(argv)}"]
         # Into files: what detaches itself may hold a pipe open for ever.
@@ -292,7 +359,9 @@ class Hosts(list[Host]):
     def __init__(self, folder: Path, network: str) -> None:
         super().__init__()
         self.network = network
-        self.home = folder / "client"  # to be $HOME of whoever connects: the key, known_hosts and config are in its .ssh
+        self.home = (
+            folder / "client"
+        )  # to be $HOME of whoever connects: the key, known_hosts and config are in its .ssh
         self.key = self.home / ".ssh" / "id_ed25519"
         self.known_hosts = self.home / ".ssh" / "known_hosts"
         self.config = self.home / ".ssh" / "config"
@@ -311,7 +380,9 @@ class Hosts(list[Host]):
     def ssh(self, *argv: str, seconds: float = WAIT_SECONDS) -> subprocess.CompletedProcess[str]:
         """What OpenSSH's ``ssh`` says: ``hosts.ssh("worker1", "hostname")``."""
         line = ["ssh", "-F", str(self.config), "-o", "ConnectTimeout=5", *argv]
-        return subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds, check=False)
+        return subprocess.run(
+            line, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds, check=False
+        )
 
 
 @contextmanager
@@ -319,7 +390,8 @@ def running_hosts(count: int = HOSTS, *, disk_mb: int | None = None) -> Iterator
     """So many hosts, switched on: ``worker1`` with the user ``player1``, and so on.
 
     Args:
-        disk_mb: the size of a small disk for each host's home, in memory, which can be filled; None: homes on this machine's disk.
+        disk_mb: the size of a small disk for each host's home, in memory, which can be filled; None: homes on this
+        machine's disk.
     """
     remove_left_overs()
     with ExitStack() as stack:
@@ -350,7 +422,9 @@ def _make_bridge() -> tuple[str, str]:
     """A bridge that nobody has, with this machine on it, and the first three numbers of its network."""
     for number in ((os.getpid() + i) % SUBNETS for i in range(SUBNETS)):
         bridge, network = f"{BRIDGE}{number}", f"198.{18 + number // 256}.{number % 256}"
-        made = subprocess.run(["ip", "link", "add", bridge, "type", "bridge"], capture_output=True, text=True, check=False)
+        made = subprocess.run(
+            ["ip", "link", "add", bridge, "type", "bridge"], capture_output=True, text=True, check=False
+        )
         if made.returncode == 0:
             _run("ip", "link", "set", bridge, "alias", f"{BRIDGE} {os.getpid()}")
             _run("ip", "addr", "add", f"{network}.254/24", "dev", bridge)

@@ -1,4 +1,7 @@
-"""What hosts leave on this machine when their process is killed. Other processes may have hosts, and tidy up, at the same time."""
+"""What hosts leave on this machine when their process is killed.
+
+Other processes may have hosts, and tidy up, at the same time.
+"""
 
 import os
 import shutil

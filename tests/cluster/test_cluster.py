@@ -1,4 +1,7 @@
-"""A whole cluster: the real program, four machines, and all that befalls them. One run goes through all of these tests, in any order."""
+"""A whole cluster: the real program, four machines, and all that befalls them.
+
+One run goes through all of these tests, in any order.
+"""
 
 import shlex
 import signal
@@ -71,7 +74,10 @@ def test_bare_machines_and_clones_become_active_and_play_as_the_users_own_class(
     bare, clone = cluster.hosts[:2]
     assert list((bare.home / "keima" / "releases").glob("*/.whole"))
     assert not (clone.home / "keima" / "releases").exists()
-    cluster.wait(lambda: {each["note"] for each in cluster.workers().values()} == {"plays in its own way"}, "all to say how they play")
+    cluster.wait(
+        lambda: {each["note"] for each in cluster.workers().values()} == {"plays in its own way"},
+        "all to say how they play",
+    )
     table = (cluster.checkout / "distributed" / "status.txt").read_text(encoding="utf-8")
     assert table.count("🟢 Active") == len(cluster.workers())
     assert "Workers active" in table and "MB/min" in table
@@ -99,7 +105,8 @@ def test_a_second_start_never_makes_a_second_worker(cluster: Driver) -> None:
 def test_a_new_model_reaches_all_machines_and_they_change_over_to_it(cluster: Driver) -> None:
     newest = max(worker["model_version"] for worker in cluster.workers().values())
     cluster.wait(
-        lambda: all(worker["model_version"] > newest for worker in cluster.workers().values()), f"all to play with what follows {newest}"
+        lambda: all(worker["model_version"] > newest for worker in cluster.workers().values()),
+        f"all to play with what follows {newest}",
     )
     assert cluster.status()["sync_seconds"] is not None
     assert cluster.status()["network_mb_per_minute"] > 0
@@ -178,7 +185,9 @@ def test_the_connector_sees_restarts_stops_and_reads_the_workers_of_a_running_co
     cluster.wait(lambda: cluster.worker_processes(host) not in ([], [before]), "another process")
     cluster.wait_until_all_play()
     assert cluster.connector("--stop", host.name).returncode == 0
-    cluster.wait(lambda: mark_is(cluster, host.name, *OFFLINE)() and not cluster.worker_processes(host), "it to be stopped")
+    cluster.wait(
+        lambda: mark_is(cluster, host.name, *OFFLINE)() and not cluster.worker_processes(host), "it to be stopped"
+    )
     assert "stopped" in reason(cluster, host.name)
     assert cluster.connector("--restart", host.name).returncode == 0
     cluster.wait_until_all_play()
@@ -231,7 +240,9 @@ def test_a_batch_that_is_not_right_is_put_into_quarantine_and_its_worker_named(c
     host = cluster.hosts[1]
     batch = f"{999_999_000:09d}-10-{host.name}-00"
     (cluster.folder(host) / "outbox" / f"{batch}.games").write_bytes(b"these are no games")
-    cluster.wait(lambda: f"batch {batch} of {host.name} is in quarantine" in cluster.log.read_text(), "the log to name it")
+    cluster.wait(
+        lambda: f"batch {batch} of {host.name} is in quarantine" in cluster.log.read_text(), "the log to name it"
+    )
     cluster.seen.discard(batch)
     assert [path for path in (cluster.run_dir / "quarantine").iterdir() if batch in path.name]
     cluster.wait(lambda: batch not in cluster.spool(host), "it to be taken from the worker")

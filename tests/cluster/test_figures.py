@@ -1,4 +1,7 @@
-"""The cluster's promises in figures, measured on real hosts with the real program. ``--log-cli-level=INFO`` shows what was measured."""
+"""The cluster's promises in figures, measured on real hosts with the real program.
+
+``--log-cli-level=INFO`` shows what was measured.
+"""
 
 import logging
 import statistics
@@ -17,7 +20,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 log = logging.getLogger(__name__)
 
-PAUSES = {"worker1": "0.02", "worker2": "0.02", "worker3": "0.04"}  # seconds between two steps: the third is half as fast
+PAUSES = {
+    "worker1": "0.02",
+    "worker2": "0.02",
+    "worker3": "0.04",
+}  # seconds between two steps: the third is half as fast
 WEIGHTS = {"worker1": 1.0, "worker2": 2.0, "worker3": 2.0}
 GAMES = 2000
 WARM_UP_GAMES = 300  # until all speeds have been measured
@@ -26,7 +33,9 @@ READY_SECONDS = 10.0
 
 
 @contextmanager
-def running_cluster(folder: Path, *, count: int, in_config: int, **options: Mapping[str, Mapping[str, Any]]) -> Iterator[Driver]:
+def running_cluster(
+    folder: Path, *, count: int, in_config: int, **options: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Driver]:
     """A run on ``in_config`` of so many hosts, all Active."""
     with running_hosts(count) as hosts, driven(folder, hosts, in_config=in_config, **options) as driver:
         driver.start()
@@ -39,7 +48,9 @@ def finished(cluster: Driver) -> dict[str, int]:
     return {host.name: int(cluster.heartbeat(host)["finished"]) for host in cluster.hosts}
 
 
-def test_over_2000_games_shares_are_weights_times_measured_rates_within_5_per_cent(real_hosts: None, tmp_path: Path) -> None:
+def test_over_2000_games_shares_are_weights_times_measured_rates_within_5_per_cent(
+    real_hosts: None, tmp_path: Path
+) -> None:
     machines = {name: {"env": {PAUSE_SECONDS: seconds}} for name, seconds in PAUSES.items()}
     changes = {
         "self_play": {"parallel_games": 16},
@@ -54,7 +65,9 @@ def test_over_2000_games_shares_are_weights_times_measured_rates_within_5_per_ce
         rates = defaultdict(list)
 
         def enough() -> bool:
-            """Note what the balancer wants of the games since the last look: weights times the rates that it has measured by now."""
+            """Note what the balancer wants of the games since the last look: weights times the rates that it has
+            measured by now.
+            """
             nonlocal last
             now = finished(cluster)
             for name, worker in cluster.workers().items():
@@ -78,7 +91,9 @@ def test_over_2000_games_shares_are_weights_times_measured_rates_within_5_per_ce
         assert games / sum(played.values()) == pytest.approx(claims[name] / sum(claims.values()), rel=0.05), name
 
 
-def test_a_worker_that_is_added_in_mid_run_is_active_in_under_ten_seconds_every_time(real_hosts: None, tmp_path: Path) -> None:
+def test_a_worker_that_is_added_in_mid_run_is_active_in_under_ten_seconds_every_time(
+    real_hosts: None, tmp_path: Path
+) -> None:
     with running_cluster(tmp_path, count=3, in_config=2) as cluster:
         new = cluster.hosts[2]
         took = []
@@ -86,5 +101,10 @@ def test_a_worker_that_is_added_in_mid_run_is_active_in_under_ten_seconds_every_
             cluster.add(new)
             took.append(cluster.wait(lambda: cluster.marks().get(new.name) == ACTIVE, f"{new.name} to be Active"))
             cluster.remove(new)
-    log.info("Active after %s s: median %.1f, worst %.1f", [round(each, 1) for each in took], statistics.median(took), max(took))
+    log.info(
+        "Active after %s s: median %.1f, worst %.1f",
+        [round(each, 1) for each in took],
+        statistics.median(took),
+        max(took),
+    )
     assert max(took) < READY_SECONDS

@@ -1,4 +1,6 @@
-"""The hosts that the cluster's tests use: that they are what they claim to be, that each fault does what it says, and that all ends."""
+"""The hosts that the cluster's tests use: that they are what they claim to be, that each fault does what it says, and
+that all ends.
+"""
 
 import os
 import signal
@@ -58,7 +60,9 @@ def test_every_host_is_a_machine_of_its_own(hosts: Hosts) -> None:
 def test_a_host_has_this_machine_s_python_and_the_repository_but_not_its_files(hosts: Hosts, tmp_path: Path) -> None:
     program = f"import numpy, sys; sys.path.insert(0, {str(ROOT)!r}); import configs; print(configs.__file__)"
     host = hosts[0]
-    assert host.run([host.python, "-I", "-c", program], seconds=60).stdout.strip() == str(ROOT / "configs" / "__init__.py")
+    assert host.run([host.python, "-I", "-c", program], seconds=60).stdout.strip() == str(
+        ROOT / "configs" / "__init__.py"
+    )
     assert host.run(["touch", str(ROOT / "forbidden")]).returncode == 1
     assert host.run(["ls", str(tmp_path)]).returncode == 2
     needed = (ROOT, Path(sys.prefix), Path(sys.base_prefix))  # which may lie there too
@@ -165,7 +169,10 @@ def test_a_full_disk_takes_nothing_until_it_is_freed(small_hosts: Hosts) -> None
     small_hosts[0].free_disk()
     small_hosts[0].poweroff()
     small_hosts[0].boot()
-    assert says(small_hosts, "worker1", "head -c 100000 /dev/zero >data; stat -c %s data; cat note").split() == ["100000", "before"]
+    assert says(small_hosts, "worker1", "head -c 100000 /dev/zero >data; stat -c %s data; cat note").split() == [
+        "100000",
+        "before",
+    ]
 
 
 @pytest.mark.medium
@@ -213,12 +220,16 @@ def test_nothing_remains(real_hosts: None) -> None:
 def start_elsewhere() -> tuple[subprocess.Popen[str], str]:
     """A process with hosts, and a text that only the command lines of these have."""
     program = "import signal, sys\nfrom tests.cluster.hosts import running_hosts\n"
-    program += "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # also where the tests run in the background
+    program += (
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # also where the tests run in the background
+    )
     program += "with running_hosts(2) as hosts:\n"
     program += "    hosts[0].run(['setsid', '-f', 'sleep', sys.argv[1]]); print('up', flush=True); sys.stdin.read()\n"
     mark = f"{os.getpid()}.{time.monotonic_ns() % 10**9}"
     pipe = subprocess.PIPE
-    started = subprocess.Popen([sys.executable, "-c", program, mark], cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    started = subprocess.Popen(
+        [sys.executable, "-c", program, mark], cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True
+    )
     assert started.stdout is not None and started.stdout.readline() == "up\n"
     return started, f"sleep {mark}"
 

@@ -1,4 +1,6 @@
-"""The real program with machines of other shapes: several processes on one, one that only another one reaches, and what befalls them."""
+"""The real program with machines of other shapes: several processes on one, one that only another one reaches, and what
+befalls them.
+"""
 
 import signal
 import time
@@ -85,7 +87,9 @@ def test_stopping_a_machine_ends_all_of_its_processes_and_one_can_be_stopped_alo
 
 
 @pytest.mark.slow
-def test_a_machine_whose_packets_are_lost_is_offline_in_time_and_hands_over_its_spool_when_they_are_not(cluster: Driver) -> None:
+def test_a_machine_whose_packets_are_lost_is_offline_in_time_and_hands_over_its_spool_when_they_are_not(
+    cluster: Driver,
+) -> None:
     host = cluster.hosts[2]
     processes = cluster.worker_processes(host)
     host.blackhole()
@@ -145,7 +149,9 @@ def test_a_run_that_ends_asks_machines_once_more_that_have_been_away_for_their_g
 
 @pytest.fixture
 def begun_here(real_hosts: None, tmp_path: Path) -> Iterator[tuple[Driver, Host]]:
-    """A run that has trained on this machine alone until it was interrupted; and a machine that its config does not list."""
+    """A run that has trained on this machine alone until it was interrupted; and a machine that its config does not
+    list.
+    """
     changes = {"distributed": {"enabled": False}, "training": {"games_per_iteration": 20}}
     with running_hosts(1) as hosts, driven(tmp_path, hosts, in_config=0, changes=changes) as made:
         made.start("--config", "configs/config.yaml")
@@ -156,7 +162,9 @@ def begun_here(real_hosts: None, tmp_path: Path) -> Iterator[tuple[Driver, Host]
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # the program is started three times
-def test_a_run_that_was_begun_on_this_machine_goes_on_with_machines_that_its_config_lists_by_then(begun_here: tuple[Driver, Host]) -> None:
+def test_a_run_that_was_begun_on_this_machine_goes_on_with_machines_that_its_config_lists_by_then(
+    begun_here: tuple[Driver, Host],
+) -> None:
     cluster, host = begun_here
     before = cluster.received()
     cluster.start()

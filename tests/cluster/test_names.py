@@ -1,4 +1,6 @@
-"""Machines and accounts whose names have signs in them that shells, files and regular expressions treat in their own way."""
+"""Machines and accounts whose names have signs in them that shells, files and regular expressions treat in their own
+way.
+"""
 
 import re
 import subprocess
@@ -59,7 +61,9 @@ def test_remedies_for_them_can_be_typed(small_hosts: Hosts) -> None:
     host = small_hosts[0]
     give_accounts(host)
     (host.home / ".ssh/authorized_keys").write_text("")
-    machine = WorkerSettings.model_validate({"host": host.address, "user": ACCOUNTS[0], "key_path": str(small_hosts.key)})
+    machine = WorkerSettings.model_validate(
+        {"host": host.address, "user": ACCOUNTS[0], "key_path": str(small_hosts.key)}
+    )
     with pytest.raises(Refused) as refused:
         connect(machine, host_key_policy="strict")
     assert f"ssh-copy-id -p 22 'CORP\\alice@{host.address}'" in refused.value.remedy

@@ -75,4 +75,6 @@ def test_a_machine_whose_first_one_does_not_come_says_so(hosts: Hosts) -> None:
     lines = refused.stderr.removeprefix(LOADING).splitlines()
     assert refused.returncode == 2 and len(lines) == 2, refused.stderr
     assert lines[0] == f"waiting for rank 0 at {hosts[0].address} port 12355, up to 3 s"
-    assert lines[1].startswith(f"train_distributed.py: nobody answers at --master-addr {hosts[0].address}, --master-port 12355: ")
+    assert lines[1].startswith(
+        f"train_distributed.py: nobody answers at --master-addr {hosts[0].address}, --master-port 12355: "
+    )

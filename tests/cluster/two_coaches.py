@@ -1,11 +1,13 @@
-"""Two Coaches, each with a run of its own, use the same hosts and take them from each other; then every game is looked for.
+"""Two Coaches, each with a run of its own, use the same hosts and take them from each other; then every game is looked
+for.
 
     python tests/cluster/two_coaches.py --minutes 10
 
-The first run's workers are taken over by the second one; half of them are taken back; the first Coach is killed, whereupon the second
-one takes what has become free; and the first one comes back and takes all. Every batch that lay finished on any host must be in the
-books of the run that it belongs to, none in the other's, and both audits must balance. It needs Linux and root. Exit code: 0 when all
-of that holds, 1 when not (each problem is named), 2 when this machine cannot have hosts.
+The first run's workers are taken over by the second one; half of them are taken back; the first Coach is killed,
+whereupon the second one takes what has become free; and the first one comes back and takes all. Every batch that lay
+finished on any host must be in the books of the run that it belongs to, none in the other's, and both audits must
+balance. It needs Linux and root. Exit code: 0 when all of that holds, 1 when not (each problem is named), 2 when this
+machine cannot have hosts.
 """
 
 import argparse
@@ -60,7 +62,9 @@ class Pair:
 
     def wait(self, condition: Callable[[], object], what: str, *, seconds: float = CHANGE_SECONDS) -> None:
         """Wait for what is to come true, while every batch on every host is noted."""
-        self.first.wait(condition, what, seconds=seconds) if self.first.runs else self.second.wait(condition, what, seconds=seconds)
+        self.first.wait(condition, what, seconds=seconds) if self.first.runs else self.second.wait(
+            condition, what, seconds=seconds
+        )
 
     def plays_for(self, driver: Driver, hosts: Sequence[Host]) -> None:
         """Wait until these hosts' workers play for a Coach, and are shown in Error by the other one if that runs."""
@@ -82,7 +86,9 @@ class Pair:
             assert done.returncode == 0, done.stderr
         self.meeting.takeovers += 1
         self.plays_for(driver, hosts)
-        self._tell(f"takeover {self.meeting.takeovers}: {', '.join(host.name for host in hosts)} play for run {run_of(driver)}")
+        self._tell(
+            f"takeover {self.meeting.takeovers}: {', '.join(host.name for host in hosts)} play for run {run_of(driver)}"
+        )
 
     def count(self) -> Meeting:
         """Look for every game."""
@@ -121,7 +127,9 @@ def meet(folder: Path, hosts: Hosts, *, seconds: float, tell: Callable[[str], No
         first.wait_until_all_play(count, seconds=START_SECONDS)
         began = time.monotonic()
         second.start()
-        pair.wait(lambda: (second.run_dir / "run.db").exists() and len(second.marks()) == count, "the second Coach to begin")
+        pair.wait(
+            lambda: (second.run_dir / "run.db").exists() and len(second.marks()) == count, "the second Coach to begin"
+        )
         pair.plays_for(first, hosts)
         tell(f"run {run_of(first)} plays on {count} hosts, and run {run_of(second)} is told so")
         pair.play(part)

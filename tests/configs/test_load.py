@@ -43,12 +43,17 @@ def test_a_run_needs_a_name_and_a_game_and_nothing_else(tmp_path: Path) -> None:
 
 def test_an_unknown_key_is_refused_with_its_line_and_the_nearest_of_its_section(tmp_path: Path) -> None:
     text = SMALLEST + "search:\n  num_simulation: 3\n"
-    assert only_problem(tmp_path, text) == "line 4: search.num_simulation is not a setting; did you mean search.num_simulations?"
+    assert (
+        only_problem(tmp_path, text)
+        == "line 4: search.num_simulation is not a setting; did you mean search.num_simulations?"
+    )
 
 
 def test_a_key_in_the_wrong_section_is_refused_with_the_right_one(tmp_path: Path) -> None:
     text = SMALLEST + "network: {learning_rate: 1e-3}\n"
-    assert only_problem(tmp_path, text).endswith("network.learning_rate is not a setting; did you mean training.learning_rate?")
+    assert only_problem(tmp_path, text).endswith(
+        "network.learning_rate is not a setting; did you mean training.learning_rate?"
+    )
 
 
 def test_a_key_like_no_other_is_refused_with_those_of_its_section(tmp_path: Path) -> None:
@@ -89,7 +94,10 @@ def test_a_long_wrong_value_is_cut_in_the_message(tmp_path: Path) -> None:
 
 
 def test_a_problem_in_a_list_names_the_element(tmp_path: Path) -> None:
-    text = SMALLEST + "distributed:\n  workers:\n    - {host: a, user: u, key_path: k}\n    - {host: b, user: u, key_path: k, port: 0}\n"
+    text = (
+        SMALLEST
+        + "distributed:\n  workers:\n    - {host: a, user: u, key_path: k}\n    - {host: b, user: u, key_path: k, port: 0}\n"
+    )
     assert only_problem(tmp_path, text) == "line 6: distributed.workers[1].port: expected at least 1, found 0"
 
 
@@ -115,13 +123,24 @@ def test_the_guide_s_cluster_loads_as_it_stands(tmp_path: Path) -> None:
 
 def test_overrides_replace_what_the_file_says(tmp_path: Path) -> None:
     path = write(tmp_path, SMALLEST + "search: {num_simulations: 32}\n")
-    settings = load_settings(path, overrides={"search.num_simulations": 48, "run.seed": 7, "training.window.max_positions": 30_000})
-    assert (settings.search.num_simulations, settings.run.seed, settings.training.window.max_positions) == (48, 7, 30_000)
+    settings = load_settings(
+        path, overrides={"search.num_simulations": 48, "run.seed": 7, "training.window.max_positions": 30_000}
+    )
+    assert (settings.search.num_simulations, settings.run.seed, settings.training.window.max_positions) == (
+        48,
+        7,
+        30_000,
+    )
 
 
 def test_a_wrong_override_is_refused_as_of_the_command_line(tmp_path: Path) -> None:
-    assert only_problem(tmp_path, SMALLEST, **{"run.seed": -1}) == "command line: run.seed: expected at least 0, found -1"
-    assert only_problem(tmp_path, SMALLEST, **{"run.sed": 1}) == "command line: run.sed is not a setting; did you mean run.seed?"
+    assert (
+        only_problem(tmp_path, SMALLEST, **{"run.seed": -1}) == "command line: run.seed: expected at least 0, found -1"
+    )
+    assert (
+        only_problem(tmp_path, SMALLEST, **{"run.sed": 1})
+        == "command line: run.sed is not a setting; did you mean run.seed?"
+    )
 
 
 def test_an_override_inside_of_what_is_no_section_is_refused(tmp_path: Path) -> None:
@@ -165,7 +184,9 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.medium
 @given(st.binary(max_size=200))
-def test_no_bytes_at_all_do_anything_but_load_or_be_refused(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+def test_no_bytes_at_all_do_anything_but_load_or_be_refused(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes
+) -> None:
     path = tmp_path_factory.getbasetemp() / "fuzzed.yaml"
     path.write_bytes(data)
     with pytest.raises(ConfigError):
@@ -174,7 +195,16 @@ def test_no_bytes_at_all_do_anything_but_load_or_be_refused(tmp_path_factory: py
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("1e-3", 1e-3), ("1_000", 1000), ("no", "no"), ("010", 10.0), ("0x10", "0x10"), ("12:30", "12:30"), ("True", True), ("-.5", -0.5)],
+    [
+        ("1e-3", 1e-3),
+        ("1_000", 1000),
+        ("no", "no"),
+        ("010", 10.0),
+        ("0x10", "0x10"),
+        ("12:30", "12:30"),
+        ("True", True),
+        ("-.5", -0.5),
+    ],
 )
 def test_plain_words_mean_what_they_seem_to(tmp_path: Path, text: str, value: Any) -> None:
     settings = load_settings(write(tmp_path, f"run: {{name: a}}\ngame: {{name: b, options: {{it: {text}}}}}\n"))
@@ -190,12 +220,20 @@ def test_environment_variables_change_nothing(tmp_path: Path, monkeypatch: pytes
 
 
 text = st.text(st.characters(min_codepoint=32, exclude_categories=["C", "Zl", "Zp"]), min_size=1, max_size=20)
-tricky = st.sampled_from(["1e-3", "no", "010", "null", "~", "1_0", ".5", "12:30", "2020-01-01", "<<", "=", "- a", "a: b", "#", "true"])
+tricky = st.sampled_from(
+    ["1e-3", "no", "010", "null", "~", "1_0", ".5", "12:30", "2020-01-01", "<<", "=", "- a", "a: b", "#", "true"]
+)
 
 
 @pytest.mark.medium
-@given(st.dictionaries(text | tricky, st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | text | tricky))
-def test_resolved_settings_load_again_as_they_were(tmp_path_factory: pytest.TempPathFactory, options: dict[str, Any]) -> None:
+@given(
+    st.dictionaries(
+        text | tricky, st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | text | tricky
+    )
+)
+def test_resolved_settings_load_again_as_they_were(
+    tmp_path_factory: pytest.TempPathFactory, options: dict[str, Any]
+) -> None:
     folder = tmp_path_factory.getbasetemp()
     worker = {"host": "a.b", "user": "u", "gpu_ids": [0, 1]}
     values = {"run": {"name": "1e3"}, "game": {"name": "go", "options": options}, "distributed": {"workers": [worker]}}
@@ -206,7 +244,10 @@ def test_resolved_settings_load_again_as_they_were(tmp_path_factory: pytest.Temp
 
 def test_a_run_s_folder_does_not_say_where_keys_lie_or_what_is_in_variables(tmp_path: Path) -> None:
     worker = {"host": "a.b", "user": "u", "key_path": "~/hidden/k", "env": {"TOKEN": "hidden"}}
-    save_resolved(Settings.model_validate({"run": {"name": "r"}, "game": {"name": "go"}, "distributed": {"workers": [worker]}}), tmp_path)
+    save_resolved(
+        Settings.model_validate({"run": {"name": "r"}, "game": {"name": "go"}, "distributed": {"workers": [worker]}}),
+        tmp_path,
+    )
     assert "hidden" not in "".join(path.read_text() for path in tmp_path.iterdir())
     assert [worker.host for worker in load_settings(tmp_path / "config.yaml").distributed.workers] == ["a.b"]
 

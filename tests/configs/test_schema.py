@@ -54,7 +54,9 @@ def test_settings_that_do_not_go_together_are_refused(section: str, values: dict
 
 
 def test_a_worker_that_is_taken_out_may_leave_its_weight_behind() -> None:
-    two = DistributedSettings.model_validate({"workers": [worker("a"), worker("b")], "worker_weights": {"a": 1.0, "b": 2.0}})
+    two = DistributedSettings.model_validate(
+        {"workers": [worker("a"), worker("b")], "worker_weights": {"a": 1.0, "b": 2.0}}
+    )
     assert two.unused_weights == ""
     one = DistributedSettings.model_validate({"workers": [worker("a")], "worker_weights": {"a": 1.0, "b": 2.0}})
     assert one.unused_weights == "distributed.worker_weights: no worker is called b; the workers are: a"
@@ -62,7 +64,12 @@ def test_a_worker_that_is_taken_out_may_leave_its_weight_behind() -> None:
 
 @pytest.mark.parametrize("bound", [{"iterations": 10}, {"minutes": 10.0}])
 def test_a_falling_learning_rate_needs_a_run_that_ends(bound: dict[str, Any]) -> None:
-    assert settings(run={"name": "a", **bound}, training={"learning_rate_schedule": "cosine"}).training.learning_rate_schedule == "cosine"
+    assert (
+        settings(
+            run={"name": "a", **bound}, training={"learning_rate_schedule": "cosine"}
+        ).training.learning_rate_schedule
+        == "cosine"
+    )
 
 
 def test_cheap_searches_are_not_limited_where_there_are_none() -> None:
@@ -105,7 +112,13 @@ def test_what_ssh_could_take_for_an_option_is_no_host_and_no_user(key: str, text
 
 def test_a_worker_needs_nothing_but_a_host() -> None:
     found = WorkerSettings.model_validate({"host": "worker1.example.com"})
-    assert (found.name, found.user, found.key_path, found.port, found.processes) == ("worker1", None, None, None, "auto")
+    assert (found.name, found.user, found.key_path, found.port, found.processes) == (
+        "worker1",
+        None,
+        None,
+        None,
+        "auto",
+    )
 
 
 def test_a_machine_with_one_process_leaves_the_numbered_names_to_others() -> None:
@@ -122,5 +135,7 @@ def test_two_workers_of_one_name_are_refused_until_they_are_given_names() -> Non
     pair = [worker("box.a"), worker("box.b")]
     with pytest.raises(ValidationError, match="box names several"):
         DistributedSettings.model_validate({"workers": pair})
-    named = DistributedSettings.model_validate({"workers": [pair[0], pair[1] | {"name": "box2"}], "worker_weights": {"box2": 2.0}})
+    named = DistributedSettings.model_validate(
+        {"workers": [pair[0], pair[1] | {"name": "box2"}], "worker_weights": {"box2": 2.0}}
+    )
     assert [each.name for each in named.workers] == ["box", "box2"]

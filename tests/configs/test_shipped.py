@@ -16,7 +16,9 @@ KEY = re.compile(r"^ *(- )?(?P<key>[a-z][a-z0-9_]*):(?P<rest>.*)$")
 
 def with_examples(path: Path) -> str:
     """The text of a file with the workers that it has commented out as examples."""
-    return re.sub(r"^  #  ", "    ", path.read_text(encoding="utf-8"), flags=re.MULTILINE).replace("workers: [] ", "workers: ")
+    return re.sub(r"^  #  ", "    ", path.read_text(encoding="utf-8"), flags=re.MULTILINE).replace(
+        "workers: [] ", "workers: "
+    )
 
 
 def keys(path: Path) -> dict[str, str]:

@@ -29,12 +29,17 @@ def worker_settings(name: str, **changes: Any) -> WorkerSettings:
 
 
 class Network:
-    """Ways to folders that stand for machines. What is done with them is noted, and any way can be cut, or be made to fail."""
+    """Ways to folders that stand for machines.
+
+    What is done with them is noted, and any way can be cut, or be made to fail.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.cut: set[str] = set()
-        self.failing: dict[str, Callable[[str, str], None]] = {}  # machine -> is called with what is done and the file's name
+        self.failing: dict[
+            str, Callable[[str, str], None]
+        ] = {}  # machine -> is called with what is done and the file's name
         self.connections: list[str] = []
         self.done: list[tuple[str, str, str]] = []  # (machine, what, file)
 

@@ -73,12 +73,21 @@ class Sshd:
 
     def start(self, *, sftp: str = "internal-sftp", more: str = "", environment: str = "") -> None:
         config = self.folder / "config"
-        values = {"port": self.port, "folder": self.folder, "home": self.home, "sftp": sftp, "more": more, "environment": environment}
+        values = {
+            "port": self.port,
+            "folder": self.folder,
+            "home": self.home,
+            "sftp": sftp,
+            "more": more,
+            "environment": environment,
+        }
         config.write_text(CONFIG.format(**values))
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(mode=0o755, parents=True, exist_ok=True)
         with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen([str(SSHD), "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = subprocess.Popen(
+                [str(SSHD), "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
         if not self._comes_to(listens=True):
             raise TimeoutError(f"sshd does not listen: {self.log}")
 
@@ -119,7 +128,9 @@ class Sshd:
             self.process.kill()
             self.process.wait()
             self.process = None
-            self._comes_to(listens=False)  # a process of its own for one connection has the listening socket for another moment
+            self._comes_to(
+                listens=False
+            )  # a process of its own for one connection has the listening socket for another moment
 
     def worker(self, **settings: object) -> WorkerSettings:
         """How the cluster's settings name it."""
@@ -129,16 +140,25 @@ class Sshd:
 
 def keygen(path: Path, *, kind: str = "ed25519", passphrase: str = "") -> None:
     path.unlink(missing_ok=True)
-    subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-f", str(path)], check=True, stdin=subprocess.DEVNULL)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-f", str(path)], check=True, stdin=subprocess.DEVNULL
+    )
 
 
 @contextmanager
 def running_sshd(
-    folder: Path, user_home: Path, *, sftp: str = "internal-sftp", more: str = "", environment: str = "", trusted: bool = True
+    folder: Path,
+    user_home: Path,
+    *,
+    sftp: str = "internal-sftp",
+    more: str = "",
+    environment: str = "",
+    trusted: bool = True,
 ) -> Iterator[Sshd]:
     """A server that is known to the user whose home is given, and lets that user in.
 
-    ``more`` are lines of its configuration, and ``environment`` variables of every session; of several SetEnv sshd heeds the first.
+    ``more`` are lines of its configuration, and ``environment`` variables of every session; of several SetEnv sshd
+    heeds the first.
     """
     server = Sshd(folder, user_home)
     server.start(sftp=sftp, more=more, environment=environment)
@@ -150,7 +170,9 @@ def running_sshd(
         server.stop()
 
 
-def reach(machine: WorkerSettings, policy: Literal["strict", "accept-new"] = "strict", *, login_seconds: float = 30.0) -> None:
+def reach(
+    machine: WorkerSettings, policy: Literal["strict", "accept-new"] = "strict", *, login_seconds: float = 30.0
+) -> None:
     """Connect, see that it works, and close."""
     transport = connect(machine, host_key_policy=policy, login_seconds=login_seconds)
     try:

@@ -1,4 +1,6 @@
-"""The program and the class that look after machines: over a real sshd, beside a Coach in another process, and without one."""
+"""The program and the class that look after machines: over a real sshd, beside a Coach in another process, and without
+one.
+"""
 
 import json
 import os
@@ -83,13 +85,29 @@ def test_a_bare_machine_is_bootstrapped_and_then_ready(
     desktop.list_workers(at(server))
     assert desktop.types("--check") == 1
     before = capsys.readouterr().out
-    assert "✗ code" in before and f"-> run: python distributed/ssh_connector.py --config {desktop.config} --bootstrap worker1; or" in before
+    assert (
+        "✗ code" in before
+        and f"-> run: python distributed/ssh_connector.py --config {desktop.config} --bootstrap worker1; or" in before
+    )
     assert before.endswith("not ready: worker1\n")
     assert desktop.types("--bootstrap", "worker1") == 0
     assert capsys.readouterr().out.endswith("worker1 is ready to play\n")
     assert desktop.types("--check") == 0
     after = capsys.readouterr().out
-    for what in ("reachable", "host key", "login", "folder", "disk", "memory", "python", "packages", "code", "gpu", "logout", "clock"):
+    for what in (
+        "reachable",
+        "host key",
+        "login",
+        "folder",
+        "disk",
+        "memory",
+        "python",
+        "packages",
+        "code",
+        "gpu",
+        "logout",
+        "clock",
+    ):
         assert f" {what} " in after
     assert "✗" not in after and after.endswith("ready: worker1\n")
 
@@ -109,7 +127,9 @@ def test_every_machine_is_looked_at_whatever_is_wrong_with_others(
     )
     assert desktop.types("--check") == 1
     output = capsys.readouterr().out
-    off, locked_out, old = (output[output.index(f"{name} (127.0.0.1)") :].split("\n\n")[0] for name in ("off", "locked-out", "old"))
+    off, locked_out, old = (
+        output[output.index(f"{name} (127.0.0.1)") :].split("\n\n")[0] for name in ("off", "locked-out", "old")
+    )
     assert "✗ reachable" in off and "start sshd there" in off
     assert "✓ host key" in locked_out and "✗ login" in locked_out and "ssh-copy-id" in locked_out
     assert "✗ python" in old and "/no/such/python is not there" in old
@@ -129,7 +149,15 @@ def test_an_unknown_host_key_is_a_finding_with_the_command_that_remedies_it(
 
 
 def test_the_status_of_a_coach_that_was_killed_is_called_stale(desktop: Desktop) -> None:
-    view = FleetView(workers=(), games_per_second=0.0, active=0, total=0, sync_seconds=None, network_mb_per_minute=0.0, model_version=0)
+    view = FleetView(
+        workers=(),
+        games_per_second=0.0,
+        active=0,
+        total=0,
+        sync_seconds=None,
+        network_mb_per_minute=0.0,
+        model_version=0,
+    )
     StatusFile(desktop.folder, title="go", wall=lambda: 1.7e9).show(lambda: view)
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(1.7e9))
     assert f"status.txt is stale: the Coach that wrote it was killed after {since}" in desktop.connector().status()
@@ -137,7 +165,9 @@ def test_the_status_of_a_coach_that_was_killed_is_called_stale(desktop: Desktop)
 
 @needs_sshd
 @pytest.mark.trial
-def test_a_worker_is_restarted_seen_read_and_stopped_without_a_coach(desktop: Desktop, server: Sshd, there: Path) -> None:
+def test_a_worker_is_restarted_seen_read_and_stopped_without_a_coach(
+    desktop: Desktop, server: Sshd, there: Path
+) -> None:
     desktop.list_workers(at(server))
     connector = desktop.connector()
     connector.bootstrap_worker("worker1", tell=lambda line: None)
@@ -188,7 +218,9 @@ def test_a_machine_that_cannot_be_reached_is_named_with_the_remedy(
     assert "worker1: nothing listens" in capsys.readouterr().out
 
 
-def test_a_login_is_waited_for_as_long_as_the_settings_say(desktop: Desktop, user: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_login_is_waited_for_as_long_as_the_settings_say(
+    desktop: Desktop, user: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         desktop.list_workers(WorkerSettings(host="127.0.0.1", name="worker1", port=silent.getsockname()[1]))
         told = yaml.safe_load(desktop.config.read_text())
@@ -203,7 +235,9 @@ def test_a_login_is_waited_for_as_long_as_the_settings_say(desktop: Desktop, use
 # Without a Coach: the settings file.
 
 
-def test_an_added_machine_is_in_the_settings_and_what_comes_next_is_said(desktop: Desktop, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_added_machine_is_in_the_settings_and_what_comes_next_is_said(
+    desktop: Desktop, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert desktop.types("--add", "new.example.com", "me", "--port", "2222") == 0
     (found,) = load_settings(desktop.config).distributed.workers
     assert (found.name, found.user, found.port) == ("new", "me", 2222)
@@ -251,7 +285,9 @@ def test_what_cannot_be_done_is_said_in_one_line(
     assert desktop.config.read_text() == before
 
 
-@pytest.mark.parametrize("argv", [[], ["--check", "--status"], ["--add", "a", "b", "c"], ["--status", "--port", "22"], ["--stop"]])
+@pytest.mark.parametrize(
+    "argv", [[], ["--check", "--status"], ["--add", "a", "b", "c"], ["--status", "--port", "22"], ["--stop"]]
+)
 def test_commands_that_make_no_sense_are_refused(desktop: Desktop, argv: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         desktop.types(*argv)
@@ -326,12 +362,16 @@ def test_without_a_coach_nothing_is_taken_over_and_the_way_to_do_it_is_named(des
         desktop.connector().take_over_worker("worker1")
 
 
-def test_what_the_coach_refuses_fails(desktop: Desktop, coach: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_coach_refuses_fails(
+    desktop: Desktop, coach: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert desktop.types("--restart", "worker9") == 1
     assert capsys.readouterr().err == "there is no worker worker9; the workers are: worker1\n"
 
 
-def test_the_settings_that_the_coach_follows_are_meant_unless_others_are_named(desktop: Desktop, coach: subprocess.Popen[str]) -> None:
+def test_the_settings_that_the_coach_follows_are_meant_unless_others_are_named(
+    desktop: Desktop, coach: subprocess.Popen[str]
+) -> None:
     assert SSHConnector(control_folder=desktop.control).config == desktop.config
     other = desktop.folder / "other.yaml"
     shutil.copy(desktop.config, other)
@@ -339,7 +379,9 @@ def test_the_settings_that_the_coach_follows_are_meant_unless_others_are_named(d
         desktop.connector(other).remove_worker("worker1")
 
 
-def test_after_the_coach_has_been_killed_commands_act_by_themselves(desktop: Desktop, coach: subprocess.Popen[str]) -> None:
+def test_after_the_coach_has_been_killed_commands_act_by_themselves(
+    desktop: Desktop, coach: subprocess.Popen[str]
+) -> None:
     coach.kill()
     coach.wait()
     assert not coach_runs(desktop.control)
@@ -353,7 +395,9 @@ def test_after_the_coach_has_been_killed_commands_act_by_themselves(desktop: Des
 def run(*argv: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """Without the test's import path."""
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return subprocess.run([sys.executable, *argv], cwd=cwd, env={**clean, **(env or {})}, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [sys.executable, *argv], cwd=cwd, env={**clean, **(env or {})}, capture_output=True, text=True, timeout=60
+    )
 
 
 @pytest.mark.medium
@@ -383,7 +427,10 @@ connector.add_worker("new_worker.com", "username")
 """
     done = run("-c", script, cwd=ROOT)
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr.startswith(f"new_worker is in {desktop.config}. No Coach is running") and "--bootstrap new_worker" in done.stderr
+    assert (
+        done.stderr.startswith(f"new_worker is in {desktop.config}. No Coach is running")
+        and "--bootstrap new_worker" in done.stderr
+    )
     assert desktop.names() == ["new_worker"]
 
 
@@ -404,5 +451,16 @@ def test_importing_it_leaves_the_import_path_as_it_is() -> None:
 @pytest.mark.medium
 def test_its_help_names_every_command() -> None:
     said = run(str(PROGRAM), "--help", cwd=ROOT).stdout
-    for command in ("--check", "--status", "--restart", "--stop", "--takeover", "--add", "--remove", "--bootstrap", "--logs", "--config"):
+    for command in (
+        "--check",
+        "--status",
+        "--restart",
+        "--stop",
+        "--takeover",
+        "--add",
+        "--remove",
+        "--bootstrap",
+        "--logs",
+        "--config",
+    ):
         assert command in said

@@ -67,7 +67,9 @@ class Talk:
 
 
 def favoring(black: float) -> Callable[[Planes], tuple[Planes, Planes]]:
-    """A network that would rather pass than move, to which all moves are alike, and that expects ``black`` of any position for Black."""
+    """A network that would rather pass than move, to which all moves are alike, and that expects ``black`` of any
+    position for Black.
+    """
 
     def evaluate(observations: Planes) -> tuple[Planes, Planes]:
         player = np.sign(observations[:, KOMI, 0, 0])  # White's komi is positive
@@ -174,7 +176,9 @@ def test_other_commands_wait_for_a_free_handicap() -> None:
     talk = Talk(0.0, simulations=100)
     talk.engine.obey("place_free_handicap 3", 0.0)
     talk.engine.obey("final_status_list alive", 0.0)
-    assert talk.said[-1].removeprefix("= ").split() == sorted(talk.said[-2].removeprefix("= ").split(), key=GAME.parse_action)
+    assert talk.said[-1].removeprefix("= ").split() == sorted(
+        talk.said[-2].removeprefix("= ").split(), key=GAME.parse_action
+    )
     assert talk.evaluations > 200
 
 

@@ -113,13 +113,17 @@ def test_the_komi_counts_at_once_and_stays(board: Board, game: Game) -> None:
 def test_handicap_stones_stand_where_gnu_go_has_them(size: int) -> None:
     game, counts = load_game("go", size=size), range(1, 11)
     said = "".join(f"boardsize {size}\nclear_board\nfixed_handicap {count}\n" for count in counts)
-    answered = subprocess.run([str(GNU_GO), "--mode", "gtp"], input=said, capture_output=True, text=True, check=True, timeout=100).stdout
+    answered = subprocess.run(
+        [str(GNU_GO), "--mode", "gtp"], input=said, capture_output=True, text=True, check=True, timeout=100
+    ).stdout
     for count, answer in zip(counts, answered.split("\n\n")[2::3], strict=True):
         if answer.startswith("?"):
             with pytest.raises(Refused, match="invalid number of stones"):
                 handicap_points(size, count)
         else:
-            assert sorted(answer.split()[1:]) == sorted(game.action_name(point) for point in handicap_points(size, count))
+            assert sorted(answer.split()[1:]) == sorted(
+                game.action_name(point) for point in handicap_points(size, count)
+            )
 
 
 def test_a_file_is_set_up_as_far_as_wanted_or_not_at_all(board: Board, game: Game, tmp_path: Path) -> None:
@@ -131,7 +135,11 @@ def test_a_file_is_set_up_as_far_as_wanted_or_not_at_all(board: Board, game: Gam
     board.load(path, 2)
     assert sum(row.count("X") for row in shown(board)) == 2
     assert board.final_score() == "W+2"
-    for text, reason in (("(;SZ[9])", "its board is 9 x 9"), ("(;SZ[7];B[aa];W[aa])", "move 2, A7: illegal move"), ("", "no game in SGF")):
+    for text, reason in (
+        ("(;SZ[9])", "its board is 9 x 9"),
+        ("(;SZ[7];B[aa];W[aa])", "move 2, A7: illegal move"),
+        ("", "no game in SGF"),
+    ):
         bad.write_text(text, encoding="utf-8")
         with pytest.raises(Refused, match=f"cannot load file: .*{reason}"):
             board.load(bad, None)
@@ -179,7 +187,9 @@ def words(text: str) -> list[str]:
 
 def line(game: Game, move: str, visits: int, value: float) -> Line:
     action = game.parse_action(move)
-    return Line(action=action, visits=visits, prior=0.25, value=value, plies=None, actions=(action, game.parse_action("pass")))
+    return Line(
+        action=action, visits=visits, prior=0.25, value=value, plies=None, actions=(action, game.parse_action("pass"))
+    )
 
 
 def test_an_analysis_reads_as_leela_zero_and_katago_write_it(game: Game) -> None:
@@ -195,7 +205,9 @@ def test_an_analysis_reads_as_leela_zero_and_katago_write_it(game: Game) -> None
 
 def test_points_and_ownership_read_as_katago_writes_them(game: Game) -> None:
     lines = [line(game, "D4", 7, 0.5), line(game, "C3", 1, -1.0)]
-    told = info(game, lines, kata=True, leads={lines[0].action: -2.25}, ownership=np.linspace(1, -1, 49, dtype=np.float32))
+    told = info(
+        game, lines, kata=True, leads={lines[0].action: -2.25}, ownership=np.linspace(1, -1, 49, dtype=np.float32)
+    )
     first, second = told.removeprefix("info ").split(" info ")
     assert "winrate 0.750000 scoreMean -2.2500 scoreLead -2.2500 prior" in first and "score" not in second
     found = [float(word) for word in second.partition(" ownership ")[2].split()]
@@ -213,14 +225,23 @@ def test_points_and_ownership_read_as_katago_writes_them(game: Game) -> None:
         ("interval 100 ownership true rootInfo true", 0, 1.0, 1000),
     ],
 )
-def test_an_analysis_is_asked_for_in_many_ways(game: Game, text: str, player: int, seconds: float | None, most: int) -> None:
+def test_an_analysis_is_asked_for_in_many_ways(
+    game: Game, text: str, player: int, seconds: float | None, most: int
+) -> None:
     wanted = parse_wanted(game, words(text), player=0, kata=False)
-    assert (wanted.player, wanted.seconds, wanted.most, wanted.allowed) == (player, seconds and pytest.approx(seconds), most, None)
+    assert (wanted.player, wanted.seconds, wanted.most, wanted.allowed) == (
+        player,
+        seconds and pytest.approx(seconds),
+        most,
+        None,
+    )
 
 
 def test_ownership_is_for_who_speaks_as_katago_does(game: Game) -> None:
     asked = [(text, kata) for text in ("ownership true", "ownership FALSE", "") for kata in (True, False)]
-    assert [parse_wanted(game, words(text), player=0, kata=kata).ownership for text, kata in asked] == [True] + 5 * [False]
+    assert [parse_wanted(game, words(text), player=0, kata=kata).ownership for text, kata in asked] == [True] + 5 * [
+        False
+    ]
 
 
 def test_moves_are_allowed_and_avoided(game: Game) -> None:
@@ -256,7 +277,9 @@ def test_time_settings_are_understood(text: str, expected: TimeSettings | None) 
     assert settings(text) == expected
 
 
-@pytest.mark.parametrize("text", ["time_settings 60 0", "time_settings x 0 0", "kgs-time_settings", "kgs-time_settings byoyomi 3"])
+@pytest.mark.parametrize(
+    "text", ["time_settings 60 0", "time_settings x 0 0", "kgs-time_settings", "kgs-time_settings byoyomi 3"]
+)
 def test_other_time_settings_are_refused(text: str) -> None:
     with pytest.raises(Refused, match="syntax error"):
         settings(text)

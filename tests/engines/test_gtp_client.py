@@ -36,7 +36,10 @@ def follow(player: GtpPlayer, *games: str) -> list[str]:
     """What the player plays after these moves."""
     played = [actions(moves) for moves in games]
     starts = GAME.initial_states(len(games))
-    return [GAME.action_name(int(action)) for action in player.follow(np.stack([after(moves) for moves in played]), starts, played)]
+    return [
+        GAME.action_name(int(action))
+        for action in player.follow(np.stack([after(moves) for moves in played]), starts, played)
+    ]
 
 
 @pytest.mark.medium
@@ -62,7 +65,11 @@ def test_gnu_go_captures_what_is_dead_before_it_passes() -> None:
         player = GtpPlayer(GAME, engine, seed=1, seconds=60.0)
         while not GAME.terminal(after(moves)):
             black = GAME.current_player(after(moves)) == 0
-            moves += player.follow(after(moves)[None], GAME.initial_states(1), [moves]).tolist() if black else actions("pass")
+            moves += (
+                player.follow(after(moves)[None], GAME.initial_states(1), [moves]).tolist()
+                if black
+                else actions("pass")
+            )
             assert len(moves) < 40
     assert score(after(moves)) == 15 - 10 - 0.5
 
@@ -81,9 +88,14 @@ def test_strengths_and_rules_are_in_the_command(monkeypatch: pytest.MonkeyPatch)
         go_command(suicidal, "pachi", 1)
 
 
-@pytest.mark.parametrize("name", ["gnugo:0", "gnugo:20", "gnugo:ten", "gnugo:", "fuego:1", "pachi:-5", "pachi:1e3", "pachi:499"])
+@pytest.mark.parametrize(
+    "name", ["gnugo:0", "gnugo:20", "gnugo:ten", "gnugo:", "fuego:1", "pachi:-5", "pachi:1e3", "pachi:499"]
+)
 def test_what_is_no_engine_is_refused_with_examples(name: str) -> None:
-    with pytest.raises(ValueError, match=f"there is no '{name}' here; GNU Go is gnugo:LEVEL with a level from 1 to 19, such as gnugo:10"):
+    with pytest.raises(
+        ValueError,
+        match=f"there is no '{name}' here; GNU Go is gnugo:LEVEL with a level from 1 to 19, such as gnugo:10",
+    ):
         go_rungs(GAME, [name])
 
 
@@ -104,14 +116,28 @@ MOVE = ("read line", "echo =", "echo", "read line", "echo =", "echo", "read line
     ("lines", "complaint"),
     [
         (["echo '= C3'", "echo"], "asked for move 2 of the game C3: it answered 'C3', which is no legal move there"),
-        (["echo '= resign'", "echo"], "asked for move 2 of the game C3: it answered 'resign', which is no legal move there"),
-        (["echo '? no memory'", "echo"], "asked for move 2 of the game C3: False Engine 1.0 refuses 'genmove white': . no memory"),
-        (["echo what", "echo"], "asked for move 2 of the game C3: False Engine 1.0 was told 'genmove white' and said what"),
-        (["echo killed >&2", "exit 137"], "asked for move 2 of the game C3: .* ended with exit code 137 when it was told .*: killed"),
+        (
+            ["echo '= resign'", "echo"],
+            "asked for move 2 of the game C3: it answered 'resign', which is no legal move there",
+        ),
+        (
+            ["echo '? no memory'", "echo"],
+            "asked for move 2 of the game C3: False Engine 1.0 refuses 'genmove white': . no memory",
+        ),
+        (
+            ["echo what", "echo"],
+            "asked for move 2 of the game C3: False Engine 1.0 was told 'genmove white' and said what",
+        ),
+        (
+            ["echo killed >&2", "exit 137"],
+            "asked for move 2 of the game C3: .* ended with exit code 137 when it was told .*: killed",
+        ),
         (["exec sleep 100"], "asked for move 2 of the game C3: .* has not answered '=' in time: does it speak GTP"),
     ],
 )
-def test_nonsense_and_death_are_named_with_engine_game_and_move(tmp_path: Path, lines: list[str], complaint: str) -> None:
+def test_nonsense_and_death_are_named_with_engine_game_and_move(
+    tmp_path: Path, lines: list[str], complaint: str
+) -> None:
     with GtpEngine([program(tmp_path, *GREETING, *MOVE, *lines)], seconds=2.0) as engine:
         player = GtpPlayer(GAME, engine, seed=1, seconds=0.0)
         with pytest.raises(EngineFailed, match=f"^False Engine 1.0, {complaint}"):
@@ -127,5 +153,8 @@ def test_a_program_that_is_no_engine_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_positions_out_of_the_blue_are_refused(tmp_path: Path) -> None:
-    with GtpEngine([program(tmp_path, *GREETING, "exec sleep 100")]) as engine, pytest.raises(ValueError, match="from their first move"):
+    with (
+        GtpEngine([program(tmp_path, *GREETING, "exec sleep 100")]) as engine,
+        pytest.raises(ValueError, match="from their first move"),
+    ):
         GtpPlayer(GAME, engine, seed=1, seconds=0.0).choose(after(actions("C3"))[None])

@@ -88,7 +88,9 @@ def told(line: str, **heads: bool) -> str:
     said, net = list[str](), network(**heads)
     evaluate = Evaluator(net, GO, device="cpu", max_batch=4)
     think = partial(_thinker, evaluate)
-    engine = Engine(GO, name="Keima", version="1", think=think, write=said.append, simulations=8, predict=predictions_of(net))
+    engine = Engine(
+        GO, name="Keima", version="1", think=think, write=said.append, simulations=8, predict=predictions_of(net)
+    )
     for each in ("play b C3", line):
         engine.obey(each, 0.0)
     for _ in range(6):
@@ -113,7 +115,8 @@ def test_an_analysis_has_points_and_ownership_where_the_network_has_learned_them
 @pytest.mark.medium
 def test_other_networks_and_leela_s_analysis_say_nothing_of_it() -> None:
     lines = [
-        told(f"{name} 1 ownership true", ownership=heads, score=heads) for name, heads in (("kata-analyze", False), ("lz-analyze", True))
+        told(f"{name} 1 ownership true", ownership=heads, score=heads)
+        for name, heads in (("kata-analyze", False), ("lz-analyze", True))
     ]
     assert all(line.startswith("info move") for line in lines)
     assert not {"ownership", "scoreLead"} & set(chain.from_iterable(line.split() for line in lines))

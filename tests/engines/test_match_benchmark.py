@@ -26,7 +26,8 @@ DEPTH_2 = Entrant(name="depth-2", contender=AlphaBetaContender(depth=2))
 def test_the_same_seed_and_processes_give_the_same_games() -> None:
     told: list[Tally] = []
     first, again, other = (
-        play_pairs(TIC_TAC_TOE, RANDOM, RANDOM, games=10, opening_plies=1, seed=seed, processes=2, tell=told.append) for seed in (1, 1, 2)
+        play_pairs(TIC_TAC_TOE, RANDOM, RANDOM, games=10, opening_plies=1, seed=seed, processes=2, tell=told.append)
+        for seed in (1, 1, 2)
     )
     assert first.games == again.games != other.games
     assert len(first.games) == len(first.scores) == 10
@@ -66,7 +67,9 @@ def test_games_of_chess_are_written_as_others_read_them() -> None:
 @pytest.mark.medium
 def test_games_of_go_are_written_with_their_openings_as_others_read_them(tmp_path: Path) -> None:
     go = load_game("go", size=5, komi=3)
-    match = play_pairs(go, RANDOM, Entrant(name="other", contender=RandomContender()), games=4, opening_plies=3, seed=2, processes=1)
+    match = play_pairs(
+        go, RANDOM, Entrant(name="other", contender=RandomContender()), games=4, opening_plies=3, seed=2, processes=1
+    )
     (tmp_path / "games.sgf").write_text(match_text(go, match, 1), encoding="utf-8")
     games = list(read_sgf(tmp_path / "games.sgf"))
     assert len(games) == 4
@@ -111,7 +114,10 @@ def test_gnu_go_plays_a_whole_match_which_our_rules_decide_and_which_can_be_play
 
 @pytest.mark.medium
 def test_what_ends_a_process_is_told(tmp_path: Path) -> None:
-    broken = Entrant(name="network", contender=NetworkContender(model=tmp_path / "no.model", search=SearchSettings(), num_simulations=2))
+    broken = Entrant(
+        name="network",
+        contender=NetworkContender(model=tmp_path / "no.model", search=SearchSettings(), num_simulations=2),
+    )
     with pytest.raises(SliceFailed, match="No such file"):
         play_pairs(TIC_TAC_TOE, broken, RANDOM, games=2, opening_plies=0, seed=1, processes=1)
 
@@ -119,7 +125,14 @@ def test_what_ends_a_process_is_told(tmp_path: Path) -> None:
 def match_of(first: str, second: str, wins: int, losses: int) -> Match:
     scores = np.array([1.0] * wins + [0.0] * losses)
     return Match(
-        first=first, second=second, seed=1, opening_plies=0, scores=scores, games=((),) * len(scores), move_seconds=(0.0, 0.0), seconds=0.0
+        first=first,
+        second=second,
+        seed=1,
+        opening_plies=0,
+        scores=scores,
+        games=((),) * len(scores),
+        move_seconds=(0.0, 0.0),
+        seconds=0.0,
     )
 
 

@@ -25,7 +25,13 @@ NETWORK = {"blocks": 2, "channels": 8}
 def test_all_games_are_played_whatever_the_number_of_processes() -> None:
     told: list[tuple[int, int]] = []
     result = play_contender(
-        SMALL, "random", RandomContender(), games=5, seed=1, processes=2, tell=lambda ended, moves: told.append((ended, moves))
+        SMALL,
+        "random",
+        RandomContender(),
+        games=5,
+        seed=1,
+        processes=2,
+        tell=lambda ended, moves: told.append((ended, moves)),
     )
     assert result.name == "random"
     assert len(result.games.scores) == result.report.games == 5
@@ -69,7 +75,9 @@ def test_a_state_dictionary_says_what_network_it_is(tmp_path: Path) -> None:
 def test_a_network_plays_from_its_file(tmp_path: Path) -> None:
     model = model_of_weights(SMALL, build_network(SMALL, **NETWORK).state_dict())  # type: ignore[arg-type]
     save_safetensors(tmp_path / "a.safetensors", model)
-    contender = NetworkContender(model=tmp_path / "a.safetensors", search=SearchSettings(algorithm="gumbel"), num_simulations=4)
+    contender = NetworkContender(
+        model=tmp_path / "a.safetensors", search=SearchSettings(algorithm="gumbel"), num_simulations=4
+    )
     result = play_contender(SMALL, "network", contender, games=3, seed=1, processes=1)
     assert result.report.games == 3 and (result.games.scores > 0).all()
 

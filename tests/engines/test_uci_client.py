@@ -62,7 +62,9 @@ def test_levels_are_those_that_the_engine_has(stockfish: Path) -> None:
         f"stockfish-{least}",
         "stockfish-2000",
     ]
-    with pytest.raises(ValueError, match=f"--stockfish-levels: Stockfish .* has levels from {least} to {greatest}, not 800"):
+    with pytest.raises(
+        ValueError, match=f"--stockfish-levels: Stockfish .* has levels from {least} to {greatest}, not 800"
+    ):
         stockfish_rungs(stockfish, [800], movetime=None, nodes=100)
 
 
@@ -90,7 +92,10 @@ GREETING = ("read line", "echo uciok", "read line", "echo readyok", "read line",
         ("echo bestmove e2e5", "answered bestmove e2e5: e2e5 is not legal"),
         ("echo bestmove hello", "answered bestmove hello: 'hello' is not a move"),
         ("echo bestmove", "answered 'bestmove', without a move"),
-        ("echo Segmentation fault >&2; exit 139", "ended with exit code 139 when it was told 'go nodes 1': Segmentation fault"),
+        (
+            "echo Segmentation fault >&2; exit 139",
+            "ended with exit code 139 when it was told 'go nodes 1': Segmentation fault",
+        ),
     ],
 )
 def test_nonsense_and_death_are_named(tmp_path: Path, answer: str, complaint: str) -> None:

@@ -6,8 +6,12 @@ import pytest
 from engines.time_keeping import EXPECTED_MOVES, Clock, TimeKeeper, allotted
 
 
-def play(remaining: float, increment: float, *, moves: int, lag: float, overhead: float, least: float = 0.0, seed: int = 0) -> list[float]:
-    """What is on the clock after each of ``moves``, each of which costs ``lag`` and at least ``least`` beside what was allotted."""
+def play(
+    remaining: float, increment: float, *, moves: int, lag: float, overhead: float, least: float = 0.0, seed: int = 0
+) -> list[float]:
+    """What is on the clock after each of ``moves``, each of which costs ``lag`` and at least ``least`` beside what was
+    allotted.
+    """
     keeper, random, left = TimeKeeper(overhead=overhead), np.random.default_rng(seed), []
     now = 0.0
     for _ in range(moves):
@@ -22,7 +26,8 @@ def play(remaining: float, increment: float, *, moves: int, lag: float, overhead
 
 
 @pytest.mark.parametrize(
-    ("remaining", "increment"), [(0.5, 0.01), (1.0, 0.01), (1.0, 0.0), (60.0, 0.0), (60.0, 1.0), (0.05, 2.0), (3600.0, 30.0)]
+    ("remaining", "increment"),
+    [(0.5, 0.01), (1.0, 0.01), (1.0, 0.0), (60.0, 0.0), (60.0, 1.0), (0.05, 2.0), (3600.0, 30.0)],
 )
 def test_no_game_is_lost_on_time(remaining: float, increment: float) -> None:
     moves = 300 if increment >= 0.01 else 100

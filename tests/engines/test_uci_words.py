@@ -29,7 +29,9 @@ def line(value: float, plies: int | None = None) -> Line:
 
 def test_go_knows_all_limits() -> None:
     said = "wtime 1000 btime 2000 winc 10 binc 20 movestogo 5 depth 6 nodes 700 movetime 80 mate 9 ponder"
-    assert go_of(said) == Go(wtime=1000, btime=2000, winc=10, binc=20, movestogo=5, depth=6, nodes=700, movetime=80, mate=9, ponder=True)
+    assert go_of(said) == Go(
+        wtime=1000, btime=2000, winc=10, binc=20, movestogo=5, depth=6, nodes=700, movetime=80, mate=9, ponder=True
+    )
 
 
 def test_searchmoves_end_where_another_word_begins() -> None:

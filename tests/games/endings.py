@@ -11,7 +11,9 @@ from games.game import States
 
 
 @compiled
-def _endings(legal_actions: Any, step: Any, returns: Any, state: States, num_actions: int, counts: NDArray[np.int64]) -> None:
+def _endings(
+    legal_actions: Any, step: Any, returns: Any, state: States, num_actions: int, counts: NDArray[np.int64]
+) -> None:
     legal = np.empty(num_actions, np.int32)
     count = legal_actions(state, legal)
     if count == 0:
@@ -27,5 +29,7 @@ def _endings(legal_actions: Any, step: Any, returns: Any, state: States, num_act
 def endings(game: Game) -> tuple[int, int, int]:
     """In how many of all possible games the first player loses, nobody wins, and the first player wins."""
     counts = np.zeros(3, np.int64)
-    _endings(game.rules.legal_actions, game.rules.step, game.rules.returns, game.initial_state(), game.num_actions, counts)
+    _endings(
+        game.rules.legal_actions, game.rules.step, game.rules.returns, game.initial_state(), game.num_actions, counts
+    )
     return int(counts[0]), int(counts[1]), int(counts[2])

@@ -66,8 +66,15 @@ def project(tmp_path: Path) -> Path:
 def run(project: Path, program: str, **environment: str) -> list[str]:
     """The words that ``program`` prints in a new process."""
     command = [sys.executable, "-c", program]
-    environment = {**os.environ, "KEIMA_CACHE": str(project.parent / "cache"), "PYTHONPATH": str(project), **environment}
-    return subprocess.run(command, cwd=project, env=environment, check=True, capture_output=True, text=True).stdout.split()
+    environment = {
+        **os.environ,
+        "KEIMA_CACHE": str(project.parent / "cache"),
+        "PYTHONPATH": str(project),
+        **environment,
+    }
+    return subprocess.run(
+        command, cwd=project, env=environment, check=True, capture_output=True, text=True
+    ).stdout.split()
 
 
 @pytest.mark.medium
@@ -125,7 +132,11 @@ def digest_of_games(name: str) -> str:
 @pytest.mark.medium
 def test_plain_python_says_the_same_as_machine_code() -> None:
     names = ["tic_tac_toe", "connect_four"]
-    program = f"from tests.games.test_compiled import digest_of_games\nfor name in {names}: print(digest_of_games(name))"
+    program = (
+        f"from tests.games.test_compiled import digest_of_games\nfor name in {names}: print(digest_of_games(name))"
+    )
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(PROJECT)}
-    plain = subprocess.run([sys.executable, "-c", program], env=environment, cwd=PROJECT, check=True, capture_output=True, text=True)
+    plain = subprocess.run(
+        [sys.executable, "-c", program], env=environment, cwd=PROJECT, check=True, capture_output=True, text=True
+    )
     assert plain.stdout.split() == [digest_of_games(name) for name in names]

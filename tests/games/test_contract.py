@@ -27,13 +27,20 @@ from games.twenty48.rules import DUE, LEGAL, ROWS
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "go": [{"size": 5}, {"size": 7, "komi": 4.5}],
     "chess": [{"max_plies": 150, "claim_draws": False}],
-    "twenty48": [{"height": 2, "width": 2}, {"height": 2, "width": 5}, {"height": 4, "width": 3}, {"height": 5, "width": 5}],
+    "twenty48": [
+        {"height": 2, "width": 2},
+        {"height": 2, "width": 5},
+        {"height": 4, "width": 3},
+        {"height": 5, "width": 5},
+    ],
 }
 GAMES_PLAYED = {"twenty48": 2, "chess": 4}  # instead of the default: their games are long
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize(("name", "options"), [(name, options) for name in GAMES for options in [{}, *OPTIONS.get(name, [])]])
+@pytest.mark.parametrize(
+    ("name", "options"), [(name, options) for name in GAMES for options in [{}, *OPTIONS.get(name, [])]]
+)
 def test_every_game_keeps_the_contract(name: str, options: dict[str, Any]) -> None:
     check_game(load_game(name, **options), games=GAMES_PLAYED.get(name, 24))
 
@@ -303,7 +310,9 @@ BROKEN = [
     (lambda: tic_tac_toe(point_symmetries=IDENTITY[None, ::-1], action_symmetries=IDENTITY[None]), "not the identity"),
     (lambda: tic_tac_toe(point_symmetries=IDENTITY[None]), "as many point symmetries"),
     (
-        lambda: tic_tac_toe(point_symmetries=np.stack([IDENTITY, np.roll(IDENTITY, 1)]), action_symmetries=np.stack([IDENTITY] * 2)),
+        lambda: tic_tac_toe(
+            point_symmetries=np.stack([IDENTITY, np.roll(IDENTITY, 1)]), action_symmetries=np.stack([IDENTITY] * 2)
+        ),
         "two symm",
     ),
     (lambda: tic_tac_toe(action_name=lambda action: "5"), "read as another action"),
@@ -334,16 +343,25 @@ BROKEN = [
     (lambda: small_2048(num_outcomes=2**17), "num_outcomes does not fit 16 bits"),
     (lambda: small_2048(num_outcomes=6), "outcome_symmetries does not have 6 columns"),
     (lambda: small_2048(outcome_symmetries=np.arange(8, dtype=np.int32)[None]), "as many outcome symmetries"),
-    (lambda: small_2048(outcome_symmetries=np.zeros((8, 8), np.int32)), "outcome_symmetries has a row that is no permutation"),
+    (
+        lambda: small_2048(outcome_symmetries=np.zeros((8, 8), np.int32)),
+        "outcome_symmetries has a row that is no permutation",
+    ),
     (lambda: small_2048(outcome_symmetries=np.tile(np.arange(8), (8, 1))), "not int32"),
-    (lambda: small_2048(outcome_symmetries=np.tile(np.arange(8, dtype=np.int32), (8, 1))), "does not show the symmetric board"),
+    (
+        lambda: small_2048(outcome_symmetries=np.tile(np.arange(8, dtype=np.int32), (8, 1))),
+        "does not show the symmetric board",
+    ),
     (lambda: small_2048(outcome_name=lambda outcome: "2"), "two outcomes have the same name"),
     (lambda: small_2048(outcome_name=lambda outcome: ""), "or one has none"),
     (lambda: small_2048(num_outcomes=0), "chance_outcomes says that there are 8"),
     (lambda: with_kernels(current_player=chance_for_ever), "current_player is nobody"),
     (lambda: with_kernels(chance_outcomes=growing_count), "chance_outcomes says that there are 9"),
     (lambda: with_chance(chance_outcomes=outcomes_everywhere), "chance outcomes exactly where chance is to move"),
-    (lambda: with_chance(chance_outcomes=load_game("go").rules.chance_outcomes), "chance outcomes exactly where chance is to move"),
+    (
+        lambda: with_chance(chance_outcomes=load_game("go").rules.chance_outcomes),
+        "chance outcomes exactly where chance is to move",
+    ),
     (lambda: with_chance(chance_outcomes=descending_outcomes), "outcomes are not in ascending order"),
     (lambda: with_chance(chance_outcomes=uncounted_outcomes), "counts more outcomes than it writes"),
     (lambda: with_chance(chance_outcomes=outcomes_without_probabilities), "counts more outcomes than it writes"),
@@ -370,5 +388,7 @@ def test_a_broken_game_is_caught(build: Any, complaint: str) -> None:
 
 
 def test_the_complaint_names_the_game_and_the_moves_that_lead_there() -> None:
-    with pytest.raises(ContractBroken, match=r"^tic_tac_toe \{\}: the game goes on beyond max_plies after moves \[\d, \d\]$"):
+    with pytest.raises(
+        ContractBroken, match=r"^tic_tac_toe \{\}: the game goes on beyond max_plies after moves \[\d, \d\]$"
+    ):
         check_game(tic_tac_toe(max_plies=2))

@@ -91,6 +91,11 @@ def digest_of_a_game(game: Game) -> str:
 
 @pytest.mark.medium
 def test_games_are_the_same_without_compilation() -> None:
-    environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONWARNINGS": "ignore"}  # numpy warns of products beyond 64 bits
-    plain = subprocess.run([sys.executable, "-c", PLAY], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    environment = os.environ | {
+        "NUMBA_DISABLE_JIT": "1",
+        "PYTHONWARNINGS": "ignore",
+    }  # numpy warns of products beyond 64 bits
+    plain = subprocess.run(
+        [sys.executable, "-c", PLAY], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
     assert plain.stdout.strip() == digest_of_games()

@@ -30,16 +30,24 @@ def imported_by(code: str) -> set[str]:
 
 
 def of_games(modules: set[str]) -> set[str]:
-    return {module for module in modules if module in PLAYED.values() or module in {"games.go.board", "games.chess.moves"}}
+    return {
+        module for module in modules if module in PLAYED.values() or module in {"games.go.board", "games.chess.moves"}
+    }
 
 
 def test_the_games_are_named_without_numba_or_numpy() -> None:
-    assert not imported_by("from games import GAMES; assert 'chess' in GAMES") & {"numba", "numpy", "games.game", *PLAYED.values()}
+    assert not imported_by("from games import GAMES; assert 'chess' in GAMES") & {
+        "numba",
+        "numpy",
+        "games.game",
+        *PLAYED.values(),
+    }
 
 
 @pytest.mark.medium
 @pytest.mark.parametrize(
-    ("code", "games"), [("", []), ("from games import load_game; load_game('connect_four')", ["games.connect_four.rules"])]
+    ("code", "games"),
+    [("", []), ("from games import load_game; load_game('connect_four')", ["games.connect_four.rules"])],
 )
 def test_programs_compile_no_game_before_they_load_it_and_then_no_other(code: str, games: Sequence[str]) -> None:
     assert of_games(imported_by(f"import {', '.join(PROGRAMS)}\n{code}")) == set(games)

@@ -27,7 +27,9 @@ class Twin(Protocol):
 
 
 def board(game: Game, state: States) -> str:
-    """The board as ``Twin.__str__`` writes it, read out of the observation: planes of the mover's stones and the opponent's."""
+    """The board as ``Twin.__str__`` writes it, read out of the observation: planes of the mover's stones and the
+    opponent's.
+    """
     marks = ".xo" if game.current_player(state) == 0 else ".ox"
     mine, theirs = game.observe(state)[:2]
     return "\n".join("".join(marks[int(cell)] for cell in row) for row in (mine + 2 * theirs).tolist())

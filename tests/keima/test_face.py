@@ -14,7 +14,12 @@ from tests.sources import ROOT
 
 def test_importing_it_imports_nothing_heavy() -> None:
     code = "import sys, keima; print(*(name for name in ('torch', 'numba', 'numpy', 'pydantic', 'paramiko') if name in sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip() == ""
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == ""
+    )
 
 
 @pytest.mark.medium
@@ -54,14 +59,22 @@ def test_players_play_single_games_from_openings() -> None:
 
 @pytest.mark.trial
 def test_a_run_is_trained_and_its_games_are_read_as_arrays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    overrides = {"run.iterations": 1, "training.games_per_iteration": 20, "search.num_simulations": 8, "evaluation.every": 0}
+    overrides = {
+        "run.iterations": 1,
+        "training.games_per_iteration": 20,
+        "search.num_simulations": 8,
+        "evaluation.every": 0,
+    }
     report = keima.train(ROOT / "configs/tic_tac_toe.yaml", run_dir=tmp_path / "run", overrides=overrides)
     assert report is not None and report.iteration == 1
     games = list(keima.read_games(tmp_path / "run"))
     assert len(games) >= 20
     for game in games[:5]:
         plies = len(game.actions)
-        assert game.policies().shape == (plies, 9) and game.observations().shape == (plies, *game.game.observation_shape)
+        assert game.policies().shape == (plies, 9) and game.observations().shape == (
+            plies,
+            *game.game.observation_shape,
+        )
         searched = game.record.policy_sizes > 0  # not the random moves of the opening
         np.testing.assert_allclose(game.policies().sum(1), searched, rtol=1e-6)
         assert searched.any()

@@ -108,7 +108,13 @@ def run_snippet(folder: Path, changes: dict[str, str]) -> Path:
     (folder / "program.py").write_text(program)
     command = [sys.executable, "program.py"]
     ended = subprocess.run(
-        command, cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=3000, check=False
+        command,
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=3000,
+        check=False,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     (run_dir,) = (folder / "runs").iterdir()
@@ -160,13 +166,28 @@ def test_the_snippet_trains_with_all_its_numbers(tmp_path: Path) -> None:
 @pytest.mark.trial
 @pytest.mark.timeout(900)
 def test_a_run_of_the_command_line_leaves_the_checkpoint_that_the_next_one_begins_with(tmp_path: Path) -> None:
-    fewer = ("--workers", "2", "--epochs", "50", "--games-per-epoch", "2", "--simulations", "1", "--filters", "8", "--blocks", "1")
+    fewer = (
+        "--workers",
+        "2",
+        "--epochs",
+        "50",
+        "--games-per-epoch",
+        "2",
+        "--simulations",
+        "1",
+        "--filters",
+        "8",
+        "--blocks",
+        "1",
+    )
     said = typed(TRAINED, *fewer, *SMALL[1:], "--run-dir", "run", cwd=tmp_path)
     assert "50 epochs, 100 games" in said
     assert epochs_of(tmp_path / "run") == [(2, 2 * epoch) for epoch in range(1, 51)]
     settings = load_settings(tmp_path / "run" / "config.yaml").training
     assert (settings.batch_size, settings.learning_rate) == (128, 0.0005)
-    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {f"model_epoch_{number}.pth" for number in range(10, 51, 10)}
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {
+        f"model_epoch_{number}.pth" for number in range(10, 51, 10)
+    }
     said = typed(CONTINUED, *SMALL, "--workers", "2", cwd=tmp_path)
     assert "The weights are in checkpoints/model_epoch_52.pth" in said
 
@@ -174,7 +195,9 @@ def test_a_run_of_the_command_line_leaves_the_checkpoint_that_the_next_one_begin
 @pytest.mark.trial
 @pytest.mark.parametrize("line", LINES[:-1])
 @pytest.mark.usefixtures("alone")
-def test_every_command_trains(line: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_trains(
+    line: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     variables, words = words_of(line)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
@@ -199,7 +222,10 @@ def test_every_command_trains_with_processes_of_its_own(line: str, tmp_path: Pat
 
 def test_the_numbers_of_the_command_line_are_those_of_the_guide() -> None:
     by_itself = vars(train_parallel.read_arguments([]))
-    snippet = {name: float(value) for name, value in re.findall(r"(epochs|games_per_epoch|batch_size|lr|simulations)=([0-9.]+)", SNIPPET)}
+    snippet = {
+        name: float(value)
+        for name, value in re.findall(r"(epochs|games_per_epoch|batch_size|lr|simulations)=([0-9.]+)", SNIPPET)
+    }
     assert {name: by_itself[name] for name in snippet} == snippet
     told = vars(train_parallel.read_arguments(words_of(TRAINED)[1]))
     assert (told["epochs"], told["games_per_epoch"], told["batch_size"], told["lr"]) == (500, 64, 128, 0.0005)
@@ -214,7 +240,9 @@ def test_workers_are_spread_over_the_gpus_as_the_guide_says() -> None:
 
 @pytest.mark.trial
 @pytest.mark.usefixtures("alone")
-def test_an_adjusted_number_of_workers_is_said(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_adjusted_number_of_workers_is_said(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(devices, "count_gpus", lambda: 2)
     assert train_parallel.main(["--workers", "9", *SMALL, "--epochs", "1", "--games-per-epoch", "2"]) == 0
     assert "9 workers cannot be spread evenly over 2 GPUs: 8 play, 4 on each" in capsys.readouterr().out
@@ -236,5 +264,10 @@ def test_help_has_the_ways_out_of_cuda_trouble(capsys: pytest.CaptureFixture[str
         train_parallel.main(["--help"])
     shown = capsys.readouterr().out
     assert all(
-        words in shown for words in ("--self-play-device cpu", "--workers-per-gpu 2", "CUDA_VISIBLE_DEVICES=0,1 python train_parallel.py")
+        words in shown
+        for words in (
+            "--self-play-device cpu",
+            "--workers-per-gpu 2",
+            "CUDA_VISIBLE_DEVICES=0,1 python train_parallel.py",
+        )
     )

@@ -3,7 +3,8 @@
 Where time forbids the guide's numbers:
 
 - the full run: ``--gpus 0,1,2,3,4,5,6,7`` becomes ``0,1``, ``--iterations 200`` 10 and ``--games-per-iter 1600`` 2, and a network of one
-  block and 8 channels with 1 simulation is appended. Its slow form has eight processes and sixteen games, and appends ``--smoke`` alone;
+  block and 8 channels with 1 simulation is appended. Its slow form has eight processes and sixteen games, and appends
+  ``--smoke`` alone;
 - the other training commands: they are read as they stand, and say what run they ask for; their slow form appends ``--smoke``;
 - ``benchmark.py --games 100`` becomes 2, and ``--simulations 1 --opponents random --processes 1`` is appended; its slow form appends
   ``--opponents random``;
@@ -120,7 +121,9 @@ def typed(command: str, *appended: str, cwd: Path, **changes: str) -> str:
     line = f"{command.rstrip()} {shlex.join(appended)}"
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     variables = os.environ | {"PATH": path}
-    ended = subprocess.run([line], shell=True, cwd=cwd, env=variables, capture_output=True, text=True, timeout=3000, check=False)
+    ended = subprocess.run(
+        [line], shell=True, cwd=cwd, env=variables, capture_output=True, text=True, timeout=3000, check=False
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
 
@@ -129,8 +132,12 @@ def shape(lines: str) -> list[str]:
     """Lines without their figures, whatever the devices are, and one for all devices that are done."""
     text = re.sub(r"(?<!Multi-)\b[GC]PU", "device", lines).replace("cuda:0", "cpu")
     text = re.sub(r"\[[0-9, ]+\]", "[N]", re.sub(r"^\[ *[0-9.]+s\]", "[Ns]", text, flags=re.MULTILINE))
-    bare = [re.sub(r"[0-9]+(\.[0-9]+)?", "N", line) for line in text.splitlines() if not line.startswith(NOT_IN_THE_SAMPLE)]
-    return [line for number, line in enumerate(bare) if number == 0 or line != bare[number - 1] or " | Total: " not in line]
+    bare = [
+        re.sub(r"[0-9]+(\.[0-9]+)?", "N", line) for line in text.splitlines() if not line.startswith(NOT_IN_THE_SAMPLE)
+    ]
+    return [
+        line for number, line in enumerate(bare) if number == 0 or line != bare[number - 1] or " | Total: " not in line
+    ]
 
 
 def words_of(command: str) -> list[str]:
@@ -146,11 +153,15 @@ def check_run(here: Path, said: str, *, iterations: int, games: int) -> None:
     assert shape(said)[: len(sample)] == sample
     folder = here / "checkpoints_8gpu"
     rows = read_stats(folder / "training_stats.json")
-    assert [(row.iteration, row.self_play.games) for row in rows] == [(number, games) for number in range(1, iterations + 1)]
+    assert [(row.iteration, row.self_play.games) for row in rows] == [
+        (number, games) for number in range(1, iterations + 1)
+    ]
     first = rows[0].self_play
     positions = games * round(first.mean_plies, 1)
     assert f"'avg_moves': {round(first.mean_plies, 1)}," in said
-    assert first.positions == pytest.approx(positions, rel=0.01), "each move of either player is one more position, as in the sample"
+    assert first.positions == pytest.approx(positions, rel=0.01), (
+        "each move of either player is one more position, as in the sample"
+    )
     assert load_weights(folder / "model_final.pt")
     written = {path.name for path in folder.glob("checkpoint_iter_*.pt")}
     assert written == {f"checkpoint_iter_{number}.pt" for number in range(10, iterations + 1, 10)}

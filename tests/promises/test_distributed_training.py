@@ -7,7 +7,8 @@ Where time forbids the guide's numbers:
 - of the commands of one machine, ``make test`` types one of the launcher, one of Python that starts ranks and one that does not; the slow
   form types all. In ``make test`` a free port is appended by ``--master-port``, for other tests run beside it;
 - the commands for several machines are typed on two hosts of their own by ``tests/cluster/test_two_nodes.py``, with the address that the
-  first one has in place of 192.168.1.100; here the first machine's line is typed where that address is another machine's.
+  first one has in place of 192.168.1.100; here the first machine's line is typed where that address is another
+  machine's.
 """
 
 import os
@@ -160,7 +161,9 @@ def typed(line: str, *appended: str, folder: Path, seconds: float = 1500) -> sub
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "KEIMA_PYTHON": sys.executable}
     words = ["bash", "-c", f"{line} {shlex.join(appended)}"]
-    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=seconds, check=False)
+    return subprocess.run(
+        words, cwd=folder, env=environment, capture_output=True, text=True, timeout=seconds, check=False
+    )
 
 
 def trained(line: str, folder: Path, checkpoint: Path, *appended: str) -> str:
@@ -169,7 +172,9 @@ def trained(line: str, folder: Path, checkpoint: Path, *appended: str) -> str:
     assert ended.returncode == 0 and "Traceback" not in ended.stderr, ended.stdout + ended.stderr
     said = ended.stdout
     assert f"Games: {SAMPLE}, the sample that comes with Keima" in said
-    assert STEP.search(said) and re.search(r"(?m)^epoch 1/1 is over: mean loss \d+\.\d{4} over [\d,]+ positions of all ranks$", said)
+    assert STEP.search(said) and re.search(
+        r"(?m)^epoch 1/1 is over: mean loss \d+\.\d{4} over [\d,]+ positions of all ranks$", said
+    )
     assert f"The checkpoint is {checkpoint}\n" in said and (folder / checkpoint).is_file()
     return said
 
@@ -188,7 +193,9 @@ def test_the_first_commands_train_one_after_the_other_each_in_a_folder_of_its_ow
     alone, by_itself, _ = commands(DIRECT)
     said = trained(alone, folder, Path("checkpoints_2", SMALL_CHECKPOINT), *SMALL)
     assert "1 rank on cpu, batch 1,024: 1024 a rank" in said
-    assert said.startswith("Earlier trainings stay as they are: this one goes to checkpoints_2, and --resume goes on with the newest\n")
+    assert said.startswith(
+        "Earlier trainings stay as they are: this one goes to checkpoints_2, and --resume goes on with the newest\n"
+    )
     refused = typed(by_itself, *SMALL, *port, "--save-dir", "checkpoints", folder=folder)
     assert refused.returncode == 2 and refused.stderr.startswith(LOADING) and refused.stderr.count("\n") == 2
     assert "go on with it by --resume" in refused.stderr
@@ -201,7 +208,9 @@ def test_every_command_for_one_machine_trains_from_the_first_to_the_last(folder:
     for number, line in enumerate(lines, start=1):
         place = Path("checkpoints" if number == 1 else f"checkpoints_{number}", SMALL_CHECKPOINT)
         said = trained(line, folder, place, *SMALL)
-        asked = next((int(count) for count in re.findall(r"(?:--gpus|--world-size|--nproc_per_node)[ =](\d+)", line)), 1)
+        asked = next(
+            (int(count) for count in re.findall(r"(?:--gpus|--world-size|--nproc_per_node)[ =](\d+)", line)), 1
+        )
         ranks = min(asked, CORES)
         batch = next((int(size) for size in re.findall(r"--batch-size (\d+)", line)), 1024)
         assert f"{ranks} rank{'s by gloo' if ranks > 1 else ''} on cpu, batch {batch:,}: " in said
@@ -254,9 +263,14 @@ def refusal(line: str, *appended: str, folder: Path, variables: str = "") -> str
 def test_a_master_that_cannot_be_and_a_port_in_use_are_one_line(folder: Path, taken: int) -> None:
     (first,) = commands(FIRST_NODE)
     said = refusal(first.replace("192.168.1.100", "192.0.2.1"), folder=folder)
-    assert said.startswith("train_distributed.py: --master-addr 192.0.2.1 is no address of this machine, where rank 0 is to be")
+    assert said.startswith(
+        "train_distributed.py: --master-addr 192.0.2.1 is no address of this machine, where rank 0 is to be"
+    )
     said = refusal(commands(DIRECT)[1], "--master-port", str(taken), folder=folder)
-    assert said == f"train_distributed.py: --master-port {taken}: another program uses it; choose another, the same on all machines\n"
+    assert (
+        said
+        == f"train_distributed.py: --master-port {taken}: another program uses it; choose another, the same on all machines\n"
+    )
     assert not list(folder.glob("checkpoints*"))
 
 
@@ -269,10 +283,24 @@ def test_the_guide_s_hint_on_gpus_is_answered(folder: Path) -> None:
 @pytest.mark.slow
 def test_a_rank_that_ends_again_and_again_is_one_line(folder: Path) -> None:
     """Here each rank is killed as soon as it is there."""
-    words = ["--device", "cpu", "--gpus", "2", "--max-restarts", "1", "--master-port", str(free_port()), *SMALL, "--epochs", "1000"]
+    words = [
+        "--device",
+        "cpu",
+        "--gpus",
+        "2",
+        "--max-restarts",
+        "1",
+        "--master-port",
+        str(free_port()),
+        *SMALL,
+        "--epochs",
+        "1000",
+    ]
     line = ["bash", "./launch_distributed_training.sh", *words]
     environment = {**os.environ, "KEIMA_PYTHON": sys.executable}
-    with subprocess.Popen(line, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        line, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
         killed = set[int]()
         while process.poll() is None and len(killed) < 4:
             for rank in ranks_of(process.pid, "train_distributed.py"):
@@ -282,4 +310,6 @@ def test_a_rank_that_ends_again_and_again_is_one_line(folder: Path) -> None:
         assert process.stderr
         said = process.stderr.read()
     assert process.returncode == 2 and "Traceback" not in said
-    assert re.search(r"(?m)^train_distributed.py: rank \d has ended with code -9 after 1 new beginnings; go on by --resume$", said), said
+    assert re.search(
+        r"(?m)^train_distributed.py: rank \d has ended with code -9 after 1 new beginnings; go on by --resume$", said
+    ), said

@@ -58,7 +58,9 @@ python train_ppo_lstm.py \\
   --episodes 5000
 """
 SINGLE_LINE = "Episode 100/1000 - Reward: 45.23, Return: $234.56, Win Rate: 65.0% (20 closed, 3 open), Steps: 234"
-MULTI_LINE = "Episode 100/1000 - Reward: 45.23, Return: $234.56, Win Rate: 65.0% (20 closed, 3 open), Steps: 234 | GPUs: 4"
+MULTI_LINE = (
+    "Episode 100/1000 - Reward: 45.23, Return: $234.56, Win Rate: 65.0% (20 closed, 3 open), Steps: 234 | GPUs: 4"
+)
 PROGRESS = """\
 # Check training progress
 tail -f training.log | grep "Episode"
@@ -120,7 +122,13 @@ def typed(line: str, *appended: object, folder: Path, before: str = "", seconds:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     words = ["bash", "-c", f"{before}\n{line} {shlex.join(map(str, appended))}"]
     ended = subprocess.run(
-        words, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=seconds, check=False
+        words,
+        cwd=folder,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
     )
     assert ended.returncode == 0 and "Traceback" not in ended.stderr, ended.stdout + ended.stderr
     return ended.stdout
@@ -158,7 +166,9 @@ def follow_progress(folder: Path, until: str) -> str:
 
 
 @without_gpus
-def test_commands_train_one_after_the_other_and_the_newest_run_is_gone_on_with(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_train_one_after_the_other_and_the_newest_run_is_gone_on_with(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     alone, _, two = commands(QUICK_START)
     monkeypatch.chdir(folder)
     assert train_ppo_lstm.main([*shlex.split(alone)[2:], *SMALL]) == 0
@@ -168,14 +178,21 @@ def test_commands_train_one_after_the_other_and_the_newest_run_is_gone_on_with(f
     port = ["--master-port", free_port()]
     said = typed(two, *SMALL, *port, folder=folder, before=NCCL + TUNING)
     ranks = min(2, CORES)
-    assert f"2 GPUs are asked for, and none is here: {ranks} rank" in said and "this one goes to checkpoints_ppo_2, and --resume" in said
+    assert (
+        f"2 GPUs are asked for, and none is here: {ranks} rank" in said
+        and "this one goes to checkpoints_ppo_2, and --resume" in said
+    )
     assert "NCCL_DEBUG, NCCL_IB_DISABLE, NCCL_P2P_DISABLE, NCCL_SOCKET_IFNAME" in said
     assert {form(line) for line in lines_of(said)} == {form(MULTI_LINE if ranks > 1 else SINGLE_LINE)}
     assert newest(folder / "checkpoints_ppo_2")["counters"]["world_size"] == ranks
 
     (resume,) = commands(RESUME)
     said = typed(resume, "--episodes", 24, *port, folder=folder)
-    assert "checkpoints_ppo_2/ gets everything" in said and "Going on after 16 episodes" in said and "Episode 24/24 - " in said
+    assert (
+        "checkpoints_ppo_2/ gets everything" in said
+        and "Going on after 16 episodes" in said
+        and "Episode 24/24 - " in said
+    )
     reached = "checkpoints_ppo_2 has 24 episodes behind it, which --episodes 24 counts too, so nothing is left to do: "
     assert typed(resume, "--episodes", 24, *port, folder=folder) == f"{reached}--resume --episodes 48 trains 24 more\n"
 
@@ -195,7 +212,9 @@ def test_every_command_works_in_the_guide_s_order(folder: Path) -> None:
     (port,) = commands(PORT)
     assert "Episode 16/16 - " in typed(port, *SMALL, folder=folder, before=NCCL)
     export, select = commands(SELECTION)
-    assert f"4 GPUs are asked for, and none is here: {min(4, CORES)} rank" in typed(select, *SMALL, folder=folder, before=export)
+    assert f"4 GPUs are asked for, and none is here: {min(4, CORES)} rank" in typed(
+        select, *SMALL, folder=folder, before=export
+    )
     (custom,) = commands(CUSTOM)
     said = typed(custom, *SMALL, folder=folder, before=TUNING)
     assert (
@@ -219,7 +238,9 @@ def test_the_update_interval_is_divided_among_the_ranks() -> None:
 
 def test_rank_0_trades_on_the_history_and_the_others_on_simulated_markets(tmp_path: Path) -> None:
     closes = 100 + np.sin(np.arange(400)).round(4)
-    rows = [f"{1700000000 + 3600 * hour},{close},{close + 1},{close - 1},{close},5" for hour, close in enumerate(closes)]
+    rows = [
+        f"{1700000000 + 3600 * hour},{close},{close + 1},{close - 1},{close},5" for hour, close in enumerate(closes)
+    ]
     path = tmp_path / "prices.csv"
     path.write_text("\n".join(["timestamp,open,high,low,close,volume", *rows]) + "\n")
     told = {**train_ppo_lstm.KEPT, "data": str(path)}

@@ -1,7 +1,9 @@
-"""The guide to the SSH cluster, as it is typed: on a main node and three machines of their own, from its first to its last command.
+"""The guide to the SSH cluster, as it is typed: on a main node and three machines of their own, from its first to its
+last command.
 
-The machines are network namespaces with an sshd each; their names, ``worker1.example.com`` and so on, and the account ``username`` are the
-guide's. Everything is typed at terminals, passwords and Enter too. What is otherwise than in the guide:
+The machines are network namespaces with an sshd each; their names, ``worker1.example.com`` and so on, and the account
+``username`` are the guide's. Everything is typed at terminals, passwords and Enter too. What is otherwise than in the
+guide:
 
 - the repository of ``git clone`` is this checkout, by git's ``insteadOf``;
 - ``pip install -r requirements.txt`` finds everything in the environment in which the tests run, which each clone has as a link ``.venv``;
@@ -41,7 +43,12 @@ from tests.sources import ROOT
 from tests.training.small_run import small_settings
 from training.data.ledger import read_ledger
 
-pytestmark = [pytest.mark.slow, pytest.mark.trial, pytest.mark.timeout(900), pytest.mark.skipif(bool(why_not()), reason=why_not())]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.trial,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(bool(why_not()), reason=why_not()),
+]
 
 CONFIGURE = """\
 distributed:
@@ -173,11 +180,16 @@ class MainNode:
         return ["unshare", "--mount", "sh", "-c", AT_HOME, "sh", *map(str, self._files), str(self.home / inside), *argv]
 
     def type(self, command: str, *answers: tuple[str, str], until: str = "", inside: str = "AZ-Go") -> str:
-        """Type a command and, when it asks, answers; returns what was shown. It is ended when it has shown ``until``, if that is given."""
+        """Type a command and, when it asks, answers; returns what was shown.
+
+        It is ended when it has shown ``until``, if that is given.
+        """
         with Terminal(*self.line("bash", "-c", command, inside=inside), environment=self.environment) as terminal:
             seen = 0
             for question, answer in answers:
-                terminal.wait_for(lambda question=question, seen=seen: question in terminal.shown[seen:].decode("utf-8", "replace"))
+                terminal.wait_for(
+                    lambda question=question, seen=seen: question in terminal.shown[seen:].decode("utf-8", "replace")
+                )
                 seen = len(terminal.shown)
                 terminal.type(f"{answer}\n")
             if until:
@@ -275,13 +287,20 @@ def publish(repository: Path) -> None:
         shutil.copy2(ROOT / name, repository / name)
     (repository / "custom_worker.py").write_text(CUSTOM_WORKER)
     git = ["git", "-c", "user.name=Keima", "-c", "user.email=keima@example.com"]
-    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "Keima"], ["clone", "-q", "--bare", ".", f"../{BARE}"]):
+    for words in (
+        ["init", "-q"],
+        ["add", "-A"],
+        ["commit", "-qm", "Keima"],
+        ["clone", "-q", "--bare", ".", f"../{BARE}"],
+    ):
         subprocess.run([*git, *words], cwd=repository, check=True)
 
 
 def configure(main: MainNode) -> None:
     """Edit ``configs/config.yaml`` as the guide says."""
-    small = small_settings(Path("runs"), run={"iterations": None}, training={"games_per_iteration": 200}).model_dump(mode="json")
+    small = small_settings(Path("runs"), run={"iterations": None}, training={"games_per_iteration": 200}).model_dump(
+        mode="json"
+    )
     others = {name: section for name, section in small.items() if name not in ("distributed", "self_play")}
     text = yaml.safe_dump(others, sort_keys=False) + GPUS + "  flush_seconds: 1.0\n"
     text += CONFIGURE + body(NETWORK) + body(BALANCE) + "  worker_class: custom_worker.CustomWorker\n"
@@ -306,7 +325,11 @@ def guide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MainNode]:
             hosts = stack.enter_context(running_hosts(3))
             for host in hosts:
                 let_in_by_password(host)
-        for name, value in (("COUNT", "1"), ("KEY_0", f"url.file://{folder / BARE}.insteadOf"), ("VALUE_0", REPOSITORY)):
+        for name, value in (
+            ("COUNT", "1"),
+            ("KEY_0", f"url.file://{folder / BARE}.insteadOf"),
+            ("VALUE_0", REPOSITORY),
+        ):
             patch.setenv(f"GIT_CONFIG_{name}", value)
         patch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
         patch.delenv("SSH_AUTH_SOCK", raising=False)
@@ -336,7 +359,10 @@ def follow(main: MainNode) -> None:
     main.type("ssh-copy-id username@worker2.example.com", UNKNOWN_HOST, ASKS_PASSWORD, inside=".")
     main.type("python distributed/ssh_connector.py --restart worker2")
     main.wait_for_mark("Active", "worker1", "worker2")
-    main.wait(lambda found: min(worker["model_version"] for worker in found.values()) > 1, "models of the training to be there")
+    main.wait(
+        lambda found: min(worker["model_version"] for worker in found.values()) > 1,
+        "models of the training to be there",
+    )
 
     main.shown["worker1's command"] = "\n".join(map(command_line, processes_of(worker1)))
     cat, watch = commands(STATUS)
@@ -384,7 +410,9 @@ def prepare(main: MainNode) -> None:
     )
     for host in main.hosts:
         hand_over(host, main.home.parent / BARE, BARE)
-        main.shown[f"{PREPARE} on {host.name}"] = typed_at(host, PREPARE if host is main.hosts[0] else commands(PREPARE)[0])
+        main.shown[f"{PREPARE} on {host.name}"] = typed_at(
+            host, PREPARE if host is main.hosts[0] else commands(PREPARE)[0]
+        )
         typed_at(host, f"ln -s {sys.prefix} AZ-Go/.venv")
         hand_over(host, CACHE, ".cache/keima")
 
@@ -418,7 +446,12 @@ def test_the_settings_of_the_guide_load_as_they_stand(tmp_path: Path) -> None:
     assert {worker.key_path for worker in told.distributed.workers} == {"~/.ssh/id_rsa"}
     assert (told.self_play.games_per_worker, told.self_play.parallel_games, told.self_play.batch_size) == (1000, 4, 8)
     cluster = told.distributed
-    assert (cluster.compression, cluster.batch_size, cluster.sync_interval, cluster.load_balancing) == (True, 100, 50, True)
+    assert (cluster.compression, cluster.batch_size, cluster.sync_interval, cluster.load_balancing) == (
+        True,
+        100,
+        50,
+        True,
+    )
     assert cluster.enabled and cluster.worker_weights == {"worker1": 1.0, "worker2": 2.0}
 
 
@@ -432,7 +465,9 @@ def test_a_key_of_the_guide_s_kind_lets_in_without_a_password(guide: MainNode) -
     generate, copy = commands(KEYS)
     assert "Generating public/private rsa key pair" in guide.shown[generate]
     assert "Number of key(s) added: 1" in guide.shown[copy]
-    kind = subprocess.run(["ssh-keygen", "-l", "-f", guide.home / ".ssh" / "id_rsa"], capture_output=True, text=True, check=True).stdout
+    kind = subprocess.run(
+        ["ssh-keygen", "-l", "-f", guide.home / ".ssh" / "id_rsa"], capture_output=True, text=True, check=True
+    ).stdout
     assert kind.startswith("4096 ") and kind.rstrip().endswith("(RSA)")
 
 
@@ -454,7 +489,9 @@ def test_the_status_is_shown_by_cat_and_by_watch(guide: MainNode) -> None:
 
 def test_each_metric_has_the_form_of_the_guide_in_the_output_and_in_the_status(guide: MainNode) -> None:
     for line in commands(METRICS):
-        form = re.sub(r"[0-9]+(\\\.[0-9])?", lambda figure: r"[0-9,]+" + (r"\.[0-9]" if figure[1] else ""), re.escape(line))
+        form = re.sub(
+            r"[0-9]+(\\\.[0-9])?", lambda figure: r"[0-9,]+" + (r"\.[0-9]" if figure[1] else ""), re.escape(line)
+        )
         for where in (START, commands(STATUS)[0]):
             assert re.search(rf"{form}(?![0-9.])", guide.shown[where]), (line, guide.shown[where])
 
@@ -476,13 +513,18 @@ def test_a_worker_that_is_added_while_it_trains_is_in_the_settings_and_what_come
 
 
 def test_a_worker_may_be_removed_from_the_file_while_its_weight_stays(guide: MainNode) -> None:
-    assert load_settings(guide.checkout / "configs" / "config.yaml").distributed.worker_weights == {"worker1": 1.0, "worker2": 2.0}
+    assert load_settings(guide.checkout / "configs" / "config.yaml").distributed.worker_weights == {
+        "worker1": 1.0,
+        "worker2": 2.0,
+    }
     assert guide.received("worker2")
 
 
 def test_the_guide_s_own_worker_class_plays_in_the_clone_with_its_environment(guide: MainNode) -> None:
     clone = f"/home/{guide.hosts[0].user}/AZ-Go"
-    assert guide.shown["worker1's command"].startswith(f"{clone}/.venv/bin/python {clone}/start_worker.py --folder workers/worker1 ")
+    assert guide.shown["worker1's command"].startswith(
+        f"{clone}/.venv/bin/python {clone}/start_worker.py --folder workers/worker1 "
+    )
     assert "--worker-class custom_worker.CustomWorker" in guide.shown["worker1's command"]
 
 

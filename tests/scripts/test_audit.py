@@ -58,11 +58,20 @@ def run(tmp_path: Path, game: Game) -> Path:
         ledger.withdraw("another", 30, "others play them")
         (folder / "models").mkdir()
         (folder / "models" / "model-000001.model").write_bytes(b"weights")
-        model = ModelRow(version=1, iteration=0, path="models/model-000001.model", bytes=7, sha256=sha256_hex(b"weights"), accepted=True)
+        model = ModelRow(
+            version=1,
+            iteration=0,
+            path="models/model-000001.model",
+            bytes=7,
+            sha256=sha256_hex(b"weights"),
+            accepted=True,
+        )
         ledger.add_model(model)
         seen = ledger.received_batches(up_to=2)
         write_checkpoint(folder, 1, window_sequence=0, total_games=0, total_positions=0)
-        write_checkpoint(folder, 2, window_sequence=2, total_games=20, total_positions=sum(row.positions for row in seen))
+        write_checkpoint(
+            folder, 2, window_sequence=2, total_games=20, total_positions=sum(row.positions for row in seen)
+        )
     return folder
 
 
@@ -117,35 +126,64 @@ def spoil(path: Path) -> None:
 
 BATCH_DAMAGE: list[tuple[str, Callable[[Path], object]]] = [
     ("batch c: its file .*c.games is gone", lambda run: games_path(run, "c").unlink()),
-    ("batch c: its file .*c.games is not the one that was entered: its SHA-256 differs", lambda run: spoil(games_path(run, "c"))),
-    ("games/stranger.games is not in the books: start the run again", lambda run: games_path(run, "stranger").write_bytes(b"?")),
-    ("games/stranger.txt is not in the books: it does not belong there", lambda run: games_path(run, "").with_name("stranger.txt").touch()),
+    (
+        "batch c: its file .*c.games is not the one that was entered: its SHA-256 differs",
+        lambda run: spoil(games_path(run, "c")),
+    ),
+    (
+        "games/stranger.games is not in the books: start the run again",
+        lambda run: games_path(run, "stranger").write_bytes(b"?"),
+    ),
+    (
+        "games/stranger.txt is not in the books: it does not belong there",
+        lambda run: games_path(run, "").with_name("stranger.txt").touch(),
+    ),
     ("model 1: its file .*model-000001.model is gone", lambda run: (run / "models" / "model-000001.model").unlink()),
-    ("model 1: its file .* is not the one", lambda run: (run / "models" / "model-000001.model").write_bytes(b"weighty")),
+    (
+        "model 1: its file .* is not the one",
+        lambda run: (run / "models" / "model-000001.model").write_bytes(b"weighty"),
+    ),
 ]
 FALSE_BOOKS = [
-    ("account of worker one has 19 for received, and its batches add up to 20", "UPDATE workers SET received = 19 WHERE name = 'one'"),
+    (
+        "account of worker one has 19 for received, and its batches add up to 20",
+        "UPDATE workers SET received = 19 WHERE name = 'one'",
+    ),
     ("account of worker one has 20 for next_game, and its batches add up to 10", "DELETE FROM batches WHERE id = 'c'"),
-    ("worker one has handed over 5 games more than it was granted", "UPDATE workers SET granted = 20 WHERE name = 'one'"),
+    (
+        "worker one has handed over 5 games more than it was granted",
+        "UPDATE workers SET granted = 20 WHERE name = 'one'",
+    ),
     ("games from 5 of worker one count twice: in batch a and in c", "UPDATE batches SET first_game = 5 WHERE id = 'c'"),
     ("games 10 to 11 of worker one are missing before batch c", "UPDATE batches SET first_game = 12 WHERE id = 'c'"),
     ("games 0 to 9 of worker one are missing before batch c", "DELETE FROM batches WHERE id = 'a'"),
     ("checkpoint-000002: its last batch has number 2, which is not in the books", "DELETE FROM batches WHERE id = 'b'"),
-    ("checkpoint-000002: it has counted 20 games up to batch number 2, and the books have 10", "DELETE FROM batches WHERE id = 'b'"),
-    ("batches a and c have the same content", "UPDATE batches SET sha256 = (SELECT sha256 FROM batches WHERE id = 'a') WHERE id = 'c'"),
+    (
+        "checkpoint-000002: it has counted 20 games up to batch number 2, and the books have 10",
+        "DELETE FROM batches WHERE id = 'b'",
+    ),
+    (
+        "batches a and c have the same content",
+        "UPDATE batches SET sha256 = (SELECT sha256 FROM batches WHERE id = 'a') WHERE id = 'c'",
+    ),
     ("row 3 of table batches refers to nothing", "UPDATE batches SET worker = 'ghost' WHERE id = 'c'"),
 ]
 FALSE_FACTS = [
     ("batch c: its file says games 10, the books say 11", "UPDATE batches SET games = 11 WHERE id = 'c'"),
     ("batch c: its file says positions", "UPDATE batches SET positions = positions + 1 WHERE id = 'c'"),
     ("batch c: its file says last_model 8, the books say 9", "UPDATE batches SET last_model = 9 WHERE id = 'c'"),
-    ("batch c: its file says worker one, the books say another", "UPDATE batches SET worker = 'another' WHERE id = 'c'"),
+    (
+        "batch c: its file says worker one, the books say another",
+        "UPDATE batches SET worker = 'another' WHERE id = 'c'",
+    ),
     ("batch a: it is of run .*, and this is run x", "UPDATE run SET value = 'x' WHERE key = 'run_id'"),
 ]
 
 
 @pytest.mark.parametrize(("problem", "damage"), BATCH_DAMAGE, ids=[problem for problem, _ in BATCH_DAMAGE])
-def test_every_kind_of_damage_is_named(run: Path, monkeypatch: pytest.MonkeyPatch, problem: str, damage: Callable[[Path], object]) -> None:
+def test_every_kind_of_damage_is_named(
+    run: Path, monkeypatch: pytest.MonkeyPatch, problem: str, damage: Callable[[Path], object]
+) -> None:
     monkeypatch.setattr(audit, "SETTLE_SECONDS", 0.0)
     damage(run)
     assert_found(problem, problems(run))
@@ -187,7 +225,9 @@ def test_a_gap_that_an_unreadable_batch_explains_is_a_note(run: Path, game: Game
         take(ledger, game, "d", "one", 30)
     found = audit.audit(run)
     assert found.problems == []
-    assert found.notes == ["games 20 to 29 of worker one are missing before batch d: see the refused batches unreadable"]
+    assert found.notes == [
+        "games 20 to 29 of worker one are missing before batch d: see the refused batches unreadable"
+    ]
     assert found.workers[1]["missing"] == 10
 
 
@@ -224,12 +264,17 @@ def test_a_folder_that_is_no_run_is_told_apart(tmp_path: Path, capsys: pytest.Ca
 def test_rules_that_have_changed_since_are_told_apart(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     change(run, "UPDATE run SET value = '9' WHERE key = 'rules_version'")
     assert audit.main([str(run)]) == 2
-    assert "rules version 9 of tic_tac_toe, and this program has version 1 (--quick does not replay" in capsys.readouterr().err
+    assert (
+        "rules version 9 of tic_tac_toe, and this program has version 1 (--quick does not replay"
+        in capsys.readouterr().err
+    )
     assert audit.main([str(run), "--quick"]) == 0
 
 
 @pytest.mark.medium
-def test_a_file_on_its_way_into_the_books_is_not_a_stray(run: Path, game: Game, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_on_its_way_into_the_books_is_not_a_stray(
+    run: Path, game: Game, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(audit, "SETTLE_SECONDS", 30.0)
     waits = []
     with open_ledger(run, game) as ledger:
@@ -247,7 +292,9 @@ def test_a_file_on_its_way_into_the_books_is_not_a_stray(run: Path, game: Game, 
 
 def test_nothing_is_changed(run: Path) -> None:
     def content() -> dict[Path, bytes]:
-        return {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and not path.name.startswith("run.db-")}
+        return {
+            path: path.read_bytes() for path in run.rglob("*") if path.is_file() and not path.name.startswith("run.db-")
+        }
 
     before = content()
     audit.audit(run)

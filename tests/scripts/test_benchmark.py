@@ -36,7 +36,14 @@ def run(tmp_path: Path) -> Path:
             path, data = Path("models") / f"{version}.model", model_bytes(version)
             (folder / path).write_bytes(data)
             ledger.add_model(
-                ModelRow(version=version, iteration=0, accepted=True, path=str(path), bytes=len(data), sha256=sha256_hex(data))
+                ModelRow(
+                    version=version,
+                    iteration=0,
+                    accepted=True,
+                    path=str(path),
+                    bytes=len(data),
+                    sha256=sha256_hex(data),
+                )
             )
     return folder
 
@@ -53,14 +60,18 @@ def test_where_the_output_is_no_terminal_a_line_now_and_then_says_how_far_they_a
     monkeypatch.setattr(benchmark, "LINE_SECONDS", 0.0)
     assert benchmark.main(["--run", str(run), "--opponents", "random", *FEW]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("network – random: ")]
-    assert lines and all(re.fullmatch(r".*: \d of 4 games, \d won, \d drawn, \d lost, [\d,]+ moves", line) for line in lines)
+    assert lines and all(
+        re.fullmatch(r".*: \d of 4 games, \d won, \d drawn, \d lost, [\d,]+ moves", line) for line in lines
+    )
     monkeypatch.setattr(benchmark, "LINE_SECONDS", 3600.0)
     assert benchmark.main(["--run", str(run), "--opponents", "random", *FEW]) == 0
     assert "games, " not in capsys.readouterr().out
 
 
 @pytest.mark.medium
-def test_a_network_is_rated_beside_a_random_player_and_earlier_models(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_network_is_rated_beside_a_random_player_and_earlier_models(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = run / "results"
     assert benchmark.main(["--run", str(run), "--against-version", "1", "--save", str(folder), *FEW]) == 0
     shown = capsys.readouterr().out
@@ -72,14 +83,18 @@ def test_a_network_is_rated_beside_a_random_player_and_earlier_models(run: Path,
         ("network", "version-1"),
         ("random", "version-1"),
     ]
-    assert all(match["wins"] + match["draws"] + match["losses"] == len(match["scores"]) == 4 for match in found["matches"])
+    assert all(
+        match["wins"] + match["draws"] + match["losses"] == len(match["scores"]) == 4 for match in found["matches"]
+    )
     assert found["players"]["random"]["elo"] == 0 and set(found["players"]) == {"network", "random", "version-1"}
     assert (folder / "ratings.png").read_bytes().startswith(b"\x89PNG")
     assert not (folder / "games.pgn").exists()
 
 
 @pytest.mark.medium
-def test_ctrl_c_shows_the_matches_that_have_ended(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_shows_the_matches_that_have_ended(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     played: list[Any] = []
 
     def play_one(*arguments: Any, **options: Any) -> Match:
@@ -115,7 +130,9 @@ def go_model(tmp_path: Path) -> Path:
 
 @pytest.mark.medium
 @needs_gnu_go
-def test_gnu_go_is_an_opponent_and_all_games_are_kept(go_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_gnu_go_is_an_opponent_and_all_games_are_kept(
+    go_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder, opponents = tmp_path / "results", ("--opponent", "gnugo:1", "--opponent", "random")
     assert benchmark.main(["--model", str(go_model), *opponents, "--save", str(folder), *FEW]) == 0
     assert "Elo: random is 0." in capsys.readouterr().out
@@ -138,8 +155,13 @@ def test_go_without_gnu_go_is_played_by_the_others(
         monkeypatch.setattr(place, "find_program", lambda name: None)
     assert benchmark.main(["--model", str(go_model), *FEW]) == 0
     shown = capsys.readouterr().out
-    assert "GNU Go is not here: install it (Debian: apt install gnugo). Its levels are left out." in shown and "random" in shown
-    assert "--opponent: GNU Go is not here: install it" in refused(capsys, "--model", str(go_model), "--opponent", "gnugo:10", *FEW)
+    assert (
+        "GNU Go is not here: install it (Debian: apt install gnugo). Its levels are left out." in shown
+        and "random" in shown
+    )
+    assert "--opponent: GNU Go is not here: install it" in refused(
+        capsys, "--model", str(go_model), "--opponent", "gnugo:10", *FEW
+    )
 
 
 def checkpoint(folder: Path, settings: dict[str, Any] | None) -> Path:
@@ -156,17 +178,23 @@ def settings_with(tmp_path: Path, **network: object) -> dict[str, Any]:
 
 
 @pytest.mark.medium
-def test_a_checkpoint_is_of_the_network_that_the_settings_beside_it_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_checkpoint_is_of_the_network_that_the_settings_beside_it_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = checkpoint(tmp_path / "a", settings_with(tmp_path))
     assert benchmark.main(["--checkpoint", str(path), *FEW]) == 0
     assert "tic_tac_toe" in capsys.readouterr().out
 
 
-def test_a_checkpoint_of_an_unknown_network_is_refused_with_the_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_checkpoint_of_an_unknown_network_is_refused_with_the_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     alone = checkpoint(tmp_path / "a", None)
     assert "name the settings of its run with --config FILE" in refused(capsys, "--checkpoint", str(alone), *FEW)
     other = checkpoint(tmp_path / "b", settings_with(tmp_path, channels=16))
-    assert f"is not of the network that {other.parent / 'config.yaml'} describes" in refused(capsys, "--checkpoint", str(other), *FEW)
+    assert f"is not of the network that {other.parent / 'config.yaml'} describes" in refused(
+        capsys, "--checkpoint", str(other), *FEW
+    )
     missing = str(tmp_path / "none.yaml")
     assert missing in refused(capsys, "--checkpoint", str(alone), "--config", missing, *FEW)
 
@@ -180,7 +208,9 @@ def test_a_checkpoint_of_an_unknown_network_is_refused_with_the_remedy(tmp_path:
         (["--against", "nowhere.model"], "nowhere.model"),
     ],
 )
-def test_what_cannot_be_is_refused(run: Path, arguments: Sequence[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_is_refused(
+    run: Path, arguments: Sequence[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert complaint in refused(capsys, "--run", str(run), *arguments)
 
 

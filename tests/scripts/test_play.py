@@ -58,7 +58,9 @@ def every_move(times: int) -> Sequence[str]:
     return [GAME.action_name(action) for action in range(GAME.num_actions)] * times
 
 
-def test_a_whole_game_can_be_played_to_its_result(run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_whole_game_can_be_played_to_its_result(
+    run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     type_lines += every_move(1)
     said = played(capsys, run)
     assert "tic_tac_toe, model 2, 8 simulations a move" in said
@@ -66,13 +68,17 @@ def test_a_whole_game_can_be_played_to_its_result(run: Path, type_lines: list[st
     assert "Another game?" in said
 
 
-def test_the_network_begins_when_it_is_asked_to(run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_network_begins_when_it_is_asked_to(
+    run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     type_lines += ["quit"]
     said = played(capsys, run, "--second")
     assert said.index("It plays") < said.index("Your move:")
 
 
-def test_a_hint_names_a_legal_move_and_what_to_expect(run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_hint_names_a_legal_move_and_what_to_expect(
+    run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     type_lines += ["hint", "quit"]
     said = played(capsys, run)
     hint = next(line for line in said.splitlines() if line.startswith("It would play"))
@@ -80,14 +86,18 @@ def test_a_hint_names_a_legal_move_and_what_to_expect(run: Path, type_lines: lis
     assert "%" in hint
 
 
-def test_a_move_can_be_taken_back_with_its_answer(run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_move_can_be_taken_back_with_its_answer(
+    run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     type_lines += ["undo", GAME.action_name(4), "undo", GAME.action_name(4), "quit"]
     said = played(capsys, run)
     assert "is not legal" not in said
     assert said.count("It plays") == 2
 
 
-def test_a_new_game_can_be_begun_in_the_middle_of_one(run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_new_game_can_be_begun_in_the_middle_of_one(
+    run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     type_lines += [GAME.action_name(4), "new", GAME.action_name(4), "q"]
     said = played(capsys, run)
     assert "is not legal" not in said
@@ -112,7 +122,9 @@ def test_a_move_that_is_taken_is_refused_with_others_that_are_not(
     assert "is not legal here; " in said
 
 
-def test_another_game_follows_when_it_is_wanted(run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_game_follows_when_it_is_wanted(
+    run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     type_lines += [*every_move(1)]
     played(capsys, run)
     moves = len(every_move(1)) - len(type_lines) - 1  # the last line answered whether another is wanted
@@ -135,7 +147,9 @@ def test_a_game_can_be_given_up(run: Path, type_lines: list[str], capsys: pytest
     assert said.count("Your move:") == 3
 
 
-def test_the_network_gives_up_where_that_is_asked_for(run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_network_gives_up_where_that_is_asked_for(
+    run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     move = GAME.action_name(4)
     type_lines += [move, "undo", move, "undo", move]
     said = played(capsys, run, "--resign", "1")
@@ -152,7 +166,9 @@ def test_the_board_is_shown_again_only_when_it_has_changed(
     assert boards == (4 if typed == "undo" else 3)  # at the beginning, after either's move, and taken back
 
 
-def test_the_last_move_is_named_below_the_board(run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_move_is_named_below_the_board(
+    run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     type_lines += [GAME.action_name(4), "quit"]
     mine, its = re.findall(r"Last move: (\w+), by (you|it)", played(capsys, run))
     assert mine == (GAME.action_name(4), "you") and its[1] == "it"
@@ -183,15 +199,21 @@ def test_moves_of_chess_are_typed_and_named_by_the_board_s_squares() -> None:
     assert "e2e4 is not legal here; " in next(iter(play.obey(table, "e2e4")))
 
 
-def test_the_end_of_the_input_ends_the_program(run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_end_of_the_input_ends_the_program(
+    run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert "Your move:" in played(capsys, run)
 
 
-def test_any_model_of_the_run_can_be_played(run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_any_model_of_the_run_can_be_played(
+    run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert "model 3," in played(capsys, run, "--version", "3")
 
 
-def test_what_cannot_be_played_is_refused_with_a_reason(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_played_is_refused_with_a_reason(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (run / "models" / "2.model").write_bytes(b"damaged")
     for arguments, reason in (
         (["--run", str(tmp_path / "nowhere")], "is not the folder of a run"),
@@ -205,7 +227,9 @@ def test_what_cannot_be_played_is_refused_with_a_reason(run: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("count", ["0", "-3", "many"])
-def test_the_number_of_simulations_is_a_number_from_one(run: Path, count: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_number_of_simulations_is_a_number_from_one(
+    run: Path, count: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
         play.main(["--run", str(run), "--simulations", count])
     assert ended.value.code == 2
@@ -213,7 +237,10 @@ def test_the_number_of_simulations_is_a_number_from_one(run: Path, count: str, c
 
 
 def test_a_chess_engine_cannot_resign_which_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments, reason in ((["--uci", "--resign", "0.05"], "an engine cannot resign by UCI"), (["--resign", "5"], "from 0 to 1")):
+    for arguments, reason in (
+        (["--uci", "--resign", "0.05"], "an engine cannot resign by UCI"),
+        (["--resign", "5"], "from 0 to 1"),
+    ):
         with pytest.raises(SystemExit) as ended:
             play.main(["--model", "any.safetensors", *arguments])
         assert ended.value.code == 2
@@ -228,15 +255,21 @@ def run_of_2048(tmp_path: Path) -> Path:
     """A run of 2048 on 3 x 3 that has published one model."""
     torch.manual_seed(1)
     network = build_network(SMALL, **NETWORK)  # type: ignore[arg-type]
-    data = encode_model(Model(description=describe_model(SMALL, NETWORK, 1), weights=network.eval().state_dict()), SMALL)
+    data = encode_model(
+        Model(description=describe_model(SMALL, NETWORK, 1), weights=network.eval().state_dict()), SMALL
+    )
     (tmp_path / "1.model").write_bytes(data)
     with open_ledger(tmp_path, SMALL) as ledger:
-        ledger.add_model(ModelRow(version=1, iteration=0, accepted=True, path="1.model", bytes=len(data), sha256=sha256_hex(data)))
+        ledger.add_model(
+            ModelRow(version=1, iteration=0, accepted=True, path="1.model", bytes=len(data), sha256=sha256_hex(data))
+        )
     return tmp_path
 
 
 @pytest.mark.medium
-def test_a_one_player_game_can_be_watched_to_its_end(run_of_2048: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_one_player_game_can_be_watched_to_its_end(
+    run_of_2048: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     said = played(capsys, run_of_2048, "--watch", "--seed", "1")
     assert said.count("It plays") > 10
     assert "points more" in said and "The game is over: score " in said
@@ -245,7 +278,9 @@ def test_a_one_player_game_can_be_watched_to_its_end(run_of_2048: Path, type_lin
 
 
 @pytest.mark.medium
-def test_a_person_plays_a_one_player_game_with_hints(run_of_2048: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_person_plays_a_one_player_game_with_hints(
+    run_of_2048: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     type_lines += ["hint", "up", "right", "down", "left", "go", "undo", "watch"]
     said = played(capsys, run_of_2048)
     assert "It would play " in said and "Another game?" in said

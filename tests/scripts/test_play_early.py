@@ -69,7 +69,11 @@ def loading(folder: Path, *words: object) -> Iterator[Loading]:
 
 def test_gtp_is_greeted_before_torch_is_there_and_the_rest_waits_in_its_order(tmp_path: Path) -> None:
     with loading(tmp_path, "--model", GO, "--gtp", "--simulations", 8) as engine:
-        for line, answer in {"name": "= Keima", "7 protocol_version": "=7 2", "known_command genmove": "= true"}.items():
+        for line, answer in {
+            "name": "= Keima",
+            "7 protocol_version": "=7 2",
+            "known_command genmove": "= true",
+        }.items():
             engine.say(line)
             assert engine.until("\n") == [answer, ""]
         engine.say("version")
@@ -81,7 +85,9 @@ def test_gtp_is_greeted_before_torch_is_there_and_the_rest_waits_in_its_order(tm
             engine.say(line)
         engine.let_go()
         assert [engine.until("\n")[0].split()[0] for _ in range(3)] == ["=1", "=2", "=3"]
-        assert engine.until("\n") == [commands[0].replace("= ", "=4 "), *commands[1:]], "the engine itself says the same"
+        assert engine.until("\n") == [commands[0].replace("= ", "=4 "), *commands[1:]], (
+            "the engine itself says the same"
+        )
         engine.until("\n")
         assert engine.process.wait(60) == 0
 
@@ -112,7 +118,8 @@ def test_the_heading_of_a_model_is_read_from_both_kinds_of_file(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"nothing", b"\xff" * 100, (9).to_bytes(8, "little") + b'{"a": [1}', (2).to_bytes(8, "little") + b"[]"]
+    "data",
+    [b"", b"nothing", b"\xff" * 100, (9).to_bytes(8, "little") + b'{"a": [1}', (2).to_bytes(8, "little") + b"[]"],
 )
 @pytest.mark.parametrize("name", ["a.model", "a.safetensors"])
 def test_what_is_no_model_has_no_heading(name: str, data: bytes, tmp_path: Path) -> None:

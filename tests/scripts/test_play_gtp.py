@@ -1,4 +1,6 @@
-"""play.py as a Go engine: its answers word for word, and games against GNU Go, who judges every move of it by his own rules."""
+"""play.py as a Go engine: its answers word for word, and games against GNU Go, who judges every move of it by his own
+rules.
+"""
 
 import os
 import re
@@ -25,7 +27,8 @@ SECONDS = 10.0  # of main time, in games on the clock
 KEIMA = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 POINTS = r"(scoreMean -?\d+\.\d+ scoreLead -?\d+\.\d+ )?"  # of networks that have learned to say so, to who asks as KataGo is asked
 RULES = (
-    '{"friendlyPassOk":false,"hasButton":false,"ko":"POSITIONAL","scoring":"AREA","suicide":false,"tax":"NONE","whiteHandicapBonus":"0"}'
+    '{"friendlyPassOk":false,"hasButton":false,"ko":"POSITIONAL",'
+    '"scoring":"AREA","suicide":false,"tax":"NONE","whiteHandicapBonus":"0"}'
 )
 LONGEST = 150  # plies of a game here
 
@@ -49,7 +52,9 @@ class Program:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._process.kill()
         self._process.communicate()
 
@@ -164,7 +169,16 @@ def test_a_game_is_given_up_where_that_is_asked_for(command: list[str]) -> None:
 
 def test_all_commands_are_listed_and_known(engine: Program) -> None:
     commands = engine.ask("list_commands").split("\n")
-    needed = {"genmove", "kgs-genmove_cleanup", "lz-analyze", "kata-analyze", "loadsgf", "time_left", "showboard", "reg_genmove"}
+    needed = {
+        "genmove",
+        "kgs-genmove_cleanup",
+        "lz-analyze",
+        "kata-analyze",
+        "loadsgf",
+        "time_left",
+        "showboard",
+        "reg_genmove",
+    }
     needed |= {"get_komi", "kgs-game_over", "kata-get-rules", "kata-set-rules"}
     assert needed <= set(commands) and len(set(commands)) == len(commands)
     assert {engine.ask(f"known_command {name}") for name in commands} == {"true"}
@@ -288,12 +302,24 @@ def test_only_networks_of_go_speak_gtp(tmp_path: Path) -> None:
 
 def referee(seed: int) -> Program:
     """GNU Go with our rules, as far as it has them, who captures what is dead before it passes."""
-    rules = ["--chinese-rules", "--positional-superko", "--forbid-suicide", "--capture-all-dead", "--level", "1", "--seed", str(seed)]
+    rules = [
+        "--chinese-rules",
+        "--positional-superko",
+        "--forbid-suicide",
+        "--capture-all-dead",
+        "--level",
+        "1",
+        "--seed",
+        str(seed),
+    ]
     return Program([str(GNU_GO), "--mode", "gtp", *rules])
 
 
 def play_game(engine: Program, opponent: Program, *, color: str, clock: bool) -> float:
-    """Play a game in which the engine has a color; returns what was left on its clock. Illegal moves are faults, whosever they are."""
+    """Play a game in which the engine has a color; returns what was left on its clock.
+
+    Illegal moves are faults, whosever they are.
+    """
     for each in (engine, opponent):
         each.ask(f"boardsize {SIZE}")
         each.ask("clear_board")
@@ -323,8 +349,13 @@ def agree(engine: Program, opponent: Program) -> None:
     """Where nothing is dead for GNU Go, both count the same."""
     for color, mark in (("black", "X"), ("white", "O")):
         theirs = set(opponent.ask(f"list_stones {color}").split())
-        rows = [line.replace("(", " ").replace(")", " ").split()[1:-1] for line in engine.ask("showboard").split("\n")[1 : SIZE + 1]]
-        assert theirs == {f"{'ABCDEFG'[x]}{SIZE - y}" for y, row in enumerate(rows) for x, sign in enumerate(row) if sign == mark}
+        rows = [
+            line.replace("(", " ").replace(")", " ").split()[1:-1]
+            for line in engine.ask("showboard").split("\n")[1 : SIZE + 1]
+        ]
+        assert theirs == {
+            f"{'ABCDEFG'[x]}{SIZE - y}" for y, row in enumerate(rows) for x, sign in enumerate(row) if sign == mark
+        }
     if not opponent.ask("final_status_list dead") and not opponent.ask("final_status_list seki"):
         assert engine.ask("final_score") == opponent.ask("final_score")
 
@@ -377,7 +408,9 @@ def good_engine() -> Program:
 
 def careless(level: int, seed: int) -> Program:
     """GNU Go as people start it but for resigning, who passes as soon as nobody can gain anything, whatever is dead."""
-    return Program([str(GNU_GO), "--mode", "gtp", "--chinese-rules", "--never-resign", "--level", str(level), "--seed", str(seed)])
+    return Program(
+        [str(GNU_GO), "--mode", "gtp", "--chinese-rules", "--never-resign", "--level", str(level), "--seed", str(seed)]
+    )
 
 
 def begin(*players: Program) -> None:

@@ -105,7 +105,11 @@ def test_a_position_that_is_decided_waits_for_stop(engine: chess.engine.SimpleEn
 
 @pytest.mark.parametrize(
     "limit",
-    [chess.engine.Limit(time=0.3), chess.engine.Limit(depth=3), chess.engine.Limit(white_clock=3, black_clock=3, remaining_moves=10)],
+    [
+        chess.engine.Limit(time=0.3),
+        chess.engine.Limit(depth=3),
+        chess.engine.Limit(white_clock=3, black_clock=3, remaining_moves=10),
+    ],
 )
 def test_every_limit_is_kept(engine: chess.engine.SimpleEngine, limit: chess.engine.Limit) -> None:
     began = time.monotonic()
@@ -118,7 +122,10 @@ def play_game(engines: list[chess.engine.SimpleEngine], game: int) -> float:
     board, clocks, poorest = chess.Board(), [SECONDS, SECONDS], SECONDS
     while not board.is_game_over(claim_draw=True) and board.ply() < LONGEST:
         limit = chess.engine.Limit(
-            white_clock=max(clocks[0], 0.001), black_clock=max(clocks[1], 0.001), white_inc=INCREMENT, black_inc=INCREMENT
+            white_clock=max(clocks[0], 0.001),
+            black_clock=max(clocks[1], 0.001),
+            white_inc=INCREMENT,
+            black_inc=INCREMENT,
         )
         mover = board.ply() % 2
         began = time.monotonic()
@@ -155,7 +162,14 @@ def talk(command: list[str], *lines: str) -> subprocess.CompletedProcess[str]:
 def test_what_is_wrong_is_told_and_passed_over(command: list[str]) -> None:
     answer = talk(
         command,
-        *("uci", "xyzzy", "joho isready", "setoption name Contempt value 3", "setoption name Hash value lots", "setoption"),
+        *(
+            "uci",
+            "xyzzy",
+            "joho isready",
+            "setoption name Contempt value 3",
+            "setoption name Hash value lots",
+            "setoption",
+        ),
         *("position startpos moves e2e4 e2e4", "position fen rubbish", "position", "ponderhit", "stop"),
         *(
             "position startpos moves e2e4",
@@ -176,7 +190,13 @@ def test_what_is_wrong_is_told_and_passed_over(command: list[str]) -> None:
     lines = answer.stdout.splitlines()
     assert all(line.split()[0] in {"id", "option", "uciok", "readyok", "info", "bestmove"} for line in lines)
     assert [line.split()[1] for line in lines if line.startswith("bestmove")] == ["e7e5", "(none)", "(none)", "(none)"]
-    for told in ("'xyzzy'", "no option 'Contempt'", "Hash cannot be 'lots'", "setoption is followed", "move 2: e2e4 is not legal"):
+    for told in (
+        "'xyzzy'",
+        "no option 'Contempt'",
+        "Hash cannot be 'lots'",
+        "setoption is followed",
+        "move 2: e2e4 is not legal",
+    ):
         assert any(told in line for line in lines if line.startswith("info string")), told
     assert "info depth 0 score mate 0" in lines and "info depth 0 score cp 0" in lines
 

@@ -34,7 +34,9 @@ def asked_of_pip(checkout: Path, **variables: str) -> list[str]:
     asked = checkout / "asked"
     asked.unlink(missing_ok=True)
     environment = {"PATH": os.environ["PATH"], "ASKED": str(asked), **variables}
-    subprocess.run(["sh", checkout / "scripts" / "setup.sh", "requirements.txt"], env=environment, check=True, capture_output=True)
+    subprocess.run(
+        ["sh", checkout / "scripts" / "setup.sh", "requirements.txt"], env=environment, check=True, capture_output=True
+    )
     return asked.read_text().splitlines() if asked.exists() else []
 
 

@@ -69,14 +69,35 @@ def test_by_itself_it_plays_chess_and_measures_no_strength() -> None:
     assert (settings.network.type, settings.network.time_steps) == ("spiking", 2)
     assert settings.game.options["max_plies"] == 240, "as in configs/chess.yaml"
     assert settings.training.window.min_positions == settings.training.batch_size
-    assert window_capacity(settings.training.window, 300_000) == 300_000, "nothing is forgotten before the buffer is full"
+    assert window_capacity(settings.training.window, 300_000) == 300_000, (
+        "nothing is forgotten before the buffer is full"
+    )
 
 
 def test_what_the_command_line_says_is_what_the_run_is_told() -> None:
-    numbers = ("--iterations", 2, "--games-per-iter", 30, "--simulations", 5, "--batch-size", 8, "--lr", 0.01, "--seed", 7, "--minutes", 3)
+    numbers = (
+        "--iterations",
+        2,
+        "--games-per-iter",
+        30,
+        "--simulations",
+        5,
+        "--batch-size",
+        8,
+        "--lr",
+        0.01,
+        "--seed",
+        7,
+        "--minutes",
+        3,
+    )
     settings = told(*numbers, "--network", "spiking", "--blocks", 3, "--channels", 24, "--parallel-games", 11)
     assert (settings.run.iterations, settings.run.seed, settings.run.minutes) == (2, 7, 3)
-    assert (settings.training.games_per_iteration, settings.training.batch_size, settings.training.learning_rate) == (30, 8, 0.01)
+    assert (settings.training.games_per_iteration, settings.training.batch_size, settings.training.learning_rate) == (
+        30,
+        8,
+        0.01,
+    )
     assert settings.search.num_simulations == 5 >= settings.search.cheap_simulations
     assert (settings.network.type, settings.network.blocks, settings.network.channels) == ("spiking", 3, 24)
     assert told("--time-steps", 3).network.time_steps == 3
@@ -88,7 +109,11 @@ def test_what_the_command_line_says_is_what_the_run_is_told() -> None:
 
 def test_an_experiment_of_one_s_own_is_followed_where_nothing_else_is_said() -> None:
     settings, shipped = told("--config", GO, "--blocks", 2), load_settings(GO)
-    assert settings.game == shipped.game and settings.search == shipped.search and settings.evaluation == shipped.evaluation
+    assert (
+        settings.game == shipped.game
+        and settings.search == shipped.search
+        and settings.evaluation == shipped.evaluation
+    )
     assert settings.network == shipped.network.model_copy(update={"blocks": 2})
     assert settings.run.name == "run"
 
@@ -107,15 +132,30 @@ def test_a_run_that_goes_on_is_told_what_it_was_told_but_for_what_is_new(here: P
 
 def test_smoke_shrinks_numbers_and_raises_none() -> None:
     settings = told("--smoke", "--iterations", 1, "--simulations", 100)
-    assert (settings.run.iterations, settings.search.num_simulations, settings.training.games_per_iteration) == (1, 4, 8)
-    assert [told("--smoke", *length).run.iterations for length in ((), ("--iterations", 5))] == [2, 5], "how long it takes stands"
+    assert (settings.run.iterations, settings.search.num_simulations, settings.training.games_per_iteration) == (
+        1,
+        4,
+        8,
+    )
+    assert [told("--smoke", *length).run.iterations for length in ((), ("--iterations", 5))] == [2, 5], (
+        "how long it takes stands"
+    )
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--iterations", "0"], ["--games-per-iter", "0"], ["--lr", "-1"], ["--blocks", "0"], ["--parallel-games", "0"], ["--batch-size", "1"]],
+    [
+        ["--iterations", "0"],
+        ["--games-per-iter", "0"],
+        ["--lr", "-1"],
+        ["--blocks", "0"],
+        ["--parallel-games", "0"],
+        ["--batch-size", "1"],
+    ],
 )
-def test_numbers_that_cannot_be_are_refused(here: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+def test_numbers_that_cannot_be_are_refused(
+    here: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
     with pytest.raises(SystemExit, match="2"):
         train_multi_gpu.main(["--game", "tic_tac_toe", *arguments])
     assert re.search(rf"argument {arguments[0]}: expected .*, found {arguments[1]}\n", capsys.readouterr().err)
@@ -154,6 +194,11 @@ def test_the_guide_s_commands_train_chess_and_show_what_it_came_to(tmp_path: Pat
     assert "ERROR" not in said
     assert load_weights(folder / "model_final.pt")
     stats = f"checkpoints_2cpu/{STATS_NAME}"
-    assert printed("scripts/view_results.py", "--training", stats, "--last", "1", cwd=tmp_path).startswith("The last 1 of 2 iterations:")
-    assert printed("scripts/watch_training.py", "--file", stats, "--simple", "--once", cwd=tmp_path).count("iteration") == 2
+    assert printed("scripts/view_results.py", "--training", stats, "--last", "1", cwd=tmp_path).startswith(
+        "The last 1 of 2 iterations:"
+    )
+    assert (
+        printed("scripts/watch_training.py", "--file", stats, "--simple", "--once", cwd=tmp_path).count("iteration")
+        == 2
+    )
     assert "balance" in printed("scripts/audit.py", "checkpoints_2cpu", cwd=tmp_path)

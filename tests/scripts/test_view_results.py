@@ -37,7 +37,9 @@ def value(lines: list[str], title: str) -> str:
     return next(line.removeprefix(title).strip() for line in lines if line.startswith(title))
 
 
-def test_the_table_shows_every_iteration_and_the_summary_the_whole_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_shows_every_iteration_and_the_summary_the_whole_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write(tmp_path, [evaluation(number) for number in range(1, 6)])
     shown = lines(capsys, str(tmp_path))
     assert table_numbers(shown) == ["1", "2", "3", "4", "5"]
@@ -60,7 +62,9 @@ def test_a_long_run_shows_its_end_unless_asked_for_more(tmp_path: Path, capsys: 
     assert len(table_numbers(lines(capsys, str(tmp_path), "--last", "1000"))) == 50
 
 
-def test_the_best_model_is_the_one_with_the_least_search_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_best_model_is_the_one_with_the_least_search_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write(tmp_path, [evaluation(4, elo=50.0), evaluation(8, elo=20.0), None, evaluation(2, elo=90.0)])
     model = tmp_path / "models" / "model-000008.model"
     model.parent.mkdir()
@@ -72,7 +76,9 @@ def test_the_best_model_is_the_one_with_the_least_search_error(tmp_path: Path, c
     assert value(shown, "Best model") == str(model)
 
 
-def test_without_a_solver_the_best_model_is_the_one_with_the_highest_elo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_solver_the_best_model_is_the_one_with_the_highest_elo(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write(tmp_path, [evaluation(1, solved=False, elo=-5.0), evaluation(2, solved=False, elo=-20.0)])
     shown = lines(capsys, str(tmp_path))
     assert value(shown, "Best model") == f"model 1, whose file is no longer in {tmp_path / 'models'}"
@@ -85,7 +91,8 @@ def test_a_run_without_measurements_has_no_best_model(tmp_path: Path, capsys: py
 
 
 @pytest.mark.parametrize(
-    ("content", "complaint"), [(None, "is not there"), ("[]", "holds no iterations yet"), ("[1", "is not a list of iterations")]
+    ("content", "complaint"),
+    [(None, "is not there"), ("[]", "holds no iterations yet"), ("[1", "is not a list of iterations")],
 )
 def test_unusable_input_is_refused_with_its_name(
     tmp_path: Path, content: str | None, complaint: str, capsys: pytest.CaptureFixture[str]
@@ -105,7 +112,9 @@ def test_fewer_than_one_iteration_cannot_be_shown(tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.medium
-def test_what_it_prints_can_be_had_as_a_picture_of_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_it_prints_can_be_had_as_a_picture_of_a_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write(tmp_path, [evaluation(number) for number in range(1, 6)])
     path = tmp_path / "run.svg"
     assert lines(capsys, "--training", str(tmp_path / STATS_NAME), "--svg", str(path)) == [f"{path}: the run's curves"]
@@ -130,8 +139,12 @@ def test_page_and_picture_are_written_together(tmp_path: Path, capsys: pytest.Ca
     assert (tmp_path / "page.html").exists() and (tmp_path / "curves.png").exists()
 
 
-@pytest.mark.parametrize(("count", "name", "words"), [(1, "curves.png", "curves need two iterations"), (2, "no/curves.png", "curves.png")])
-def test_a_picture_that_cannot_be_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int, name: str, words: str) -> None:
+@pytest.mark.parametrize(
+    ("count", "name", "words"), [(1, "curves.png", "curves need two iterations"), (2, "no/curves.png", "curves.png")]
+)
+def test_a_picture_that_cannot_be_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int, name: str, words: str
+) -> None:
     write(tmp_path, [None] * count)
     assert main([str(tmp_path), "--png", str(tmp_path / name)]) == 2
     assert words in capsys.readouterr().err
@@ -144,11 +157,17 @@ def test_a_script_teaches_itself_from_any_folder(tmp_path: Path, script: str) ->
     assert f"python scripts/{script}.py runs/connect_four" in printed(f"scripts/{script}.py", "--help", cwd=tmp_path)
 
 
-def test_a_run_of_ppo_is_shown_as_rounds_with_what_it_has_reached(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_of_ppo_is_shown_as_rounds_with_what_it_has_reached(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     leave_a_run(tmp_path, episodes=16)
     shown = lines(capsys, str(tmp_path), "--last", "3")
     assert shown[0] == "The last 3 of 4 rounds:"
-    assert shown[1].split()[:3] == ["Round", "Episodes", "Steps"] and [line.split()[0] for line in shown[2:5]] == ["2", "3", "4"]
+    assert shown[1].split()[:3] == ["Round", "Episodes", "Steps"] and [line.split()[0] for line in shown[2:5]] == [
+        "2",
+        "3",
+        "4",
+    ]
     assert value(shown, "Episodes").startswith("16 in ") and value(shown, "Steps") == "256 of all worlds"
     assert "who had bought and held: " in value(shown, "Last whole episode")
 
@@ -168,7 +187,9 @@ def test_a_run_of_ppo_becomes_a_page_and_a_picture(tmp_path: Path, capsys: pytes
     assert {ImageColor.getrgb(COLOURS[2]), ImageColor.getrgb(COLOURS[4])} & colours, "trades are marked"
 
 
-def test_a_run_of_ppo_whose_episode_is_gone_has_its_curves_still(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_of_ppo_whose_episode_is_gone_has_its_curves_still(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     leave_a_run(tmp_path)
     (tmp_path / "last_episode.json").unlink()
     page = tmp_path / "report.html"

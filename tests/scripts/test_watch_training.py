@@ -22,12 +22,16 @@ from training.common.run_lock import RunLock
 from views.files import StatsFile, StatsRow, read_stats
 
 
-def write(path: Path, numbers: Sequence[int], *, iterations: int | None = 200, seconds_left: float | None = 3600.0) -> None:
+def write(
+    path: Path, numbers: Sequence[int], *, iterations: int | None = 200, seconds_left: float | None = 3600.0
+) -> None:
     """Put a statistics file of these iterations at ``path``, as a run does."""
     observer = StatsFile(path)
     for number in numbers:
         observer.progress(progress(number, iterations=iterations, seconds_left=seconds_left))
-        observer.iteration(iteration(number, measured=evaluation(number), workers=(worker(0), worker(1, state="error", error="lost"))))
+        observer.iteration(
+            iteration(number, measured=evaluation(number), workers=(worker(0), worker(1, state="error", error="lost")))
+        )
 
 
 @pytest.fixture
@@ -52,7 +56,9 @@ def at_age(monkeypatch: pytest.MonkeyPatch, stats: Stats, seconds: float) -> Non
     monkeypatch.setattr(time, "time", lambda: stats.written + seconds)
 
 
-def test_the_screen_shows_how_far_the_run_is_and_how_long_it_will_take(stats: Stats, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_screen_shows_how_far_the_run_is_and_how_long_it_will_take(
+    stats: Stats, monkeypatch: pytest.MonkeyPatch
+) -> None:
     at_age(monkeypatch, stats, 60.0)
     shown = text(stats)
     assert "Iteration 3 of 200 · done 1 min 00 s ago" in shown
@@ -61,7 +67,9 @@ def test_the_screen_shows_how_far_the_run_is_and_how_long_it_will_take(stats: St
     assert "local-1" in shown and "lost" in shown
 
 
-def test_a_run_that_has_reached_its_end_is_finished_and_not_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_has_reached_its_end_is_finished_and_not_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(tmp_path / STATS_NAME, [1, 2, 3], iterations=3, seconds_left=0.0)
     stats = Stats(tmp_path / STATS_NAME)
     stats.poll()
@@ -80,7 +88,9 @@ def test_a_run_that_has_come_to_a_stop_is_noticed(stats: Stats, monkeypatch: pyt
 def test_a_run_whose_coach_was_killed_is_noticed_at_once(stats: Stats) -> None:
     with RunLock(stats.path.parent):
         assert "Nobody trains" not in text(stats, width=200)
-    assert "Nobody trains this run any more" in text(stats, width=200) and "--resume goes on with it" in text(stats, width=200)
+    assert "Nobody trains this run any more" in text(stats, width=200) and "--resume goes on with it" in text(
+        stats, width=200
+    )
 
 
 def test_a_clock_that_was_set_back_shows_no_negative_times(stats: Stats, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +98,9 @@ def test_a_clock_that_was_set_back_shows_no_negative_times(stats: Stats, monkeyp
     assert "done 0 s ago" in text(stats) and "1 h 00 min left" in text(stats)
 
 
-def test_the_file_is_read_again_when_it_has_changed_and_only_then(stats: Stats, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_is_read_again_when_it_has_changed_and_only_then(
+    stats: Stats, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reads = []
 
     def counted(path: Path) -> list[StatsRow]:
@@ -104,8 +116,12 @@ def test_the_file_is_read_again_when_it_has_changed_and_only_then(stats: Stats, 
     assert numbers(stats) == [1, 2, 3, 4] and len(reads) == 1
 
 
-@pytest.mark.parametrize("damage", [lambda data: data[: len(data) // 2], lambda data: b"", lambda data: b'{"iteration": 1}'])
-def test_while_the_file_is_half_written_the_last_good_figures_stand(stats: Stats, damage: Callable[[bytes], bytes]) -> None:
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[: len(data) // 2], lambda data: b"", lambda data: b'{"iteration": 1}']
+)
+def test_while_the_file_is_half_written_the_last_good_figures_stand(
+    stats: Stats, damage: Callable[[bytes], bytes]
+) -> None:
     whole = stats.path.read_bytes()
     stats.path.write_bytes(damage(whole))
     stats.poll()
@@ -131,7 +147,9 @@ def test_before_the_first_iteration_the_screen_says_what_it_waits_for(tmp_path: 
     assert "after the first iteration" in text(stats, width=300)
 
 
-def followed(monkeypatch: pytest.MonkeyPatch, stats: Stats, steps: Sequence[Callable[[], object]], *, lines: bool) -> str:
+def followed(
+    monkeypatch: pytest.MonkeyPatch, stats: Stats, steps: Sequence[Callable[[], object]], *, lines: bool
+) -> str:
     """What is shown when one step is done between two looks, and Ctrl-C pressed after the last."""
     left = list(steps)
 
@@ -146,7 +164,9 @@ def followed(monkeypatch: pytest.MonkeyPatch, stats: Stats, steps: Sequence[Call
     return out.getvalue()
 
 
-def test_plain_lines_follow_the_run_through_damage_and_a_return_to_its_checkpoint(stats: Stats, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_lines_follow_the_run_through_damage_and_a_return_to_its_checkpoint(
+    stats: Stats, monkeypatch: pytest.MonkeyPatch
+) -> None:
     steps = [
         lambda: write(stats.path, [1, 2, 3, 4]),
         lambda: None,
@@ -169,12 +189,16 @@ def test_the_screen_follows_the_run_and_is_given_back(stats: Stats, monkeypatch:
 
 
 @pytest.mark.parametrize("options", [["{run}"], ["--file", "{run}"], ["--file", "{run}/training_stats.json"]])
-def test_a_run_is_named_by_its_folder_or_its_file(stats: Stats, options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_named_by_its_folder_or_its_file(
+    stats: Stats, options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([option.format(run=stats.path.parent) for option in options] + ["--once"]) == 0
     assert "Iteration 3 of 200" in capsys.readouterr().out
 
 
-def test_a_run_is_named_by_its_name_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_named_by_its_name_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "runs" / "first").mkdir(parents=True)
     write(tmp_path / "runs" / "first" / STATS_NAME, [1])
     monkeypatch.chdir(tmp_path)
@@ -185,7 +209,9 @@ def test_a_run_is_named_by_its_name_alone(tmp_path: Path, monkeypatch: pytest.Mo
 def test_once_shows_the_last_iterations_as_lines_and_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path / STATS_NAME, range(1, 31))
     assert main([str(tmp_path), "--once", "--simple"]) == 0
-    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == [f"{number}/200" for number in range(21, 31)]
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == [
+        f"{number}/200" for number in range(21, 31)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -196,14 +222,18 @@ def test_once_shows_the_last_iterations_as_lines_and_ends(tmp_path: Path, capsys
         (["{run}", "--once"], "is not there yet"),
     ],
 )
-def test_what_cannot_be_watched_is_refused(tmp_path: Path, options: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_watched_is_refused(
+    tmp_path: Path, options: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([option.format(run=tmp_path) for option in options]) == 2
     captured = capsys.readouterr()
     assert not captured.out
     assert re.search(complaint, captured.err)
 
 
-def test_a_damaged_file_is_refused_when_it_is_looked_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_file_is_refused_when_it_is_looked_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / STATS_NAME).write_text("[{}]")
     assert main([str(tmp_path), "--once"]) == 2
     assert "is not a list of iterations: 0.iteration: Field required" in capsys.readouterr().err
@@ -224,7 +254,9 @@ def folder_for_all() -> Iterator[Path]:
         yield Path(name)
 
 
-def test_a_file_that_this_user_may_not_read_is_named_with_what_to_do(folder_for_all: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_this_user_may_not_read_is_named_with_what_to_do(
+    folder_for_all: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write(folder_for_all / STATS_NAME, [1])
     (folder_for_all / STATS_NAME).chmod(0)
     user = os.geteuid()
@@ -270,7 +302,9 @@ def test_ctrl_c_ends_the_program_cleanly_wherever_it_is_started(stats: Stats, tm
         received += os.read(main_end, 65536)
     child.send_signal(signal.SIGINT)
     deadline = time.monotonic() + 60.0
-    while b"\x1b[?1049l" not in received and time.monotonic() < deadline:  # read on: a full terminal would hold the program
+    while (
+        b"\x1b[?1049l" not in received and time.monotonic() < deadline
+    ):  # read on: a full terminal would hold the program
         assert select.select([main_end], [], [], 60.0)[0], received
         received += os.read(main_end, 65536)
     _, errors = child.communicate(timeout=60.0)

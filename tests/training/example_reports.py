@@ -1,6 +1,13 @@
 """Reports of a run that never was, whose figures follow from the number of the iteration."""
 
-from training.common.reports import EvaluationReport, IterationReport, LearnerReport, ProgressReport, SelfPlayReport, WorkerReport
+from training.common.reports import (
+    EvaluationReport,
+    IterationReport,
+    LearnerReport,
+    ProgressReport,
+    SelfPlayReport,
+    WorkerReport,
+)
 
 
 def worker(number: int = 0, *, state: str = "playing", error: str = "") -> WorkerReport:
@@ -78,7 +85,11 @@ def iteration(
 
 
 def progress(
-    number: int, *, iterations: int | None = 200, seconds_left: float | None = 11800.0, workers: tuple[WorkerReport, ...] = ()
+    number: int,
+    *,
+    iterations: int | None = 200,
+    seconds_left: float | None = 11800.0,
+    workers: tuple[WorkerReport, ...] = (),
 ) -> ProgressReport:
     return ProgressReport(
         phase="waiting for games",

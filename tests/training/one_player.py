@@ -13,7 +13,9 @@ from training.data.records import CHANCE_OUTCOME, FULL_SEARCH, GameBatch
 SMALL = load_game("twenty48", height=3, width=3)  # whose games are short
 
 
-def random_batch(game: Game = SMALL, *, games: int = 4, seed: int = 1, batch_id: str = "run1-worker1-000001") -> GameBatch:
+def random_batch(
+    game: Game = SMALL, *, games: int = 4, seed: int = 1, batch_id: str = "run1-worker1-000001"
+) -> GameBatch:
     """Each move has a policy: a weight of 2 for what was played, of 1 for other legal moves."""
     random = np.random.default_rng(seed)
     lengths, returns, actions, flags, sizes, entries, weights = [], [], [], [], [], [], []
@@ -68,7 +70,10 @@ def ends(batch: GameBatch, game: Game = SMALL) -> list[States]:
 def score(mean: float) -> ScoreReport:
     """The figures of 100 games, of which two in five have made a 2048."""
     shares = {512: 0.9, 1024: 0.7, 2048: 0.4, 4096: 0.0}
-    parts = [MilestoneReport(milestone=tile, share=share, low=share, high=min(1.0, share + 0.1)) for tile, share in shares.items()]
+    parts = [
+        MilestoneReport(milestone=tile, share=share, low=share, high=min(1.0, share + 0.1))
+        for tile, share in shares.items()
+    ]
     return ScoreReport(games=100, mean=mean, margin=500.0, median=mean - 1000, best=2 * mean, milestones=tuple(parts))
 
 
@@ -77,5 +82,7 @@ def iteration(number: int, *, measured: bool = False) -> IterationReport:
     report = example_reports.iteration(number)
     nothing = dict.fromkeys(("first_player_wins", "draws", "resigned", "false_resignations"))
     play = replace(report.self_play, score=score(2000.0 * number), **nothing)
-    found = EvaluationReport(model_version=number, num_simulations=50, score=score(3000.0 * number)) if measured else None
+    found = (
+        EvaluationReport(model_version=number, num_simulations=50, score=score(3000.0 * number)) if measured else None
+    )
     return replace(report, self_play=play, evaluation=found)

@@ -44,13 +44,21 @@ def noted_gradients(network: nn.Module, optimizer: torch.optim.Optimizer) -> lis
     found: list[dict[str, Tensor]] = []
 
     def keep(*_: object) -> None:
-        found.append({name: parameter.grad.clone() for name, parameter in network.named_parameters() if parameter.grad is not None})
+        found.append(
+            {
+                name: parameter.grad.clone()
+                for name, parameter in network.named_parameters()
+                if parameter.grad is not None
+            }
+        )
 
     optimizer.register_step_pre_hook(keep)
     return found
 
 
-def trained_network(game: Game, *, blocks: int = 2, channels: int = 32, global_pooling: bool = True, spread: float = 0.3) -> ResNet:
+def trained_network(
+    game: Game, *, blocks: int = 2, channels: int = 32, global_pooling: bool = True, spread: float = 0.3
+) -> ResNet:
     """A network that looks trained."""
     torch.manual_seed(1)
     network = build_network(game, blocks=blocks, channels=channels, global_pooling=global_pooling)
@@ -60,7 +68,9 @@ def trained_network(game: Game, *, blocks: int = 2, channels: int = 32, global_p
 
 
 def look_trained(network: ResNet | SpikingResNet, spread: float) -> None:
-    """Make a network look trained: its norms have statistics, its blocks add something, and it prefers some moves by far."""
+    """Make a network look trained: its norms have statistics, its blocks add something, and it prefers some moves by
+    far.
+    """
     with torch.no_grad():
         for module in network.modules():
             if isinstance(module, nn.BatchNorm2d):

@@ -42,7 +42,9 @@ def new_model(game: Game, version: int, **heads: bool) -> Model:
     """A network that has learned nothing, with these auxiliary ``heads``; another version has other weights."""
     torch.manual_seed(version)
     shape: dict[str, Any] = NETWORK | heads
-    return Model(description=describe_model(game, shape, version), weights=build_network(game, **shape).eval().state_dict())
+    return Model(
+        description=describe_model(game, shape, version), weights=build_network(game, **shape).eval().state_dict()
+    )
 
 
 def model_bytes(version: int) -> bytes:

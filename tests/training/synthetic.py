@@ -1,6 +1,8 @@
-"""Batches of games by real rules, with moves and policies from a toy search: a PUCT bandit over random priors and values.
+"""Batches of games by real rules, with moves and policies from a toy search: a PUCT bandit over random priors and
+values.
 
-Its policies have about as many entries, and are about as much like those of the position before, as those of a half-trained network.
+Its policies have about as many entries, and are about as much like those of the position before, as those of a
+half-trained network.
 """
 
 import math
@@ -29,7 +31,8 @@ def synthetic_batch(
 ) -> GameBatch:
     """``games`` games, of which ``resign_share`` end early; ``full_share`` of the moves have a policy.
 
-    The sharper the priors, and the lower the value of moves not yet tried (``first_play``), the fewer entries have the policies.
+    The sharper the priors, and the lower the value of moves not yet tried (``first_play``), the fewer entries have the
+    policies.
     """
     room = games * game.max_plies
     width = min(num_simulations, game.num_actions)
@@ -49,14 +52,28 @@ def synthetic_batch(
         "policy_weights": np.zeros(room * width, np.uint16),
     }
     play_all(
-        game.rules, game.start, game.num_actions, num_simulations, sharpness, first_play, full_share, resign_share, tuple(columns.values())
+        game.rules,
+        game.start,
+        game.num_actions,
+        num_simulations,
+        sharpness,
+        first_play,
+        full_share,
+        resign_share,
+        tuple(columns.values()),
     )
     positions, entries = int(columns["lengths"].sum()), int(columns["policy_sizes"].sum())
     for name in ("actions", "root_values", "flags", "surprise", "policy_sizes"):
         columns[name] = columns[name][:positions].copy()
     for name in ("policy_actions", "policy_weights"):
         columns[name] = columns[name][:entries].copy()
-    texts = {"batch_id": f"run1-worker1-{seed:06d}", "run_id": "run1", "worker": "worker1", "game": game.name, "options": game.options}
+    texts = {
+        "batch_id": f"run1-worker1-{seed:06d}",
+        "run_id": "run1",
+        "worker": "worker1",
+        "game": game.name,
+        "options": game.options,
+    }
     return GameBatch(**(texts | {"rules_version": game.rules_version, "first_game": 1200} | columns | header))
 
 
@@ -72,7 +89,9 @@ def play_all(
     resign_share: float,
     columns: Any,
 ) -> None:
-    lengths, returns, _, _, seeds, resigned, actions, values, flags, surprise, sizes, policy_actions, policy_weights = columns
+    lengths, returns, _, _, seeds, resigned, actions, values, flags, surprise, sizes, policy_actions, policy_weights = (
+        columns
+    )
     legal_actions, step, terminal, player = rules.legal_actions, rules.step, rules.terminal, rules.current_player
     legal = np.empty(num_actions, np.int32)
     m, e = 0, 0
@@ -106,7 +125,9 @@ def play_all(
 
 
 @compiled
-def bandit(streams: Streams, prior: NDArray[np.float64], num_simulations: int, first_play: float) -> tuple[NDArray[np.float64], float]:
+def bandit(
+    streams: Streams, prior: NDArray[np.float64], num_simulations: int, first_play: float
+) -> tuple[NDArray[np.float64], float]:
     """Visit counts of a PUCT search of one ply, and the mean value."""
     visits, total = np.zeros(prior.size), np.zeros(prior.size)
     means = np.empty(prior.size)
@@ -134,7 +155,9 @@ def divergence(target: NDArray[np.float64], prior: NDArray[np.float64]) -> float
 
 
 @compiled
-def write_policy(visits: NDArray[np.float64], legal: Actions, policy_actions: Actions, policy_weights: NDArray[np.uint16]) -> int:
+def write_policy(
+    visits: NDArray[np.float64], legal: Actions, policy_actions: Actions, policy_weights: NDArray[np.uint16]
+) -> int:
     n = 0
     for i in range(visits.size):
         if visits[i] > 0:

@@ -3,10 +3,10 @@
     python -m tests.trials.kill --kills 20 --seed 1
     python -m tests.trials.kill --kills 20 --config configs/tic_tac_toe.yaml
 
-Every sitting of ``start_main.py`` is killed by ``kill -9`` at a random moment: very early, while it plays and trains, or while it is
-ending; all of its processes at once, or the main one alone, with which the workers must die. After each kill no process may be left
-and the books must balance; in the end every batch that had been complete anywhere must have been received once, and every sitting
-must have begun with the very learner and window that its checkpoint had.
+Every sitting of ``start_main.py`` is killed by ``kill -9`` at a random moment: very early, while it plays and trains,
+or while it is ending; all of its processes at once, or the main one alone, with which the workers must die. After each
+kill no process may be left and the books must balance; in the end every batch that had been complete anywhere must have
+been received once, and every sitting must have begun with the very learner and window that its checkpoint had.
 """
 
 import argparse
@@ -119,7 +119,9 @@ def batches_received(run_dir: Path) -> int:
 
 
 def wait_for_batch(process: subprocess.Popen[bytes], run_dir: Path) -> None:
-    """Wait until this sitting has received games: on a busy machine that takes longer than the kills before have left it."""
+    """Wait until this sitting has received games: on a busy machine that takes longer than the kills before have left
+    it.
+    """
     before, deadline = batches_received(run_dir), time.monotonic() + END_SECONDS
     while process.poll() is None and time.monotonic() < deadline and batches_received(run_dir) == before:
         time.sleep(0.5)
@@ -180,9 +182,15 @@ def check_receipts(run_dir: Path, seen: set[str], found: Findings) -> None:
         rows = [row for row in ledger.batches() if row.state == "received"]
         found.iterations = len(ledger.iterations())
     times = Counter(row.id for row in rows)
-    found.batches_seen, found.batches_received, found.games_received = len(seen), len(rows), sum(row.games for row in rows)
+    found.batches_seen, found.batches_received, found.games_received = (
+        len(seen),
+        len(rows),
+        sum(row.games for row in rows),
+    )
     found.problems += [
-        f"batch {batch} was complete, and is {times[batch]} times in the books" for batch in sorted(seen) if times[batch] != 1
+        f"batch {batch} was complete, and is {times[batch]} times in the books"
+        for batch in sorted(seen)
+        if times[batch] != 1
     ]
 
 

@@ -2,8 +2,9 @@
 
     python -m tests.trials.memory --games 10000
 
-The games are one recorded batch, handed in again and again under new names, so that nothing is measured but taking in, learning,
-publishing and keeping checkpoints. The memory is that of the whole process (resident set), after its first iterations and at the end.
+The games are one recorded batch, handed in again and again under new names, so that nothing is measured but taking in,
+learning, publishing and keeping checkpoints. The memory is that of the whole process (resident set), after its first
+iterations and at the end.
 """
 
 import argparse
@@ -110,8 +111,16 @@ def measure(folder: Path, *, games: int) -> dict[str, float]:
                 coach.publish()
             coach.conclude(gathered, learned, None)
             sizes.append(resident_mb())
-        found = {"games": coach.state.total_games, "window_games": coach.window.num_games, "window_positions": coach.window.num_positions}
-    return found | {"first_mb": sizes[int(len(sizes) * WARM_SHARE)], "middle_mb": sizes[len(sizes) // 2], "last_mb": sizes[-1]}
+        found = {
+            "games": coach.state.total_games,
+            "window_games": coach.window.num_games,
+            "window_positions": coach.window.num_positions,
+        }
+    return found | {
+        "first_mb": sizes[int(len(sizes) * WARM_SHARE)],
+        "middle_mb": sizes[len(sizes) // 2],
+        "last_mb": sizes[-1],
+    }
 
 
 def main() -> int:

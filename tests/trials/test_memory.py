@@ -1,4 +1,6 @@
-"""The Coach's memory does not grow with the games that it has taken in; tests/trials/memory.py feeds it as many as one likes."""
+"""The Coach's memory does not grow with the games that it has taken in; tests/trials/memory.py feeds it as many as one
+likes.
+"""
 
 from pathlib import Path
 

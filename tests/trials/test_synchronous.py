@@ -29,7 +29,9 @@ def play(folder: Path, build: Build, *, seed: int) -> dict[str, bytes]:
     settings = small_settings(folder, run={"iterations": 3, "seed": seed}, training={"asynchronous": False})
     with coaching(folder, settings, make_backend=build(folder, settings), sleep=time.sleep) as coach:
         coach.run()
-    return {path.name: path.read_bytes() for pattern in ("games/*.games", "models/*.model") for path in folder.glob(pattern)}
+    return {
+        path.name: path.read_bytes() for pattern in ("games/*.games", "models/*.model") for path in folder.glob(pattern)
+    }
 
 
 @pytest.mark.trial

@@ -12,7 +12,14 @@ from typing import Any
 from urllib.request import ProxyHandler, Request, build_opener
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # WebDriver's name for a reference to one
-KEYS = {"Home": "\ue011", "End": "\ue010", "ArrowLeft": "\ue012", "ArrowRight": "\ue014", "PageUp": "\ue00e", "PageDown": "\ue00f"}
+KEYS = {
+    "Home": "\ue011",
+    "End": "\ue010",
+    "ArrowLeft": "\ue012",
+    "ArrowRight": "\ue014",
+    "PageUp": "\ue00e",
+    "PageDown": "\ue00f",
+}
 SWITCHES = (
     *("headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-background-networking"),
     *("disable-component-update", "disable-sync", "disable-dev-shm-usage", "window-size=1100,1000"),
@@ -32,7 +39,11 @@ class Browser:
         self._open = build_opener(ProxyHandler({})).open
         self._address = f"{address}/session"
         switches = [*SWITCHES, f"user-data-dir={profile}"]
-        options = {"args": switches, "binary": shutil.which("chromium"), "perfLoggingPrefs": {"enableNetwork": True, "enablePage": False}}
+        options = {
+            "args": switches,
+            "binary": shutil.which("chromium"),
+            "perfLoggingPrefs": {"enableNetwork": True, "enablePage": False},
+        }
         wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
         session = self._post("", {"capabilities": {"alwaysMatch": wanted}})["sessionId"]
         self._address += f"/{session}"
@@ -78,7 +89,9 @@ class Browser:
         """The addresses that pages from files have asked for, their own included, since this was asked last."""
         events = [json.loads(entry["message"])["message"] for entry in self._post("/se/log", {"type": "performance"})]
         asked = [event["params"] for event in events if event["method"] == "Network.requestWillBeSent"]
-        return [each["request"]["url"] for each in asked if each["documentURL"].startswith("file:")]  # not the browser's own first page
+        return [
+            each["request"]["url"] for each in asked if each["documentURL"].startswith("file:")
+        ]  # not the browser's own first page
 
     def picture(self) -> bytes:
         """What is to be seen, as PNG."""
@@ -89,10 +102,14 @@ class Browser:
 @contextmanager
 def running_browser(profile: Path) -> Iterator[Browser]:
     """A browser with nothing in its profile."""
-    with subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as driver:
+    with subprocess.Popen(
+        ["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as driver:
         assert driver.stdout
         try:
-            port = next(found[1] for line in driver.stdout if (found := re.search(r"started successfully on port (\d+)", line)))
+            port = next(
+                found[1] for line in driver.stdout if (found := re.search(r"started successfully on port (\d+)", line))
+            )
             browser = Browser(f"http://127.0.0.1:{port}", profile)
             try:
                 yield browser

@@ -51,7 +51,9 @@ def test_an_iteration_is_told_as_it_happens_in_the_guide_s_words() -> None:
     assert desk.look(seat("gpu-0", games=20, outstanding=30), seat("gpu-1", outstanding=50, waiting=10), here=20) == []
     desk.now = 8.2
     finished = seat("gpu-0", games=20, outstanding=30, waiting=30), seat("gpu-1", outstanding=50, waiting=10)
-    assert desk.look(*finished, here=20) == ["[    8.2s] GPU 0: Completed 50 games | Total: 1/2 GPUs done | Progress: 60/100 games"]
+    assert desk.look(*finished, here=20) == [
+        "[    8.2s] GPU 0: Completed 50 games | Total: 1/2 GPUs done | Progress: 60/100 games"
+    ]
     desk.now = 9.1
     assert desk.look(seat("gpu-0", games=50), seat("gpu-1", games=50), complete=True) == [
         "[    9.1s] GPU 1: Completed 50 games | Total: 2/2 GPUs done | Progress: 100/100 games",
@@ -84,9 +86,9 @@ def test_the_next_iteration_begins_anew() -> None:
         RULE,
     ]
     desk.now = 103.0
-    assert desk.look(seat("gpu-0", games=50, outstanding=51, waiting=51), seat("gpu-1", games=50, outstanding=50), number=2) == [
-        "[    3.0s] GPU 0: Completed 51 games | Total: 1/2 GPUs done | Progress: 51/100 games"
-    ]
+    assert desk.look(
+        seat("gpu-0", games=50, outstanding=51, waiting=51), seat("gpu-1", games=50, outstanding=50), number=2
+    ) == ["[    3.0s] GPU 0: Completed 51 games | Total: 1/2 GPUs done | Progress: 51/100 games"]
 
 
 def test_a_device_that_gets_another_one_s_games_says_so_when_it_is_done_with_them() -> None:
@@ -96,9 +98,14 @@ def test_a_device_that_gets_another_one_s_games_says_so_when_it_is_done_with_the
     desk.lines.event("ERROR in GPU 1: ended with exit code -9 and is started again")
     assert desk.said[-1] == "ERROR in GPU 1: ended with exit code -9 and is started again"
     after = seat("gpu-0", games=50, outstanding=30), seat("gpu-1", outstanding=20, waiting=20)
-    assert desk.look(*after, here=50) == ["[    0.0s] GPU 1: Completed 20 games | Total: 1/2 GPUs done | Progress: 70/100 games"]
+    assert desk.look(*after, here=50) == [
+        "[    0.0s] GPU 1: Completed 20 games | Total: 1/2 GPUs done | Progress: 70/100 games"
+    ]
     last = seat("gpu-0", games=80), seat("gpu-1", games=20)
-    assert desk.look(*last, complete=True)[0] == "[    0.0s] GPU 0: Completed 80 games | Total: 2/2 GPUs done | Progress: 100/100 games"
+    assert (
+        desk.look(*last, complete=True)[0]
+        == "[    0.0s] GPU 0: Completed 80 games | Total: 2/2 GPUs done | Progress: 100/100 games"
+    )
 
 
 def test_a_worker_in_trouble_is_named_once_and_cannot_steer_the_terminal() -> None:
@@ -138,8 +145,13 @@ def test_whatever_was_not_told_before_is_told_at_the_end(learned: bool) -> None:
     said = Desk().conclude(iteration(2, learned=learned, measured=evaluation(2)))
     assert said[0] == "Completed 100 games in 0.0s (12.3 games/sec)"
     assert said[4] == "Buffer size: 4600"
-    trained = ["Training for 2 epochs...", "Training losses: {'total_loss': 1.0, 'policy_loss': 0.75, 'value_loss': 0.25, 'entropy': 1.0}"]
-    assert said[5:-2] == (trained if learned else ["Training losses: none, there are too few positions to learn from yet"])
+    trained = [
+        "Training for 2 epochs...",
+        "Training losses: {'total_loss': 1.0, 'policy_loss': 0.75, 'value_loss': 0.25, 'entropy': 1.0}",
+    ]
+    assert said[5:-2] == (
+        trained if learned else ["Training losses: none, there are too few positions to learn from yet"]
+    )
     assert said[-2:] == ["Strength of model 2: elo=200 ± 40, not_lost_to_random=0.990", ""]
 
 
@@ -153,5 +165,7 @@ def test_training_is_said_to_begin_when_it_does() -> None:
 
 
 def test_in_a_game_of_chance_plies_are_called_so() -> None:
-    games = replace(iteration(1).self_play, score=ScoreReport(games=100, mean=2014.04, margin=None, median=1926.0, best=3592.0))
+    games = replace(
+        iteration(1).self_play, score=ScoreReport(games=100, mean=2014.04, margin=None, median=1926.0, best=3592.0)
+    )
     assert games_line(games) == "Game stats: {'total_games': 100, 'avg_plies': 23.0, 'avg_score': 2014.0}"

@@ -58,7 +58,9 @@ def test_a_game_of_chance_is_shown_move_by_move_with_what_nature_answered() -> N
     view = view_game(SMALL, batch, 1, number=7)
     record, state = batch.game_record(1), SMALL.initial_state()
     decisions = [(ply, action) for ply, action in enumerate(record.actions.tolist()) if record.flags[ply] & 1]
-    assert [(moment.ply, moment.move) for moment in view.moments[:-1]] == [(ply, SMALL.action_name(action)) for ply, action in decisions]
+    assert [(moment.ply, moment.move) for moment in view.moments[:-1]] == [
+        (ply, SMALL.action_name(action)) for ply, action in decisions
+    ]
     for action in record.actions[:2].tolist():
         assert SMALL.current_player(state) == CHANCE
         SMALL.play(state, action)
@@ -201,7 +203,9 @@ def test_a_page_without_games_has_no_viewer() -> None:
 
 def test_curves_stay_in_their_picture_and_are_thinned() -> None:
     points = [(float(x), x * x - 3.0) for x in range(5000)]
-    layout = laid_out("A <b>", [Series(name="s", points=points, margins=[2.0] * 5000)], x_name="min", show="{:g}".format)
+    layout = laid_out(
+        "A <b>", [Series(name="s", points=points, margins=[2.0] * 5000)], x_name="min", show="{:g}".format
+    )
     assert layout is not None
     drawn = svg(layout)
     assert "A &lt;b&gt;" in drawn
@@ -220,7 +224,8 @@ def test_what_was_measured_once_is_no_curve() -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "expected"), [(0, 10, [0, 2, 4, 6, 8, 10]), (0, 1, [0, 0.2, 0.4, 0.6, 0.8, 1.0]), (-3, 30, [0, 10, 20, 30])]
+    ("low", "high", "expected"),
+    [(0, 10, [0, 2, 4, 6, 8, 10]), (0, 1, [0, 0.2, 0.4, 0.6, 0.8, 1.0]), (-3, 30, [0, 10, 20, 30])],
 )
 def test_ticks_are_round_numbers(low: float, high: float, expected: list[float]) -> None:
     assert ticks(low, high) == pytest.approx(expected)

@@ -34,7 +34,9 @@ def run(tmp_path: Path) -> Path:
     folder = tmp_path / "runs" / "go5"
     model_path(folder, 1).parent.mkdir(parents=True)
     workers = {"workers": [{"host": "secret.example.com", "user": "somebody"}]}
-    settings = small_settings(folder.parent, game={"name": "go", "options": GO.options}, network=NETWORK, distributed=workers)
+    settings = small_settings(
+        folder.parent, game={"name": "go", "options": GO.options}, network=NETWORK, distributed=workers
+    )
     save_resolved(settings, folder)
     observer = StatsFile(folder / STATS_NAME)
     with open_ledger(folder, GO) as ledger:
@@ -50,7 +52,15 @@ def run(tmp_path: Path) -> Path:
 
 def benchmark(folder: Path, **changes: object) -> Path:
     """What a benchmark writes of a run's newest model, as far as it is read."""
-    match = {"first": "network", "second": "gnugo:10", "wins": 161, "draws": 0, "losses": 39, "score": 0.805, "interval": [0.74, 0.85]}
+    match = {
+        "first": "network",
+        "second": "gnugo:10",
+        "wins": 161,
+        "draws": 0,
+        "losses": 39,
+        "score": 0.805,
+        "interval": [0.74, 0.85],
+    }
     other = match | {"first": "gnugo:1", "second": "gnugo:10"}
     model = candidate_of_run(folder).model.description.model_dump()
     content = {"model": model, "arguments": {"simulations": 400}, "matches": [match, other]} | changes
@@ -60,7 +70,9 @@ def benchmark(folder: Path, **changes: object) -> Path:
 
 
 @pytest.mark.medium
-def test_the_newest_accepted_model_is_handed_on_and_plays_as_it_did(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_newest_accepted_model_is_handed_on_and_plays_as_it_did(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = run.parent / "models" / "go5.safetensors"
     assert view_results([str(run), "--export", str(path)]) == 0
     assert capsys.readouterr().out.startswith(f"{path}: model for scripts/play.py --model")
@@ -77,19 +89,27 @@ def test_the_card_says_what_it_is_and_how_it_came_about_and_not_where(run: Path)
     path = run.parent / "go5.safetensors"
     assert view_results([str(run), "--export", str(path), "--benchmark", str(benchmark(run))]) == 0
     text = path.with_suffix(".md").read_text(encoding="utf-8")
-    assert text.startswith("# go5\n\nA network for go (size 5, komi 2.5, suicide False, max_plies 50): type resnet, blocks 1, channels 32")
+    assert text.startswith(
+        "# go5\n\nA network for go (size 5, komi 2.5, suicide False, max_plies 50): type resnet, blocks 1, channels 32"
+    )
     assert f"scripts/play.py --gtp --model {path}" in text
     assert "From nothing, by self-play alone: 100 games with 2,300 positions in 1 min 00 s, 1 iterations." in text
     assert "- 60 steps of the learner." in text
     assert "num_simulations: 8" in text and "predict_ownership: true" in text and "cheap_simulations" not in text
-    assert "Against gnugo:10: 80.5 % (74.0 to 85.0, 95 %) of 200 games with colours swapped, 400 simulations a move." in text
+    assert (
+        "Against gnugo:10: 80.5 % (74.0 to 85.0, 95 %) of 200 games with colours swapped, 400 simulations a move."
+        in text
+    )
     assert "Elo 100 ± 40, where a random player is 0 (model 1, 128 simulations a move)." in text
     assert text.count("Against") == 1 and "secret" not in text and str(run.parent) not in text.replace(str(path), "")
 
 
 @pytest.mark.parametrize(
     ("changes", "complaint"),
-    [({"model": {}}, "has measured another model than model 1"), ({"matches": None}, "is no benchmark of a game for two")],
+    [
+        ({"model": {}}, "has measured another model than model 1"),
+        ({"matches": None}, "is no benchmark of a game for two"),
+    ],
 )
 def test_a_benchmark_of_something_else_is_refused(
     run: Path, changes: dict[str, object], complaint: str, capsys: pytest.CaptureFixture[str]

@@ -74,9 +74,9 @@ def test_the_statistics_file_is_a_list_of_the_iterations_as_reported(tmp_path: P
     for report in reports:
         observer.iteration(report)
     rows = strict_json((tmp_path / STATS_NAME).read_text())
-    assert [{key: row[key] for key in report.as_dict()} for row, report in zip(rows, reports, strict=True)] == json.loads(
-        json.dumps([report.as_dict() for report in reports])
-    )
+    assert [
+        {key: row[key] for key in report.as_dict()} for row, report in zip(rows, reports, strict=True)
+    ] == json.loads(json.dumps([report.as_dict() for report in reports]))
 
 
 def test_the_statistics_file_keeps_what_was_planned_when_an_iteration_ended(tmp_path: Path) -> None:
@@ -105,8 +105,12 @@ def test_a_resumed_run_continues_the_list_and_drops_the_iterations_it_repeats(tm
     assert read_stats(path)[-1].learner == iteration(4, loss=9.0).learner
 
 
-@pytest.mark.parametrize("content", [b'[{"iteration": 1, "sec', b'[\n{"iteration": 1},\n{"round": 2}\n]\n', b"not ours\n"])
-def test_a_file_of_other_content_is_kept_under_another_name_and_the_list_begins_anew(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize(
+    "content", [b'[{"iteration": 1, "sec', b'[\n{"iteration": 1},\n{"round": 2}\n]\n', b"not ours\n"]
+)
+def test_a_file_of_other_content_is_kept_under_another_name_and_the_list_begins_anew(
+    tmp_path: Path, content: bytes
+) -> None:
     path = tmp_path / STATS_NAME
     path.write_bytes(content)
     assert earlier_rows(path) == []
@@ -184,10 +188,14 @@ def test_an_iteration_that_found_the_disk_full_is_in_the_statistics_file_after_t
 
 
 def test_metrics_are_flat_finite_numbers_under_the_names_of_their_sections(tmp_path: Path) -> None:
-    report = iteration(4, loss=math.inf, measured=evaluation(4, solved=False), workers=(worker(0), worker(1, state="error")))
+    report = iteration(
+        4, loss=math.inf, measured=evaluation(4, solved=False), workers=(worker(0), worker(1, state="error"))
+    )
     MetricsFile(tmp_path / METRICS_NAME).iteration(report)
     metrics = strict_json((tmp_path / METRICS_NAME).read_text())
-    assert metrics["self_play/games"] == 100 and metrics["run/total_games"] == 400 and metrics["evaluation/elo"] == 400.0
+    assert (
+        metrics["self_play/games"] == 100 and metrics["run/total_games"] == 400 and metrics["evaluation/elo"] == 400.0
+    )
     assert metrics["workers/playing"] == 1 and metrics["workers/evaluations_per_second"] == 11800.0
     assert not {"learner/loss", "evaluation/search_error", "run/iteration"} & set(metrics)
     assert all(type(value) in (int, float) for value in metrics.values())
@@ -236,7 +244,9 @@ def test_the_checksum_is_that_of_rfc_3720() -> None:
 
 def test_events_have_the_bytes_that_tensorboard_itself_writes() -> None:
     """The right sides come from tensorboard 2.21: ``RecordWriter`` and its ``Event`` messages."""
-    assert version_event(1.5).hex() == "1800000000000000a37f4b2209000000000000f83f1a0d627261696e2e4576656e743a322a28646c"
+    assert (
+        version_event(1.5).hex() == "1800000000000000a37f4b2209000000000000f83f1a0d627261696e2e4576656e743a322a28646c"
+    )
     assert restart_event(1.5, 300).hex() == "100000000000000095fbfe1809000000000000f83f10ac023a020801713b788a"
     assert scalars_event(1.5, 7, {"learner/loss": 0.25, "é": -1.0}).hex() == (
         "2d000000000000003c418afb09000000000000f83f10072a200a130a0c6c6561726e65722f6c6f7373150000803e0a090a02c3a915000080bfcc00954b"
@@ -277,7 +287,11 @@ def test_an_iteration_is_one_line_with_what_was_measured_and_nothing_else() -> N
     early, late = stream.getvalue().splitlines()
     assert "1/200" in early and "100 games (+100)" in early and "12.3 games/s" in early
     assert not re.search("loss|elo|error|None", early)
-    assert "loss 1.000 (policy 0.750, value 0.250)" in late and "elo 200 ± 40" in late and "search error 25.0 ± 1.2 %" in late
+    assert (
+        "loss 1.000 (policy 0.750, value 0.250)" in late
+        and "elo 200 ± 40" in late
+        and "search error 25.0 ± 1.2 %" in late
+    )
 
 
 def test_the_parts_of_a_loss_are_named_where_a_network_has_heads_to_learn_by() -> None:
@@ -324,7 +338,9 @@ def test_an_observer_that_fails_is_logged_once_and_the_run_goes_on(caplog: pytes
         observer.iteration(iteration(1))
         observer.event("something")
         observer.close()
-    assert [record.getMessage() for record in caplog.records] == ["Failing failed, training goes on: No space left on device"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "Failing failed, training goes on: No space left on device"
+    ]
 
 
 def test_a_mistake_in_an_observer_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
@@ -366,7 +382,9 @@ def test_observers_that_have_nowhere_to_write_stop_nothing(tmp_path: Path, caplo
     }
 
 
-def test_a_terminal_that_lacks_our_characters_is_no_reason_to_fail(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_terminal_that_lacks_our_characters_is_no_reason_to_fail(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     play(make_observers(tmp_path, name="run", game="go", stream=stream), range(1, 3))
     stream.seek(0)
@@ -375,7 +393,9 @@ def test_a_terminal_that_lacks_our_characters_is_no_reason_to_fail(tmp_path: Pat
 
 
 def terminal(width: int, height: int) -> Console:
-    return Console(file=io.StringIO(), force_terminal=True, width=width, height=height, color_system=None, legacy_windows=False)
+    return Console(
+        file=io.StringIO(), force_terminal=True, width=width, height=height, color_system=None, legacy_windows=False
+    )
 
 
 def test_a_lost_terminal_is_tried_once_and_left_alone() -> None:

@@ -27,7 +27,8 @@ from views.ppo_files import read_episode, read_rounds
 from views.svg import Series, laid_out
 
 pytestmark = pytest.mark.skipif(
-    not (shutil.which("chromedriver") and shutil.which("chromium")), reason="needs the Debian packages chromium and chromium-driver"
+    not (shutil.which("chromedriver") and shutil.which("chromium")),
+    reason="needs the Debian packages chromium and chromium-driver",
 )
 
 CONNECT_FOUR, GO = load_game("connect_four"), load_game("go", size=5)
@@ -58,7 +59,9 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 def show(browser: Browser, folder: Path, games: Sequence[GameView], *, text: str = "") -> None:
-    """Load the page of a run with three iterations and these ``games``, or else this one; what happened before is forgotten."""
+    """Load the page of a run with three iterations and these ``games``, or else this one; what happened before is
+    forgotten.
+    """
     rows = [iteration(number, measured=evaluation(number)) for number in (1, 2, 3)]
     (folder / "page.html").write_text(text or page("run", [("Run", "here")], rows, games), encoding="utf-8")
     browser.complaints()
@@ -115,15 +118,29 @@ def test_it_steps_through_a_game_of_2048(browser: Browser, tmp_path: Path) -> No
     tiles = browser.found("return [...document.querySelectorAll('#board span')].map((cell) => cell.textContent)")
     assert tiles == [str(tile or "") for row in first.cells for tile in row]
     assert f"Plays {first.move}, then {first.outcomes[0]}. Expects 50 points more." in text_of(browser, "said")
-    named = browser.found("return [...document.querySelectorAll('#policy td:first-child')].map((cell) => cell.textContent)")
+    named = browser.found(
+        "return [...document.querySelectorAll('#policy td:first-child')].map((cell) => cell.textContent)"
+    )
     assert named == [name for name, _ in first.policy]
-    assert after_keys(browser, "ArrowRight", "ArrowRight", "ArrowLeft", "End", "ArrowRight", "Home") == [2, 3, 2, end, end, 1]
+    assert after_keys(browser, "ArrowRight", "ArrowRight", "ArrowLeft", "End", "ArrowRight", "Home") == [
+        2,
+        3,
+        2,
+        end,
+        end,
+        1,
+    ]
     browser.click("#last")
     assert f"The end: {views[0].result}." in text_of(browser, "said")
-    assert after_keys(browser, "ArrowLeft", "PageUp") == [end - 1, end - 11], "a button that was clicked leaves the keys alone"
+    assert after_keys(browser, "ArrowLeft", "PageUp") == [end - 1, end - 11], (
+        "a button that was clicked leaves the keys alone"
+    )
     browser.click("#game option:nth-child(2)")
     assert position(browser) == 1
-    assert browser.found("return document.getElementById('game').selectedOptions[0].textContent") == f"game 2: {views[1].result}"
+    assert (
+        browser.found("return document.getElementById('game').selectedOptions[0].textContent")
+        == f"game 2: {views[1].result}"
+    )
     assert after_keys(browser, "ArrowRight") == [2]
 
 
@@ -140,10 +157,14 @@ def test_it_draws_stones_policy_and_ownership_on_a_board_of_go(browser: Browser,
     browser.press("ArrowRight")
     now, last = view.moments[2], view.moments[1].move
     drawn = browser.found(BOARD)
-    assert [len(drawn[kind]) for kind in ("black", "white")] == [np.count_nonzero(np.array(now.cells) == color) for color in (1, 2)]
+    assert [len(drawn[kind]) for kind in ("black", "white")] == [
+        np.count_nonzero(np.array(now.cells) == color) for color in (1, 2)
+    ]
     shares = {name: share for name, share in now.policy if name != "pass"}
     assert sorted(drawn["visits"]) == sorted(shares) and drawn["last"] == [last]
-    assert sorted(map(int, drawn["texts"])) == sorted(int(100 * share + 0.5) for share in shares.values() if share >= 0.01)
+    assert sorted(map(int, drawn["texts"])) == sorted(
+        int(100 * share + 0.5) for share in shares.values() if share >= 0.01
+    )
     strong = [(GO.action_name(point), share) for point, share in enumerate(now.owners) if abs(share) > 5]
     assert strong and {(name, f"{'Black' if share > 0 else 'White'} {abs(share)} %") for name, share in strong} <= set(
         map(tuple, drawn["owners"])
@@ -152,7 +173,9 @@ def test_it_draws_stones_policy_and_ownership_on_a_board_of_go(browser: Browser,
     for layer, kind in (("owners", "owners"), ("visits", "visits")):
         browser.click(f"#{layer}")
         assert not browser.found(BOARD)[kind]
-    assert after_keys(browser, "ArrowRight", "End") == [4, len(view.moments)], "a box that was clicked leaves the arrows alone"
+    assert after_keys(browser, "ArrowRight", "End") == [4, len(view.moments)], (
+        "a box that was clicked leaves the arrows alone"
+    )
     browser.press(" ")
     assert browser.found(BOARD)["owners"] == [] and text_of(browser, "run") == "play"
     browser.click("#owners")
@@ -210,14 +233,18 @@ def test_a_run_of_ppo_shows_its_account_and_its_trades_on_the_prices(browser: Br
         "return [...document.querySelectorAll('h2')].filter((part) => part.offsetParent).map((part) => part.textContent)"
     )
     assert headings == ["The last whole episode", "Training", "Rounds"]
-    titles = browser.found("return [...document.querySelectorAll('svg')].map((part) => part.getAttribute('aria-label'))")
+    titles = browser.found(
+        "return [...document.querySelectorAll('svg')].map((part) => part.getAttribute('aria-label'))"
+    )
     assert titles[:3] == ["Worth", "Price", "Reward of an episode"]
     marks = browser.found(MARKS)
     kinds = sorted({trade.kind for trade in episode.trades})
     assert sorted({mark["name"] for mark in marks}) == kinds
     # Each mark is one of its kind's trades or the legend's, and stands where the price axis and the bars say.
     assert len(marks) == len(episode.trades) + len(kinds)
-    curve = browser.found("return document.querySelectorAll('svg')[1].querySelector('polyline').getBoundingClientRect().toJSON()")
+    curve = browser.found(
+        "return document.querySelectorAll('svg')[1].querySelector('polyline').getBoundingClientRect().toJSON()"
+    )
     opened = next(trade for trade in episode.trades if trade.kind == kinds[0])
     drawn = next(mark for mark in marks if mark["name"] == opened.kind)
     along = (opened.bar - 1) / (len(episode.closes) - 1)
@@ -239,7 +266,11 @@ def everything(row: IterationReport) -> IterationReport:
     """With all that a game for two can have in the table."""
     assert row.learner
     spikes = SpikeReport(
-        firing_rate=0.123, layers={}, synaptic_operations=123_456_789.0, multiply_accumulates=1.0, without_spikes=1_234_567_890.0
+        firing_rate=0.123,
+        layers={},
+        synaptic_operations=123_456_789.0,
+        multiply_accumulates=1.0,
+        without_spikes=1_234_567_890.0,
     )
     new = GeneralizationReport(policy_new=1.5, policy_learned=1.1, value_new=0.7, value_learned=0.6)
     return replace(row, learner=replace(row.learner, spikes=spikes, generalization=new))

@@ -31,7 +31,9 @@ def round_report(number: int, *, episodes_over: int = 100, world_size: int = 4) 
 
 
 def test_the_line_of_the_guide_to_the_letter() -> None:
-    said = "Episode 100/1000 - Reward: 45.23, Return: $234.56, Win Rate: 65.0% (20 closed, 3 open), Steps: 234 | GPUs: 4"
+    said = (
+        "Episode 100/1000 - Reward: 45.23, Return: $234.56, Win Rate: 65.0% (20 closed, 3 open), Steps: 234 | GPUs: 4"
+    )
     report = round_report(1)
     assert episode_line(report, report.episodes, "GPUs") == said
     alone = round_report(1, world_size=1)

@@ -68,8 +68,16 @@ def test_scores_come_back_from_the_statistics_file(tmp_path: Path) -> None:
 def test_metrics_have_the_scores_and_nothing_of_winners(tmp_path: Path) -> None:
     MetricsFile(tmp_path / "metrics.jsonl").iteration(iteration(3, measured=True))
     line = json.loads((tmp_path / "metrics.jsonl").read_text())
-    assert (line["self_play/score_mean"], line["self_play/score_best"], line["self_play/reached_2048"]) == (6000.0, 12000.0, 0.4)
-    assert (line["evaluation/score_mean"], line["evaluation/score_margin"], line["evaluation/reached_4096"]) == (9000.0, 500.0, 0.0)
+    assert (line["self_play/score_mean"], line["self_play/score_best"], line["self_play/reached_2048"]) == (
+        6000.0,
+        12000.0,
+        0.4,
+    )
+    assert (line["evaluation/score_mean"], line["evaluation/score_margin"], line["evaluation/reached_4096"]) == (
+        9000.0,
+        500.0,
+        0.0,
+    )
     assert "self_play/draws" not in line
 
 

@@ -31,7 +31,11 @@ MATCHES = [
     match("network", "greedy", [0.0, 0.5, 0.0, 0.0], 0.4),
     match("random", "greedy", [0.0, 0.0, 0.0, 0.0], 0.4),
 ]
-RATINGS = {"network": Rating(elo=200, margin=90), "random": Rating(elo=0, margin=0), "greedy": Rating(elo=450, margin=120)}
+RATINGS = {
+    "network": Rating(elo=200, margin=90),
+    "random": Rating(elo=0, margin=0),
+    "greedy": Rating(elo=450, margin=120),
+}
 
 
 def test_the_table_has_everybody_the_strongest_first_as_the_network_saw_it() -> None:

@@ -24,7 +24,20 @@ from tests.sources import ROOT
 from tests.training.example_reports import evaluation, iteration, progress, worker
 from training.common.reports import ClusterReport, Standing
 from training.common.run_folder import STATS_NAME
-from views.charts import BLOCKS, Column, bar, count, duration, games_so_far, percent, rate, rating, sparkline, spread, table
+from views.charts import (
+    BLOCKS,
+    Column,
+    bar,
+    count,
+    duration,
+    games_so_far,
+    percent,
+    rate,
+    rating,
+    sparkline,
+    spread,
+    table,
+)
 from views.files import read_stats
 from views.plain import heartbeat_line
 from views.views import Frame
@@ -48,7 +61,9 @@ def test_counts_are_short(number: float, text: str) -> None:
     assert len(text) <= 6
 
 
-@pytest.mark.parametrize(("number", "text"), [(0.046, "0.05"), (9.999, "10.0"), (12.34, "12.3"), (99.97, "100"), (12_345, "12.3k")])
+@pytest.mark.parametrize(
+    ("number", "text"), [(0.046, "0.05"), (9.999, "10.0"), (12.34, "12.3"), (99.97, "100"), (12_345, "12.3k")]
+)
 def test_rates_have_three_digits(number: float, text: str) -> None:
     assert rate(number) == text
 
@@ -104,7 +119,9 @@ def test_text_from_elsewhere_becomes_one_harmless_line() -> None:
     assert printable(" a\nb\x1b[31m\x9b2J\u202e c\t\x00") == "a b [31m 2J c"
 
 
-@pytest.mark.parametrize(("done", "wanted", "filled"), [(0, 10, 0), (5, 10, 5), (10, 10, 10), (25, 10, 10), (-1, 10, 0), (1, 0, 0)])
+@pytest.mark.parametrize(
+    ("done", "wanted", "filled"), [(0, 10, 0), (5, 10, 5), (10, 10, 10), (25, 10, 10), (-1, 10, 0), (1, 0, 0)]
+)
 def test_a_bar_is_filled_as_far_as_the_work_is_done(done: float, wanted: float, filled: int) -> None:
     assert bar(done, wanted, 10).plain == "█" * filled + "░" * (10 - filled)
 
@@ -148,17 +165,33 @@ def test_columns_stay_aligned_beside_wide_characters() -> None:
 
 
 WORKERS = (worker(0), worker(1), worker(2, state="error", error="CUDA out of memory: tried to allocate 2.00 GiB"))
-EVENTS = ("12:33:10 worker local-2 was restarted", "12:34:01 batch local-2-000017 is in quarantine: game 12: column 4 is full")
+EVENTS = (
+    "12:33:10 worker local-2 was restarted",
+    "12:34:01 batch local-2-000017 is in quarantine: game 12: column 4 is full",
+)
 
 
-def frame(iterations: int = 12, *, workers: Any = WORKERS, events: Any = EVENTS, solved: bool = True, note: str = "") -> Frame:
+def frame(
+    iterations: int = 12, *, workers: Any = WORKERS, events: Any = EVENTS, solved: bool = True, note: str = ""
+) -> Frame:
     rows = [iteration(number, measured=evaluation(number, solved=solved)) for number in range(1, iterations + 1)]
-    return Frame(name="first", game="connect_four", now=progress(iterations + 1, workers=workers), rows=rows, events=events, note=note)
+    return Frame(
+        name="first",
+        game="connect_four",
+        now=progress(iterations + 1, workers=workers),
+        rows=rows,
+        events=events,
+        note=note,
+    )
 
 
 def test_a_frame_fits_every_terminal() -> None:
     many = tuple(worker(number, error="no " * 30) for number in range(30))
-    for picture in (frame(), frame(100, workers=many, events=EVENTS * 10, note="wrong " * 20), Frame(name="first", game="go")):
+    for picture in (
+        frame(),
+        frame(100, workers=many, events=EVENTS * 10, note="wrong " * 20),
+        Frame(name="first", game="go"),
+    ):
         for width in (1, 2, 10, 33, 60, 80, 120, 250):
             for height in (1, 2, 5, 12, 24, 60):
                 lines = picture.lines(width, height)
@@ -170,10 +203,17 @@ def test_the_usual_terminal_shows_eight_iterations_the_workers_and_the_last_even
     lines = [line.plain for line in frame().lines(80, 24)]
     text = "\n".join(lines)
     assert re.findall(r"^ +(\d+) +100 ", text, re.MULTILINE) == [str(number) for number in range(5, 13)]
-    assert all(title in text for title in ("Loss", "Policy", "Value", "Window", "Elo", "Search err", "Policy err", "Outstanding"))
+    assert all(
+        title in text
+        for title in ("Loss", "Policy", "Value", "Window", "Elo", "Search err", "Policy err", "Outstanding")
+    )
     assert all(f"local-{number}" in text for number in range(3)) and "CUDA out of m" in text
     assert all(event[:60] in text for event in EVENTS)
-    assert "Iteration 13 of 200 · waiting for games" in text and "62 of 100 games" in text and "about 3 h 16 min left" in text
+    assert (
+        "Iteration 13 of 200 · waiting for games" in text
+        and "62 of 100 games" in text
+        and "about 3 h 16 min left" in text
+    )
     assert len(lines) == 24 and "…" not in lines[2]
 
 
@@ -184,7 +224,9 @@ def test_games_that_are_here_for_later_are_not_counted_among_those_that_are_wait
         "8 of 8 games",
         "8 of 8 games, 26 more are here",
     ]
-    text = "\n".join(line.plain for line in replace(frame(), now=replace(progress(3), games_here=34, games_wanted=8)).lines(80, 24))
+    text = "\n".join(
+        line.plain for line in replace(frame(), now=replace(progress(3), games_here=34, games_wanted=8)).lines(80, 24)
+    )
     assert "8 of 8 games, 26 more are here" in text and "34 of 8" not in text
 
 
@@ -342,7 +384,9 @@ def test_a_terminal_that_can_do_little_gets_lines(tmp_path: Path) -> None:
 
 
 def test_a_cluster_is_shown_as_in_its_status_file() -> None:
-    """Workers active n/N, Model sync time, Network usage, and of each worker how it stands, its share and its last batch."""
+    """Workers active n/N, Model sync time, Network usage, and of each worker how it stands, its share and its last
+    batch.
+    """
     standings = {
         "local-0": Standing(mark="Active", share=0.625, last_batch=7.0),
         "local-1": Standing(mark="Offline", share=0.0, last_batch=None),

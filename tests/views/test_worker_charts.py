@@ -31,7 +31,11 @@ def test_a_state_is_drawn_from_when_to_when_a_worker_had_it() -> None:
     first, second = worker(0), worker(1)
     rows = run((first,), (first, replace(second, state="waiting")), (replace(first, state="error"), second), (first,))
     states, _ = worker_charts(rows, 60.0, "minutes")
-    assert stretches(states) == {"playing": [(0, 0.5), (0.75, 1), (0.5, 0.75)], "error": [(0.5, 0.75)], "waiting": [(0.25, 0.5)]}
+    assert stretches(states) == {
+        "playing": [(0, 0.5), (0.75, 1), (0.5, 0.75)],
+        "error": [(0.5, 0.75)],
+        "waiting": [(0.25, 0.5)],
+    }
     assert [text for _, text in states.values] == ["local-0", "local-1"]
     assert {areas.name: areas.colour for areas in states.areas}.items() >= {"playing": GREEN, "error": RED}.items()
 

@@ -17,9 +17,11 @@ ROOMS = ("games", "training")
 
 @contextmanager
 def compiling_told(tell: Callable[[str], None]) -> Iterator[None]:
-    """Within the block, ``tell`` is told of each part of the program that is compiled, as "compiling search (2 of up to 6)".
+    """Within the block, ``tell`` is told of each part of the program that is compiled, as "compiling search (2 of up to
+    6)".
 
-    A part is a folder below ``training``, or else a file; up to so many can be to compile, of those that are imported by then.
+    A part is a folder below ``training``, or else a file; up to so many can be to compile, of those that are imported
+    by then.
     """
     listener = _Listener(tell)
     event.register(COMPILE, listener)
@@ -60,7 +62,9 @@ def uncompiled_parts() -> set[str]:
     """The parts whose modules have been imported and have functions to compile, none of which is in the cache."""
     found = set()
     for name, module in list(sys.modules.items()):
-        if part_of(name) and any(isinstance(each, Dispatcher) and each.py_func.__module__ == name for each in vars(module).values()):
+        if part_of(name) and any(
+            isinstance(each, Dispatcher) and each.py_func.__module__ == name for each in vars(module).values()
+        ):
             path = Path(module.__file__ or "").resolve()
             if PROJECT in path.parents and not cache_folder(path).exists():
                 found.add(part_of(name))

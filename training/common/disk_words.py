@@ -20,7 +20,9 @@ WORDS = {
 
 
 def in_words(error: BaseException) -> str:
-    """What has happened, for people: where the system has refused a file, the file and what helps, without an error number."""
+    """What has happened, for people: where the system has refused a file, the file and what helps, without an error
+    number.
+    """
     if not isinstance(error, OSError) or error.errno is None:
         return str(error)
     what = WORDS.get(error.errno) or os.strerror(error.errno).lower()

@@ -1,6 +1,7 @@
 """Files that appear whole or not at all, and are never read past a limit.
 
-A reader must never see half a file, and a finished file must survive a power cut: write beside it, sync, rename, sync the folder.
+A reader must never see half a file, and a finished file must survive a power cut: write beside it, sync, rename, sync
+the folder.
 """
 
 import hashlib
@@ -15,7 +16,9 @@ class FileTooLarge(ValueError):
 
 
 def write_atomically(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
-    """Put ``data`` at ``path``: a reader sees what was there before or all of the new file. When this returns, it is on the disk.
+    """Put ``data`` at ``path``: a reader sees what was there before or all of the new file.
+
+    When this returns, it is on the disk.
 
     One writer per path at a time; what a killed one left behind is replaced, never followed or reused.
 
@@ -26,7 +29,8 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o600, durable: boo
         durable: whether it is synced, which takes long; else a power cut may leave anything of it.
 
     Raises:
-        OSError: the disk is full, the folder is missing or not writable; ``path`` is then as it was. Only where there was a file before
+        OSError: the disk is full, the folder is missing or not writable; ``path`` is then as it was. Only where there
+        was a file before
             and the folder alone cannot be synced, it may be the new one.
     """
     new = not path.exists()

@@ -9,7 +9,10 @@ Z = 1.959964  # standard deviations on either side that hold 95 % of a normal di
 
 
 def wilson(hits: float, trials: int) -> tuple[float, float]:
-    """The 95 % interval of a share (E. B. Wilson, 1927), which stays within 0 and 1; everything when there were no trials."""
+    """The 95 % interval of a share (E.
+
+    B. Wilson, 1927), which stays within 0 and 1; everything when there were no trials.
+    """
     if trials == 0:
         return 0.0, 1.0
     share, z2 = hits / trials, Z * Z
@@ -24,14 +27,17 @@ def mean_margin(values: NDArray[np.float64]) -> float | None:
 
 
 def mean_margin_of_groups(values: NDArray[np.float64], groups: NDArray[np.int64]) -> float:
-    """The same where ``values`` of one group ``[N]`` of two or more go together: they count as one observation (cluster-robust)."""
+    """The same where ``values`` of one group ``[N]`` of two or more go together: they count as one observation
+    (cluster-robust).
+    """
     sums = np.bincount(groups, values - values.mean())
     count = len(np.unique(groups))
     return float(student(count - 1) * math.sqrt((sums**2).sum() * count / (count - 1)) / len(values))
 
 
 def student(freedom: int) -> float:
-    """As ``Z``, for Student's distribution with so many degrees of freedom: what it takes where the spread is known from few values.
+    """As ``Z``, for Student's distribution with so many degrees of freedom: what it takes where the spread is known
+    from few values.
 
     Exact for one and two, else within 1 % (the expansion in Abramowitz and Stegun, 26.7.5).
     """

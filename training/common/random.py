@@ -13,7 +13,9 @@ TINY = 1e-300
 
 
 def seed_stream(*words: int | str) -> int:
-    """The start, below 2**64, of the stream that belongs to these words: a run's seed, a worker's name, a game's number."""
+    """The start, below 2**64, of the stream that belongs to these words: a run's seed, a worker's name, a game's
+    number.
+    """
     digest = hashlib.sha256(json.dumps(words).encode())
     return int.from_bytes(digest.digest()[:8], "little")
 
@@ -28,7 +30,8 @@ def gumbel(streams: Streams, b: int) -> float:
 def gamma(streams: Streams, b: int, alpha: float) -> float:
     """Gamma with shape ``alpha`` > 0 and scale 1; never 0. Several, divided by their sum, are a Dirichlet draw.
 
-    Marsaglia and Tsang, "A simple method for generating gamma variables", 2000; below 1 by their boost from ``alpha + 1``.
+    Marsaglia and Tsang, "A simple method for generating gamma variables", 2000; below 1 by their boost from ``alpha +
+    1``.
     """
     shape = alpha + 1.0 if alpha < 1.0 else alpha
     d = shape - 1.0 / 3.0

@@ -1,7 +1,7 @@
 """What the phases of a run say about themselves, and who listens.
 
-Phases return these small frozen reports; observers (terminal, JSON, TensorBoard) read nothing else and can be taken away
-without touching training. All times are seconds, all rates are per second, shares are between 0 and 1.
+Phases return these small frozen reports; observers (terminal, JSON, TensorBoard) read nothing else and can be taken
+away without touching training. All times are seconds, all rates are per second, shares are between 0 and 1.
 """
 
 import math
@@ -81,7 +81,9 @@ class SelfPlayReport:
     first_player_wins: float | None = None
     draws: float | None = None
     resigned: float | None = None
-    false_resignations: float | None = None  # of the games played on although a player would have resigned: the share he did not lose
+    false_resignations: float | None = (
+        None  # of the games played on although a player would have resigned: the share he did not lose
+    )
     bytes_per_game: float
     seconds: float = 0.0  # that they took
     score: ScoreReport | None = None
@@ -89,7 +91,9 @@ class SelfPlayReport:
 
 @dataclass(frozen=True, kw_only=True)
 class SpikeReport:
-    """What the neurons of a spiking network did on one of the learner's batches, and what it cost; operations are a position's."""
+    """What the neurons of a spiking network did on one of the learner's batches, and what it cost; operations are a
+    position's.
+    """
 
     firing_rate: float  # spikes per neuron and time step
     layers: dict[str, float]  # the same by layer
@@ -100,7 +104,9 @@ class SpikeReport:
 
 @dataclass(frozen=True, kw_only=True)
 class GeneralizationReport:
-    """How well the averaged network does on positions that it has not learned from yet, beside some that it has learned from."""
+    """How well the averaged network does on positions that it has not learned from yet, beside some that it has learned
+    from.
+    """
 
     policy_new: float  # nats from the search's policy
     policy_learned: float
@@ -109,7 +115,9 @@ class GeneralizationReport:
 
     @property
     def excess(self) -> float:
-        """By how much larger both are on new positions, on (geometric) average: 0.2 is a fifth; 0 where nothing is learned by heart."""
+        """By how much larger both are on new positions, on (geometric) average: 0.2 is a fifth; 0 where nothing is
+        learned by heart.
+        """
         ratios = (self.policy_new / max(self.policy_learned, LEAST)) * (self.value_new / max(self.value_learned, LEAST))
         return math.sqrt(ratios) - 1
 

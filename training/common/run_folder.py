@@ -28,6 +28,8 @@ def see_run_folder(run_dir: Path, *, resume: bool, option: str = "--run-dir") ->
         raise ValueError(f"{run_dir} is a file, and a run needs a folder of its own: choose another by {option}")
     begun = (run_dir / BOOKS_NAME).exists()
     if begun and not resume:
-        raise ValueError(f"{run_dir} holds a run already: go on with it by --resume, or choose another folder by {option}")
+        raise ValueError(
+            f"{run_dir} holds a run already: go on with it by --resume, or choose another folder by {option}"
+        )
     if resume and not begun:
         raise ValueError(f"there is no run in {run_dir} to go on with: start it without --resume")

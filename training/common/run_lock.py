@@ -1,4 +1,6 @@
-"""One writer per run: a lock that the Coach holds while it runs, and that the system takes back when the process ends, however it ends."""
+"""One writer per run: a lock that the Coach holds while it runs, and that the system takes back when the process ends,
+however it ends.
+"""
 
 import fcntl
 import os
@@ -28,7 +30,9 @@ class RunLock:
         if not _taken(self._file):
             holder = os.pread(self._file, 20, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(self._file)
-            raise RunLocked(f"{folder} is in use: process {holder} holds {path.name}; stop it first, or choose another run name")
+            raise RunLocked(
+                f"{folder} is in use: process {holder} holds {path.name}; stop it first, or choose another run name"
+            )
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
 
@@ -39,7 +43,9 @@ class RunLock:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 

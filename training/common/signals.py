@@ -20,7 +20,8 @@ P = ParamSpec("P")
 
 
 def ends_at_once() -> None:
-    """Have Ctrl-C end this process at once and without a word: nothing is open yet, and Python would show where in torch it has been.
+    """Have Ctrl-C end this process at once and without a word: nothing is open yet, and Python would show where in
+    torch it has been.
 
     Where it is ignored, as in what a script runs in the background, it stays so.
     """
@@ -29,7 +30,9 @@ def ends_at_once() -> None:
 
 
 def interruptible(main: Callable[P, int]) -> Callable[P, int]:
-    """Have Ctrl-C and a closed terminal raise KeyboardInterrupt in a program's ``main``, so that all is closed, and let it return 130."""
+    """Have Ctrl-C and a closed terminal raise KeyboardInterrupt in a program's ``main``, so that all is closed, and let
+    it return 130.
+    """
 
     @wraps(main)
     def run(*arguments: P.args, **options: P.kwargs) -> int:
@@ -56,7 +59,9 @@ class Stoppable(Protocol):
 
 @contextmanager
 def stop_on_signals(work: Stoppable) -> Iterator[None]:
-    """Within the block, Ctrl-C, termination and a closed terminal ask ``work`` to end; the second of the first two ends it at once."""
+    """Within the block, Ctrl-C, termination and a closed terminal ask ``work`` to end; the second of the first two ends
+    it at once.
+    """
 
     def stop(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGHUP:  # which may come twice, from the shell and from the system: nobody is impatient
@@ -75,7 +80,9 @@ def stop_on_signals(work: Stoppable) -> Iterator[None]:
 
 
 def leave_to_parent() -> None:
-    """Ignore Ctrl-C and a closed terminal, which reach all processes of it: the one that started this one decides what they mean."""
+    """Ignore Ctrl-C and a closed terminal, which reach all processes of it: the one that started this one decides what
+    they mean.
+    """
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 

@@ -1,4 +1,5 @@
-"""How our programs begin: whatever is wrong with a call is told, and what is waited for is said, before the imports that take seconds.
+"""How our programs begin: whatever is wrong with a call is told, and what is waited for is said, before the imports
+that take seconds.
 
 A program has its command line above those imports, and this between them::
 
@@ -75,7 +76,9 @@ def telling(main: Callable[P, int]) -> Callable[P, int]:
 
 
 def say(text: str) -> None:
-    """Tell whoever waits, on standard error: what a program has to say itself may be a protocol, or read by another program."""
+    """Tell whoever waits, on standard error: what a program has to say itself may be a protocol, or read by another
+    program.
+    """
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 

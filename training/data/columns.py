@@ -1,9 +1,11 @@
 """How the columns of a game batch become bytes: plane by plane, and policies action by action.
 
-A plane holds the same byte of every number. zstd then sees many alike bytes in a row; planes that are all zero cost nothing.
+A plane holds the same byte of every number. zstd then sees many alike bytes in a row; planes that are all zero cost
+nothing.
 
-A policy is sent the other way round: for each action, the positions that gave it weight, as gaps. A move that search likes it
-likes for several positions in a row, so most gaps are one. On 9x9 Go this takes a third less than each position's list of actions.
+A policy is sent the other way round: for each action, the positions that gave it weight, as gaps. A move that search
+likes it likes for several positions in a row, so most gaps are one. On 9x9 Go this takes a third less than each
+position's list of actions.
 """
 
 from typing import Any
@@ -23,11 +25,13 @@ LEAST_SURPRISE = 2.0**-12  # nats; anything below 0.92 of it counts as none
 def compress(columns: list[NDArray[Any]]) -> bytes:
     """The planes of the columns as one zstd frame; the same columns give the same bytes.
 
-    Each plane starts a new zstd block, with its own Huffman code: joined, they take an eighth more. Matches of fewer than six bytes
-    are left out, because in such numbers they are chance and cost more than they save: another tenth.
+    Each plane starts a new zstd block, with its own Huffman code: joined, they take an eighth more. Matches of fewer
+    than six bytes are left out, because in such numbers they are chance and cost more than they save: another tenth.
     """
     settings = zstandard.ZstdCompressionParameters.from_level(19, min_match=6, strategy=zstandard.STRATEGY_BTULTRA2)
-    stream = zstandard.ZstdCompressor(compression_params=settings).compressobj(size=sum(column.nbytes for column in columns))
+    stream = zstandard.ZstdCompressor(compression_params=settings).compressobj(
+        size=sum(column.nbytes for column in columns)
+    )
     parts = []
     for column in columns:
         for plane in to_planes(column):
@@ -60,7 +64,9 @@ def decompress(frame: memoryview, total: int, *, what: str, error: type[Exceptio
 
 
 def to_planes(array: NDArray[Any], *, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
-    """The bytes of the array's N elements, the lowest byte of each first, ``[itemsize, N]``, in ``out`` if that is given."""
+    """The bytes of the array's N elements, the lowest byte of each first, ``[itemsize, N]``, in ``out`` if that is
+    given.
+    """
     words = np.ascontiguousarray(array).reshape(-1).view(f"u{array.itemsize}")
     planes = np.empty((array.itemsize, array.size), np.uint8) if out is None else out
     for number, plane in enumerate(planes):
@@ -119,8 +125,8 @@ def invert_policies(
         actions: the entries' actions, ascending within a position, ``[E]``.
 
     Returns:
-        How many positions give each action weight, ``[A]``, where the last count is not zero; the gaps between these positions,
-        the first one counted from -1, ``[E]``; and which entry each gap belongs to, ``[E]``.
+        How many positions give each action weight, ``[A]``, where the last count is not zero; the gaps between these
+        positions, the first one counted from -1, ``[E]``; and which entry each gap belongs to, ``[E]``.
     """
     order = np.argsort(actions.astype(np.uint16), kind="stable")
     counts = np.bincount(actions).astype(np.uint32)
@@ -151,7 +157,8 @@ def place_policies(
         policy_weights: receives their weights, ``[E]``.
 
     Returns:
-        Whether the gaps make sense: none is zero, and none leads past the last position. If not, the outputs mean nothing.
+        Whether the gaps make sense: none is zero, and none leads past the last position. If not, the outputs mean
+        nothing.
     """
     entry = 0
     for count in counts:

@@ -53,7 +53,8 @@ def find_files(data: Path) -> list[Path]:
 
 
 def games_at_hand(runs: Path, game: str | None = None) -> Path:
-    """The run in the folder ``runs`` that has last written games of ``game``, or of any; else the sample games of the checkout.
+    """The run in the folder ``runs`` that has last written games of ``game``, or of any; else the sample games of the
+    checkout.
 
     Raises:
         ValueError: neither is of ``game``.
@@ -64,7 +65,9 @@ def games_at_hand(runs: Path, game: str | None = None) -> Path:
             return run
     if game in (None, SAMPLE.name):
         return SAMPLE
-    raise ValueError(f"there is no run with games of {game} in {runs}/ to learn from: name a run's folder, or files of games, by --data")
+    raise ValueError(
+        f"there is no run with games of {game} in {runs}/ to learn from: name a run's folder, or files of games, by --data"
+    )
 
 
 def _game_of(run: Path) -> str | None:

@@ -1,13 +1,15 @@
-"""The books of a run: what was granted, what came back, and in which order. ``run.db``, an SQLite file in the run's folder.
+"""The books of a run: what was granted, what came back, and in which order.
 
-One writer, the Coach, holds ``RunLock`` while it runs; everybody else opens the books read-only. The games that a worker delivers
-are numbered from 0 without gaps, so that each batch takes its place in its worker's sequence, a game that would be counted twice
-overlaps another batch, and a lost one leaves a gap. For each worker
+``run.db``, an SQLite file in the run's folder.
+
+One writer, the Coach, holds ``RunLock`` while it runs; everybody else opens the books read-only. The games that a
+worker delivers are numbered from 0 without gaps, so that each batch takes its place in its worker's sequence, a game
+that would be counted twice overlaps another batch, and a lost one leaves a gap. For each worker
 
     granted = received + quarantined + missing + discarded + outstanding
 
-where missing games are gaps before the last delivered game, discarded ones were given up, and outstanding ones are still to come.
-Times are for people to read; nothing is decided by them.
+where missing games are gaps before the last delivered game, discarded ones were given up, and outstanding ones are
+still to come. Times are for people to read; nothing is decided by them.
 """
 
 import json
@@ -65,7 +67,9 @@ class Ledger:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     @contextmanager
@@ -80,7 +84,9 @@ class Ledger:
     def damage(self) -> list[str]:
         """What SQLite's own checks find wrong with the file; empty when it is sound."""
         found = [text for (text,) in self._db.execute("PRAGMA integrity_check") if text != "ok"]
-        return found + [f"row {row[1]} of table {row[0]} refers to nothing" for row in self._db.execute("PRAGMA foreign_key_check")]
+        return found + [
+            f"row {row[1]} of table {row[0]} refers to nothing" for row in self._db.execute("PRAGMA foreign_key_check")
+        ]
 
     # Workers and their accounts.
 
@@ -100,7 +106,8 @@ class Ledger:
                 self._db.execute("UPDATE workers SET granted = granted + ? WHERE name = ?", (more, worker))
 
     def withdraw(self, worker: str, games: int, reason: str) -> int:
-        """Take back ``games`` that ``worker`` was granted last and has not begun; returns how many it is granted then, in all.
+        """Take back ``games`` that ``worker`` was granted last and has not begun; returns how many it is granted then,
+        in all.
 
         Raises:
             BooksUnbalanced: so many are not outstanding.
@@ -153,8 +160,12 @@ class Ledger:
         return self._batches("ORDER BY sequence", ())
 
     def received_batches(self, *, after: int = 0, up_to: int = 2**62) -> list[BatchRow]:
-        """The received batches with ``after`` < sequence <= ``up_to``, in order of receipt: what the replay window is made of."""
-        return self._batches("WHERE state = 'received' AND sequence > ? AND sequence <= ? ORDER BY sequence", (after, up_to))
+        """The received batches with ``after`` < sequence <= ``up_to``, in order of receipt: what the replay window is
+        made of.
+        """
+        return self._batches(
+            "WHERE state = 'received' AND sequence > ? AND sequence <= ? ORDER BY sequence", (after, up_to)
+        )
 
     def batch_ids_in_order(self) -> list[str]:
         """The ids of the received batches in order of receipt."""
@@ -165,10 +176,14 @@ class Ledger:
         return int(self._db.execute("SELECT COALESCE(MAX(sequence), 0) FROM batches").fetchone()[0])
 
     def refusal(self, worker: str, first_game: int, games: int) -> str:
-        """Why games ``first_game`` to ``first_game + games - 1`` of ``worker`` have no place in the books; empty if they have one."""
+        """Why games ``first_game`` to ``first_game + games - 1`` of ``worker`` have no place in the books; empty if
+        they have one.
+        """
         end = first_game + games
         # Batches do not overlap each other: of those that begin before the end, the last one reaches farthest.
-        for other in self._batches("WHERE worker = ? AND first_game < ? ORDER BY first_game DESC LIMIT 1", (worker, end)):
+        for other in self._batches(
+            "WHERE worker = ? AND first_game < ? ORDER BY first_game DESC LIMIT 1", (worker, end)
+        ):
             if (other.first_game or 0) + other.games > first_game:
                 return f"games {first_game} to {end - 1} of worker {worker} overlap batch {other.id}"
         granted = self.books(worker).granted
@@ -190,7 +205,10 @@ class Ledger:
         return sequence
 
     def add_quarantined(self, row: BatchRow) -> int:
-        """Enter a batch that was refused; its games count as quarantined if it has a place in the sequence. Returns its number."""
+        """Enter a batch that was refused; its games count as quarantined if it has a place in the sequence.
+
+        Returns its number.
+        """
         with _transaction(self._db):
             self._know(row.worker)
             sequence = self._add_batch(row)
@@ -214,12 +232,17 @@ class Ledger:
         """All models in order of version."""
         rows = self._db.execute("SELECT version, iteration, path, bytes, sha256, accepted FROM models ORDER BY version")
         columns = ("version", "iteration", "path", "bytes", "sha256")
-        return [ModelRow(**dict(zip(columns, row[:5], strict=True)), accepted=None if row[5] is None else bool(row[5])) for row in rows]
+        return [
+            ModelRow(**dict(zip(columns, row[:5], strict=True)), accepted=None if row[5] is None else bool(row[5]))
+            for row in rows
+        ]
 
     def add_iteration(self, number: int, report: dict[str, Any]) -> None:
         """Enter an iteration's report; one of the same number, from before a crash, is replaced."""
         with _transaction(self._db):
-            self._db.execute("INSERT OR REPLACE INTO iterations VALUES (?, ?, ?)", (number, json.dumps(report), time.time()))
+            self._db.execute(
+                "INSERT OR REPLACE INTO iterations VALUES (?, ?, ?)", (number, json.dumps(report), time.time())
+            )
 
     def iterations(self) -> list[dict[str, Any]]:
         """The reports of all iterations in order."""
@@ -242,7 +265,9 @@ class Ledger:
 
     def matches(self) -> list[tuple[str, str, int, int, int, int]]:
         """All matches in order: first, second, wins, draws, losses, simulations per move."""
-        return list(self._db.execute("SELECT first, second, wins, draws, losses, num_simulations FROM matches ORDER BY number"))
+        return list(
+            self._db.execute("SELECT first, second, wins, draws, losses, num_simulations FROM matches ORDER BY number")
+        )
 
     def set_ratings(self, ratings: dict[str, tuple[float, float]]) -> None:
         """Replace the ratings of these players: Elo, and half the width of its 95 % interval."""
@@ -252,7 +277,9 @@ class Ledger:
 
     def ratings(self) -> dict[str, tuple[float, float]]:
         """The rating of each player: Elo, and half the width of its 95 % interval."""
-        return {player: (elo, margin) for player, elo, margin in self._db.execute("SELECT player, elo, margin FROM ratings")}
+        return {
+            player: (elo, margin) for player, elo, margin in self._db.execute("SELECT player, elo, margin FROM ratings")
+        }
 
     def _accounts(self, where: str, values: tuple[object, ...]) -> list[WorkerAccount]:
         rows = self._db.execute(f"SELECT {', '.join(BOOKS_COLUMNS)} FROM workers {where}", values)
@@ -266,7 +293,9 @@ class Ledger:
         columns = BATCH_COLUMNS[1:]
         marks = ", ".join("?" for _ in columns)
         values = [getattr(row, column) for column in columns]
-        added = self._db.execute(f"INSERT INTO batches ({', '.join(columns)}, time) VALUES ({marks}, ?)", (*values, time.time()))
+        added = self._db.execute(
+            f"INSERT INTO batches ({', '.join(columns)}, time) VALUES ({marks}, ?)", (*values, time.time())
+        )
         if row.first_game is not None:
             self._count(row.worker, row.state, row.games, row.first_game + row.games)
         return int(added.lastrowid or 0)
@@ -301,9 +330,14 @@ def open_ledger(folder: Path, game: "Game", *, run_id: str | None = None) -> Led
             _begin(connection, game, run_id or secrets.token_hex(8))
             sync_folder(folder)
         ledger = _checked(folder, connection)
-        ours, theirs = (game.name, game.options, game.rules_version), (ledger.game, ledger.options, ledger.rules_version)
+        ours, theirs = (
+            (game.name, game.options, game.rules_version),
+            (ledger.game, ledger.options, ledger.rules_version),
+        )
         if ours != theirs:
-            raise LedgerMismatch(f"{folder} is a run of {_title(*theirs)}, not of {_title(*ours)}: choose another run name")
+            raise LedgerMismatch(
+                f"{folder} is a run of {_title(*theirs)}, not of {_title(*ours)}: choose another run name"
+            )
         return ledger
 
 

@@ -96,7 +96,14 @@ class ModelRow:
 def model_row(run_dir: Path, version: int, *, iteration: int, data: bytes, accepted: bool) -> ModelRow:
     """The entry of a model whose file, which holds ``data``, is where the run keeps it."""
     path = model_path(run_dir, version).relative_to(run_dir)
-    return ModelRow(version=version, iteration=iteration, path=str(path), bytes=len(data), sha256=sha256_hex(data), accepted=accepted)
+    return ModelRow(
+        version=version,
+        iteration=iteration,
+        path=str(path),
+        bytes=len(data),
+        sha256=sha256_hex(data),
+        accepted=accepted,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,8 +18,9 @@ CERTAIN = ("checkmate", "stalemate", "insufficient material")  # ends about whic
 def games_of_pgn(path: Path, game: Game) -> Iterator[PlayedGame | BadGame]:
     """The games of a PGN file of any size, one by one, as the rules of ``game`` have them.
 
-    A game with which people went on after these rules have ended it, as by threefold repetition or by its length, is cut there, and
-    its result is that of the rules. Games from other positions, without moves or without a result are not to be learned from.
+    A game with which people went on after these rules have ended it, as by threefold repetition or by its length, is
+    cut there, and its result is that of the rules. Games from other positions, without moves or without a result are
+    not to be learned from.
 
     Args:
         path: the file; .zst is unpacked on the way.

@@ -1,4 +1,6 @@
-"""Games that people or other programs played, as this one learns from them; where they come from is their readers' affair."""
+"""Games that people or other programs played, as this one learns from them; where they come from is their readers'
+affair.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,7 +27,9 @@ class PlayedGame:
 
 
 def given_up(returns: NDArray[np.float32]) -> int:
-    """What a record says of a game that ended with these returns and not by the rules: the loser resigned, or both agreed on a draw."""
+    """What a record says of a game that ended with these returns and not by the rules: the loser resigned, or both
+    agreed on a draw.
+    """
     return AGREED if returns[0] == 0 else 1 + int(np.argmin(returns))
 
 
@@ -47,8 +51,11 @@ def last_state(game: Game, actions: Sequence[int] | Actions) -> States:
     return state
 
 
-def batch_of(games: Sequence[PlayedGame], game: Game, *, first_game: int = 0, batch_id: str = "files", run_id: str = "files") -> GameBatch:
-    """The games as a batch: the move that was played is the whole policy target, and the result is every position's value.
+def batch_of(
+    games: Sequence[PlayedGame], game: Game, *, first_game: int = 0, batch_id: str = "files", run_id: str = "files"
+) -> GameBatch:
+    """The games as a batch: the move that was played is the whole policy target, and the result is every position's
+    value.
 
     Args:
         games: of two players who moved in turn, the first one first.

@@ -1,8 +1,9 @@
 """Taking in a batch from a worker, so that no finished game is lost and none counts twice.
 
-The order is everything: fetch, check, replay through the rules, put the file in place (synced), enter it in the books (synced), and
-only then let the worker delete its copy. Wherever this is cut off, the worker still has the batch or the books do; it is offered
-again, and whatever was already done is found done. A batch that is refused is kept in ``quarantine/`` with the reason.
+The order is everything: fetch, check, replay through the rules, put the file in place (synced), enter it in the books
+(synced), and only then let the worker delete its copy. Wherever this is cut off, the worker still has the batch or the
+books do; it is offered again, and whatever was already done is found done. A batch that is refused is kept in
+``quarantine/`` with the reason.
 """
 
 import re
@@ -11,7 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from games import Game
-from training.common.files import FileTooLarge, read_limited, remove_stale_parts, sha256_hex, sync_folder, write_atomically
+from training.common.files import (
+    FileTooLarge,
+    read_limited,
+    remove_stale_parts,
+    sha256_hex,
+    sync_folder,
+    write_atomically,
+)
 from training.data.ledger import Ledger
 from training.data.ledger_rows import QUARANTINED, RECEIVED, BatchRow
 from training.data.records import BatchLimits, CorruptBatch, GameBatch, decode
@@ -19,13 +27,17 @@ from training.data.verify import verify
 
 SUFFIX = ".games"
 MAX_BYTES = BatchLimits().max_bytes
-BATCH_ID = re.compile(r"[a-z0-9-]{1,80}")  # an id comes from a worker and becomes a file name, also where "A" and "a" are one file
+BATCH_ID = re.compile(
+    r"[a-z0-9-]{1,80}"
+)  # an id comes from a worker and becomes a file name, also where "A" and "a" are one file
 MAX_QUARANTINED_FILES = 200
 MAX_QUARANTINED_BYTES = 256 * 2**20
 MAX_REASON = 500  # characters
 NOBODY = "unknown"  # the worker of a file that does not say
 
-Fetch = Callable[[int], bytes]  # the bytes of the file in the worker's outbox; raises FileTooLarge instead of reading more than told
+Fetch = Callable[
+    [int], bytes
+]  # the bytes of the file in the worker's outbox; raises FileTooLarge instead of reading more than told
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +80,8 @@ def receive(ledger: Ledger, game: Game, *, worker: str, batch_id: str, fetch: Fe
     """Take in the file ``<batch_id>.games`` from the outbox of ``worker``.
 
     Raises:
-        OSError, sqlite3.Error: this machine cannot keep it (a full disk, say). Nothing is lost: the worker must keep its copy, and
+        OSError, sqlite3.Error: this machine cannot keep it (a full disk, say). Nothing is lost: the worker must keep
+        its copy, and
             the batch is received again later.
         Exception: whatever else ``fetch`` raises; nothing has happened.
     """
@@ -94,7 +107,8 @@ def receive(ledger: Ledger, game: Game, *, worker: str, batch_id: str, fetch: Fe
 
 
 def recover(ledger: Ledger, game: Game) -> list[Receipt]:
-    """Take in what was already in place but not yet in the books when the last Coach was killed; call it before receiving.
+    """Take in what was already in place but not yet in the books when the last Coach was killed; call it before
+    receiving.
 
     Raises:
         OSError, sqlite3.Error: as ``receive``.
@@ -121,7 +135,9 @@ def load_received(folder: Path, row: BatchRow) -> GameBatch:
 
 
 def load_if_intact(folder: Path, row: BatchRow, *, tell: Callable[[str], None]) -> GameBatch | None:
-    """A batch that was received earlier; None if its file is damaged or gone, of which ``tell`` is told: nobody learns from it again."""
+    """A batch that was received earlier; None if its file is damaged or gone, of which ``tell`` is told: nobody learns
+    from it again.
+    """
     try:
         return load_received(folder, row)
     except (CorruptBatch, OSError) as error:
@@ -152,7 +168,9 @@ def _opened(ledger: Ledger, worker: str, batch_id: str, data: bytes) -> GameBatc
     batch = decode(data)
     said, known = (batch.batch_id, batch.run_id, batch.worker), (batch_id, ledger.run_id, worker)
     if said != known:
-        raise CorruptBatch("it says to be batch {} of run {} by worker {}, but came as batch {} of run {} by {}".format(*said, *known))
+        raise CorruptBatch(
+            "it says to be batch {} of run {} by worker {}, but came as batch {} of run {} by {}".format(*said, *known)
+        )
     refusal = ledger.refusal(worker, batch.first_game, batch.num_games)
     if refusal:
         raise CorruptBatch(refusal)
@@ -175,7 +193,9 @@ def _row(worker: str, entry: str, data: bytes, batch: GameBatch | None, reason: 
     )
 
 
-def _quarantine(ledger: Ledger, worker: str, entry: str, data: bytes, reason: str, batch: GameBatch | None = None) -> Quarantined:
+def _quarantine(
+    ledger: Ledger, worker: str, entry: str, data: bytes, reason: str, batch: GameBatch | None = None
+) -> Quarantined:
     """Keep a refused file and its reason; with ``batch``, its games take their place in the worker's sequence."""
     reason = reason[:MAX_REASON]
     path = quarantine_path(ledger.folder, entry)

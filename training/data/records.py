@@ -1,14 +1,16 @@
 """Game batches: the unit in which games travel from workers to the coach, and the file format of ``*.games``.
 
-A file is: the magic, the format number (16 bits), the header's length (32 bits), the header (JSON: who played what, and how many
-of everything there are), one zstd frame with all columns one after another, and the SHA-256 of everything before it. Numbers are
-little-endian. Positions are not sent: whoever receives the games replays them from their moves, of which nature's in games of chance
-are some. Two columns are rounded on the way (``training/data/columns.py``); whoever needs the same numbers on both sides uses
-``decode(encode(batch))``.
+A file is: the magic, the format number (16 bits), the header's length (32 bits), the header (JSON: who played what, and
+how many of everything there are), one zstd frame with all columns one after another, and the SHA-256 of everything
+before it. Numbers are little-endian. Positions are not sent: whoever receives the games replays them from their moves,
+of which nature's in games of chance are some. Two columns are rounded on the way (``training/data/columns.py``);
+whoever needs the same numbers on both sides uses ``decode(encode(batch))``.
 
-In games for two, returns and root values lie in [-1, 1]. In one-player games they are points, and root values are sent as such.
+In games for two, returns and root values lie in [-1, 1]. In one-player games they are points, and root values are sent
+as such.
 
-``decode`` trusts nobody: a file is refused with the reason, before anything is allocated that its bytes do not account for.
+``decode`` trusts nobody: a file is refused with the reason, before anything is allocated that its bytes do not account
+for.
 """
 
 import hashlib
@@ -54,7 +56,8 @@ class CorruptBatch(ValueError):
 class BatchLimits:
     """The most that ``decode`` accepts. Within the default limits it never holds more than 256 MiB.
 
-    A batch of 100 games of 19x19 Go with 800 simulations a move has about 30,000 positions and 3,000,000 policy entries.
+    A batch of 100 games of 19x19 Go with 800 simulations a move has about 30,000 positions and 3,000,000 policy
+    entries.
     """
 
     max_bytes: int = 16 * 2**20  # the whole file
@@ -86,7 +89,8 @@ class GameRecord:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GameBatch:
-    """Finished games as columns: G games with P players, M positions (those before each move) and E policy entries in all.
+    """Finished games as columns: G games with P players, M positions (those before each move) and E policy entries in
+    all.
 
     Positions follow game by game, policy entries position by position.
     """
@@ -101,14 +105,21 @@ class GameBatch:
 
     lengths: NDArray[np.int32]  # [G] moves of each game, at least 1
     returns: NDArray[np.float32]  # [G, P] in [-1, 1], or points
-    first_model: NDArray[np.int32]  # [G] versions of the models that played the first move; 0: none did, it is a game from elsewhere
+    first_model: NDArray[
+        np.int32
+    ]  # [G] versions of the models that played the first move; 0: none did, it is a game from elsewhere
     last_model: NDArray[np.int32]  # [G] ... and the last
     seeds: NDArray[np.uint64]  # [G] where each game's stream of random numbers started
-    resigned: NDArray[np.uint8]  # [G] 0: the rules ended the game; else 1 + the player who resigned instead of moving on, or AGREED
+    resigned: NDArray[
+        np.uint8
+    ]  # [G] 0: the rules ended the game; else 1 + the player who resigned instead of moving on, or AGREED
 
     actions: NDArray[np.int32]  # [M] what was played, or what nature drew
-    root_values: NDArray[np.float32]  # [M] what search expected for the player to move, in [-1, 1], or the points still to be made
-    # [M] FULL_SEARCH: the policy is a training target; RANDOM_MOVE: search did not choose the move; CHANCE_OUTCOME: nature moved
+    root_values: NDArray[
+        np.float32
+    ]  # [M] what search expected for the player to move, in [-1, 1], or the points still to be made
+    # [M] FULL_SEARCH: the policy is a training target; RANDOM_MOVE: search did not choose the move; CHANCE_OUTCOME:
+    # nature moved
     flags: NDArray[np.uint8]
     surprise: NDArray[np.float32]  # [M] KL(policy target || prior) in nats; 0 without FULL_SEARCH
     policy_sizes: NDArray[np.int32]  # [M] entries of the policy target; at least 1 with FULL_SEARCH, else 0
@@ -132,8 +143,12 @@ class GameBatch:
         moves = slice(first, first + int(self.lengths[index]))
         first = int(self.policy_sizes[: moves.start].sum())
         entries = slice(first, first + int(self.policy_sizes[moves].sum()))
-        columns: dict[str, Any] = {name: getattr(self, name)[index] for name in ("returns", "first_model", "last_model", "resigned")}
-        columns |= {name: getattr(self, name)[moves] for name in ("actions", "root_values", "flags", "surprise", "policy_sizes")}
+        columns: dict[str, Any] = {
+            name: getattr(self, name)[index] for name in ("returns", "first_model", "last_model", "resigned")
+        }
+        columns |= {
+            name: getattr(self, name)[moves] for name in ("actions", "root_values", "flags", "surprise", "policy_sizes")
+        }
         columns |= {name: getattr(self, name)[entries] for name in ("policy_actions", "policy_weights")}
         return GameRecord(seed=int(self.seeds[index]), **columns)
 
@@ -197,7 +212,13 @@ def encode(batch: GameBatch) -> bytes:
         "policy_gaps": gaps,
         "policy_weights": batch.policy_weights[order],
     }
-    sizes = {"games": batch.num_games, "players": players, "positions": batch.num_positions, "entries": gaps.size, "actions": counts.size}
+    sizes = {
+        "games": batch.num_games,
+        "players": players,
+        "positions": batch.num_positions,
+        "entries": gaps.size,
+        "actions": counts.size,
+    }
     _check_counts(sizes, BatchLimits())
     header = _dump({name: getattr(batch, name) for name in (*TEXTS, *NUMBERS, "options")} | sizes)
     body = PREFIX.pack(MAGIC, FORMAT, len(header)) + header + compress([packed[name] for name in wire])
@@ -245,11 +266,17 @@ def _open(data: bytes, limits: BatchLimits) -> tuple[dict[str, Any], memoryview]
     magic, number, header_bytes = PREFIX.unpack_from(view)
     _require(magic == MAGIC, "it does not begin like a game batch")
     older = "the program that wrote it" if number < FORMAT else "this program"
-    _require(number == FORMAT, f"format {number} is not known here (this program reads format {FORMAT}): update {older}")
+    _require(
+        number == FORMAT, f"format {number} is not known here (this program reads format {FORMAT}): update {older}"
+    )
     body, digest = view[:-DIGEST_BYTES], view[-DIGEST_BYTES:]
-    _require(hashlib.sha256(body).digest() == digest, "the checksum does not match: it was cut short or changed on its way")
+    _require(
+        hashlib.sha256(body).digest() == digest, "the checksum does not match: it was cut short or changed on its way"
+    )
     end = PREFIX.size + header_bytes
-    _require(header_bytes <= limits.max_header_bytes and end <= len(body), f"a header of {header_bytes:,} bytes does not fit")
+    _require(
+        header_bytes <= limits.max_header_bytes and end <= len(body), f"a header of {header_bytes:,} bytes does not fit"
+    )
     return _parse(bytes(body[PREFIX.size : end]), limits), body[end:]
 
 
@@ -264,7 +291,10 @@ def _parse(raw: bytes, limits: BatchLimits) -> dict[str, Any]:
         canonical = _dump(header)
     except (ValueError, RecursionError) as error:
         raise CorruptBatch(f"the header cannot be read: {error}") from error
-    _require(isinstance(header, dict) and header.keys() == {*TEXTS, *NUMBERS, *COUNTS, "options"}, "the header has other keys")
+    _require(
+        isinstance(header, dict) and header.keys() == {*TEXTS, *NUMBERS, *COUNTS, "options"},
+        "the header has other keys",
+    )
     _require(raw == canonical, "the header is not written as this format writes it")
     _check_counts({name: header[name] for name in COUNTS}, limits)
     return header
@@ -300,7 +330,9 @@ def _place_policies(columns: dict[str, NDArray[Any]]) -> None:
     _require(counts.size == 0 or counts[-1] > 0, "the last action of the policies is never used")
     columns["policy_sizes"] = np.zeros(columns["actions"].size, np.int32)
     columns["policy_actions"], columns["policy_weights"] = np.empty(gaps.size, np.int32), np.empty(gaps.size, np.uint16)
-    placed = place_policies(counts, gaps, weights, columns["policy_sizes"], columns["policy_actions"], columns["policy_weights"])
+    placed = place_policies(
+        counts, gaps, weights, columns["policy_sizes"], columns["policy_actions"], columns["policy_weights"]
+    )
     _require(placed, "a policy entry belongs to no position")
     columns["actions"] = columns["actions"].astype(np.int32)
     if columns["root_values"].dtype == np.int8:
@@ -335,19 +367,32 @@ def _check_header(batch: GameBatch) -> None:
 
 def _check_layout(batch: GameBatch) -> None:
     _require(batch.returns.ndim == 2, "returns are not a table of games and players")
-    axes = {"G": batch.lengths.size, "P": batch.returns.shape[1], "M": batch.actions.size, "E": batch.policy_actions.size}
+    axes = {
+        "G": batch.lengths.size,
+        "P": batch.returns.shape[1],
+        "M": batch.actions.size,
+        "E": batch.policy_actions.size,
+    }
     for name, (dtype, letters) in LAYOUT.items():
         column = getattr(batch, name)
         shape = tuple(axes[axis] for axis in letters)
-        _require(column.dtype == dtype and column.shape == shape, f"{name} is not {np.dtype(dtype).name} of shape {shape}")
+        _require(
+            column.dtype == dtype and column.shape == shape, f"{name} is not {np.dtype(dtype).name} of shape {shape}"
+        )
 
 
 def _check_games(batch: GameBatch) -> None:
     _require(batch.num_games >= 1, "there are no games")
     _require(batch.lengths.min() >= 1, "a game has no moves")
-    _require(batch.lengths.sum(dtype=np.int64) == batch.num_positions, "the games' lengths do not add up to the number of positions")
+    _require(
+        batch.lengths.sum(dtype=np.int64) == batch.num_positions,
+        "the games' lengths do not add up to the number of positions",
+    )
     _require_range(batch, batch.returns, "return")
-    _require((batch.first_model >= 0).all() and (batch.first_model <= batch.last_model).all(), "a game's models are out of order")
+    _require(
+        (batch.first_model >= 0).all() and (batch.first_model <= batch.last_model).all(),
+        "a game's models are out of order",
+    )
     agreed = (batch.resigned == AGREED) & (batch.last_model == 0) & (batch.returns.shape[1] == 2)
     _require((agreed | (batch.resigned <= batch.returns.shape[1])).all(), "a player resigned who does not exist")
 
@@ -365,12 +410,21 @@ def _check_positions(batch: GameBatch) -> None:
     _require_range(batch, batch.root_values, "root value")
     _require(((batch.surprise >= 0) & (batch.surprise < np.inf)).all(), "a surprise is not a finite number from 0")
     _require((batch.surprise[~full] == 0).all(), "a position without full search has a surprise")
-    _require(sizes.min() >= 0 and ((sizes > 0) == full).all(), "there are policies for other positions than those with full search")
-    _require(sizes.sum(dtype=np.int64) == batch.policy_actions.size, "the policies' sizes do not add up to the number of entries")
+    _require(
+        sizes.min() >= 0 and ((sizes > 0) == full).all(),
+        "there are policies for other positions than those with full search",
+    )
+    _require(
+        sizes.sum(dtype=np.int64) == batch.policy_actions.size,
+        "the policies' sizes do not add up to the number of entries",
+    )
     _require((batch.policy_weights > 0).all(), "a policy entry has no weight")
     if batch.policy_actions.size == 0:
         return
-    _require(batch.policy_actions.min() >= 0 and batch.policy_actions.max() < 2**16, "an action of a policy does not fit 16 bits")
+    _require(
+        batch.policy_actions.min() >= 0 and batch.policy_actions.max() < 2**16,
+        "an action of a policy does not fit 16 bits",
+    )
     rising = np.diff(batch.policy_actions) > 0
     bounds = np.cumsum(sizes[sizes > 0])[:-1]
     rising[bounds - 1] = True

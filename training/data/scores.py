@@ -25,7 +25,9 @@ def score_report(game: Game, scores: Sequence[float], reached: Sequence[int]) ->
         margin=mean_margin(values),
         median=float(np.median(values)),
         best=float(values.max()),
-        milestones=tuple(_milestone(milestone, int((highest >= milestone).sum()), len(values)) for milestone in game.milestones),
+        milestones=tuple(
+            _milestone(milestone, int((highest >= milestone).sum()), len(values)) for milestone in game.milestones
+        ),
     )
 
 
@@ -38,7 +40,9 @@ def reached_in(game: Game, batch: GameBatch) -> list[int]:
     """What each game of a verified batch has reached; 0 where the game has no milestones."""
     if not game.milestones:
         return [0] * batch.num_games
-    return [game.milestone_of(state) for state in final_states(game.rules.step, game.start, batch.lengths, batch.actions)]
+    return [
+        game.milestone_of(state) for state in final_states(game.rules.step, game.start, batch.lengths, batch.actions)
+    ]
 
 
 @compiled

@@ -1,8 +1,10 @@
-"""Taking in the games of files, with which a run begins, so that each is learned from exactly once whatever happens meanwhile.
+"""Taking in the games of files, with which a run begins, so that each is learned from exactly once whatever happens
+meanwhile.
 
-They become batches like those of workers, in the account of one called as ``SEED_ACCOUNTS`` says: verified by the rules, kept in games/
-and entered in the books. A batch is called after the SHA-256 of the file, or of the folder's files, and its number in there. So a
-session that was killed is gone on with by making the same batches again and leaving out those that the books have.
+They become batches like those of workers, in the account of one called as ``SEED_ACCOUNTS`` says: verified by the
+rules, kept in games/ and entered in the books. A batch is called after the SHA-256 of the file, or of the folder's
+files, and its number in there. So a session that was killed is gone on with by making the same batches again and
+leaving out those that the books have.
 """
 
 import hashlib
@@ -52,7 +54,9 @@ class LeftOut:
 
 
 def take_in_seed_games(ledger: Ledger, game: Game, sources: Sequence[str], *, tell: Callable[[str], None]) -> None:
-    """Enter the games of the files that have not been taken in yet. Files and folders that have been are not looked at again.
+    """Enter the games of the files that have not been taken in yet.
+
+    Files and folders that have been are not looked at again.
 
     Args:
         ledger: the run's books; the caller has recovered what was in place.
@@ -61,8 +65,8 @@ def take_in_seed_games(ledger: Ledger, game: Game, sources: Sequence[str], *, te
         tell: is told of each.
 
     Raises:
-        OSError: a file is missing or unreadable, or the games cannot be kept.
-        ValueError: a file has changed since some of its games were taken in, or is packed and damaged; or a folder has no such files.
+        OSError: a file is missing or unreadable, or the games cannot be kept. ValueError: a file has changed since some
+        of its games were taken in, or is packed and damaged; or a folder has no such files.
     """
     for text in sources:
         _take_in_source(ledger, game, Path(text), tell)
@@ -77,7 +81,9 @@ def _take_in_source(ledger: Ledger, game: Game, source: Path, tell: Callable[[st
     digest = _digest(source, files)
     begun = _noted(ledger, begun_event, source)
     if begun and digest not in begun:
-        raise ValueError(f"{source} has changed since some of its games were taken in: put it back as it was, or begin another run")
+        raise ValueError(
+            f"{source} has changed since some of its games were taken in: put it back as it was, or begin another run"
+        )
     if not begun:
         ledger.add_event(begun_event, f"{source}: SHA-256 {digest}", worker=account)
     left_out, total, positions = LeftOut(source), 0, 0
@@ -118,7 +124,9 @@ def files_of(source: Path, endings: tuple[str, ...]) -> list[Path]:
         raise FileNotFoundError(f"training.window.seed_games: there is no file {source}")
     found = sorted(path for path in source.rglob("*") if path.name.lower().endswith(endings) and path.is_file())
     if not found:
-        raise ValueError(f"training.window.seed_games: the folder {source} has no files {', '.join(f'*{ending}' for ending in endings)}")
+        raise ValueError(
+            f"training.window.seed_games: the folder {source} has no files {', '.join(f'*{ending}' for ending in endings)}"
+        )
     return found
 
 

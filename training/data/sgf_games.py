@@ -19,14 +19,17 @@ MOST_APART = 1.0  # points between a game's komi and ours: with 6.5, 7 and 7.5, 
 
 
 def games_of_sgf(path: Path, game: Game) -> Iterator[PlayedGame | BadGame]:
-    """The games of an SGF file of any size, one by one, as the rules of ``game`` have them. Of variations, the main line counts.
+    """The games of an SGF file of any size, one by one, as the rules of ``game`` have them.
 
-    Not to be learned from are games on another board, from other positions (handicaps too), with a komi that is more than
-    ``MOST_APART`` from that of ``game``, without moves or a result, forfeited, with moves that are illegal or out of turn.
+    Of variations, the main line counts.
 
-    People pass when they agree which stones are dead, and our rules count these as alive. So where the board as it stands does not
-    give the game's result, its last passes are left out, and it counts as given up by the loser. Where our rules end a game earlier,
-    because of its length, it is cut there and counted.
+    Not to be learned from are games on another board, from other positions (handicaps too), with a komi that is more
+    than ``MOST_APART`` from that of ``game``, without moves or a result, forfeited, with moves that are illegal or out
+    of turn.
+
+    People pass when they agree which stones are dead, and our rules count these as alive. So where the board as it
+    stands does not give the game's result, its last passes are left out, and it counts as given up by the loser. Where
+    our rules end a game earlier, because of its length, it is cut there and counted.
 
     Raises:
         OSError: the file cannot be read.

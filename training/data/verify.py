@@ -1,4 +1,6 @@
-"""Whether the games of a batch could have happened: every one is replayed through the rules before anything is learned from it."""
+"""Whether the games of a batch could have happened: every one is replayed through the rules before anything is learned
+from it.
+"""
 
 from typing import Any
 
@@ -9,7 +11,9 @@ from games.compiled import compiled
 from games.game import CHANCE, Actions, Game, Rules, States
 from training.data.records import AGREED, CHANCE_OUTCOME, CorruptBatch, GameBatch
 
-FINE, TOO_LONG, ILLEGAL_MOVE, ILLEGAL_POLICY, UNFINISHED, OVER_BEFORE, WRONG_RETURNS, IMPOSSIBLE_OUTCOME, WRONG_TURN = range(9)
+FINE, TOO_LONG, ILLEGAL_MOVE, ILLEGAL_POLICY, UNFINISHED, OVER_BEFORE, WRONG_RETURNS, IMPOSSIBLE_OUTCOME, WRONG_TURN = (
+    range(9)
+)
 FAULTS = {
     TOO_LONG: "the game is longer than its rules allow",
     ILLEGAL_MOVE: "the move is illegal",
@@ -26,14 +30,20 @@ def verify(batch: GameBatch, game: Game) -> None:
     """Replay every game of a decoded batch.
 
     Raises:
-        CorruptBatch: it is not of this game, a move or a policy is illegal, a game does not end exactly where its rules end it
-            (or a player resigns, or both agree on a draw), or the returns are others; the text says which game, and after how many moves.
+        CorruptBatch: it is not of this game, a move or a policy is illegal, a game does not end exactly where its rules
+        end it
+            (or a player resigns, or both agree on a draw), or the returns are others; the text says which game, and
+            after how many moves.
     """
     played, known = (batch.game, batch.options, batch.rules_version), (game.name, game.options, game.rules_version)
     if played != known:
-        raise CorruptBatch(f"it holds games of {_called(*played)}, not of {_called(*known)}: run the same version on both sides")
+        raise CorruptBatch(
+            f"it holds games of {_called(*played)}, not of {_called(*known)}: run the same version on both sides"
+        )
     if batch.returns.shape[1] != game.num_players:
-        raise CorruptBatch(f"it has returns for {batch.returns.shape[1]} players, and {game.name} has {game.num_players}")
+        raise CorruptBatch(
+            f"it has returns for {batch.returns.shape[1]} players, and {game.name} has {game.num_players}"
+        )
     fault, index, ply = replay(
         game.rules,
         game.start,

@@ -1,7 +1,9 @@
-"""Ratings from results: Elo by maximum likelihood, and the sequential test that decides whether one player is the stronger.
+"""Ratings from results: Elo by maximum likelihood, and the sequential test that decides whether one player is the
+stronger.
 
-Elo is the logistic model of Bradley and Terry (1952): a player who is d points stronger scores 1 / (1 + 10 ** (-d / 400)) on average,
-a draw being half a point. Margins are half the width of a 95 % interval, from the curvature of the likelihood.
+Elo is the logistic model of Bradley and Terry (1952): a player who is d points stronger scores 1 / (1 + 10 ** (-d /
+400)) on average, a draw being half a point. Margins are half the width of a 95 % interval, from the curvature of the
+likelihood.
 """
 
 import math
@@ -46,7 +48,8 @@ def expected_score(difference: float) -> float:
 def rate(results: Sequence[Result], anchor: str) -> dict[str, Rating]:
     """The ratings of all players in ``results``, with ``anchor`` at 0.
 
-    Newton's method on the log-likelihood, which is concave. Who has met whom is sparse, so the time grows little faster than their number.
+    Newton's method on the log-likelihood, which is concave. Who has met whom is sparse, so the time grows little faster
+    than their number.
     """
     scores = _scores(results, anchor)
     known = _connected(scores, anchor)
@@ -73,7 +76,10 @@ def _scores(results: Sequence[Result], anchor: str) -> Scores:
     scores: Scores = {anchor: {}}
     for result in results:
         points = (result.wins + result.draws / 2, result.losses + result.draws / 2)
-        for player, opponent, won in ((result.first, result.second, points[0]), (result.second, result.first, points[1])):
+        for player, opponent, won in (
+            (result.first, result.second, points[0]),
+            (result.second, result.first, points[1]),
+        ):
             row = scores.setdefault(player, {})
             if sum(points) > 0:
                 row[opponent] = row.get(opponent, PRIOR_GAMES / 2) + won
@@ -90,7 +96,9 @@ def _connected(scores: Scores, start: str) -> set[str]:
     return reached
 
 
-def _derivatives(scores: Scores, strengths: Mapping[str, float], names: Sequence[str]) -> tuple[dict[str, float], Matrix]:
+def _derivatives(
+    scores: Scores, strengths: Mapping[str, float], names: Sequence[str]
+) -> tuple[dict[str, float], Matrix]:
     """The gradient of the log-likelihood by the strengths of ``names``, and minus its second derivatives."""
     gradient, information = {}, {}
     for name in names:
@@ -107,10 +115,12 @@ def _derivatives(scores: Scores, strengths: Mapping[str, float], names: Sequence
 
 
 def log_likelihood_ratio(pair_scores: NDArray[np.float64], *, elo0: float, elo1: float) -> float:
-    """How much likelier these results are for a player ``elo1`` stronger than for one ``elo0`` stronger (natural logarithm).
+    """How much likelier these results are for a player ``elo1`` stronger than for one ``elo0`` stronger (natural
+    logarithm).
 
-    ``pair_scores`` ``[pairs]`` are mean scores of colour-swapped pairs, whose games are not independent of each other; the normal
-    approximation of the generalized sequential probability ratio test (Van den Bergh, "A practical introduction to the GSPRT").
+    ``pair_scores`` ``[pairs]`` are mean scores of colour-swapped pairs, whose games are not independent of each other;
+    the normal approximation of the generalized sequential probability ratio test (Van den Bergh, "A practical
+    introduction to the GSPRT").
     """
     if len(pair_scores) < 2:
         return 0.0
@@ -122,7 +132,9 @@ def log_likelihood_ratio(pair_scores: NDArray[np.float64], *, elo0: float, elo1:
 
 
 def sprt(pair_scores: NDArray[np.float64], *, elo0: float, elo1: float, alpha: float, beta: float) -> bool | None:
-    """Wald's test: True when the player is ``elo1`` stronger rather than ``elo0``, False for the opposite, None for go on."""
+    """Wald's test: True when the player is ``elo1`` stronger rather than ``elo0``, False for the opposite, None for go
+    on.
+    """
     ratio = log_likelihood_ratio(pair_scores, elo0=elo0, elo1=elo1)
     if ratio >= math.log((1 - beta) / alpha):
         return True

@@ -55,7 +55,9 @@ class RandomPlayer:
 class MatchResult:
     """The games of a match as the first player saw them, two a pair."""
 
-    scores: NDArray[np.float64]  # [pairs, 2] 1 won, 0.5 drawn, 0 lost; the first player began the first game of each pair
+    scores: NDArray[
+        np.float64
+    ]  # [pairs, 2] 1 won, 0.5 drawn, 0 lost; the first player began the first game of each pair
     moves: tuple[tuple[int, ...], ...] = ()  # of each game, from its opening on
 
     @property
@@ -104,8 +106,8 @@ def play_from(
     """Play a pair of games from each of ``starts`` ``[pairs, S]``; see ``play_match``.
 
     Args:
-        opened: the moves ``[pairs, plies]`` that led to ``starts``, for players who want to know; without them their games begin there.
-        watch: is shown all games ``[2 * pairs, S]`` before each round of moves.
+        opened: the moves ``[pairs, plies]`` that led to ``starts``, for players who want to know; without them their
+        games begin there. watch: is shown all games ``[2 * pairs, S]`` before each round of moves.
     """
     states = np.repeat(starts, 2, axis=0)
     second_moves_first = swapped(len(starts))
@@ -129,7 +131,9 @@ def play_from(
                 step_all(game.rules.step, states, rows, actions)
                 for row, action in zip(rows, actions, strict=True):
                     moves[row].append(int(action))
-    return MatchResult(scores=scores_of(game, states), moves=tuple(tuple(game_moves[opened.shape[1] :]) for game_moves in moves))
+    return MatchResult(
+        scores=scores_of(game, states), moves=tuple(tuple(game_moves[opened.shape[1] :]) for game_moves in moves)
+    )
 
 
 def ask(player: Player, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
@@ -138,7 +142,9 @@ def ask(player: Player, states: States, starts: States, moves: Sequence[Sequence
 
 
 def swapped(pairs: int) -> NDArray[np.bool_]:
-    """Whether the second player plays for whoever moves first from the start of the game, for each game ``[2 * pairs]``."""
+    """Whether the second player plays for whoever moves first from the start of the game, for each game ``[2 *
+    pairs]``.
+    """
     return np.tile([False, True], pairs)
 
 

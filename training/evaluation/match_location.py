@@ -49,7 +49,9 @@ class Home:
         for pairing in pairings:
             opponent = self.player(pairing.opponent) if pairing.opponent else RandomPlayer(self._game, seed)
             player = self.player(first)
-            yield play_match(self._game, player, opponent, pairs=pairing.pairs, opening_plies=OPENING_PLIES, seed=seed, look=look)
+            yield play_match(
+                self._game, player, opponent, pairs=pairing.pairs, opening_plies=OPENING_PLIES, seed=seed, look=look
+            )
 
 
 class Abroad:
@@ -62,7 +64,9 @@ class Abroad:
         num_simulations: of the searches.
     """
 
-    def __init__(self, away: RemoteMatches, home: Home, models: Mapping[Contestant, Model], *, num_simulations: int) -> None:
+    def __init__(
+        self, away: RemoteMatches, home: Home, models: Mapping[Contestant, Model], *, num_simulations: int
+    ) -> None:
         self._away, self._home, self._models, self._num_simulations = away, home, models, num_simulations
         self._contestants = {model.model_version: contestant for contestant, model in models.items()}
 

@@ -1,4 +1,6 @@
-"""Evaluation games away from home: how an order is played, the same at a worker and on the main node, and how its result is checked."""
+"""Evaluation games away from home: how an order is played, the same at a worker and on the main node, and how its
+result is checked.
+"""
 
 from collections.abc import Callable
 
@@ -30,13 +32,21 @@ class RefusedResult(ValueError):
 
 
 def playing(settings: SearchSettings) -> SearchSettings:
-    """Self-play's search without what is there for learning: no forced playouts, one leaf a tree; and as far ahead as in matches."""
+    """Self-play's search without what is there for learning: no forced playouts, one leaf a tree; and as far ahead as
+    in matches.
+    """
     ahead = settings.match_lookahead_plies
     return settings.model_copy(update={"forced_playouts": False, "leaves_per_tree": 1, "lookahead_plies": ahead})
 
 
 def search_for_strength(
-    game: Game, model: Model, settings: SearchSettings, *, num_simulations: int, max_positions: int = 0, look: Look | None = None
+    game: Game,
+    model: Model,
+    settings: SearchSettings,
+    *,
+    num_simulations: int,
+    max_positions: int = 0,
+    look: Look | None = None,
 ) -> Search:
     """Search as evaluation games use it.
 
@@ -56,7 +66,8 @@ def search_for_strength(
 
 
 def softened(evaluate: Evaluate, temperature: float) -> Evaluate:
-    """``evaluate``, with its policies raised to ``1 / temperature``: a network that has learned from searches is surer than it is right.
+    """``evaluate``, with its policies raised to ``1 / temperature``: a network that has learned from searches is surer
+    than it is right.
 
     Leela Chess Zero's ``PolicyTemperature`` (lczero.org, "Engine parameters").
     """
@@ -80,10 +91,14 @@ def looking(evaluate: Evaluate, look: Look) -> Evaluate:
 
 def starts_of(game: Game, order: MatchOrder) -> States:
     """The openings ``[pairs, S]`` of an order."""
-    return openings(game, order.match_pairs, order.opening_plies, order.seed)[order.first_pair : order.first_pair + order.pairs]
+    return openings(game, order.match_pairs, order.opening_plies, order.seed)[
+        order.first_pair : order.first_pair + order.pairs
+    ]
 
 
-def play_order(game: Game, order: MatchOrder, players: Players, *, look: Look = lambda: None) -> tuple[States, MatchResult]:
+def play_order(
+    game: Game, order: MatchOrder, players: Players, *, look: Look = lambda: None
+) -> tuple[States, MatchResult]:
     """Play an order; returns its openings and its games.
 
     Args:
@@ -118,10 +133,15 @@ def checked(game: Game, order: MatchOrder, worker: str, result: PlayedOrder) -> 
     if not len(result.moves) == len(result.scores) == 2 * order.pairs:
         raise RefusedResult(f"it has {len(result.moves)} games and {len(result.scores)} scores, not {2 * order.pairs}")
     states = np.repeat(starts, 2, axis=0)
-    legal, chances = np.empty(game.num_actions, np.int32), np.empty(0, np.float32)  # matches are of games without chance
+    legal, chances = (
+        np.empty(game.num_actions, np.int32),
+        np.empty(0, np.float32),
+    )  # matches are of games without chance
     for number, moves in enumerate(result.moves):
         nothing, flags = np.zeros(len(moves), np.int32), np.zeros(len(moves), np.uint8)
-        fault, ply = replay_moves(game.rules, states[number], legal, chances, np.array(moves, np.int32), flags, nothing, nothing[:0])
+        fault, ply = replay_moves(
+            game.rules, states[number], legal, chances, np.array(moves, np.int32), flags, nothing, nothing[:0]
+        )
         if fault != FINE:
             raise RefusedResult(f"game {number} after {ply} moves: {FAULTS[fault]}")
         if not game.terminal(states[number]):

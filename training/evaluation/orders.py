@@ -1,7 +1,8 @@
-"""What goes between the main node and a worker for evaluation games: an order for part of a match, and the games that came of it.
+"""What goes between the main node and a worker for evaluation games: an order for part of a match, and the games that
+came of it.
 
-A match is cut into slices of a few pairs. Each slice is an order of its own, with an id that is never used again; the openings are
-those of the whole match, so that slices differ in them and are the same wherever they are played.
+A match is cut into slices of a few pairs. Each slice is an order of its own, with an id that is never used again; the
+openings are those of the whole match, so that slices differ in them and are the same wherever they are played.
 """
 
 from typing import Annotated, Literal, Self

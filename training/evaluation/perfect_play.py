@@ -1,8 +1,10 @@
-"""Errors against perfect play: positions in which the value of every move is known, and how often a player throws value away.
+"""Errors against perfect play: positions in which the value of every move is known, and how often a player throws value
+away.
 
-Connect Four's are shipped beside this file; scripts/make_perfect_play_positions.py made them and says how they were drawn: from games of
-mixed strength, one from each, but none from the first six plies and few from the next two. They do not judge play in the opening.
-Those of tic-tac-toe are all that can arise, one of each set of mirror images and rotations. For other games there are none.
+Connect Four's are shipped beside this file; scripts/make_perfect_play_positions.py made them and says how they were
+drawn: from games of mixed strength, one from each, but none from the first six plies and few from the next two. They do
+not judge play in the opening. Those of tic-tac-toe are all that can arise, one of each set of mirror images and
+rotations. For other games there are none.
 """
 
 import io
@@ -32,7 +34,9 @@ class SolvedPositions:
 
     states: States  # [N, S]
     observations: Planes  # [N, C, H, W]
-    values: NDArray[np.int8]  # [N, A] of each action for the player to move: 1 won, 0 drawn, -1 lost, or games.exact.ILLEGAL
+    values: NDArray[
+        np.int8
+    ]  # [N, A] of each action for the player to move: 1 won, 0 drawn, -1 lost, or games.exact.ILLEGAL
 
     @property
     def best(self) -> NDArray[np.int8]:
@@ -92,7 +96,9 @@ class PlayErrors:
 
 
 def load_positions(game: Game, *, count: int | None = None) -> SolvedPositions | None:
-    """The solved positions of ``game``, or None where there are none; ``count`` of them, the same every time, when there are more."""
+    """The solved positions of ``game``, or None where there are none; ``count`` of them, the same every time, when
+    there are more.
+    """
     if game.name not in {"connect_four", "tic_tac_toe"}:
         return None
     states, values = _read(game, FILE) if game.name == "connect_four" else _every_position(game)
@@ -103,7 +109,8 @@ def load_positions(game: Game, *, count: int | None = None) -> SolvedPositions |
 
 
 def read_positions(game: Game, path: Path) -> SolvedPositions:
-    """The positions in a file as scripts/make_perfect_play_positions.py writes it, each played through the rules from the start.
+    """The positions in a file as scripts/make_perfect_play_positions.py writes it, each played through the rules from
+    the start.
 
     Raises:
         OSError: it cannot be read.

@@ -1,7 +1,9 @@
-"""Evaluation games played by the workers: matches are cut into slices, each an order for one worker, and put together again.
+"""Evaluation games played by the workers: matches are cut into slices, each an order for one worker, and put together
+again.
 
-Nothing here ever waits for good. A slice that does not come back in time, or not as the rules allow, is given to another worker, and
-where there is none, played at home. The ids of orders are never used twice and each is taken once, so that no game counts twice.
+Nothing here ever waits for good. A slice that does not come back in time, or not as the rules allow, is given to
+another worker, and where there is none, played at home. The ids of orders are never used twice and each is taken once,
+so that no game counts twice.
 """
 
 import json
@@ -114,7 +116,12 @@ class RemoteMatches:
     """
 
     def __init__(
-        self, game: Game, hosts: MatchExecutors, *, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
+        self,
+        game: Game,
+        hosts: MatchExecutors,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._game, self._hosts, self._clock, self._sleep = game, hosts, clock, sleep
         self._barred: set[str] = set()
@@ -142,7 +149,9 @@ class RemoteMatches:
             players: makes a player of a model, for what must be played at home.
             look: is called over and over; what it raises ends the matches.
         """
-        board = _Board(scores=[np.full((fixture.pairs, 2), np.nan) for fixture in fixtures], free=deque(self._slices(fixtures)))
+        board = _Board(
+            scores=[np.full((fixture.pairs, 2), np.nan) for fixture in fixtures], free=deque(self._slices(fixtures))
+        )
         try:
             while board.free or board.given:
                 look()

@@ -51,7 +51,9 @@ def play_for_score(
         ValueError: the game is not one for a single player.
     """
     if game.num_players != 1:
-        raise ValueError(f"{game.name} is a game for {game.num_players}: only one-player games are played for the score")
+        raise ValueError(
+            f"{game.name} is a game for {game.num_players}: only one-player games are played for the score"
+        )
     states, plies, over = game.initial_states(games), np.zeros(games, np.int64), np.zeros(games, np.bool_)
     streams = np.array([seed_stream(seed, "score", first + number) for number in range(games)], np.uint64)
     outcomes, chances = np.empty(game.num_outcomes, np.int32), np.empty(game.num_outcomes, np.float32)
@@ -87,7 +89,8 @@ def play_on(
     plies: NDArray[np.int64],
     over: NDArray[np.bool_],
 ) -> None:
-    """Play ``actions`` ``[R]`` in ``states[rows]``, or none at all, and then what nature draws until somebody is to move again.
+    """Play ``actions`` ``[R]`` in ``states[rows]``, or none at all, and then what nature draws until somebody is to
+    move again.
 
     Args:
         streams: ``[N]``, one a game.

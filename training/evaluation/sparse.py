@@ -1,4 +1,7 @@
-"""Sparse symmetric positive definite systems of some thousand unknowns, such as ratings lead to. NumPy has dense ones alone."""
+"""Sparse symmetric positive definite systems of some thousand unknowns, such as ratings lead to.
+
+NumPy has dense ones alone.
+"""
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,11 +29,15 @@ def elimination_order(neighbours: Mapping[str, Iterable[str]]) -> list[str]:
 
 
 class Factors:
-    """The factors of ``matrix`` = L D L^T, with the unknowns eliminated in ``order``; columns that are not in it are left out."""
+    """The factors of ``matrix`` = L D L^T, with the unknowns eliminated in ``order``; columns that are not in it are
+    left out.
+    """
 
     def __init__(self, matrix: Matrix, order: Sequence[str]) -> None:
         self._pivots: dict[str, float] = {}
-        self._columns: dict[str, dict[str, float]] = {}  # by unknown in the order of elimination: of L, below the diagonal
+        self._columns: dict[
+            str, dict[str, float]
+        ] = {}  # by unknown in the order of elimination: of L, below the diagonal
         left = {name: {other: value for other, value in matrix[name].items() if other in matrix} for name in order}
         for name in order:
             row = left.pop(name)
@@ -59,7 +66,9 @@ class Factors:
         return x
 
     def diagonal(self) -> dict[str, float]:
-        """The diagonal of the inverse (Takahashi, Fagan & Chin, 1973: only entries where the factors have some are needed)."""
+        """The diagonal of the inverse (Takahashi, Fagan & Chin, 1973: only entries where the factors have some are
+        needed).
+        """
         inverse: Matrix = {}
         for name, column in reversed(self._columns.items()):
             row = {other: -sum(factor * inverse[third][other] for third, factor in column.items()) for other in column}

@@ -1,4 +1,6 @@
-"""How strong the network is: errors against perfect play, ratings against the random player and earlier versions, gating, scores."""
+"""How strong the network is: errors against perfect play, ratings against the random player and earlier versions,
+gating, scores.
+"""
 
 import math
 import time
@@ -75,7 +77,9 @@ class Strength:
         )
 
     def accepts(self, candidate: Model, best: Model, *, file: bytes, look: Look) -> bool:
-        """Whether ``candidate``, which ``file`` holds, is stronger than ``best`` by the sequential test; True without gating."""
+        """Whether ``candidate``, which ``file`` holds, is stronger than ``best`` by the sequential test; True without
+        gating.
+        """
         if self._settings.gating == "none":
             return True
         test = self._settings.sprt
@@ -109,7 +113,8 @@ class Strength:
         anchor_pairs = max(1, math.ceil(pairs * ANCHOR_SHARE)) if opponents else pairs
         pairings = [Pairing(opponent=None, pairs=anchor_pairs)]
         pairings += [
-            Pairing(opponent=load_model(files[opponent]), pairs=max(1, (pairs - anchor_pairs) // len(opponents))) for opponent in opponents
+            Pairing(opponent=load_model(files[opponent]), pairs=max(1, (pairs - anchor_pairs) // len(opponents)))
+            for opponent in opponents
         ]
         seed = seed_stream(self._seed, "rating", model.model_version)
         models = [model, *(pairing.opponent for pairing in pairings if pairing.opponent)]
@@ -126,7 +131,9 @@ class Strength:
         if games == 0:
             return None
         seed = seed_stream(self._seed, "score", model.model_version)
-        played = play_for_score(self._game, SearchPlayer(self.search(model)), games=games, seed=seed, watch=lambda ended, moves: look())
+        played = play_for_score(
+            self._game, SearchPlayer(self.search(model)), games=games, seed=seed, watch=lambda ended, moves: look()
+        )
         return summary(self._game, played)
 
     # Where matches are played.
@@ -146,7 +153,8 @@ class Strength:
         first, *others = models
         files = [file or self._file(first), *(self._file(model) for model in others)]
         contestants = [
-            Contestant(version=model.model_version, sha256=content_sha256(data)) for model, data in zip(models, files, strict=True)
+            Contestant(version=model.model_version, sha256=content_sha256(data))
+            for model, data in zip(models, files, strict=True)
         ]
         with self._away.tour(dict(zip(contestants, files, strict=True))):
             by_contestant = dict(zip(contestants, models, strict=True))
@@ -158,7 +166,9 @@ class Strength:
 
     def search(self, model: Model) -> Search:
         """Search for strength with the evaluation's simulations."""
-        return search_for_strength(self._game, model, self._search_settings, num_simulations=self._settings.num_simulations)
+        return search_for_strength(
+            self._game, model, self._search_settings, num_simulations=self._settings.num_simulations
+        )
 
     def _file(self, model: Model) -> bytes:
         """The model's file as it was published, or as it would be."""
@@ -168,7 +178,9 @@ class Strength:
     def _rated_before(self, version: int) -> dict[int, Path]:
         """The files of earlier versions that have played for a rating, by version in ascending order."""
         rated = {name for match in self._ledger.matches() for name in match[:2]}
-        return {earlier: path for earlier, path in self._paths().items() if earlier < version and name_of(earlier) in rated}
+        return {
+            earlier: path for earlier, path in self._paths().items() if earlier < version and name_of(earlier) in rated
+        }
 
     def _paths(self) -> dict[int, Path]:
         """The files of published models that are still there, by version in ascending order."""
@@ -185,7 +197,11 @@ class Strength:
             Result(first=first, second=second, wins=wins, draws=draws, losses=losses)
             for first, second, wins, draws, losses, _ in self._ledger.matches()
         ]
-        ratings = {name: (rating.elo, rating.margin) for name, rating in rate(results, ANCHOR).items() if math.isfinite(rating.margin)}
+        ratings = {
+            name: (rating.elo, rating.margin)
+            for name, rating in rate(results, ANCHOR).items()
+            if math.isfinite(rating.margin)
+        }
         self._ledger.set_ratings(ratings)
         return ratings
 
@@ -203,8 +219,13 @@ def require_measurable(game: Game, settings: EvaluationSettings) -> None:
     }
     refused = [key for key, is_wanted in wanted.items() if is_wanted]
     if game.num_players == 1 and refused:
-        keys, off = ", ".join(f"evaluation.{key}" for key in refused), "rating_games: 0, gating: none and perfect_play: false"
-        raise ValueError(f"{keys}: a one-player game such as {game.name} is measured by its score; set {off}, and score_games")
+        keys, off = (
+            ", ".join(f"evaluation.{key}" for key in refused),
+            "rating_games: 0, gating: none and perfect_play: false",
+        )
+        raise ValueError(
+            f"{keys}: a one-player game such as {game.name} is measured by its score; set {off}, and score_games"
+        )
     if game.num_players == 2 and settings.score_games > 0:
         raise ValueError(f"evaluation.score_games: nobody plays {game.name} for a score; set it to 0, and rating_games")
 

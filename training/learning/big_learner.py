@@ -1,8 +1,9 @@
 """A learner that goes through a data set of games, alone or as one of several ranks, and can be killed at any moment.
 
-Rank 0 saves. A checkpoint is one file that PyTorch's restricted reader reads, with everything that is needed to go on as if nothing had
-happened: weights, their average, optimizer, learning rate, scale of the gradients, the place in the epoch, and the random state of every
-rank. Whichever rank sees the newest checkpoint gives it to the others, so that a machine needs no folder in common with the next one.
+Rank 0 saves. A checkpoint is one file that PyTorch's restricted reader reads, with everything that is needed to go on
+as if nothing had happened: weights, their average, optimizer, learning rate, scale of the gradients, the place in the
+epoch, and the random state of every rank. Whichever rank sees the newest checkpoint gives it to the others, so that a
+machine needs no folder in common with the next one.
 """
 
 import json
@@ -103,7 +104,8 @@ class BigLearner:
         return checkpoint_path(self.save_dir, self.name)
 
     def train(self) -> bool:
-        """Go on to the end of the last epoch; returns whether it was reached, for ``stop_requested`` on any rank ends it sooner.
+        """Go on to the end of the last epoch; returns whether it was reached, for ``stop_requested`` on any rank ends
+        it sooner.
 
         Raises:
             TrainingDiverged: losses or gradients are not finite for many steps in a row.
@@ -118,7 +120,9 @@ class BigLearner:
                 report = self._learn(ready)
                 rate, left = pace.after(self.epoch + self.over, ready.total)
                 if report:
-                    self.watch(Step(self.epoch + 1, self.epochs, ready.over, self.learner.step, report, rate, left, ready.bad))
+                    self.watch(
+                        Step(self.epoch + 1, self.epochs, ready.over, self.learner.step, report, rate, left, ready.bad)
+                    )
                 if self.ranks.largest(int(self.stop_requested)):
                     self.save()
                     return False
@@ -146,7 +150,9 @@ class BigLearner:
     def _conclude(self) -> None:
         """End the epoch under way."""
         if not self.done:
-            raise ValueError(f"--data {self.data} has no positions to learn from: {self.bad} games or files had to be left out")
+            raise ValueError(
+                f"--data {self.data} has no positions to learn from: {self.bad} games or files had to be left out"
+            )
         self.watch(Epoch(self.epoch + 1, self.epochs, self.done, self.loss_sum / self.done, self.bad))
         self.epoch, self.done, self.over, self.loss_sum, self.bad = self.epoch + 1, 0, 0.0, 0.0, 0
         self.save()
@@ -193,16 +199,26 @@ class BigLearner:
         try:
             random, sampler = tree["random"], tree["sampler"]
             as_many = len(random["torch"]) == self.ranks.world_size
-            # A copy: torch.set_rng_state reads a view from where its storage begins (PyTorch 2.13), which is rank 0's state.
+            # A copy: torch.set_rng_state reads a view from where its storage begins (PyTorch 2.13), which is rank 0's
+            # state.
             own = random["torch"][self.ranks.rank].clone() if as_many else torch.get_rng_state()
-            tensors = {"network": tree["model"], "average": tree["average"], "optimizer": tree["optimizer"], "random": {"torch": own}}
+            tensors = {
+                "network": tree["model"],
+                "average": tree["average"],
+                "optimizer": tree["optimizer"],
+                "random": {"torch": own},
+            }
             self.learner.restore(LearnerState(tensors, tree["counters"]))
             if as_many and "cuda" in random and self.learner.device.type == "cuda":
                 torch.cuda.set_rng_state(random["cuda"][self.ranks.rank], self.learner.device)
-            self.epoch, self.done, self.over, self.loss_sum = (sampler[key] for key in ("epoch", "done", "over", "loss_sum"))
+            self.epoch, self.done, self.over, self.loss_sum = (
+                sampler[key] for key in ("epoch", "done", "over", "loss_sum")
+            )
             self.files = [(Path(path), size) for path, size in sampler["files"]]
             if sampler["seed"] != self.feed.epochs.seed and self.done:
-                raise ValueError(f"the epoch was begun with --seed {sampler['seed']}, which orders its positions: go on with that one")
+                raise ValueError(
+                    f"the epoch was begun with --seed {sampler['seed']}, which orders its positions: go on with that one"
+                )
         except KeyError as error:
             raise ValueError(f"{self.path} lacks {error}: another program has written it") from error
 
@@ -212,11 +228,15 @@ class Pace:
 
     def __init__(self, epochs: int) -> None:
         self.epochs = epochs
-        self.marks: list[tuple[float, float]] = []  # after the first step of this session and the last: when, and how many epochs were over
+        self.marks: list[
+            tuple[float, float]
+        ] = []  # after the first step of this session and the last: when, and how many epochs were over
         self._last = time.perf_counter()
 
     def after(self, over: float, positions: int) -> tuple[float, float]:
-        """After a step on so many positions: positions a second, and the seconds that are left, infinite as long as nobody knows."""
+        """After a step on so many positions: positions a second, and the seconds that are left, infinite as long as
+        nobody knows.
+        """
         now, last = time.perf_counter(), self._last
         self._last = now
         self.marks = [*self.marks[:1], (now, over)]
@@ -255,7 +275,8 @@ def _checked(data: bytes, path: Path) -> dict[str, Any]:
 
 
 def agreed_files(ranks: Ranks, data: Path, begun: Files | None) -> Files:
-    """The files of an epoch: those with which it was begun, or all that rank 0 finds; every rank must have the same ones.
+    """The files of an epoch: those with which it was begun, or all that rank 0 finds; every rank must have the same
+    ones.
 
     Raises:
         ValueError: there are none, or they have changed, or a rank has others.
@@ -264,7 +285,9 @@ def agreed_files(ranks: Ranks, data: Path, begun: Files | None) -> Files:
     if ranks.is_main:
         try:
             files = begun or [(path, file_size(path)) for path in find_files(data)]
-            said = json.dumps([[os.path.relpath(path, data), size] for path, size in files])  # each machine may have them elsewhere
+            said = json.dumps(
+                [[os.path.relpath(path, data), size] for path, size in files]
+            )  # each machine may have them elsewhere
         except ValueError as error:
             said = json.dumps(str(error))
     found = json.loads(ranks.broadcast_text(said))
@@ -274,5 +297,7 @@ def agreed_files(ranks: Ranks, data: Path, begun: Files | None) -> Files:
     wrong = [path for path, size in here if file_size(path) != size]
     if ranks.largest(len(wrong)):
         which = wrong[0] if wrong else "of another rank"
-        raise ValueError(f"--data {data}: the file {which} is not as it was, or not as rank 0 has it: every machine needs the same files")
+        raise ValueError(
+            f"--data {data}: the file {which} is not as it was, or not as rank 0 has it: every machine needs the same files"
+        )
     return here

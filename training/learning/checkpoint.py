@@ -1,8 +1,8 @@
 """Checkpoints: a learner at rest and what its coach must remember, in folders that appear whole.
 
-A checkpoint is a folder ``checkpoint-000012``: a safetensors file for each group of tensors, and ``checkpoint.json`` with the
-counters, the coach's own state and the SHA-256 of each file. It is written beside its final name, synced, and renamed. When the
-newest cannot be read, the one before it is used, and the log says so.
+A checkpoint is a folder ``checkpoint-000012``: a safetensors file for each group of tensors, and ``checkpoint.json``
+with the counters, the coach's own state and the SHA-256 of each file. It is written beside its final name, synced, and
+renamed. When the newest cannot be read, the one before it is used, and the log says so.
 """
 
 import json
@@ -48,7 +48,9 @@ class Checkpoints:
 
     def paths(self) -> list[Path]:
         """The complete checkpoints, the newest last."""
-        return sorted((path for path in self.folder.glob(f"{PREFIX}*") if path.name[len(PREFIX) :].isdecimal()), key=_number)
+        return sorted(
+            (path for path in self.folder.glob(f"{PREFIX}*") if path.name[len(PREFIX) :].isdecimal()), key=_number
+        )
 
     def save(self, learner: LearnerState, coach: Mapping[str, Any]) -> Path:
         """Keep a learner and its coach's state (plain JSON); when this returns, they are on the disk.
@@ -83,7 +85,9 @@ class Checkpoints:
             except CorruptCheckpoint as error:
                 log.warning("%s; looking for the checkpoint before it", error)
         if paths:
-            raise CorruptCheckpoint(f"none of the {len(paths)} checkpoints in {self.folder} can be read: the log says why")
+            raise CorruptCheckpoint(
+                f"none of the {len(paths)} checkpoints in {self.folder} can be read: the log says why"
+            )
         return None
 
 
@@ -100,7 +104,10 @@ def write_checkpoint(folder: Path, learner: LearnerState, coach: Mapping[str, An
         write_atomically(folder / f"{group}.safetensors", data)
     content = {"format": FORMAT, "groups": hashes, "counters": learner.counters, "coach": dict(coach)}
     text = json.dumps(content, allow_nan=False)
-    index = {"sha256": sha256_hex(text.encode()), "content": text}  # as text, so that what is checked is what was written
+    index = {
+        "sha256": sha256_hex(text.encode()),
+        "content": text,
+    }  # as text, so that what is checked is what was written
     write_atomically(folder / INDEX, json.dumps(index).encode())
 
 
@@ -111,7 +118,9 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         CorruptCheckpoint: it is damaged or of another format; the message names the file.
     """
     content = _read_index(folder / INDEX)
-    tensors = {group: _read_tensors(folder / f"{group}.safetensors", digest) for group, digest in content["groups"].items()}
+    tensors = {
+        group: _read_tensors(folder / f"{group}.safetensors", digest) for group, digest in content["groups"].items()
+    }
     return Checkpoint(path=folder, learner=LearnerState(tensors, content["counters"]), coach=content["coach"])
 
 
@@ -132,7 +141,9 @@ def _read_index(path: Path) -> dict[str, Any]:
     for name in ("groups", "counters", "coach"):
         if not isinstance(content.get(name), dict):
             raise CorruptCheckpoint(f"{path} is no index of a checkpoint: it has no {name}")
-    if odd := [name for name, digest in content["groups"].items() if not (name.isidentifier() and isinstance(digest, str))]:
+    if odd := [
+        name for name, digest in content["groups"].items() if not (name.isidentifier() and isinstance(digest, str))
+    ]:
         raise CorruptCheckpoint(f"{path} is no index of a checkpoint: {odd[0]!a} is no group of tensors")
     return content
 

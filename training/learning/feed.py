@@ -1,4 +1,6 @@
-"""What a learner draws from while it goes through a data set once: batches made beforehand, by processes of their own where wanted."""
+"""What a learner draws from while it goes through a data set once: batches made beforehand, by processes of their own
+where wanted.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -42,9 +44,13 @@ class EpochFeed:
         self._ready: Ready | None = None
 
     def batches(self, epoch: int, *, done: int = 0) -> Iterator[Ready]:
-        """The batches of an epoch, but for its first ``done`` positions; each is drawn by ``sample`` before the next is asked for."""
+        """The batches of an epoch, but for its first ``done`` positions; each is drawn by ``sample`` before the next is
+        asked for.
+        """
         source = _Source(self.epochs, self.rows, epoch, done)
-        for ready in DataLoader(source, batch_size=None, num_workers=self.num_workers, collate_fn=_as_it_is, worker_init_fn=_of_this_rank):
+        for ready in DataLoader(
+            source, batch_size=None, num_workers=self.num_workers, collate_fn=_as_it_is, worker_init_fn=_of_this_rank
+        ):
             self._ready = ready
             yield ready
 

@@ -1,8 +1,9 @@
-"""The learner: draws positions from the replay window and fits the network to what search found and how the games ended.
+"""The learner: draws positions from the replay window and fits the network to what search found and how the games
+ended.
 
-The losses are AlphaZero's (arXiv 1712.01815): the cross-entropy between the search's policy and the network's, over legal actions
-only, and for the value the cross-entropy of its logits (see training/networks/value_heads.py), each averaged over the batch. A network with
-auxiliary heads has their losses too (training/networks/auxiliary_heads.py).
+The losses are AlphaZero's (arXiv 1712.01815): the cross-entropy between the search's policy and the network's, over
+legal actions only, and for the value the cross-entropy of its logits (see training/networks/value_heads.py), each
+averaged over the batch. A network with auxiliary heads has their losses too (training/networks/auxiliary_heads.py).
 """
 
 import logging
@@ -34,7 +35,10 @@ log = logging.getLogger(__name__)
 
 IMPOSSIBLE = -1e9  # the logit of an illegal action: its probability is 0, and nothing becomes infinite or undefined
 COSINE_END = 0.01  # what a cosine schedule leaves of the learning rate
-OUT_OF_MEMORY = ("can't allocate memory", "could not create a primitive")  # the words of torch and of oneDNN on processors
+OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "could not create a primitive",
+)  # the words of torch and of oneDNN on processors
 
 
 class TrainingDiverged(ArithmeticError):
@@ -93,22 +97,17 @@ class Learner:
     """A network in training.
 
     Args:
-        network: is moved to ``device`` and trained in place.
-        device: "auto" (a CUDA device where there is one), "cpu", "cuda", ...
-        batch_size: positions a step.
-        learning_rate: after the warm-up, and before any decay.
-        learning_rate_schedule: "constant", or "cosine" from there to a hundredth over the run.
-        warmup_steps: over so many steps the learning rate rises from zero.
-        optimizer: "adamw", "muon" (training/learning/muon.py), or "sgd" with ``momentum``.
-        weight_decay: of matrices and kernels, not of biases and norms.
-        clip_norm: gradients are scaled down to this norm.
-        ema_decay: of the averaged weights that play; 0 plays with the last weights.
-        value_weight: of the value loss beside the policy loss.
-        ownership_weight: of the loss of the ownership head, where the network has one.
-        mixed_precision: "auto" computes in a 16-bit type where the device is fast in it.
+        network: is moved to ``device`` and trained in place. device: "auto" (a CUDA device where there is one), "cpu",
+        "cuda", ... batch_size: positions a step. learning_rate: after the warm-up, and before any decay.
+        learning_rate_schedule: "constant", or "cosine" from there to a hundredth over the run. warmup_steps: over so
+        many steps the learning rate rises from zero. optimizer: "adamw", "muon" (training/learning/muon.py), or "sgd"
+        with ``momentum``. weight_decay: of matrices and kernels, not of biases and norms. clip_norm: gradients are
+        scaled down to this norm. ema_decay: of the averaged weights that play; 0 plays with the last weights.
+        value_weight: of the value loss beside the policy loss. ownership_weight: of the loss of the ownership head,
+        where the network has one. mixed_precision: "auto" computes in a 16-bit type where the device is fast in it.
         ranks: the processes that train together. All have the same network, and each takes its share of every batch.
-        norm_batch: batch norm takes its statistics over groups of at most so many positions of a batch; None: over all of it.
-        micro_batch: positions that each rank takes at once, in whole groups; None: as many as the memory holds.
+        norm_batch: batch norm takes its statistics over groups of at most so many positions of a batch; None: over all
+        of it. micro_batch: positions that each rank takes at once, in whole groups; None: as many as the memory holds.
         shard_optimizer: each rank remembers only its part of what the optimizer does, and steps that part for all.
     """
 
@@ -138,12 +137,23 @@ class Learner:
         self.device = pick_device(device)
         self.network = network.to(device=self.device, memory_format=torch.channels_last).train()  # type: ignore[call-overload]
         self.batch_size, self.value_weight, self.ownership_weight = batch_size, value_weight, ownership_weight
-        self.learning_rate, self.learning_rate_schedule, self.warmup_steps = learning_rate, learning_rate_schedule, warmup_steps
+        self.learning_rate, self.learning_rate_schedule, self.warmup_steps = (
+            learning_rate,
+            learning_rate_schedule,
+            warmup_steps,
+        )
         self.average = AverageWeights(self.network, decay=ema_decay)
         sharded = shard_optimizer and not ranks.alone
-        self.optimizer = build_optimizer(self.network, kind=optimizer, momentum=momentum, weight_decay=weight_decay, sharded=sharded)
+        self.optimizer = build_optimizer(
+            self.network, kind=optimizer, momentum=momentum, weight_decay=weight_decay, sharded=sharded
+        )
         self.update_step = UpdateStep(
-            self.network, self.optimizer, clip_norm=clip_norm, mixed_precision=mixed_precision, average=self.average, ranks=ranks
+            self.network,
+            self.optimizer,
+            clip_norm=clip_norm,
+            mixed_precision=mixed_precision,
+            average=self.average,
+            ranks=ranks,
         )
         self.ranks, self.norm_batch, self.micro_batch = ranks, norm_batch, micro_batch
         self.layout = Layout(ranks)
@@ -152,7 +162,14 @@ class Learner:
         self._most_that_fitted = 0  # the largest batch for which several ranks have found out what they have memory for
 
     def train(
-        self, window: Window, steps: int, seed: int, *, batch_size: int = 0, progress: float = 0.0, seconds: float = math.inf
+        self,
+        window: Window,
+        steps: int,
+        seed: int,
+        *,
+        batch_size: int = 0,
+        progress: float = 0.0,
+        seconds: float = math.inf,
     ) -> LearnerReport:
         """Take up to ``steps`` steps on batches drawn from ``window``; every rank takes them, and reports the same.
 
@@ -168,7 +185,9 @@ class Learner:
         started, batch_size = time.perf_counter(), batch_size or self.batch_size
         totals: dict[str, Tensor] = {}
         taken = skipped = 0
-        while taken < steps and (taken == 0 or seconds == math.inf or self.ranks.agreed(time.perf_counter() - started < seconds)):
+        while taken < steps and (
+            taken == 0 or seconds == math.inf or self.ranks.agreed(time.perf_counter() - started < seconds)
+        ):
             taken += 1
             batch = window.sample(batch_size, seed_stream(seed, "learner", self.step), rows=self.ranks.rows)
             report = self.descend(to_tensors(batch, self.device), total=batch_size, progress=progress)
@@ -196,19 +215,24 @@ class Learner:
     def spikes(self, batch: Batch) -> SpikeReport | None:
         """What the averaged network's neurons do on this batch, if it is a spiking network."""
         network = self.average.network
-        return count_spikes(network, to_tensors(batch, self.device).observations) if isinstance(network, SpikingResNet) else None
+        return (
+            count_spikes(network, to_tensors(batch, self.device).observations)
+            if isinstance(network, SpikingResNet)
+            else None
+        )
 
     def descend(self, batch: TensorBatch, *, total: int | None = None, progress: float = 0.0) -> StepReport:
         """Take one step on this rank's share of a batch, in parts that fit the memory.
 
-        Several ranks cannot know of each other's want of memory in the middle of a step. On GPUs, which have little, they find out what
-        they have memory for before they step on a batch larger than any before.
+        Several ranks cannot know of each other's want of memory in the middle of a step. On GPUs, which have little,
+        they find out what they have memory for before they step on a batch larger than any before.
 
         Args:
             total: positions of all ranks together; None: this rank has them all.
 
         Raises:
-            RuntimeError: even one group of ``norm_batch`` positions is too much for the memory, or there is too little for several ranks.
+            RuntimeError: even one group of ``norm_batch`` positions is too much for the memory, or there is too little
+            for several ranks.
         """
         self.step += 1
         for group in self.optimizer.param_groups:
@@ -220,14 +244,22 @@ class Learner:
             parts = self.parts(total)
             try:
                 shares = [part.count / total for part in parts]
-                return self.update_step(self.losses_of, [MicroBatch(batch.part(part.rows), part) for part in parts], shares=shares)
+                return self.update_step(
+                    self.losses_of, [MicroBatch(batch.part(part.rows), part) for part in parts], shares=shares
+                )
             except RuntimeError as error:
                 if not is_want_of_memory(error) or not self.ranks.alone or not self.halve(total):
                     raise
 
     def parts(self, total: int) -> list[Part]:
         """What this rank takes at once, one after another, of a batch of so many positions."""
-        return cut(total, norm_batch=self.norm_batch, micro_batch=self.micro_batch, rank=self.ranks.rank, world_size=self.ranks.world_size)
+        return cut(
+            total,
+            norm_batch=self.norm_batch,
+            micro_batch=self.micro_batch,
+            rank=self.ranks.rank,
+            world_size=self.ranks.world_size,
+        )
 
     def halve(self, total: int) -> bool:
         """Take half as many positions at once from now on; False where they cannot be fewer."""
@@ -236,14 +268,19 @@ class Learner:
         if smaller is None:
             return False
         now = largest_part(total, norm_batch=norm_batch, micro_batch=micro_batch, world_size=world_size)
-        log.warning("out of memory with %d positions at once: from now on %d, added up; batches and results stay the same", now, smaller)
+        log.warning(
+            "out of memory with %d positions at once: from now on %d, added up; batches and results stay the same",
+            now,
+            smaller,
+        )
         self.micro_batch = smaller
         return True
 
     def find_micro_batch(self, batch: TensorBatch, total: int) -> None:
         """See, before a step, how many positions at once every rank has memory for.
 
-        Each rank tries alone, for a rank that fails amid a step leaves the others waiting; then all take what the poorest can take.
+        Each rank tries alone, for a rank that fails amid a step leaves the others waiting; then all take what the
+        poorest can take.
 
         Args:
             batch: this rank's share of a batch of ``total`` positions; nothing is learned from it.
@@ -262,7 +299,9 @@ class Learner:
                 self._most_that_fitted = total
                 return
             if not self.halve(total):
-                raise torch.OutOfMemoryError(f"{part.count} positions at once are too many for the memory, and cannot be fewer")
+                raise torch.OutOfMemoryError(
+                    f"{part.count} positions at once are too many for the memory, and cannot be fewer"
+                )
 
     def _fits(self, micro_batch: MicroBatch) -> bool:
         self.layout.ranks, self.layout.totals = ALONE, micro_batch.part.sizes
@@ -300,16 +339,28 @@ class Learner:
         value_loss = value_head(self.network).loss(value_logits, batch.values)
         entropy = -(log_policy.exp() * log_policy).sum(1).mean()
         auxiliary = auxiliary_losses(
-            said, replies=batch.replies, ownership=batch.ownership, leads=batch.leads, ownership_weight=self.ownership_weight
+            said,
+            replies=batch.replies,
+            ownership=batch.ownership,
+            leads=batch.leads,
+            ownership_weight=self.ownership_weight,
         )
         of_heads = sum(auxiliary.values(), start=torch.zeros_like(policy_loss))
-        figures = {"policy_loss": policy_loss, "value_loss": value_loss, "auxiliary_loss": of_heads, "policy_entropy": entropy, **auxiliary}
+        figures = {
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "auxiliary_loss": of_heads,
+            "policy_entropy": entropy,
+            **auxiliary,
+        }
         loss = policy_loss + self.value_weight * value_loss + of_heads
         return Losses(loss, {name: figure.detach() for name, figure in figures.items()})
 
     def weights(self) -> dict[str, Tensor]:
         """The averaged weights, which play: a copy on the CPU."""
-        return {name: tensor.to("cpu", copy=True).contiguous() for name, tensor in self.average.network.state_dict().items()}
+        return {
+            name: tensor.to("cpu", copy=True).contiguous() for name, tensor in self.average.network.state_dict().items()
+        }
 
     def state(self) -> LearnerState:
         """Everything that ``restore`` needs to go on exactly as if nothing had happened: a copy on the CPU.
@@ -339,7 +390,9 @@ class Learner:
         """
         kind = type(own_part(self.optimizer)).__name__
         if state.counters.get("optimizer") != kind:
-            raise ValueError(f"the saved state is of {state.counters.get('optimizer')}, not of {kind}: see training.optimizer")
+            raise ValueError(
+                f"the saved state is of {state.counters.get('optimizer')}, not of {kind}: see training.optimizer"
+            )
         try:
             self.network.load_state_dict(state.tensors["network"])
             self.average.network.load_state_dict(state.tensors["average"])
@@ -360,14 +413,18 @@ def log_policies(logits: Tensor, legal: Tensor) -> Tensor:
 def is_want_of_memory(error: RuntimeError) -> bool:
     """Whether this is how torch says that there is no memory left, for which it has a type of its own on GPUs only.
 
-    oneDNN does not say why it could not create a primitive. If it was for something else, fewer positions at once will not help either,
-    and the error is raised in the end.
+    oneDNN does not say why it could not create a primitive. If it was for something else, fewer positions at once will
+    not help either, and the error is raised in the end.
     """
     return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in OUT_OF_MEMORY)
 
 
-def build_optimizer(network: nn.Module, *, kind: str, momentum: float, weight_decay: float, sharded: bool = False) -> torch.optim.Optimizer:
-    """AdamW (arXiv 1711.05101), Muon or SGD with momentum; only matrices and kernels decay. The learning rate is set at each step.
+def build_optimizer(
+    network: nn.Module, *, kind: str, momentum: float, weight_decay: float, sharded: bool = False
+) -> torch.optim.Optimizer:
+    """AdamW (arXiv 1711.05101), Muon or SGD with momentum; only matrices and kernels decay.
+
+    The learning rate is set at each step.
 
     Raises:
         ValueError: there is no such kind.

@@ -1,8 +1,9 @@
 """Muon: momentum whose every direction counts alike, for the kernels and matrices between a network's ends.
 
-K. Jordan and others, "Muon: an optimizer for hidden layers in neural networks" (2024, kellerjordan.github.io/posts/muon): the momentum
-of a layer's weights is replaced by the nearest semi-orthogonal matrix, found by a few Newton-Schulz iterations. All else, and what
-reads the board or speaks for the network, is AdamW's (arXiv 1711.05101), as its authors advise.
+K. Jordan and others, "Muon: an optimizer for hidden layers in neural networks" (2024,
+kellerjordan.github.io/posts/muon): the momentum of a layer's weights is replaced by the nearest semi-orthogonal matrix,
+found by a few Newton-Schulz iterations. All else, and what reads the board or speaks for the network, is AdamW's (arXiv
+1711.05101), as its authors advise.
 """
 
 import math
@@ -22,7 +23,8 @@ class Muon(torch.optim.AdamW):
     """AdamW with ``orthogonal`` groups of parameters, whose momentum is orthogonalized.
 
     Args:
-        groups: of parameters; ``"orthogonal": True`` for those with two dimensions or more that Muon is to step, as matrices of
+        groups: of parameters; ``"orthogonal": True`` for those with two dimensions or more that Muon is to step, as
+        matrices of
             [outputs, everything else].
         lr: AdamW's; an orthogonal group's is ``KERNEL_RATE`` times as large.
         options: AdamW's others.
@@ -59,7 +61,9 @@ class Muon(torch.optim.AdamW):
         assert parameter.grad is not None
         state = self.state[parameter]
         if not state:
-            state.update(step=torch.tensor(0.0), momentum_buffer=torch.zeros_like(parameter))  # AdamW asks for the step when it is restored
+            state.update(
+                step=torch.tensor(0.0), momentum_buffer=torch.zeros_like(parameter)
+            )  # AdamW asks for the step when it is restored
         state["step"] += 1
         momentum = state["momentum_buffer"].lerp_(parameter.grad, 1 - MOMENTUM)
         return parameter.grad.lerp(momentum, MOMENTUM).flatten(1)
@@ -68,9 +72,10 @@ class Muon(torch.optim.AdamW):
 def orthogonal(matrix: Tensor) -> Tensor:
     """A matrix ``[M, N]`` with the same singular vectors, and all singular values between about 0.7 and 1.2.
 
-    One layer at a time: a product of several rounds otherwise than each alone, on some processors, so that ranks that share the layers
-    out would end with other bits. In bfloat16, in which the iteration is stable, on GPUs; processors take float32, which is up to
-    twenty times as fast where they cannot multiply bfloat16, and about as fast for single layers where they can.
+    One layer at a time: a product of several rounds otherwise than each alone, on some processors, so that ranks that
+    share the layers out would end with other bits. In bfloat16, in which the iteration is stable, on GPUs; processors
+    take float32, which is up to twenty times as fast where they cannot multiply bfloat16, and about as fast for single
+    layers where they can.
     """
     tall = matrix.shape[0] > matrix.shape[1]
     x = matrix.mT if tall else matrix

@@ -1,4 +1,6 @@
-"""One optimizer step, whatever the loss: mixed precision, accumulation, ranks, clipping, a check that all is finite, averaged weights."""
+"""One optimizer step, whatever the loss: mixed precision, accumulation, ranks, clipping, a check that all is finite,
+averaged weights.
+"""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -16,7 +18,9 @@ MicroBatch = TypeVar("MicroBatch")
 
 @dataclass(frozen=True)
 class Losses:
-    """What a loss function says of a micro-batch: the mean loss to descend, and figures to report (means, without gradient)."""
+    """What a loss function says of a micro-batch: the mean loss to descend, and figures to report (means, without
+    gradient).
+    """
 
     loss: Tensor
     figures: dict[str, Tensor]
@@ -32,9 +36,11 @@ class StepReport:
 
 
 class AverageWeights:
-    """An exponential moving average of a network's weights and batch-norm statistics, which plays better than the last weights.
+    """An exponential moving average of a network's weights and batch-norm statistics, which plays better than the last
+    weights.
 
-    The first averages forget faster, ``min(decay, (1 + t) / (10 + t))`` after t updates, so that they do not dwell on random weights.
+    The first averages forget faster, ``min(decay, (1 + t) / (10 + t))`` after t updates, so that they do not dwell on
+    random weights.
     """
 
     def __init__(self, network: nn.Module, *, decay: float) -> None:
@@ -86,11 +92,16 @@ class UpdateStep:
         short = torch.bfloat16 if fast == torch.float32 else fast
         self.dtype = short if mixed else torch.float32
         self.autocast = torch.autocast(device.type, dtype=short, enabled=mixed)
-        # float16 has a short range, so its loss is scaled up and its gradients down again; the others pass through unchanged.
+        # float16 has a short range, so its loss is scaled up and its gradients down again; the others pass through
+        # unchanged.
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.dtype == torch.float16)
 
     def __call__(
-        self, loss_function: Callable[[MicroBatch], Losses], micro_batches: Sequence[MicroBatch], *, shares: Sequence[float] | None = None
+        self,
+        loss_function: Callable[[MicroBatch], Losses],
+        micro_batches: Sequence[MicroBatch],
+        *,
+        shares: Sequence[float] | None = None,
     ) -> StepReport:
         """Step once on the mean loss of ``micro_batches``, of which one at a time is in memory with its activations.
 
@@ -103,7 +114,10 @@ class UpdateStep:
         shares = shares or [1 / (len(micro_batches) * self.ranks.world_size)] * len(micro_batches)
         buffers = [(buffer, buffer.clone()) for buffer in self.network.buffers()]
         try:
-            reports = [self._accumulate(loss_function, batch, share) for batch, share in zip(micro_batches, shares, strict=True)]
+            reports = [
+                self._accumulate(loss_function, batch, share)
+                for batch, share in zip(micro_batches, shares, strict=True)
+            ]
         except BaseException:
             self._undo(buffers)
             raise
@@ -125,7 +139,9 @@ class UpdateStep:
         self.scaler.update()
         return StepReport(figures, norm.detach(), skipped=not finite)
 
-    def _accumulate(self, loss_function: Callable[[MicroBatch], Losses], batch: MicroBatch, share: float) -> dict[str, Tensor]:
+    def _accumulate(
+        self, loss_function: Callable[[MicroBatch], Losses], batch: MicroBatch, share: float
+    ) -> dict[str, Tensor]:
         with self.autocast:
             losses = loss_function(batch)
         self.scaler.scale(losses.loss * share).backward()

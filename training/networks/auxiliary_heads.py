@@ -1,7 +1,8 @@
-"""Heads that a network has only to learn by: no search asks what they say, but what they ask of the tower helps the others.
+"""Heads that a network has only to learn by: no search asks what they say, but what they ask of the tower helps the
+others.
 
-Sources: KataGo (arXiv 1902.10565, sections 4.1 and 4.2): the opponent's reply with a weight of 0.15, each point's owner at the end
-of the game with 1.5 (training.ownership_weight), and the final score, here as one number with a robust loss.
+Sources: KataGo (arXiv 1902.10565, sections 4.1 and 4.2): the opponent's reply with a weight of 0.15, each point's owner
+at the end of the game with 1.5 (training.ownership_weight), and the final score, here as one number with a robust loss.
 """
 
 import math
@@ -27,22 +28,31 @@ class AuxiliaryHeads(nn.Module):
     """Any of three heads over the tower's output and the pooled board.
 
     Args:
-        channels: of the tower.
-        board: H, W.
-        reply: the opponent's policy in the next position.
-        ownership: the planes that say whose each point will be: 1, the mover's and not the opponent's; 2, the mover's, and the opponent's,
+        channels: of the tower. board: H, W. reply: the opponent's policy in the next position. ownership: the planes
+        that say whose each point will be: 1, the mover's and not the opponent's; 2, the mover's, and the opponent's,
             for games in which points stay empty; 0: none.
         score: by how much the player to move will win.
         policy: how many actions there are and how the policy is laid out, as ``PolicyHead`` wants it.
     """
 
     def __init__(
-        self, *, channels: int, board: tuple[int, int], reply: bool, ownership: int, score: bool, policy: tuple[int, int, bool]
+        self,
+        *,
+        channels: int,
+        board: tuple[int, int],
+        reply: bool,
+        ownership: int,
+        score: bool,
+        policy: tuple[int, int, bool],
     ) -> None:
         super().__init__()
         self.reply = PolicyHead(channels, board[0] * board[1], *policy) if reply else None
         self.ownership = nn.Conv2d(channels, ownership, 1) if ownership else None
-        self.score = nn.Sequential(nn.Linear(3 * HEAD_CHANNELS, SCORE_HIDDEN), nn.ReLU(), nn.Linear(SCORE_HIDDEN, 1)) if score else None
+        self.score = (
+            nn.Sequential(nn.Linear(3 * HEAD_CHANNELS, SCORE_HIDDEN), nn.ReLU(), nn.Linear(SCORE_HIDDEN, 1))
+            if score
+            else None
+        )
         if self.score:
             last = self.score[-1]
             assert isinstance(last, nn.Linear)
@@ -73,7 +83,8 @@ def outputs_to_learn(network: Any, observations: Tensor) -> tuple[Tensor, Tensor
 
 
 def predictions_of(network: nn.Module) -> Predict | None:
-    """What a network, which is put into evaluation mode, says of the end of games; None of one that has learned nothing of it.
+    """What a network, which is put into evaluation mode, says of the end of games; None of one that has learned nothing
+    of it.
 
     For a few positions that people look at: it runs the whole network through plain torch, where its weights are.
     """
@@ -94,7 +105,9 @@ def predictions_of(network: nn.Module) -> Predict | None:
 
 
 def balance(logits: Tensor, points: int) -> Tensor:
-    """Ownership logits ``[N, points]`` or ``[N, 2 * points]`` -> ``[N, points]``: 1 surely the mover's, -1 surely the opponent's."""
+    """Ownership logits ``[N, points]`` or ``[N, 2 * points]`` -> ``[N, points]``: 1 surely the mover's, -1 surely the
+    opponent's.
+    """
     mine, *theirs = torch.sigmoid(logits).split(points, 1)
     return mine - (theirs[0] if theirs else 1 - mine)
 
@@ -106,12 +119,13 @@ def _numbers(tensor: Tensor) -> NDArray[np.float32]:
 def auxiliary_losses(
     said: dict[str, Tensor], *, replies: Tensor, ownership: Tensor, leads: Tensor, ownership_weight: float
 ) -> dict[str, Tensor]:
-    """The losses of what was said, each already with its weight, as means over all N positions; those without a target count as 0.
+    """The losses of what was said, each already with its weight, as means over all N positions; those without a target
+    count as 0.
 
     Args:
-        replies: ``[N, A]``, a policy, or zero where nobody replied.
-        ownership: ``[N, H * W]``, 1 where a point becomes the mover's, -1 where it becomes the opponent's, else 0.
-        leads: ``[N]`` in points, by which the mover wins; NaN where the board was not played out, and so says nothing of ownership either.
+        replies: ``[N, A]``, a policy, or zero where nobody replied. ownership: ``[N, H * W]``, 1 where a point becomes
+        the mover's, -1 where it becomes the opponent's, else 0. leads: ``[N]`` in points, by which the mover wins; NaN
+        where the board was not played out, and so says nothing of ownership either.
     """
     losses = dict[str, Tensor]()
     known = torch.isfinite(leads)

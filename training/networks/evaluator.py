@@ -1,9 +1,9 @@
 """The network as search sees it: observations in, policy logits and values out.
 
-One ``Evaluator`` answers ``evaluate(observations [N, C, H, W]) -> (policy_logits [N, A], values [N])`` for any batch up to its
-``max_batch``; no row ever depends on another. On a CPU it runs a residual network through fused operators where that works
-(training/networks/fused.py), a spiking one by its spikes (training/networks/event_driven.py), else through torch; on a CUDA device
-through torch as one captured graph per batch size.
+One ``Evaluator`` answers ``evaluate(observations [N, C, H, W]) -> (policy_logits [N, A], values [N])`` for any batch up
+to its ``max_batch``; no row ever depends on another. On a CPU it runs a residual network through fused operators where
+that works (training/networks/fused.py), a spiking one by its spikes (training/networks/event_driven.py), else through
+torch; on a CUDA device through torch as one captured graph per batch size.
 """
 
 import copy
@@ -40,20 +40,19 @@ class Runtime(Protocol):
         """Run with the weights of ``network``, in evaluation mode and ``ready``, from now on."""
 
     def run(self, observations: NDArray[np.float32], count: int) -> tuple[Tensor, Tensor]:
-        """Policy logits ``[count, A]`` and as many value logits; rows beyond the observations ``[n, C, H, W]`` are padding."""
+        """Policy logits ``[count, A]`` and as many value logits; rows beyond the observations ``[n, C, H, W]`` are
+        padding.
+        """
 
 
 class Evaluator:
     """A network that is ready to play.
 
     Args:
-        network: its weights are copied.
-        game: what it plays.
-        device: "auto" (a CUDA device where there is one), "cpu", "cuda", "cuda:1", ...
-        dtype: "auto" (bfloat16 where the device is fast in it and the network bears it), "float32", "bfloat16" or "float16".
-        max_batch: no batch is larger.
-        fused: whether to use what is faster than torch's ordinary operators on a CPU, where it works.
-        graphs: whether to capture CUDA graphs on a CUDA device.
+        network: its weights are copied. game: what it plays. device: "auto" (a CUDA device where there is one), "cpu",
+        "cuda", "cuda:1", ... dtype: "auto" (bfloat16 where the device is fast in it and the network bears it),
+        "float32", "bfloat16" or "float16". max_batch: no batch is larger. fused: whether to use what is faster than
+        torch's ordinary operators on a CPU, where it works. graphs: whether to capture CUDA graphs on a CUDA device.
 
     Raises:
         ValueError: there is no such device or type of number.
@@ -106,14 +105,18 @@ class Evaluator:
             observations: float32 ``[N, C, H, W]``, N from 0 to ``max_batch``.
 
         Returns:
-            Policy logits float32 ``[N, A]`` and values float32 ``[N]`` for the player to move, in [-1, 1] or in points, in memory of
-            their own.
+            Policy logits float32 ``[N, A]`` and values float32 ``[N]`` for the player to move, in [-1, 1] or in points,
+            in memory of their own.
 
         Raises:
             ValueError: there are too many rows, or they are not observations of this game.
         """
         count = len(observations)
-        if observations.shape[1:] != self.game.observation_shape or count > self.max_batch or observations.dtype != np.float32:
+        if (
+            observations.shape[1:] != self.game.observation_shape
+            or count > self.max_batch
+            or observations.dtype != np.float32
+        ):
             wanted = f"float32 [up to {self.max_batch}, {', '.join(map(str, self.game.observation_shape))}]"
             raise ValueError(f"observations must be {wanted}, not {observations.dtype} {list(observations.shape)}")
         if count == 0:
@@ -126,7 +129,8 @@ class Evaluator:
 def padded(count: int) -> int:
     """The batch size at which ``count`` rows are run: ``count`` rounded up to six binary digits, so at most 3 % more.
 
-    A new size costs some 10 ms at first (oneDNN, CUDA graphs); rounded, there are only 32 between a power of two and the next.
+    A new size costs some 10 ms at first (oneDNN, CUDA graphs); rounded, there are only 32 between a power of two and
+    the next.
     """
     step: int = 2 ** max(0, count.bit_length() - 6)
     return -(-count // step) * step
@@ -135,8 +139,8 @@ def padded(count: int) -> int:
 def keep_freed_memory() -> None:
     """Tell the C library to keep what is freed, up to a gigabyte, where it is glibc.
 
-    A network takes and frees the same megabytes at each call. Each time they go back to the system and come again page by page, which
-    costs a tenth of a training step and of a large batch's evaluation.
+    A network takes and frees the same megabytes at each call. Each time they go back to the system and come again page
+    by page, which costs a tenth of a training step and of a large batch's evaluation.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -182,16 +186,18 @@ def fast_dtype(device: torch.device) -> torch.dtype:
 def suitable_dtype(network: nn.Module, device: torch.device) -> torch.dtype:
     """The shortest type of number in which ``device`` multiplies fast and ``network`` still says the same.
 
-    In a spiking network a rounded current decides whether a neuron fires, and a few per cent of its answers become others.
+    In a spiking network a rounded current decides whether a neuron fires, and a few per cent of its answers become
+    others.
     """
     return torch.float32 if isinstance(network, SpikingResNet) else fast_dtype(device)
 
 
 def ready(network: nn.Module, device: torch.device) -> nn.Module:
-    """A copy of a network in evaluation mode as it is run on ``device``: folded, but for spiking networks on CUDA devices.
+    """A copy of a network in evaluation mode as it is run on ``device``: folded, but for spiking networks on CUDA
+    devices.
 
-    There, float32 convolutions round their weights to 11 bits (TF32). Those of a model that has travelled have 8 and are not changed,
-    so with spikes every product is exact; merged with norms they would have more.
+    There, float32 convolutions round their weights to 11 bits (TF32). Those of a model that has travelled have 8 and
+    are not changed, so with spikes every product is exact; merged with norms they would have more.
     """
     if isinstance(network, SpikingResNet) and device.type == "cuda":
         return copy.deepcopy(network)
@@ -207,7 +213,9 @@ def folded(network: nn.Module) -> nn.Module:
     return network
 
 
-def pick_runtime(network: nn.Module, game: Game, device: torch.device, dtype: torch.dtype, *, fused: bool, graphs: bool) -> Runtime:
+def pick_runtime(
+    network: nn.Module, game: Game, device: torch.device, dtype: torch.dtype, *, fused: bool, graphs: bool
+) -> Runtime:
     """The fastest way to run a folded network on ``device`` in ``dtype``."""
     if device.type == "cpu" and fused and isinstance(network, ResNet) and dtype != torch.float16:
         arithmetic = Bfloat16() if dtype == torch.bfloat16 else Float32()
@@ -215,7 +223,11 @@ def pick_runtime(network: nn.Module, game: Game, device: torch.device, dtype: to
             runtime = FusedRuntime(network, arithmetic)
             runtime.run(np.zeros((1, *game.observation_shape), np.float32), 1)
             return runtime
-        except (AttributeError, RuntimeError, TypeError) as error:  # another torch, or a processor that its oneDNN does not serve
+        except (
+            AttributeError,
+            RuntimeError,
+            TypeError,
+        ) as error:  # another torch, or a processor that its oneDNN does not serve
             log.warning("the network runs through plain torch, slower: the fused operators do not work here: %s", error)
     if device.type == "cpu" and fused and isinstance(network, SpikingResNet) and dtype == torch.float32:
         return EventDrivenRuntime(network)
@@ -259,14 +271,18 @@ class EventDrivenRuntime:
         self._network = EventDrivenNetwork(network)
 
     def run(self, observations: NDArray[np.float32], count: int) -> tuple[Tensor, Tensor]:
-        """Policy logits ``[n, A]`` and value logits of the observations alone, for here no size of a batch costs more than its rows."""
+        """Policy logits ``[n, A]`` and value logits of the observations alone, for here no size of a batch costs more
+        than its rows.
+        """
         return self._network(observations)
 
 
 class ModuleRuntime:
     """Any network on any device, through torch; with ``graphs``, as one captured CUDA graph per batch size."""
 
-    def __init__(self, network: nn.Module, game: Game, device: torch.device, dtype: torch.dtype, *, graphs: bool) -> None:
+    def __init__(
+        self, network: nn.Module, game: Game, device: torch.device, dtype: torch.dtype, *, graphs: bool
+    ) -> None:
         self._network = network.to(device=device, dtype=dtype, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._shape, self._device, self._dtype = game.observation_shape, device, dtype
         # Graphs share their memory: one runs at a time, and its answers are copied before the next.
@@ -286,13 +302,17 @@ class ModuleRuntime:
         """Policy logits ``[count, A]`` and value logits ``[count]``, float32 on the CPU."""
         if count not in self._programs:
             inputs = torch.zeros((count, *self._shape), device=self._device, dtype=self._dtype)
-            self._programs[count] = Program(self._network, inputs.contiguous(memory_format=torch.channels_last), self._pool)
+            self._programs[count] = Program(
+                self._network, inputs.contiguous(memory_format=torch.channels_last), self._pool
+            )
         logits, value_logits = self._programs[count](torch.from_numpy(observations))
         return logits.float().cpu(), value_logits.float().cpu()
 
 
 class Program:
-    """A network at one batch size: always the same memory for its input, and with a memory pool for it a captured CUDA graph."""
+    """A network at one batch size: always the same memory for its input, and with a memory pool for it a captured CUDA
+    graph.
+    """
 
     def __init__(self, network: nn.Module, inputs: Tensor, pool: Any) -> None:
         self._network, self._inputs = network, inputs
@@ -301,7 +321,9 @@ class Program:
     def _capture(self, pool: Any) -> torch.cuda.CUDAGraph:
         side = torch.cuda.Stream(self._inputs.device)
         side.wait_stream(torch.cuda.current_stream(self._inputs.device))
-        with torch.cuda.stream(side):  # libraries allocate and choose algorithms in the first calls, which a graph must not hold
+        with torch.cuda.stream(
+            side
+        ):  # libraries allocate and choose algorithms in the first calls, which a graph must not hold
             for _ in range(3):
                 self._network(self._inputs)
         torch.cuda.current_stream(self._inputs.device).wait_stream(side)

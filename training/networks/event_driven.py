@@ -1,8 +1,9 @@
 """A spiking network on a CPU: nothing is computed where nothing fires.
 
-A convolution adds the weights of each spike to its neighbours' currents, so its time is that of its spikes, and currents are exact
-float32 sums. Likewise the first layer takes each element of the observation that is not zero. Maps have a margin of one point on all
-sides, which takes what falls off the board and is never read; a point's channels lie together. The heads are torch's.
+A convolution adds the weights of each spike to its neighbours' currents, so its time is that of its spikes, and
+currents are exact float32 sums. Likewise the first layer takes each element of the observation that is not zero. Maps
+have a margin of one point on all sides, which takes what falls off the board and is never read; a point's channels lie
+together. The heads are torch's.
 """
 
 import numpy as np
@@ -34,7 +35,10 @@ class EventBlock:
         self.second = EventConvolution(layer.second)
         if isinstance(layer, SpikingPooledBlock):
             self.first = EventConvolution(layer.first, layer.pooled)
-            self.pool = layer.bias.weight.detach().float().contiguous().numpy(), layer.bias.bias.detach().float().numpy()
+            self.pool = (
+                layer.bias.weight.detach().float().contiguous().numpy(),
+                layer.bias.bias.detach().float().numpy(),
+            )
         else:
             self.first = EventConvolution(layer.first)
             channels = len(self.first.bias)
@@ -42,7 +46,16 @@ class EventBlock:
 
     def __call__(self, currents: Numbers, board: tuple[int, int]) -> None:
         """Currents ``[N, T, points, C]``, in place."""
-        block(currents, self.first.weight, self.first.bias, self.second.weight, self.second.bias, *self.pool, board, width_scale(*board))
+        block(
+            currents,
+            self.first.weight,
+            self.first.bias,
+            self.second.weight,
+            self.second.bias,
+            *self.pool,
+            board,
+            width_scale(*board),
+        )
 
 
 class EventDrivenNetwork:

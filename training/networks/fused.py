@@ -1,9 +1,9 @@
 """The residual network on a CPU, at several times the speed of ordinary torch calls.
 
-Batch norms are folded into the convolutions; a convolution, its bias, the way past it and its ReLU are one call of oneDNN with
-weights packed beforehand (the operators that ``torch.compile`` uses, here without needing a compiler); what is too small for oneDNN,
-the global pooling and its bias, runs in compiled kernels. Activations lie in memory as ``[N, H, W, C]``, in bfloat16 where the
-processor multiplies it fast, else in float32.
+Batch norms are folded into the convolutions; a convolution, its bias, the way past it and its ReLU are one call of
+oneDNN with weights packed beforehand (the operators that ``torch.compile`` uses, here without needing a compiler); what
+is too small for oneDNN, the global pooling and its bias, runs in compiled kernels. Activations lie in memory as ``[N,
+H, W, C]``, in bfloat16 where the processor multiplies it fast, else in float32.
 """
 
 from typing import Protocol
@@ -30,7 +30,9 @@ def pack_observations(observations: NDArray[np.float32], words: Words) -> None:
 
 @compiled
 def pool(words: Words, scale: float, out: NDArray[np.float32]) -> None:
-    """Per channel of non-negative maps ``[N, P, C]`` the mean, the mean times ``scale`` and the largest element: ``[N, 3 * C]``."""
+    """Per channel of non-negative maps ``[N, P, C]`` the mean, the mean times ``scale`` and the largest element: ``[N,
+    3 * C]``.
+    """
     count, points, channels = words.shape
     largest = np.empty(channels, np.uint16)
     for n in range(count):
@@ -69,7 +71,10 @@ def add_bias_relu_wide(words: Words, bias: NDArray[np.float32], out: NDArray[np.
 
 
 class Arithmetic(Protocol):
-    """What the network does between its convolutions, in one type of number. Maps are ``[N, C, H, W]``, channels last."""
+    """What the network does between its convolutions, in one type of number.
+
+    Maps are ``[N, C, H, W]``, channels last.
+    """
 
     dtype: torch.dtype
 
@@ -213,7 +218,9 @@ class FusedResNet:
         self.policy, self.value = network.policy, network.value
 
     def __call__(self, observations: NDArray[np.float32], count: int) -> tuple[Tensor, Tensor]:
-        """Observations ``[n, C, H, W]`` -> policy logits ``[count, A]``, value logits ``[count]``, float32; rows from n on are blank."""
+        """Observations ``[n, C, H, W]`` -> policy logits ``[count, A]``, value logits ``[count]``, float32; rows from n
+        on are blank.
+        """
         x = self.stem(self.arithmetic.board(observations, count), "relu")
         for block in self.blocks:
             block(x)

@@ -1,10 +1,12 @@
-"""One model as what changes another into it: a third to a half of the bytes, depending on how much was learned in between.
+"""One model as what changes another into it: a third to a half of the bytes, depending on how much was learned in
+between.
 
-A delta is laid out as a model file, under a magic of its own; its digest is that of the model that is to come out. Of each 16-bit word it
-holds the difference to the base's word, as a small whole number: for numbers of one sign, the steps of the last digit between the two.
-Steps of large numbers are large, and training moves large and small numbers alike; so the differences are sorted by the exponents of the
-base's numbers, which the receiver knows, and each block of the frame has a code for its kind. That saves a quarter against words that are
-XORed, and is faster. The few other words are sent as they are.
+A delta is laid out as a model file, under a magic of its own; its digest is that of the model that is to come out. Of
+each 16-bit word it holds the difference to the base's word, as a small whole number: for numbers of one sign, the steps
+of the last digit between the two. Steps of large numbers are large, and training moves large and small numbers alike;
+so the differences are sorted by the exponents of the base's numbers, which the receiver knows, and each block of the
+frame has a code for its kind. That saves a quarter against words that are XORed, and is faster. The few other words are
+sent as they are.
 """
 
 import numpy as np
@@ -80,7 +82,11 @@ def _firsts(words: NDArray[np.uint16], bits: int) -> NDArray[np.int64]:
 
 @compiled
 def _differences(
-    old: NDArray[np.uint16], new: NDArray[np.uint16], bits: int, firsts: NDArray[np.int64], differences: NDArray[np.uint16]
+    old: NDArray[np.uint16],
+    new: NDArray[np.uint16],
+    bits: int,
+    firsts: NDArray[np.int64],
+    differences: NDArray[np.uint16],
 ) -> None:
     """Sort the differences, modulo 2**16, as 0, -1, 1, -2, 2, ... = 0, 1, 2, 3, 4, ..."""
     for i in range(old.size):
@@ -91,7 +97,9 @@ def _differences(
 
 
 @compiled
-def _changed(old: NDArray[np.uint16], planes: NDArray[np.uint8], bits: int, firsts: NDArray[np.int64], new: NDArray[np.uint16]) -> None:
+def _changed(
+    old: NDArray[np.uint16], planes: NDArray[np.uint8], bits: int, firsts: NDArray[np.int64], new: NDArray[np.uint16]
+) -> None:
     """Undo ``_differences``, whose planes these are, ``[2, N]``; whatever they hold, nothing else is touched."""
     for i in range(old.size):
         exponent = (old[i] & 0x7FFF) >> bits

@@ -1,11 +1,12 @@
 """Model files: small ones for the way to workers, and safetensors for the disk.
 
-A file for the way is: the magic, the format number (16 bits), the header's length (32 bits), the header (JSON: which game and
-network, the names, shapes and types of the tensors, the canary), one zstd frame with all weights (see
-``training.networks.model_weights``), and the SHA-256 of head and weights. It names the model, however the weights were packed.
+A file for the way is: the magic, the format number (16 bits), the header's length (32 bits), the header (JSON: which
+game and network, the names, shapes and types of the tensors, the canary), one zstd frame with all weights (see
+``training.networks.model_weights``), and the SHA-256 of head and weights. It names the model, however the weights were
+packed.
 
-``decode_model`` trusts nobody, and the canary, a few positions with what the sender's network says of them, shows whether the
-receiver's rules, network and processor say the same.
+``decode_model`` trusts nobody, and the canary, a few positions with what the sender's network says of them, shows
+whether the receiver's rules, network and processor say the same.
 """
 
 import hashlib
@@ -113,9 +114,13 @@ class Model:
         try:
             with torch.device("meta"):  # nothing is allocated before names and shapes are known to fit
                 network = build_network(game, **wanted.network)  # type: ignore[arg-type]
-            network.load_state_dict({name: tensor.clone() if copy else tensor for name, tensor in self.weights.items()}, assign=True)
+            network.load_state_dict(
+                {name: tensor.clone() if copy else tensor for name, tensor in self.weights.items()}, assign=True
+            )
         except (TypeError, ValueError, RuntimeError) as error:
-            raise CorruptModel(f"the weights are not those of a network {wanted.network} for {wanted.game}: {error}") from error
+            raise CorruptModel(
+                f"the weights are not those of a network {wanted.network} for {wanted.game}: {error}"
+            ) from error
         return network
 
 
@@ -141,10 +146,18 @@ class Content:
 def describe_model(game: Game, network: Mapping[str, Any], model_version: int) -> Description:
     """The description of a model for ``game`` whose network ``build_network(game, **network)`` builds."""
     told = {key: value for key, value in network.items() if value is not None}
-    return Description(game=game.name, options=game.options, rules_version=game.rules_version, network=told, model_version=model_version)
+    return Description(
+        game=game.name,
+        options=game.options,
+        rules_version=game.rules_version,
+        network=told,
+        model_version=model_version,
+    )
 
 
-def encode_model(model: Model, game: Game, *, dtype: Literal["bfloat16", "float16"] = "bfloat16", compressed: bool = True) -> bytes:
+def encode_model(
+    model: Model, game: Game, *, dtype: Literal["bfloat16", "float16"] = "bfloat16", compressed: bool = True
+) -> bytes:
     """The model as the bytes of a file for the way.
 
     Args:
@@ -217,7 +230,10 @@ def parse_header(head: bytes, limits: ModelLimits) -> Header:
     require(magic == MAGIC, "it does not begin like a model")
     older = "the program that wrote it" if number < FORMAT else "this program"
     require(number == FORMAT, f"format {number} is not known here (this program reads format {FORMAT}): update {older}")
-    require(length <= limits.max_header_bytes and len(head) == PREFIX.size + length, f"a header of {length:,} bytes does not fit")
+    require(
+        length <= limits.max_header_bytes and len(head) == PREFIX.size + length,
+        f"a header of {length:,} bytes does not fit",
+    )
     try:
         return Header.model_validate_json(head[PREFIX.size :])
     except ValidationError as error:
@@ -232,7 +248,9 @@ def canary_positions(game: Game, count: int = CANARY_POSITIONS) -> NDArray[np.fl
     while len(observations) < count:
         observations.append(game.observe(state))
         for _ in range(3):
-            actions = game.legal_actions(state) if game.current_player(state) != CHANCE else game.chance_outcomes(state)[0]
+            actions = (
+                game.legal_actions(state) if game.current_player(state) != CHANCE else game.chance_outcomes(state)[0]
+            )
             if len(actions) == 0:
                 state = game.initial_state()
                 continue
@@ -258,7 +276,8 @@ def check_canary(model: Model, game: Game, evaluate: Evaluate, *, tolerance: flo
     """Compare what ``evaluate`` says of the canary's positions with what the sender's network said.
 
     Args:
-        tolerance: the difference allowed, as a share of the largest logit (or of 1), of policies and of values each. 16-bit arithmetic
+        tolerance: the difference allowed, as a share of the largest logit (or of 1), of policies and of values each.
+        16-bit arithmetic
             stays below a third of this; wrong weights, rules or planes are far beyond it.
 
     Raises:
@@ -271,13 +290,20 @@ def check_canary(model: Model, game: Game, evaluate: Evaluate, *, tolerance: flo
     require(some.shape == wanted_logits.shape and values.shape == wanted_values.shape, "the canary is of another game")
     allowed = tolerance * max(1.0, float(np.abs(wanted_logits).max()))
     if game.num_players == 2:
-        largest = float(np.arctanh(np.clip(np.abs(wanted_values), 0.0, SURE)).max())  # half of a logit, by which a value differs at most
+        largest = float(
+            np.arctanh(np.clip(np.abs(wanted_values), 0.0, SURE)).max()
+        )  # half of a logit, by which a value differs at most
     else:
         largest = 2 * float(np.abs(wanted_values).max())  # points differ by twice as much as their roots
     allowed_value = tolerance * max(1.0, largest)
-    off = max(float(np.abs(some - wanted_logits).max()) / allowed, float(np.abs(values - wanted_values).max()) / allowed_value)
+    off = max(
+        float(np.abs(some - wanted_logits).max()) / allowed, float(np.abs(values - wanted_values).max()) / allowed_value
+    )
     # Written so that NaN is refused.
-    require(off <= 1, f"the network here says {off:.1f} times the allowed difference from what the sender's says of known positions")
+    require(
+        off <= 1,
+        f"the network here says {off:.1f} times the allowed difference from what the sender's says of known positions",
+    )
 
 
 def save_safetensors(path: Path, model: Model, *, compact: bool = False) -> None:

@@ -1,8 +1,8 @@
 """A model's weights as words of 16, 32 or 64 bits, which is what is kept exactly, and as bytes that zstd makes small.
 
-Matrices and kernels have 16 bits; one-dimensional tensors, batch norm's among them, keep 32. The words of one type follow each other
-plane by plane: a plane holds the same byte of every word, so that signs and exponents, which are much alike, lie apart from the last
-digits, which are noise.
+Matrices and kernels have 16 bits; one-dimensional tensors, batch norm's among them, keep 32. The words of one type
+follow each other plane by plane: a plane holds the same byte of every word, so that signs and exponents, which are much
+alike, lie apart from the last digits, which are noise.
 """
 
 import math
@@ -21,7 +21,8 @@ from torch import Tensor
 from training.data.columns import decompress, from_planes, to_planes
 
 STORED = -(2**17)  # a level of zstd that makes nothing smaller, and takes next to no time
-# Rows of bytes do not come again in weights: to look for them takes twice the time, and what is found by chance makes frames larger.
+# Rows of bytes do not come again in weights: to look for them takes twice the time, and what is found by chance makes
+# frames larger.
 FEW_MATCHES = {"strategy": zstandard.STRATEGY_FAST, "min_match": 7, "hash_log": 6}
 
 # Types on the way, in the order of the frame: as torch has them, and as words.
@@ -37,7 +38,9 @@ Name = Annotated[str, Field(max_length=200)]
 
 
 class CorruptModel(ValueError):
-    """A model file is not what it should be: damaged, forged, of another game or network, or from another version of the program."""
+    """A model file is not what it should be: damaged, forged, of another game or network, or from another version of
+    the program.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +86,10 @@ def entry_for(name: str, tensor: Tensor, dtype: Literal["bfloat16", "float16"]) 
 
 
 def to_words(weights: Mapping[str, Tensor], entries: Entries) -> Words:
-    """All weights, rounded if need be. It goes tensor by tensor, so that what is in between stays in the processor's caches."""
+    """All weights, rounded if need be.
+
+    It goes tensor by tensor, so that what is in between stays in the processor's caches.
+    """
     counts = counts_of(entries, LIMITS)
     words = tuple(np.empty(count, kind) for count, (_, kind) in zip(counts, DTYPES.values(), strict=True))
     with one_thread():
@@ -148,7 +154,10 @@ def unpacked(frame: memoryview, entries: Entries, limits: ModelLimits) -> memory
     Raises:
         CorruptModel: it is damaged, over the limits, or holds another number of bytes.
     """
-    total = sum(count * np.dtype(kind).itemsize for count, (_, kind) in zip(counts_of(entries, limits), DTYPES.values(), strict=True))
+    total = sum(
+        count * np.dtype(kind).itemsize
+        for count, (_, kind) in zip(counts_of(entries, limits), DTYPES.values(), strict=True)
+    )
     return decompress(frame, total, what="weights", error=CorruptModel)
 
 
@@ -166,7 +175,9 @@ def counts_of(entries: Entries, limits: ModelLimits) -> list[int]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch use one thread: each of many small steps would wait for all of them, and long where other programs keep cores busy."""
+    """Let torch use one thread: each of many small steps would wait for all of them, and long where other programs keep
+    cores busy.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,7 +1,7 @@
 """The policy and value networks by their names in the settings.
 
-Each is called with observations ``[N, C, H, W]`` and gives policy logits ``[N, A]`` and value logits; its part ``value`` is a
-``ValueHead``, which says what these mean.
+Each is called with observations ``[N, C, H, W]`` and gives policy logits ``[N, A]`` and value logits; its part
+``value`` is a ``ValueHead``, which says what these mean.
 """
 
 from collections.abc import Mapping
@@ -43,12 +43,17 @@ def build_network(
         predict_reply: and so on: has a head for that to learn by (``training.networks.auxiliary_heads``).
 
     Raises:
-        ValueError: there is no such type of network, it takes no time steps or no such heads, or what it needs is not installed.
+        ValueError: there is no such type of network, it takes no time steps or no such heads, or what it needs is not
+        installed.
     """
     if type not in NETWORKS:
-        raise ValueError(f"network.type: there is no network called {type!r}; the networks are {', '.join(sorted(NETWORKS))}")
+        raise ValueError(
+            f"network.type: there is no network called {type!r}; the networks are {', '.join(sorted(NETWORKS))}"
+        )
     if time_steps is not None and type != "spiking":
-        raise ValueError(f"network.time_steps: a network of type {type} has no time steps; only one of type spiking has")
+        raise ValueError(
+            f"network.time_steps: a network of type {type} has no time steps; only one of type spiking has"
+        )
     heads = {"reply": predict_reply, "ownership": predict_ownership, "score": predict_score}
     _require_heads(game, type, heads)
     network: nn.Module = NETWORKS[type](
@@ -63,9 +68,16 @@ def build_network(
     )
     if any(heads.values()):
         policy = (game.num_actions, game.policy_planes, global_pooling)
-        planes = 0 if not predict_ownership else 1 if game.won_by_area else 2  # there, hardly any point is nobody's in the end
+        planes = (
+            0 if not predict_ownership else 1 if game.won_by_area else 2
+        )  # there, hardly any point is nobody's in the end
         network.auxiliary = AuxiliaryHeads(
-            channels=channels, board=game.observation_shape[1:], policy=policy, reply=predict_reply, ownership=planes, score=predict_score
+            channels=channels,
+            board=game.observation_shape[1:],
+            policy=policy,
+            reply=predict_reply,
+            ownership=planes,
+            score=predict_score,
         )
     return network
 
@@ -73,11 +85,15 @@ def build_network(
 def _require_heads(game: Game, type: str, heads: Mapping[str, bool]) -> None:
     wanted = [name for name, here in heads.items() if here]
     if wanted and type != "resnet":
-        raise ValueError(f"network.predict_{wanted[0]}: a network of type {type} has no such head; only one of type resnet has")
+        raise ValueError(
+            f"network.predict_{wanted[0]}: a network of type {type} has no such head; only one of type resnet has"
+        )
     if heads["reply"] and (game.num_players != 2 or game.num_outcomes):
         raise ValueError(f"network.predict_reply: nobody replies in {game.name}; only in games for two without chance")
     if game.settle is None and (heads["ownership"] or heads["score"]):
-        raise ValueError(f"network.predict_{wanted[-1]}: the last board of {game.name} is not counted, as in Go and Connect Four")
+        raise ValueError(
+            f"network.predict_{wanted[-1]}: the last board of {game.name} is not counted, as in Go and Connect Four"
+        )
 
 
 def value_head(network: nn.Module) -> ValueHead:

@@ -1,7 +1,8 @@
-"""What a network foresees of the end of a game whose last board is counted: whose each point will be, and who will be ahead by how much.
+"""What a network foresees of the end of a game whose last board is counted: whose each point will be, and who will be
+ahead by how much.
 
-Only networks that have learned it beside their moves do (``training.networks.auxiliary_heads.predictions_of``). It is for people to look
-at, and search never sees it.
+Only networks that have learned it beside their moves do (``training.networks.auxiliary_heads.predictions_of``). It is
+for people to look at, and search never sees it.
 """
 
 from collections.abc import Callable

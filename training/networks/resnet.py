@@ -1,8 +1,8 @@
 """The residual network: a tower with global pooling, for any board and any number of actions.
 
-Sources: AlphaZero (arXiv 1712.01815) for the tower; KataGo (arXiv 1902.10565, appendix A) for global pooling in the tower, in the
-policy head and in the value head, which lets every point of the board see the whole board at once.
-What the value head says is in ``training/networks/value_heads.py``.
+Sources: AlphaZero (arXiv 1712.01815) for the tower; KataGo (arXiv 1902.10565, appendix A) for global pooling in the
+tower, in the policy head and in the value head, which lets every point of the board see the whole board at once. What
+the value head says is in ``training/networks/value_heads.py``.
 """
 
 import math
@@ -38,7 +38,9 @@ class ConvNorm(nn.Module):
 
 
 class GlobalPooling(nn.Module):
-    """What a whole board's map amounts to: per channel the mean, the mean scaled by the board's width, and the largest element."""
+    """What a whole board's map amounts to: per channel the mean, the mean scaled by the board's width, and the largest
+    element.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         """``[N, C, H, W]`` -> ``[N, 3 * C]``."""
@@ -53,7 +55,10 @@ def width_scale(height: int, width: int) -> float:
 
 
 class Block(nn.Module):
-    """Two convolutions and the way past them. The second norm starts at zero, so that a new tower passes its input through."""
+    """Two convolutions and the way past them.
+
+    The second norm starts at zero, so that a new tower passes its input through.
+    """
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -128,13 +133,17 @@ class ResNet(nn.Module):
         return self.policy(x, pooled), self.value(pooled)
 
     def features(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """What the heads look at: the tower's output ``[N, channels, H, W]`` and the pooled board ``[N, 3 * HEAD_CHANNELS]``."""
+        """What the heads look at: the tower's output ``[N, channels, H, W]`` and the pooled board ``[N, 3 *
+        HEAD_CHANNELS]``.
+        """
         x = self.tower(torch.relu(self.stem(observations)))
         return x, self.pool(torch.relu(self.head(x)))
 
 
 class PolicyHead(nn.Module):
-    """Logits of points from maps, logits of other actions from the pooled board (or, without points, from the flattened board)."""
+    """Logits of points from maps, logits of other actions from the pooled board (or, without points, from the flattened
+    board).
+    """
 
     def __init__(self, channels: int, points: int, num_actions: int, policy_planes: int, global_pooling: bool) -> None:
         super().__init__()

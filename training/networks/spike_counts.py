@@ -1,9 +1,10 @@
-"""How much a spiking network fires, and how many operations that costs: it is for its energy that one takes such a network.
+"""How much a spiking network fires, and how many operations that costs: it is for its energy that one takes such a
+network.
 
-A spike reaches as many neurons as it has synapses: those that the convolutions which see it connect it to, on the board and in all of
-their channels. Each is one addition, a synaptic operation. Where there are numbers instead of spikes (the first layer, pooled boards,
-the heads) there are multiply-accumulates, counted likewise: padding costs nothing. Norms, membranes, additions of maps and biases are
-not counted, with or without spikes.
+A spike reaches as many neurons as it has synapses: those that the convolutions which see it connect it to, on the board
+and in all of their channels. Each is one addition, a synaptic operation. Where there are numbers instead of spikes (the
+first layer, pooled boards, the heads) there are multiply-accumulates, counted likewise: padding costs nothing. Norms,
+membranes, additions of maps and biases are not counted, with or without spikes.
 """
 
 from contextlib import ExitStack
@@ -48,7 +49,10 @@ def synapses_of(layer: nn.Module, x: Tensor) -> Tensor:
     if isinstance(layer, nn.Linear):
         return torch.full((1,), layer.out_features, device=x.device)
     assert isinstance(layer, nn.Conv2d)
-    board, kernel = torch.ones(1, 1, *x.shape[2:], device=x.device), torch.ones(1, 1, *layer.kernel_size, device=x.device)
+    board, kernel = (
+        torch.ones(1, 1, *x.shape[2:], device=x.device),
+        torch.ones(1, 1, *layer.kernel_size, device=x.device),
+    )
     return functional.conv2d(board, kernel, padding=layer.padding)[0, 0] * layer.out_channels
 
 

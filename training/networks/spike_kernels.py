@@ -1,8 +1,10 @@
-"""Spiking neurons as compiled kernels: a layer over all time steps, to train through, and what follows from spikes alone, to play with.
+"""Spiking neurons as compiled kernels: a layer over all time steps, to train through, and what follows from spikes
+alone, to play with.
 
-A membrane keeps ``DECAY`` of what it held, takes in a current, and where the neuron has fired at the step before, loses ``THRESHOLD``.
-The neuron fires where its membrane exceeds ``THRESHOLD``. For the gradient, the slope of that is an arc tangent's, and none comes through
-what firing takes away. Currents may be bfloat16, as words; membranes are float32, so that no threshold is rounded.
+A membrane keeps ``DECAY`` of what it held, takes in a current, and where the neuron has fired at the step before, loses
+``THRESHOLD``. The neuron fires where its membrane exceeds ``THRESHOLD``. For the gradient, the slope of that is an arc
+tangent's, and none comes through what firing takes away. Currents may be bfloat16, as words; membranes are float32, so
+that no threshold is rounded.
 """
 
 import numpy as np
@@ -147,7 +149,12 @@ def add_events(events: Events, count: int, strength: Numbers, weights: Numbers, 
 
 @lean
 def find_events(
-    currents: Numbers, bias: Numbers, membranes: Numbers, channels: tuple[int, int], board: tuple[int, int], events: Events
+    currents: Numbers,
+    bias: Numbers,
+    membranes: Numbers,
+    channels: tuple[int, int],
+    board: tuple[int, int],
+    events: Events,
 ) -> int:
     """Let the neurons of the channels from ``channels[0]`` to before ``channels[1]`` take in a step's currents.
 

@@ -1,13 +1,15 @@
 """The spiking network: the residual network with neurons that fire or are silent, over a few time steps.
 
-A neuron is leaky integrate-and-fire: at each step its membrane keeps ``DECAY`` of what it held and takes in a current; where that
-exceeds ``THRESHOLD``, the neuron fires and loses as much at the next step. Firing has no slope, so training goes through that of an arc
-tangent (Fang et al., arXiv 2007.05785). The neurons say what snntorch's do (Eshraghian et al., arXiv 2109.12894), as the tests show.
+A neuron is leaky integrate-and-fire: at each step its membrane keeps ``DECAY`` of what it held and takes in a current;
+where that exceeds ``THRESHOLD``, the neuron fires and loses as much at the next step. Firing has no slope, so training
+goes through that of an arc tangent (Fang et al., arXiv 2007.05785). The neurons say what snntorch's do (Eshraghian et
+al., arXiv 2109.12894), as the tests show.
 
-The tower is that of MS-ResNet (Hu et al., arXiv 2112.08954): currents pass by the blocks, and every convolution in a block sees
-spikes alone. The first layer turns a position into currents, which flow all the time. Norms take their statistics over positions and
-time steps together (Zheng et al., arXiv 2011.05280), so that they can be merged into the convolutions. The heads are the residual
-network's, and read how often the last neurons have fired. Membranes are empty at the start of each call.
+The tower is that of MS-ResNet (Hu et al., arXiv 2112.08954): currents pass by the blocks, and every convolution in a
+block sees spikes alone. The first layer turns a position into currents, which flow all the time. Norms take their
+statistics over positions and time steps together (Zheng et al., arXiv 2011.05280), so that they can be merged into the
+convolutions. The heads are the residual network's, and read how often the last neurons have fired. Membranes are empty
+at the start of each call.
 """
 
 from typing import Any
@@ -24,19 +26,28 @@ TIME_STEPS = 4
 
 
 class Neurons(nn.Module):
-    """A layer of neurons, one for each element of a map. The time steps of a batch follow each other along its first axis."""
+    """A layer of neurons, one for each element of a map.
+
+    The time steps of a batch follow each other along its first axis.
+    """
 
     def __init__(self, time_steps: int) -> None:
         super().__init__()
         self.time_steps = time_steps
 
     def forward(self, currents: Tensor) -> Tensor:
-        """Currents ``[T * N, C, H, W]`` -> spikes, 0 or 1, of the same shape and type. Membranes are float32 whatever that type is."""
+        """Currents ``[T * N, C, H, W]`` -> spikes, 0 or 1, of the same shape and type.
+
+        Membranes are float32 whatever that type is.
+        """
         return _Fire.apply(currents, self.time_steps)  # type: ignore[no-untyped-call]
 
 
 class _Fire(torch.autograd.Function):
-    """All time steps of a layer at once. What the membranes hold is computed again for the gradient rather than kept."""
+    """All time steps of a layer at once.
+
+    What the membranes hold is computed again for the gradient rather than kept.
+    """
 
     @staticmethod
     def forward(ctx: Any, currents: Tensor, time_steps: int) -> Tensor:
@@ -104,7 +115,10 @@ class SpikeConvNorm(ConvNorm):
 
 
 class SpikingBlock(nn.Module):
-    """Neurons, a convolution, neurons, a convolution, and the way past them. The second norm starts at zero: at first, nothing is added."""
+    """Neurons, a convolution, neurons, a convolution, and the way past them.
+
+    The second norm starts at zero: at first, nothing is added.
+    """
 
     def __init__(self, channels: int, time_steps: int) -> None:
         super().__init__()
@@ -120,7 +134,9 @@ class SpikingBlock(nn.Module):
 
 
 class SpikingPooledBlock(nn.Module):
-    """A block in which the spikes of some channels are pooled over the board, at each step, and steer the others as a current."""
+    """A block in which the spikes of some channels are pooled over the board, at each step, and steer the others as a
+    current.
+    """
 
     def __init__(self, channels: int, time_steps: int) -> None:
         super().__init__()
@@ -170,7 +186,9 @@ class SpikingResNet(nn.Module):
         planes, height, width = observation_shape
         self.time_steps = time_steps
         self.stem = ConvNorm(planes, channels, 3)
-        kinds: list[Any] = [SpikingPooledBlock if global_pooling and index % 3 == 1 else SpikingBlock for index in range(blocks)]
+        kinds: list[Any] = [
+            SpikingPooledBlock if global_pooling and index % 3 == 1 else SpikingBlock for index in range(blocks)
+        ]
         self.tower = nn.Sequential(*(kind(channels, time_steps) for kind in kinds))
         self.last = Neurons(time_steps)
         self.head = ConvNorm(channels, HEAD_CHANNELS, 1)

@@ -1,13 +1,14 @@
 """What a network says of a position's value: who will win, or how many points are still to be made.
 
-Games for two have a ``WinHead`` with one logit. ``value = tanh(logit / 2) = 2 * sigmoid(logit) - 1`` lies in [-1, 1], so training it
-with the binary cross-entropy of ``(1 + target) / 2`` is exact for draws and mixed targets too: the loss is least where the value is
-the mean target.
+Games for two have a ``WinHead`` with one logit. ``value = tanh(logit / 2) = 2 * sigmoid(logit) - 1`` lies in [-1, 1],
+so training it with the binary cross-entropy of ``(1 + target) / 2`` is exact for draws and mixed targets too: the loss
+is least where the value is the mean target.
 
-One-player games have a ``PointsHead``, a distribution over K numbers of points whose square roots are evenly spaced from 0 to the
-most that the rules allow: fine where few points are left, and no value is out of range, whatever is reached (MuZero, arXiv 1911.08265,
-appendix F, spaces them so too). A target lies between two neighbours and is shared out so that its mean is exact ("two-hot"); so
-training with the cross-entropy fits the mean of the targets, not the mean of their roots.
+One-player games have a ``PointsHead``, a distribution over K numbers of points whose square roots are evenly spaced
+from 0 to the most that the rules allow: fine where few points are left, and no value is out of range, whatever is
+reached (MuZero, arXiv 1911.08265, appendix F, spaces them so too). A target lies between two neighbours and is shared
+out so that its mean is exact ("two-hot"); so training with the cross-entropy fits the mean of the targets, not the mean
+of their roots.
 """
 
 from abc import ABC, abstractmethod

@@ -1,7 +1,7 @@
 """Weights as a ``.pth`` file, the form that other PyTorch programs read: a state dictionary and nothing else.
 
-Such a file is a pickle by nature. It is only ever read by torch's restricted reader, which builds tensors and plain containers and
-calls nothing that the file names.
+Such a file is a pickle by nature. It is only ever read by torch's restricted reader, which builds tensors and plain
+containers and calls nothing that the file names.
 """
 
 import io

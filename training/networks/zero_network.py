@@ -14,14 +14,13 @@ def ZeroNetwork(height: int = 4, width: int = 4, planes: int = 16, *, filters: i
     """A new network for 2048 on ``height`` x ``width`` cells: what ``build_network`` makes, in the guide's words.
 
     Args:
-        height: rows of the board.
-        width: columns of the board.
-        planes: of the observation, ``[N, planes, height, width]``: one for each size of tile, the last for all larger ones too.
-        filters: channels of the convolutions.
+        height: rows of the board. width: columns of the board. planes: of the observation, ``[N, planes, height,
+        width]``: one for each size of tile, the last for all larger ones too. filters: channels of the convolutions.
         blocks: residual blocks.
 
     Returns:
-        A module: observations -> (policy logits ``[N, 4]``, value logits, of which ``training.networks.value_heads`` makes points).
+        A module: observations -> (policy logits ``[N, 4]``, value logits, of which ``training.networks.value_heads``
+        makes points).
 
     Raises:
         ValueError, TypeError: the board or the planes are out of range.
@@ -36,7 +35,9 @@ def settings_of_network(network: nn.Module) -> dict[str, Any]:
         ValueError: it is none of ours.
     """
     if not isinstance(network, ResNet | SpikingResNet):
-        raise ValueError(f"{type(network).__name__} is no network that can be sent to workers: make one by ZeroNetwork or build_network")
+        raise ValueError(
+            f"{type(network).__name__} is no network that can be sent to workers: make one by ZeroNetwork or build_network"
+        )
     return {
         "type": "resnet" if isinstance(network, ResNet) else "spiking",
         "blocks": len(network.tower),

@@ -1,7 +1,9 @@
-"""A policy and a judge of situations with memories of their own: what PPO trains (arXiv 1707.06347, with recurrent networks).
+"""A policy and a judge of situations with memories of their own: what PPO trains (arXiv 1707.06347, with recurrent
+networks).
 
-An observation is brought to mean 0 and variance 1, goes through a long short-term memory (Hochreiter & Schmidhuber, 1997), and from
-there through two layers to the logits of the actions, or to the value. Actor and critic are separate, or share the memory.
+An observation is brought to mean 0 and variance 1, goes through a long short-term memory (Hochreiter & Schmidhuber,
+1997), and from there through two layers to the logits of the actions, or to the value. Actor and critic are separate,
+or share the memory.
 """
 
 import functools
@@ -37,7 +39,9 @@ class ActorCritic(nn.Module):
         span: for how many steps some units remember things before anything is learned; 0: for a few.
     """
 
-    seen_observations: Tensor  # [3, F] float64: how many there were, their mean, the sum of their squared deviations from it
+    seen_observations: (
+        Tensor  # [3, F] float64: how many there were, their mean, the sum of their squared deviations from it
+    )
     seen_returns: Tensor  # [3, 1] float64, likewise of discounted rewards
 
     def __init__(
@@ -79,16 +83,21 @@ class ActorCritic(nn.Module):
     def advance(self, observations: Tensor, memories: Sequence[Memory]) -> list[Memory]:
         """The memories after observations ``[N, F]``: the actor's, and the critic's if it has one of its own."""
         before = memories if self.memory else self.blank(len(observations))
-        return [Memory(*torch.lstm_cell(observations, memory, *_weights(lstm))) for lstm, memory in zip(self.lstms, before, strict=True)]
+        return [
+            Memory(*torch.lstm_cell(observations, memory, *_weights(lstm)))
+            for lstm, memory in zip(self.lstms, before, strict=True)
+        ]
 
     def unroll(self, observations: Tensor, starts: Tensor, memories: Sequence[Memory]) -> tuple[Tensor, Tensor]:
         """Policy logits ``[L, N, A]`` and values ``[L, N]`` of N sequences ``[L, N, F]``, with gradients through time.
 
         Args:
-            starts: bool ``[L, N]``: where an episode begins, of whose past nothing is known; the first step's does not count.
-            memories: before the first step, blank where an episode begins there.
+            starts: bool ``[L, N]``: where an episode begins, of whose past nothing is known; the first step's does not
+            count. memories: before the first step, blank where an episode begins there.
         """
-        lived = [self._live(lstm, observations, starts, memory) for lstm, memory in zip(self.lstms, memories, strict=True)]
+        lived = [
+            self._live(lstm, observations, starts, memory) for lstm, memory in zip(self.lstms, memories, strict=True)
+        ]
         return self.actor(lived[0]), self.critic(lived[-1]).squeeze(-1)
 
     def _live(self, lstm: nn.LSTM, observations: Tensor, starts: Tensor, memory: Memory) -> Tensor:
@@ -100,16 +109,19 @@ class ActorCritic(nn.Module):
 
 
 def _weights(lstm: nn.LSTM) -> list[Tensor]:
-    """From inputs, from the memory, and the biases of both; gates in the order input, forget, cell, output, ``[4 * H, ...]``."""
+    """From inputs, from the memory, and the biases of both; gates in the order input, forget, cell, output, ``[4 * H,
+    ...]``.
+    """
     return [*lstm.all_weights[0]]
 
 
 def unrolled(lstm: nn.LSTM, inputs: Tensor, starts: Tensor, memory: Memory) -> Tensor:
-    """What an LSTM puts out, ``[L, N, H]``, that forgets everything where an episode starts; see ``ActorCritic.unroll``.
+    """What an LSTM puts out, ``[L, N, H]``, that forgets everything where an episode starts; see
+    ``ActorCritic.unroll``.
 
-    The libraries' fast LSTMs run whole sequences in one call and know no starts. So a step of our own is put in before each of them: one
-    more input, which is 1 there alone, shuts the input, forget and output gates, and behind it both parts of the memory are 0. No
-    gradient passes it either.
+    The libraries' fast LSTMs run whole sequences in one call and know no starts. So a step of our own is put in before
+    each of them: one more input, which is 1 there alone, shuts the input, forget and output gates, and behind it both
+    parts of the memory are 0. No gradient passes it either.
     """
     within = starts.clone()
     within[0] = False
@@ -123,7 +135,9 @@ def unrolled(lstm: nn.LSTM, inputs: Tensor, starts: Tensor, memory: Memory) -> T
     longer = inputs.new_zeros(int(places[-1].max()) + 1, count, size + 1)
     longer[places, columns, :size] = inputs
     longer[places[within] - 1, columns[within], size] = 1.0
-    gate = weight.new_tensor([SHUT, SHUT, 0.0, SHUT]).repeat_interleave(lstm.hidden_size)[:, None]  # input, forget, cell, output
+    gate = weight.new_tensor([SHUT, SHUT, 0.0, SHUT]).repeat_interleave(lstm.hidden_size)[
+        :, None
+    ]  # input, forget, cell, output
     return _run(longer, state, [torch.cat([weight, gate], 1), *others])[places, columns]
 
 
@@ -163,7 +177,9 @@ class FullTanh(nn.Tanh):
 
 
 def layers(widths: Sequence[int], *, last_gain: float) -> nn.Sequential:
-    """Linear layers with hyperbolic tangents between them, their weights orthogonal (arXiv 2005.12729 shows what that is worth)."""
+    """Linear layers with hyperbolic tangents between them, their weights orthogonal (arXiv 2005.12729 shows what that
+    is worth).
+    """
     parts: list[nn.Module] = []
     for i, (inputs, outputs) in enumerate(itertools.pairwise(widths)):
         last = i == len(widths) - 2
@@ -177,8 +193,9 @@ def layers(widths: Sequence[int], *, last_gain: float) -> nn.Sequential:
 def begin_lstm(lstm: nn.LSTM, *, span: int = 0) -> None:
     """Orthogonal weights gate by gate, and gates that begin by remembering.
 
-    The forget gate begins open (Jozefowicz, Zaremba & Sutskever, 2015), or where a ``span`` is given, such that the units forget at all
-    speeds up to once in so many steps, and take in as slowly (C. Tallec & Y. Ollivier, arXiv 1804.11188).
+    The forget gate begins open (Jozefowicz, Zaremba & Sutskever, 2015), or where a ``span`` is given, such that the
+    units forget at all speeds up to once in so many steps, and take in as slowly (C. Tallec & Y. Ollivier, arXiv
+    1804.11188).
     """
     weight_ih, weight_hh, bias, other_bias = _weights(lstm)
     with torch.no_grad():

@@ -1,4 +1,5 @@
-"""A PPO run at rest: files that appear whole, hold everything to go on with, and are read by PyTorch's restricted reader.
+"""A PPO run at rest: files that appear whole, hold everything to go on with, and are read by PyTorch's restricted
+reader.
 
 In what PyTorch reads, ``"network"`` is the network's state dictionary, what scales observations and rewards among it.
 """
@@ -81,6 +82,8 @@ def _newest_readable(folder: Path) -> tuple[bytes, str]:
 
 def _read(data: bytes, path: Path) -> PPOCheckpoint:
     tree = read_tree(data, path=path)
-    if tree.get("format") != FORMAT or not all(isinstance(tree.get(name), dict) for name in (*GROUPS, "counters", "told")):
+    if tree.get("format") != FORMAT or not all(
+        isinstance(tree.get(name), dict) for name in (*GROUPS, "counters", "told")
+    ):
         raise CorruptWeights(f"{path} is no checkpoint of PPO, or of another version of this program")
     return PPOCheckpoint(LearnerState({name: tree[name] for name in GROUPS}, tree["counters"]), tree["told"])

@@ -19,7 +19,10 @@ class EpisodesReport:
     def __add__(self, other: "EpisodesReport") -> "EpisodesReport":
         figures = {name: value + other.figures[name] for name, value in self.figures.items()}
         return EpisodesReport(
-            count=self.count + other.count, rewards=self.rewards + other.rewards, steps=self.steps + other.steps, figures=figures
+            count=self.count + other.count,
+            rewards=self.rewards + other.rewards,
+            steps=self.steps + other.steps,
+            figures=figures,
         )
 
     def mean(self, name: str = "") -> float:
@@ -71,5 +74,7 @@ class PPOObserver(Protocol):
 
 def summed_up(episodes: Sequence[Episode], names: Sequence[str]) -> list[float]:
     """How many episodes there are, their rewards, their steps and each named figure, added up."""
-    totals = [[1.0, episode.reward, float(episode.steps), *(episode.figures[name] for name in names)] for episode in episodes]
+    totals = [
+        [1.0, episode.reward, float(episode.steps), *(episode.figures[name] for name in names)] for episode in episodes
+    ]
     return [sum(column) for column in zip(*totals, strict=True)] if totals else [0.0] * (3 + len(names))

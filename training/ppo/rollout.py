@@ -1,7 +1,7 @@
 """Rollouts: what worlds show and pay while a policy acts in them, with all that PPO needs to learn from it.
 
-The time axis comes first: ``[T, B]`` is step t of world b. An action of world b is drawn from b's own stream, so that nothing depends
-on how worlds are spread over processes.
+The time axis comes first: ``[T, B]`` is step t of world b. An action of world b is drawn from b's own stream, so that
+nothing depends on how worlds are spread over processes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -82,7 +82,12 @@ class Collector:
         if num_steps % sequence_length:
             raise ValueError(f"sequences of {sequence_length} steps do not fill a rollout of {num_steps}")
         self.network, self.worlds, self.streams, self.ranks = network, worlds, streams, ranks
-        self.num_steps, self.sequence_length, self.gamma, self.gae_lambda = num_steps, sequence_length, gamma, gae_lambda
+        self.num_steps, self.sequence_length, self.gamma, self.gae_lambda = (
+            num_steps,
+            sequence_length,
+            gamma,
+            gae_lambda,
+        )
         self.scale_observations, self.scale_rewards = scale_observations, scale_rewards
         self.memories = network.blank(worlds.num_envs)
         self.starting = np.ones(worlds.num_envs, np.bool_)  # which worlds' next step is the first of an episode
@@ -99,7 +104,9 @@ class Collector:
             values, next_values = taken.values()
         self._learn_scales(taken)
         scaled_rewards = np.clip(taken.rewards * self._reward_scale(), -LARGEST, LARGEST)
-        advantages, returns = estimated_advantages(scaled_rewards, values, next_values, taken.ended, self.gamma, self.gae_lambda)
+        advantages, returns = estimated_advantages(
+            scaled_rewards, values, next_values, taken.ended, self.gamma, self.gae_lambda
+        )
         device = self.network.seen_returns.device
         on_device = {
             "observations": taken.observations,
@@ -119,7 +126,9 @@ class Collector:
 
     def state(self) -> dict[str, Tensor]:
         """What ``restore`` needs beside the network and the worlds: a copy."""
-        memories = {f"{i}/{part}": tensor for i, memory in enumerate(self.memories) for part, tensor in memory._asdict().items()}
+        memories = {
+            f"{i}/{part}": tensor for i, memory in enumerate(self.memories) for part, tensor in memory._asdict().items()
+        }
         arrays = {name: torch.from_numpy(getattr(self, name).copy()) for name in KEPT}
         return {**memories, **arrays, "streams": torch.from_numpy(self.streams.view(np.int64).copy())}
 
@@ -127,7 +136,8 @@ class Collector:
         """Go on from ``state``."""
         device = self.memories[0].hidden.device
         self.memories = [
-            Memory(state[f"{i}/hidden"].to(device, copy=True), state[f"{i}/cell"].to(device, copy=True)) for i in range(len(self.memories))
+            Memory(state[f"{i}/hidden"].to(device, copy=True), state[f"{i}/cell"].to(device, copy=True))
+            for i in range(len(self.memories))
         ]
         for name in KEPT:
             setattr(self, name, state[name].numpy().copy())
@@ -174,7 +184,9 @@ class _Steps:
         self.shift, self._scale = collector.scale()
         self.sums, self.return_sums = np.zeros((3, size)), np.zeros((3, 1))
         self.episodes: list[Episode] = []
-        self._cut: list[tuple[int, NDArray[np.int64], Tensor, list[Memory]]] = []  # where episodes were truncated, and what was there
+        self._cut: list[
+            tuple[int, NDArray[np.int64], Tensor, list[Memory]]
+        ] = []  # where episodes were truncated, and what was there
 
     def step(self, t: int) -> None:
         """Let every world take its step t."""
@@ -209,21 +221,32 @@ class _Steps:
         at.rewards_so_far[ended], at.steps_so_far[ended] = 0.0, 0
         if len(cut):
             last = torch.zeros(len(cut), at.worlds.observation_size)
-            scale_observations(now.last_observations[cut], self.shift, self._scale, last.numpy(), np.zeros_like(self.sums))
-            self._cut.append((t, cut, last.to(self.lived.device), [Memory(m.hidden[cut], m.cell[cut]) for m in at.memories]))
+            scale_observations(
+                now.last_observations[cut], self.shift, self._scale, last.numpy(), np.zeros_like(self.sums)
+            )
+            self._cut.append(
+                (t, cut, last.to(self.lived.device), [Memory(m.hidden[cut], m.cell[cut]) for m in at.memories])
+            )
         going_on = torch.from_numpy(~at.starting).to(self.lived.device)[:, None]
         at.memories = [Memory(memory.hidden * going_on, memory.cell * going_on) for memory in at.memories]
 
     def values(self) -> tuple[Floats, Floats]:
-        """What the critic makes of every step, and of what came after it: in the same episode, even where that was cut off."""
+        """What the critic makes of every step, and of what came after it: in the same episode, even where that was cut
+        off.
+        """
         at, network = self._at, self._at.network
         values = network.critic(self.lived).squeeze(-1).float().cpu().numpy()
         shown = torch.zeros_like(self.observations[0])
-        scale_observations(at.worlds.moment.observations, self.shift, self._scale, shown.numpy(), np.zeros_like(self.sums))
+        scale_observations(
+            at.worlds.moment.observations, self.shift, self._scale, shown.numpy(), np.zeros_like(self.sums)
+        )
         after = np.concatenate([values[1:], self._judged(shown.to(self.lived.device), at.memories)[None]])
         if self._cut:
             last = torch.cat([shown for _, _, shown, _ in self._cut])
-            memories = [Memory(*map(torch.cat, zip(*parts, strict=True))) for parts in zip(*(cut[3] for cut in self._cut), strict=True)]
+            memories = [
+                Memory(*map(torch.cat, zip(*parts, strict=True)))
+                for parts in zip(*(cut[3] for cut in self._cut), strict=True)
+            ]
             rows = np.concatenate([np.full(len(cut), t) for t, cut, _, _ in self._cut])
             after[rows, np.concatenate([cut for _, cut, _, _ in self._cut])] = self._judged(last, memories)
         return values, after
@@ -263,8 +286,12 @@ def normalized(advantages: Tensor, ranks: Ranks) -> Tensor:
 def explained_variance(returns: Floats, values: Floats, ranks: Ranks) -> float:
     """How much of the variance of all ranks' returns the values foresee."""
     exact = torch.from_numpy(returns).double()
-    both = torch.stack([exact, exact - torch.from_numpy(values)])  # [2, T, B]: what was to be foreseen, and what was not
-    sums = torch.stack([torch.full((2,), exact.numel(), dtype=torch.float64), both.sum((1, 2)), both.square().sum((1, 2))])
+    both = torch.stack(
+        [exact, exact - torch.from_numpy(values)]
+    )  # [2, T, B]: what was to be foreseen, and what was not
+    sums = torch.stack(
+        [torch.full((2,), exact.numel(), dtype=torch.float64), both.sum((1, 2)), both.square().sum((1, 2))]
+    )
     ranks.sum_([sums])
     count, totals, squares = sums
     variance, unforeseen = (squares / count - (totals / count).square()).tolist()
@@ -273,7 +300,11 @@ def explained_variance(returns: Floats, values: Floats, ranks: Ranks) -> float:
 
 @compiled
 def scale_observations(
-    raw: NDArray[np.float32], shift: NDArray[np.float64], scale: NDArray[np.float64], out: NDArray[np.float32], sums: NDArray[np.float64]
+    raw: NDArray[np.float32],
+    shift: NDArray[np.float64],
+    scale: NDArray[np.float64],
+    out: NDArray[np.float32],
+    sums: NDArray[np.float64],
 ) -> None:
     """Write observations ``[B, F]`` scaled, and add what is known of them to ``sums`` ``[3, F]``: see ``merged``."""
     for b in range(raw.shape[0]):
@@ -286,7 +317,9 @@ def scale_observations(
 
 
 @compiled
-def choose(logits: NDArray[np.float32], streams: Streams, actions: NDArray[np.int64], log_probabilities: NDArray[np.float32]) -> None:
+def choose(
+    logits: NDArray[np.float32], streams: Streams, actions: NDArray[np.int64], log_probabilities: NDArray[np.float32]
+) -> None:
     """Draw an action of each world from its policy ``[B, A]``, and say how likely it was, as a logarithm."""
     for b in range(logits.shape[0]):
         highest = logits[b].max()
@@ -312,7 +345,9 @@ def discount_returns(
     gamma: float,
     sums: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Go on with each world's discounted rewards, and add what is known of them to ``sums`` ``[3, 1]``; returns the last ones ``[B]``."""
+    """Go on with each world's discounted rewards, and add what is known of them to ``sums`` ``[3, 1]``; returns the
+    last ones ``[B]``.
+    """
     now = discounted.copy()
     for t in range(rewards.shape[0]):
         for b in range(rewards.shape[1]):
@@ -337,8 +372,8 @@ def estimated_advantages(
     """Generalized advantage estimates and the returns that belong to them, ``[T, B]`` each (arXiv 1506.02438).
 
     Args:
-        next_values: of what came after each step; where an episode was truncated, of what would have come.
-        ended: 0 where the episode goes on, 1 where it was terminated, after which nothing is won, 2 where it was truncated.
+        next_values: of what came after each step; where an episode was truncated, of what would have come. ended: 0
+        where the episode goes on, 1 where it was terminated, after which nothing is won, 2 where it was truncated.
     """
     advantages, returns = np.empty_like(rewards), np.empty_like(rewards)
     for b in range(rewards.shape[1]):

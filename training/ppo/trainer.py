@@ -1,7 +1,8 @@
 """Proximal policy optimization (arXiv 1707.06347) of a network with a memory: the second of the two training loops.
 
-In each round all worlds of all ranks take ``num_steps`` steps, and then the network learns from these steps a few times over, in
-minibatches of whole sequences. What each rank's worlds show makes one update: N ranks do what one rank does with N times the worlds.
+In each round all worlds of all ranks take ``num_steps`` steps, and then the network learns from these steps a few times
+over, in minibatches of whole sequences. What each rank's worlds show makes one update: N ranks do what one rank does
+with N times the worlds.
 """
 
 import logging
@@ -65,7 +66,9 @@ class PPOSettings:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be 1 at least, not {getattr(self, name)}")
         if self.num_steps % self.sequence_length:
-            raise ValueError(f"sequences of {self.sequence_length} steps do not fill the {self.num_steps} of a world between two updates")
+            raise ValueError(
+                f"sequences of {self.sequence_length} steps do not fill the {self.num_steps} of a world between two updates"
+            )
         for name in ("gamma", "gae_lambda"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be from 0 to 1, not {getattr(self, name)}")
@@ -92,16 +95,13 @@ class PPOTrainer:
     """Trains a network in worlds.
 
     Args:
-        network: is trained in place, on the device where it is.
-        worlds: of this rank; every rank has as many.
-        settings: how.
-        seed: of all that is drawn but for the worlds' own chances.
-        episodes: train until so many have ended on all ranks together. They are shared out evenly, and rank 0 takes the rest; who has
+        network: is trained in place, on the device where it is. worlds: of this rank; every rank has as many. settings:
+        how. seed: of all that is drawn but for the worlds' own chances. episodes: train until so many have ended on all
+        ranks together. They are shared out evenly, and rank 0 takes the rest; who has
             come to the end of its own acts on with the others, but what more it ends is not counted.
-        observers: those who watch; only rank 0 has any.
-        keep: is called with the trainer's state after every ``keep_every`` episodes, and when the run ends; only on rank 0.
-        mixed_precision: whether to learn in a 16-bit type; acting, and all that is averaged, is in float32 always.
-        ranks: the processes that train together.
+        observers: those who watch; only rank 0 has any. keep: is called with the trainer's state after every
+        ``keep_every`` episodes, and when the run ends; only on rank 0. mixed_precision: whether to learn in a 16-bit
+        type; acting, and all that is averaged, is in float32 always. ranks: the processes that train together.
     """
 
     def __init__(
@@ -121,7 +121,9 @@ class PPOTrainer:
         self.network, self.worlds, self.settings, self.seed, self.ranks = network.train(), worlds, settings, seed, ranks
         self.episodes, self.observers, self.keep, self.keep_every = episodes, observers, keep, keep_every
         self.optimizer = build_optimizer(network, settings)
-        self.update_step = UpdateStep(network, self.optimizer, clip_norm=settings.clip_norm, mixed_precision=mixed_precision, ranks=ranks)
+        self.update_step = UpdateStep(
+            network, self.optimizer, clip_norm=settings.clip_norm, mixed_precision=mixed_precision, ranks=ranks
+        )
         self.collector = self._collector()
         self.round = self.total_steps = self.episodes_over = 0
         self.seconds = 0.0
@@ -130,7 +132,9 @@ class PPOTrainer:
         self.stop_requested = False
 
     def run(self) -> RoundReport | None:
-        """Train until the episodes are over or somebody asks to stop; returns the last round's report, if there was one."""
+        """Train until the episodes are over or somebody asks to stop; returns the last round's report, if there was
+        one.
+        """
         report = None
         self.episodes_left = share_of(max(0, self.episodes - self.episodes_over), self.ranks)
         while not self.over():
@@ -171,7 +175,10 @@ class PPOTrainer:
                 taken, skipped = taken + 1, skipped + report.skipped
                 if report.skipped:
                     continue
-                figures = {**{name: tensor.item() for name, tensor in report.figures.items()}, "grad_norm": report.grad_norm.item()}
+                figures = {
+                    **{name: tensor.item() for name, tensor in report.figures.items()},
+                    "grad_norm": report.grad_norm.item(),
+                }
                 totals = {name: total + figures[name] for name, total in totals.items()}
                 if settings.target_kl is not None and figures["approx_kl"] > KL_SLACK * settings.target_kl:
                     return self._means(totals, taken, skipped)
@@ -186,15 +193,21 @@ class PPOTrainer:
     def minibatches(self, epoch: int) -> list["Chosen"]:
         """Which of the sequences of all ranks make each minibatch, and which of them are this rank's.
 
-        All worlds give one sequence before any gives its next, so that minibatches, and with them what the ranks have to do, are even.
+        All worlds give one sequence before any gives its next, so that minibatches, and with them what the ranks have
+        to do, are even.
         """
         count = self.settings.num_steps // self.settings.sequence_length
         each = count * self.worlds.num_envs
         everywhere = self.worlds.num_envs * self.ranks.world_size
         random = np.random.default_rng([seed_stream(self.seed, "minibatches", self.round, epoch)])
-        turns = random.permuted(np.tile(np.arange(everywhere), (count, 1)), axis=1)  # [count, worlds]: who comes when, of all ranks' worlds
-        sequences = random.permuted(np.tile(np.arange(count)[:, None], everywhere), axis=0)  # [count, worlds]: what it gives then
-        # A sequence's number is (world, of all ranks; then sequence), so that it is the same however worlds are spread over ranks.
+        turns = random.permuted(
+            np.tile(np.arange(everywhere), (count, 1)), axis=1
+        )  # [count, worlds]: who comes when, of all ranks' worlds
+        sequences = random.permuted(
+            np.tile(np.arange(count)[:, None], everywhere), axis=0
+        )  # [count, worlds]: what it gives then
+        # A sequence's number is (world, of all ranks; then sequence), so that it is the same however worlds are spread
+        # over ranks.
         order = (turns * count + np.take_along_axis(sequences, turns, 1)).ravel()
         parts = np.array_split(order, min(self.settings.num_minibatches, len(order)))
         first = each * self.ranks.rank
@@ -221,7 +234,9 @@ class PPOTrainer:
     def losses(self, batch: Sequences) -> Losses:
         """The clipped objective with its value loss and entropy, means over all steps."""
         settings = self.settings
-        logits, values = (said.float() for said in self.network.unroll(batch.observations, batch.starts, batch.memories))
+        logits, values = (
+            said.float() for said in self.network.unroll(batch.observations, batch.starts, batch.memories)
+        )
         log_policy = logits.log_softmax(-1)
         change = log_policy.gather(-1, batch.actions[..., None]).squeeze(-1) - batch.log_probabilities
         ratio = change.exp()
@@ -237,7 +252,9 @@ class PPOTrainer:
             "policy_loss": policy_loss,
             "value_loss": value_loss,
             "entropy": entropy,
-            "approx_kl": (ratio - 1 - change).mean(),  # never negative (J. Schulman, "Approximating KL divergence", 2020)
+            "approx_kl": (
+                ratio - 1 - change
+            ).mean(),  # never negative (J. Schulman, "Approximating KL divergence", 2020)
             "clip_fraction": (clipped != ratio).float().mean(),
         }
         loss = policy_loss + settings.vf_coef * value_loss - settings.ent_coef * entropy
@@ -274,7 +291,9 @@ class PPOTrainer:
         sums = torch.tensor([self.episodes_left, *summed_up(rollout.episodes, names)], dtype=torch.float64)
         self.ranks.sum_([sums])
         left, count, rewards, steps, *figures = sums.tolist()
-        report = EpisodesReport(count=int(count), rewards=rewards, steps=steps, figures=dict(zip(names, figures, strict=True)))
+        report = EpisodesReport(
+            count=int(count), rewards=rewards, steps=steps, figures=dict(zip(names, figures, strict=True))
+        )
         return report, int(left)
 
     def _collector(self) -> Collector:
@@ -293,7 +312,9 @@ class PPOTrainer:
         )
 
     def state(self) -> LearnerState:
-        """Everything that ``restore`` needs: with as many ranks as now, of which it is one, to go on exactly as if nothing had happened."""
+        """Everything that ``restore`` needs: with as many ranks as now, of which it is one, to go on exactly as if
+        nothing had happened.
+        """
         groups = {
             "network": self.network.state_dict(),
             "optimizer": optimizer_tensors(self.network, self.optimizer),
@@ -301,16 +322,20 @@ class PPOTrainer:
             "acting": self.collector.state(),
         }
         tensors = {
-            group: {name: tensor.to("cpu", copy=True).contiguous() for name, tensor in part.items()} for group, part in groups.items()
+            group: {name: tensor.to("cpu", copy=True).contiguous() for name, tensor in part.items()}
+            for group, part in groups.items()
         }
         names = ("round", "total_steps", "episodes_over", "seconds")
         counters: dict[str, Any] = {name: getattr(self, name) for name in names}
         return LearnerState(tensors, {**counters, "world_size": self.ranks.world_size})
 
     def restore(self, state: LearnerState) -> None:
-        """Go on from ``state``. With several ranks, or after several, the worlds begin anew, for only one rank's are kept.
+        """Go on from ``state``.
 
-        They should be others then than those that the run began with: see ``world_streams``, by which actions are drawn anew too.
+        With several ranks, or after several, the worlds begin anew, for only one rank's are kept.
+
+        They should be others then than those that the run began with: see ``world_streams``, by which actions are drawn
+        anew too.
 
         Raises:
             ValueError: it belongs to another network, or to other worlds.
@@ -324,14 +349,20 @@ class PPOTrainer:
             self.seconds = counters["seconds"]
             same = counters["world_size"] == self.ranks.world_size == 1
         except (KeyError, RuntimeError) as error:
-            raise ValueError(f"the saved state does not fit this network: {str(error).partition(chr(10))[0]}") from error
+            raise ValueError(
+                f"the saved state does not fit this network: {str(error).partition(chr(10))[0]}"
+            ) from error
         if same:
             like = self.worlds.state()
             arrays = {name: tensor.numpy() for name, tensor in tensors["worlds"].items()}
-            self.worlds.restore({name: array.view(like[name].dtype) if name in like else array for name, array in arrays.items()})
+            self.worlds.restore(
+                {name: array.view(like[name].dtype) if name in like else array for name, array in arrays.items()}
+            )
             self.collector.restore(tensors["acting"])
         else:
-            self.collector.streams = world_streams(self.seed, "actions", self.ranks, self.worlds.num_envs, rounds_over=self.round)
+            self.collector.streams = world_streams(
+                self.seed, "actions", self.ranks, self.worlds.num_envs, rounds_over=self.round
+            )
 
 
 @dataclass(frozen=True)
@@ -350,7 +381,9 @@ class Chosen:
 
 
 def chosen_of(numbers: NDArray[np.int64], first: int, each: int) -> Chosen:
-    """Those of the sequences with these ``numbers`` that are a rank's, which has ``each``, the ``first`` and those after it."""
+    """Those of the sequences with these ``numbers`` that are a rank's, which has ``each``, the ``first`` and those
+    after it.
+    """
     rows = numbers - first
     own = rows[(rows >= 0) & (rows < each)]
     return Chosen(own, len(own) / len(numbers)) if len(own) else Chosen(np.zeros(1, np.int64), 0.0)
@@ -364,7 +397,8 @@ def share_of(episodes: int, ranks: Ranks) -> int:
 def world_streams(seed: int, purpose: str, ranks: Ranks, num_envs: int, *, rounds_over: int = 0) -> Streams:
     """Where the random numbers of each of this rank's worlds start, uint64 ``[num_envs]``.
 
-    They are others for every world of every rank, and others again for worlds that begin after ``rounds_over`` rounds of a run.
+    They are others for every world of every rank, and others again for worlds that begin after ``rounds_over`` rounds
+    of a run.
     """
     first, later = ranks.rank * num_envs, [rounds_over] if rounds_over else []
     return np.array([seed_stream(seed, purpose, first + b, *later) for b in range(num_envs)], np.uint64)
@@ -375,7 +409,10 @@ def build_optimizer(network: ActorCritic, settings: PPOSettings) -> torch.optim.
     critic = network.critic_parameters()
     known = {id(parameter) for parameter in critic}
     actor = [parameter for parameter in network.parameters() if id(parameter) not in known]
-    groups = [{"params": actor, "lr": settings.learning_rate_actor}, {"params": critic, "lr": settings.learning_rate_critic}]
+    groups = [
+        {"params": actor, "lr": settings.learning_rate_actor},
+        {"params": critic, "lr": settings.learning_rate_critic},
+    ]
     return torch.optim.Adam(groups, eps=1e-5, fused=True)
 
 

@@ -6,7 +6,8 @@ import socket
 import time
 
 DEFAULT_PORT = 12355
-# To the store of torch by which ranks meet, its greeting and a ping, which it answers with the last four bytes; to others an end of a line.
+# To the store of torch by which ranks meet, its greeting and a ping, which it answers with the last four bytes; to
+# others an end of a line.
 GREETING = b"\x00\xce\xf7\x85\x3c\x0d\xff\xff\xff\xff\r\n\r\n"
 ANSWER_SECONDS = 5.0
 LOOK_SECONDS = 1.0  # between two attempts to reach the first machine
@@ -18,7 +19,8 @@ def check_own_address(address: str, port: int) -> None:
     """See that other ranks can meet this process at ``address`` and ``port``.
 
     Raises:
-        ValueError: nobody knows the address, it is another machine's, or the port cannot be had; the message names the flag.
+        ValueError: nobody knows the address, it is another machine's, or the port cannot be had; the message names the
+        flag.
     """
     with socket.socket() as listener:
         try:
@@ -28,7 +30,9 @@ def check_own_address(address: str, port: int) -> None:
                 f"--master-addr {address} is no address of this machine, where rank 0 is to be: name one by which the others reach it"
             ) from error
     with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as torch does: connections that are over do not count
+        listener.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # as torch does: connections that are over do not count
         try:
             listener.bind(("", _checked(port)))
         except OSError as error:
@@ -37,7 +41,8 @@ def check_own_address(address: str, port: int) -> None:
 
 
 def wait_for_address(address: str, port: int, *, seconds: float) -> None:
-    """Return when somebody listens at ``address`` and ``port``, where rank 0 is; after a first failure it is logged that this waits.
+    """Return when somebody listens at ``address`` and ``port``, where rank 0 is; after a first failure it is logged
+    that this waits.
 
     Raises:
         ValueError: nobody knows the address.
@@ -76,7 +81,9 @@ def see_that_a_training_answers(address: str, port: int) -> None:
     except OSError:
         return  # whoever connects for good will see
     if answer and answer.isascii():
-        raise RuntimeError(f"what answers at --master-addr {address}, --master-port {port} is no training: see that both are right")
+        raise RuntimeError(
+            f"what answers at --master-addr {address}, --master-port {port} is no training: see that both are right"
+        )
 
 
 def _reason(error: OSError) -> str:
@@ -93,4 +100,6 @@ def _resolved(address: str) -> str:
     try:
         return socket.gethostbyname(address)
     except OSError as error:
-        raise ValueError(f"--master-addr {address}: no machine of this name is known here; name its IP address") from error
+        raise ValueError(
+            f"--master-addr {address}: no machine of this name is known here; name its IP address"
+        ) from error

@@ -1,10 +1,12 @@
 """Batch norm whose statistics are those of groups of a total batch, wherever its rows are computed.
 
-A rank sums up its own rows of each group; the sums are added up over all ranks, forward and backward, so that the result and the
-gradient are those of one process that holds the whole group. It works on any device, with shares of any size; a rank alone with one
-group at a time uses torch's own kernels. Sums are taken about the running mean, and combined in float64.
+A rank sums up its own rows of each group; the sums are added up over all ranks, forward and backward, so that the
+result and the gradient are those of one process that holds the whole group. It works on any device, with shares of any
+size; a rank alone with one group at a time uses torch's own kernels. Sums are taken about the running mean, and
+combined in float64.
 
-Batch norm: arXiv 1502.03167. Statistics over fixed groups smaller than the batch: arXiv 1705.08741 ("ghost batch normalization").
+Batch norm: arXiv 1502.03167. Statistics over fixed groups smaller than the batch: arXiv 1705.08741 ("ghost batch
+normalization").
 """
 
 from dataclasses import dataclass
@@ -18,7 +20,9 @@ from training.ranks.ranks import ALONE, Ranks
 
 @dataclass
 class Layout:
-    """Which rows of what is computed belong to which group; the norms of a network share one, and it is set before each forward."""
+    """Which rows of what is computed belong to which group; the norms of a network share one, and it is set before each
+    forward.
+    """
 
     ranks: Ranks = ALONE
     sizes: tuple[int, ...] = (0,)  # [G] this rank's rows in each group, in their order
@@ -30,7 +34,9 @@ class Layout:
         return self.ranks.alone and len(self.sizes) == 1
 
     def members(self, rows: int, device: torch.device) -> Tensor:
-        """The group of each row, ``[rows]``; where a network has several rows for a position, all positions follow one another in each."""
+        """The group of each row, ``[rows]``; where a network has several rows for a position, all positions follow one
+        another in each.
+        """
         groups = torch.arange(len(self.sizes), device=device).repeat_interleave(torch.tensor(self.sizes, device=device))
         return groups.repeat(rows // len(groups))
 
@@ -41,7 +47,11 @@ class RankNorm(nn.BatchNorm2d):
     def __init__(self, norm: nn.BatchNorm2d, layout: Layout) -> None:
         super().__init__(norm.num_features, eps=norm.eps, momentum=norm.momentum, device="meta")
         self.weight, self.bias = norm.weight, norm.bias
-        self.running_mean, self.running_var, self.num_batches_tracked = norm.running_mean, norm.running_var, norm.num_batches_tracked
+        self.running_mean, self.running_var, self.num_batches_tracked = (
+            norm.running_mean,
+            norm.running_var,
+            norm.num_batches_tracked,
+        )
         self.layout = layout
 
     def forward(self, x: Tensor) -> Tensor:
@@ -72,7 +82,15 @@ class RankNorm(nn.BatchNorm2d):
 class _Normalize(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, about: Tensor, members: Tensor, counts: Tensor, eps: float, ranks: Ranks
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        about: Tensor,
+        members: Tensor,
+        counts: Tensor,
+        eps: float,
+        ranks: Ranks,
     ) -> tuple[Tensor, Tensor, Tensor]:
         x32 = _at_least_32_bits(x)
         centred = x32 - about[:, None, None]
@@ -95,19 +113,33 @@ class _Normalize(torch.autograd.Function):
         centred = x32 - _rows(mean, members, x32)
         sums = _group_sums(members, len(counts), dy.sum((2, 3)), (dy * centred).sum((2, 3)))
         own_dy, own_scaled = sums.chunk(2, 1)
-        bias_gradient, weight_gradient = own_dy.sum(0), (own_scaled * inverse).sum(0)  # of its own rows; UpdateStep adds them up
+        bias_gradient, weight_gradient = (
+            own_dy.sum(0),
+            (own_scaled * inverse).sum(0),
+        )  # of its own rows; UpdateStep adds them up
         ctx.ranks.sum_([sums])
         mean_dy, mean_scaled = (sums / counts[:, None]).chunk(2, 1)
         scale = weight * inverse
         slope = -scale * inverse.square() * mean_scaled
         dx = torch.addcmul(_rows(-scale * mean_dy, members, dy), centred, _rows(slope, members, dy))
         dx.addcmul_(dy, _rows(scale, members, dy))
-        return dx.to(x.dtype), weight_gradient.to(weight.dtype), bias_gradient.to(weight.dtype), None, None, None, None, None
+        return (
+            dx.to(x.dtype),
+            weight_gradient.to(weight.dtype),
+            bias_gradient.to(weight.dtype),
+            None,
+            None,
+            None,
+            None,
+            None,
+        )
 
 
 def _group_sums(members: Tensor, groups: int, *columns: Tensor) -> Tensor:
     """The sums of float32 ``[N, C]`` over each group's rows, side by side: float64 ``[G, C * len(columns)]``."""
-    belongs = members == torch.arange(groups, device=members.device)[:, None]  # [G, N]; a product, for index_add_ has no fixed order
+    belongs = (
+        members == torch.arange(groups, device=members.device)[:, None]
+    )  # [G, N]; a product, for index_add_ has no fixed order
     return belongs.double() @ torch.cat(columns, 1).double()
 
 

@@ -1,8 +1,8 @@
 """The processes that train one network together, each a *rank* in the words of ``torch.distributed``.
 
-A process alone is a group of one, ``ALONE``, for which every operation here is nothing at all. Several find each other through the
-variables that torchrun sets, or through what the command line says. GPUs speak NCCL to each other; processors, and what is not on a
-GPU, speak gloo.
+A process alone is a group of one, ``ALONE``, for which every operation here is nothing at all. Several find each other
+through the variables that torchrun sets, or through what the command line says. GPUs speak NCCL to each other;
+processors, and what is not on a GPU, speak gloo.
 """
 
 import fcntl
@@ -23,7 +23,9 @@ from torch.distributed import FileStore, Store, TCPStore  # type: ignore[attr-de
 
 from training.ranks.meeting import DEFAULT_PORT, check_own_address, wait_for_address
 
-BUCKET_BYTES = 64 * 2**20  # of gradients that are summed in one go: large enough to fill a network, small enough to copy
+BUCKET_BYTES = (
+    64 * 2**20
+)  # of gradients that are summed in one go: large enough to fill a network, small enough to copy
 TIMEOUT = timedelta(minutes=15)  # of waiting for the others, who may be compiling or writing
 PATIENCE = timedelta(days=365)  # of waiting for rank 0's next word: that it has ended is noticed without it
 GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
@@ -94,7 +96,10 @@ class Ranks:
         return slice(self.rank, None, self.world_size)
 
     def sum_(self, tensors: Sequence[Tensor]) -> None:
-        """Replace each tensor by its sum over all ranks. All ranks give the same shapes in the same order, and get the same bits."""
+        """Replace each tensor by its sum over all ranks.
+
+        All ranks give the same shapes in the same order, and get the same bits.
+        """
         if self.alone:
             return
         for bucket in _buckets(tensors):
@@ -152,7 +157,11 @@ class Ranks:
         self.broadcast_([length], source=source, group=group)
         if not int(length):
             return b""
-        sent = torch.frombuffer(bytearray(data), dtype=torch.uint8) if self.rank == source else torch.empty(int(length), dtype=torch.uint8)
+        sent = (
+            torch.frombuffer(bytearray(data), dtype=torch.uint8)
+            if self.rank == source
+            else torch.empty(int(length), dtype=torch.uint8)
+        )
         self.broadcast_([sent], source=source, group=group)
         return sent.numpy().tobytes()
 
@@ -230,7 +239,9 @@ def joined(
     check_backend(backend, device)
     if on_gpu:
         if place.local_rank >= torch.cuda.device_count():
-            raise ValueError(f"rank {place.rank} has no GPU: {torch.cuda.device_count()} are to be seen here; start fewer ranks")
+            raise ValueError(
+                f"rank {place.rank} has no GPU: {torch.cuda.device_count()} are to be seen here; start fewer ranks"
+            )
         torch.cuda.set_device(place.local_rank)
     if store is None and by_torchrun and variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         store = store_of_this_start(place)
@@ -276,7 +287,8 @@ def check_backend(backend: str, device: str) -> None:
 
 
 def meet(rank: int, address: str, port: int, *, seconds: float) -> None:
-    """See that processes that are started one by one can meet: that of ``rank`` 0 at once, the others as soon as it is there.
+    """See that processes that are started one by one can meet: that of ``rank`` 0 at once, the others as soon as it is
+    there.
 
     Raises:
         ValueError: the first one cannot listen there, or nobody knows the address.
@@ -333,7 +345,11 @@ def idle_variables(ranks: Ranks, variables: Mapping[str, str] = os.environ) -> s
     names = sorted(name for name in variables if name.startswith(NCCL) and (name != NCCL_TIMEOUT or ranks.alone))
     if not names or ranks.backend == "nccl":
         return ""
-    instead = "one process trains alone" if ranks.alone else f"the ranks speak gloo, which heeds {NCCL_TIMEOUT} and {GLOO_INTERFACE}"
+    instead = (
+        "one process trains alone"
+        if ranks.alone
+        else f"the ranks speak gloo, which heeds {NCCL_TIMEOUT} and {GLOO_INTERFACE}"
+    )
     return f"{', '.join(names)}: for NCCL, which GPUs speak to each other; here {instead}"
 
 
@@ -343,9 +359,11 @@ def store_in(folder: Path, world_size: int) -> FileStore:
 
 
 def interface_towards(address: str) -> str | None:
-    """The network interface by which a machine is reached, or by which this one is if it is the same; None if that cannot be told.
+    """The network interface by which a machine is reached, or by which this one is if it is the same; None if that
+    cannot be told.
 
-    Left alone, gloo listens where this machine's own name points, which on Debian is an address that no other machine reaches.
+    Left alone, gloo listens where this machine's own name points, which on Debian is an address that no other machine
+    reaches.
     """
     try:
         own = socket.inet_aton(own_address_towards(address))
@@ -369,7 +387,9 @@ def own_address_towards(address: str) -> str:
         try:
             probe.connect((address, ANY_PORT))  # sends nothing, but looks up the way
         except OSError as error:
-            raise ValueError(f"--master-addr {address} cannot be reached: {str(error.strerror or error).lower()}") from error
+            raise ValueError(
+                f"--master-addr {address} cannot be reached: {str(error.strerror or error).lower()}"
+            ) from error
         own: str = probe.getsockname()[0]
         return own
 
@@ -377,9 +397,9 @@ def own_address_towards(address: str) -> str:
 def store_of_this_start(place: Place) -> TCPStore:
     """The store by which the ranks find each other; rank 0 has it, and torchrun's store says where.
 
-    torchrun's own lives on when the ranks are started again, with the addresses of those that have died: who reads them before the new
-    ones are there waits for the dead. torchrun starts nobody before all of the earlier ones have ended, on every machine; so an address
-    at which nobody answers is an old one.
+    torchrun's own lives on when the ranks are started again, with the addresses of those that have died: who reads them
+    before the new ones are there waits for the dead. torchrun starts nobody before all of the earlier ones have ended,
+    on every machine; so an address at which nobody answers is an old one.
 
     Raises:
         RuntimeError: torchrun's store or rank 0 cannot be reached.
@@ -417,7 +437,9 @@ def _resolved(told: Place, variables: Mapping[str, str]) -> Place:
     local_rank = told.local_rank if told.local_rank is not None else _number(variables, "LOCAL_RANK")
     world_size = 1 if world_size is None else world_size
     if world_size > 1 and rank is None:
-        raise ValueError(f"--world-size {world_size} needs --rank, from 0 to {world_size - 1}; or start all ranks by torchrun")
+        raise ValueError(
+            f"--world-size {world_size} needs --rank, from 0 to {world_size - 1}; or start all ranks by torchrun"
+        )
     rank = rank or 0
     if world_size < 1 or not 0 <= rank < world_size:
         raise ValueError(f"--rank {rank} is none of --world-size {world_size}: ranks are numbered from 0")
@@ -427,7 +449,9 @@ def _resolved(told: Place, variables: Mapping[str, str]) -> Place:
         raise ValueError(f"--local-rank {local_rank}: ranks are numbered from 0")
     master_addr = told.master_addr or variables.get("MASTER_ADDR")
     master_port = told.master_port or _number(variables, "MASTER_PORT")
-    return Place(rank=rank, world_size=world_size, local_rank=local_rank, master_addr=master_addr, master_port=master_port)
+    return Place(
+        rank=rank, world_size=world_size, local_rank=local_rank, master_addr=master_addr, master_port=master_port
+    )
 
 
 def _number(variables: Mapping[str, str], name: str) -> int | None:

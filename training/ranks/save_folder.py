@@ -7,10 +7,11 @@ from training.ranks.ranks import Ranks
 
 
 def chosen_folder(default: Path, ranks: Ranks, *, holds: Callable[[Path], bool], resume: bool) -> Path:
-    """``default``, or it with ``_2``, ``_3`` ... after its name; the same on all ranks, whatever each finds on its machine.
+    """``default``, or it with ``_2``, ``_3`` ... after its name; the same on all ranks, whatever each finds on its
+    machine.
 
-    A training that begins gets the first folder after all that hold one, and is to make it at once, so that torchrun's later starts of
-    it get that one again. With ``resume`` it is the newest that holds one.
+    A training that begins gets the first folder after all that hold one, and is to make it at once, so that torchrun's
+    later starts of it get that one again. With ``resume`` it is the newest that holds one.
 
     Args:
         default: the first.
@@ -33,5 +34,7 @@ def numbered(default: Path, number: int) -> Path:
 def _numbers(default: Path) -> list[int]:
     """Those of the folders that are there."""
     first = [1] if default.is_dir() else []
-    endings = [path.name.removeprefix(f"{default.name}_") for path in default.parent.glob(f"{default.name}_*") if path.is_dir()]
+    endings = [
+        path.name.removeprefix(f"{default.name}_") for path in default.parent.glob(f"{default.name}_*") if path.is_dir()
+    ]
     return first + [int(ending) for ending in endings if ending.isdecimal() and int(ending) > 1]

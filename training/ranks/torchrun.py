@@ -36,7 +36,8 @@ class Start:
 def room_for_ranks(asked: int | None, device: str, *, usual: int = 1) -> tuple[int, str]:
     """How many ranks are started on this machine, and a sentence where that may not be what was meant.
 
-    A rank needs a GPU of its own; where there is none at all, a core. Who asks for the CPU by ``device`` gets as many as are asked for.
+    A rank needs a GPU of its own; where there is none at all, a core. Who asks for the CPU by ``device`` gets as many
+    as are asked for.
 
     Args:
         asked: for so many; None: for as many as there are GPUs.
@@ -50,7 +51,10 @@ def room_for_ranks(asked: int | None, device: str, *, usual: int = 1) -> tuple[i
     if device == "cpu" or asked <= gpus or (asked == 1 and not gpus):
         return asked, ""
     if gpus:
-        return gpus, f"{asked} GPUs are asked for, and {gpus} {'is' if gpus == 1 else 'are'} here: {_ranks(gpus)} with a GPU each"
+        return (
+            gpus,
+            f"{asked} GPUs are asked for, and {gpus} {'is' if gpus == 1 else 'are'} here: {_ranks(gpus)} with a GPU each",
+        )
     count = min(asked, cores)
     fewer = f", one for each core; --device cpu starts all {asked}" if count < asked else ""
     return count, f"{asked} GPUs are asked for, and none is here: {_ranks(count)} on the CPU{fewer}"
@@ -68,7 +72,9 @@ def see_that_they_can_meet(start: Start) -> None:
         RuntimeError: it is not there.
     """
     if not 0 <= start.node_rank < start.nodes:
-        raise ValueError(f"--node-rank {start.node_rank} is none of --nodes {start.nodes}: machines are numbered from 0")
+        raise ValueError(
+            f"--node-rank {start.node_rank} is none of --nodes {start.nodes}: machines are numbered from 0"
+        )
     address, port = start.master_addr or HERE, start.master_port or DEFAULT_PORT
     meet(start.node_rank, address, port, seconds=patience().total_seconds())
     if start.node_rank:
@@ -92,16 +98,30 @@ def run_ranks(program: Path, words: Sequence[str], start: Start) -> int:
     address, port = start.master_addr or HERE, start.master_port or DEFAULT_PORT
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does, but for a warning
     if not heeds_hangup():
-        os.environ.setdefault(OF_TORCHRUN, "SIGTERM,SIGINT,SIGQUIT")  # by itself torchrun ends with its terminal under nohup too
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # what it says of a failure is said below, and shorter
-    line = [*_meeting(start, address, port), "--nproc-per-node", str(start.ranks), "--max-restarts", str(start.restarts)]
+        os.environ.setdefault(
+            OF_TORCHRUN, "SIGTERM,SIGINT,SIGQUIT"
+        )  # by itself torchrun ends with its terminal under nohup too
+    logging.getLogger("torch.distributed.elastic").setLevel(
+        logging.CRITICAL
+    )  # what it says of a failure is said below, and shorter
+    line = [
+        *_meeting(start, address, port),
+        "--nproc-per-node",
+        str(start.ranks),
+        "--max-restarts",
+        str(start.restarts),
+    ]
     try:
         run(parse_args([*line, "--shutdown-timeout", str(SECONDS_TO_END), str(program), *words]))
     except SignalException:
         return INTERRUPTED
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
-        often = f"after {start.restarts} new beginnings" if start.restarts else "and --max-restarts 0 allows no new beginning"
+        often = (
+            f"after {start.restarts} new beginnings"
+            if start.restarts
+            else "and --max-restarts 0 allows no new beginning"
+        )
         raise RuntimeError(f"rank {rank} has ended with code {failure.exitcode} {often}; go on by --resume") from error
     except RendezvousError as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
@@ -117,4 +137,12 @@ def _meeting(start: Start, address: str, port: int) -> list[str]:
     settings = f"is_host={host},join_timeout={round(patience().total_seconds())}"
     place = ["--nnodes", str(start.nodes), "--rdzv-backend", "c10d", "--rdzv-conf", settings]
     # The address by which the others reach this machine, for its name may lead nowhere.
-    return [*place, "--rdzv-endpoint", f"{address}:{port}", "--rdzv-id", f"keima-{port}", "--local-addr", own_address_towards(address)]
+    return [
+        *place,
+        "--rdzv-endpoint",
+        f"{address}:{port}",
+        "--rdzv-id",
+        f"keima-{port}",
+        "--local-addr",
+        own_address_towards(address),
+    ]

@@ -1,7 +1,8 @@
-"""How the batch of one optimizer step is cut: into groups for batch norm, into shares for the ranks, into parts that fit the memory.
+"""How the batch of one optimizer step is cut: into groups for batch norm, into shares for the ranks, into parts that
+fit the memory.
 
-Row p of a total batch belongs to rank p mod W. Batch norm takes its statistics over *groups* of consecutive rows of the total batch,
-over all ranks. So neither the number of ranks nor how much a rank takes at once changes what is learned.
+Row p of a total batch belongs to rank p mod W. Batch norm takes its statistics over *groups* of consecutive rows of the
+total batch, over all ranks. So neither the number of ranks nor how much a rank takes at once changes what is learned.
 """
 
 import math
@@ -24,7 +25,9 @@ class Part:
         return sum(self.sizes)
 
 
-def cut(total: int, *, norm_batch: int | None = None, micro_batch: int | None = None, rank: int = 0, world_size: int = 1) -> list[Part]:
+def cut(
+    total: int, *, norm_batch: int | None = None, micro_batch: int | None = None, rank: int = 0, world_size: int = 1
+) -> list[Part]:
     """The parts of one rank; every rank has as many, with the same groups.
 
     Args:
@@ -38,7 +41,9 @@ def cut(total: int, *, norm_batch: int | None = None, micro_batch: int | None = 
     bounds = group_bounds(total, norm_batch)
     smallest = min(after - before for before, after in pairwise(bounds))
     if smallest < world_size:
-        raise ValueError(f"{world_size} ranks cannot share {smallest} positions, of which batch norm needs one from each")
+        raise ValueError(
+            f"{world_size} ranks cannot share {smallest} positions, of which batch norm needs one from each"
+        )
     parts: list[Part] = []
     for first, last in _spans(bounds, micro_batch, world_size):
         edges = [_rows_before(bound, rank, world_size) for bound in bounds[first : last + 1]]
@@ -57,7 +62,9 @@ def group_bounds(total: int, norm_batch: int | None) -> list[int]:
 def largest_part(total: int, *, norm_batch: int | None, micro_batch: int | None, world_size: int) -> int:
     """The most rows that any rank takes at once."""
     bounds = group_bounds(total, norm_batch)
-    return max(_most(bounds[first], bounds[last], world_size) for first, last in _spans(bounds, micro_batch, world_size))
+    return max(
+        _most(bounds[first], bounds[last], world_size) for first, last in _spans(bounds, micro_batch, world_size)
+    )
 
 
 def halved(total: int, *, norm_batch: int | None, micro_batch: int | None, world_size: int) -> int | None:
@@ -71,7 +78,11 @@ def _spans(bounds: list[int], micro_batch: int | None, world_size: int) -> Itera
     """The first and the last bound of each part."""
     first = 0
     for last in range(1, len(bounds)):
-        full = micro_batch is not None and last + 1 < len(bounds) and _most(bounds[first], bounds[last + 1], world_size) > micro_batch
+        full = (
+            micro_batch is not None
+            and last + 1 < len(bounds)
+            and _most(bounds[first], bounds[last + 1], world_size) > micro_batch
+        )
         if full or last + 1 == len(bounds):
             yield first, last
             first = last
@@ -79,7 +90,9 @@ def _spans(bounds: list[int], micro_batch: int | None, world_size: int) -> Itera
 
 def _most(begin: int, end: int, world_size: int) -> int:
     """The most rows that a rank has of these."""
-    return max(_rows_before(end, rank, world_size) - _rows_before(begin, rank, world_size) for rank in range(world_size))
+    return max(
+        _rows_before(end, rank, world_size) - _rows_before(begin, rank, world_size) for rank in range(world_size)
+    )
 
 
 def _rows_before(bound: int, rank: int, world_size: int) -> int:

@@ -13,7 +13,9 @@ from games.game import Actions, Game, States
 from training.data.records import GameBatch
 
 Owners = NDArray[np.int8]  # [G, H * W] 1 where a point is player 0's at the end, -1 where it is player 1's, else 0
-Leads = NDArray[np.float32]  # [G] points by which player 0 wins; NaN where the game was given up before its board was settled
+Leads = NDArray[
+    np.float32
+]  # [G] points by which player 0 wins; NaN where the game was given up before its board was settled
 
 
 def areas_of(game: Game, batch: GameBatch) -> tuple[Owners, Leads]:
@@ -28,7 +30,16 @@ def areas_of(game: Game, batch: GameBatch) -> tuple[Owners, Leads]:
     leads = np.full(batch.num_games, np.nan, np.float32)
     scratch = np.empty(owners.shape[1], np.int32)
     settle_games(
-        game.rules.step, game.settle, game.initial_state(), game.start, scratch, batch.lengths, batch.actions, batch.resigned, owners, leads
+        game.rules.step,
+        game.settle,
+        game.initial_state(),
+        game.start,
+        scratch,
+        batch.lengths,
+        batch.actions,
+        batch.resigned,
+        owners,
+        leads,
     )
     return owners, leads
 
@@ -46,7 +57,10 @@ def settle_games(
     owners: Owners,
     leads: Leads,
 ) -> None:
-    """Write who owns what at the end of each game that was played out, and who wins by how much. ``state`` and ``scratch`` are space."""
+    """Write who owns what at the end of each game that was played out, and who wins by how much.
+
+    ``state`` and ``scratch`` are space.
+    """
     ply = 0
     for game in range(lengths.size):
         end = ply + lengths[game]
@@ -72,9 +86,15 @@ def write_policy(columns: Any, position: int, moved: NDArray[np.int32], policy: 
 
 @compiled
 def fill_replies(
-    columns: Any, positions: NDArray[np.int64], symmetries: NDArray[np.int64], table: NDArray[np.int32], replies: NDArray[np.float32]
+    columns: Any,
+    positions: NDArray[np.int64],
+    symmetries: NDArray[np.int64],
+    table: NDArray[np.int32],
+    replies: NDArray[np.float32],
 ) -> None:
-    """Write what search found for the opponent in the next position, or what the opponent played where there was no full search."""
+    """Write what search found for the opponent in the next position, or what the opponent played where there was no
+    full search.
+    """
     replies[:] = 0
     for n in range(positions.size):
         following = positions[n] + 1

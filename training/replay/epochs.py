@@ -1,10 +1,10 @@
 """Epochs over files of games: every position once, in an order that follows from the seed alone.
 
-Games are small; positions with their planes are not. So every rank reads all games and makes only its own share of the positions.
-The order does not depend on the number of ranks, and an epoch can be gone on with at any of its positions.
+Games are small; positions with their planes are not. So every rank reads all games and makes only its own share of the
+positions. The order does not depend on the number of ranks, and an epoch can be gone on with at any of its positions.
 
-Files come in random order. Their games are read until there are ``shuffle_positions`` positions, which are then given in random order;
-so nothing is larger in memory than that, however much there is on the disk.
+Files come in random order. Their games are read until there are ``shuffle_positions`` positions, which are then given
+in random order; so nothing is larger in memory than that, however much there is on the disk.
 """
 
 from collections.abc import Iterator, Sequence
@@ -68,9 +68,8 @@ class Epochs:
     """A data set.
 
     Args:
-        game: what is played.
-        files: all of it, with the number of bytes of each.
-        batch_size: positions of a batch. The last two of an epoch share what is left, so that every batch has at least half as many
+        game: what is played. files: all of it, with the number of bytes of each. batch_size: positions of a batch. The
+        last two of an epoch share what is left, so that every batch has at least half as many
             unless there are fewer in all.
         seed: of the order, and of the symmetries under which positions are shown.
         shuffle_positions: are mixed with one another.

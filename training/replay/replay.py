@@ -1,7 +1,7 @@
 """The replay window: the newest games, and the batches of positions that a learner draws from them.
 
-Positions are not kept. A sample is made by replaying its game's moves up to it, in compiled code. A window of 500,000 positions
-of 9x9 Go takes well under 100 MB.
+Positions are not kept. A sample is made by replaying its game's moves up to it, in compiled code. A window of 500,000
+positions of 9x9 Go takes well under 100 MB.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,9 @@ class Batch:
     policy_mask: NDArray[np.float32]  # [N] 1 where the policy is a target, else 0
     # For auxiliary heads (training/networks/auxiliary_heads.py), without columns where there are none:
     replies: NDArray[np.float32]  # [N, A] the policy of the next position, or zero where there is none
-    ownership: NDArray[np.float32]  # [N, H * W] 1 where a point will be the mover's, -1 where it will be the opponent's, else 0
+    ownership: NDArray[
+        np.float32
+    ]  # [N, H * W] 1 where a point will be the mover's, -1 where it will be the opponent's, else 0
     leads: NDArray[np.float32]  # [N] points by which the mover will win; NaN where that and the ownership are not known
 
     @staticmethod
@@ -65,10 +67,10 @@ class Columns(NamedTuple):
 class ReplayWindow:
     """The newest games, up to ``capacity_positions`` positions to learn from.
 
-    What it holds, and what it draws for a seed, depends only on the batches added and on the capacity: a resumed run adds the same
-    batches in the same order. Those that are gone from the window may be left out, if the capacity never grew by more positions
-    than were added. The oldest games go when the window is next resized, added to or looked at, so that a capacity that grows with
-    what is added may be set right after adding.
+    What it holds, and what it draws for a seed, depends only on the batches added and on the capacity: a resumed run
+    adds the same batches in the same order. Those that are gone from the window may be left out, if the capacity never
+    grew by more positions than were added. The oldest games go when the window is next resized, added to or looked at,
+    so that a capacity that grows with what is added may be set right after adding.
     """
 
     def __init__(
@@ -87,12 +89,12 @@ class ReplayWindow:
         """An empty window.
 
         Args:
-            game: the game of all batches.
-            capacity_positions: how many positions to learn from it may hold. The newest game is kept in any case.
-            policy_surprise_weight: how much of each game's sampling weight goes to its positions in proportion to how far search
+            game: the game of all batches. capacity_positions: how many positions to learn from it may hold. The newest
+            game is kept in any case. policy_surprise_weight: how much of each game's sampling weight goes to its
+            positions in proportion to how far search
                 moved away from the prior; the rest is spread evenly. 0.5 is KataGo's (docs/KataGoMethods.md there).
-            train_on_afterstates: also learn values where nature is to move, as often as where a player is.
-            td_lambda: 1 learns values from the game's outcome; less, from the root values of the searches on the way there too
+            train_on_afterstates: also learn values where nature is to move, as often as where a player is. td_lambda: 1
+            learns values from the game's outcome; less, from the root values of the searches on the way there too
                 (``value_targets``), so that a blunder near the end does not falsify what was right before it.
             discount: of points, for each move that they are away.
             symmetries: show each sample under a random symmetry of the game.
@@ -106,11 +108,18 @@ class ReplayWindow:
         self._td_lambda, self._discount = td_lambda, discount if game.num_players == 1 else 1.0
         self._num_symmetries = len(game.action_symmetries) if symmetries else 1
         self._lengths, self._sampled = RingColumn(np.int32), RingColumn(np.int32)
-        self._actions, self._values, self._weights = RingColumn(np.uint16), RingColumn(np.float32), RingColumn(np.float32)
+        self._actions, self._values, self._weights = (
+            RingColumn(np.uint16),
+            RingColumn(np.float32),
+            RingColumn(np.float32),
+        )
         self._policy_sizes = RingColumn(np.int32)
         self._policy_actions, self._policy_weights = RingColumn(np.uint16), RingColumn(np.uint16)
         self._replies, self._areas = replies, areas
-        self._owners, self._leads = RingColumn(np.int8, game.point_symmetries.shape[1] if areas else 0), RingColumn(np.float32)
+        self._owners, self._leads = (
+            RingColumn(np.int8, game.point_symmetries.shape[1] if areas else 0),
+            RingColumn(np.float32),
+        )
         self._columns: Columns | None = None
 
     @property
@@ -139,7 +148,9 @@ class ReplayWindow:
             train_on_afterstates=self._train_on_afterstates,
         )
         sampled = np.add.reduceat((weights > 0).astype(np.int32), np.cumsum(batch.lengths) - batch.lengths)
-        owners, leads = areas_of(self._game, batch) if self._areas else (np.empty((batch.num_games, 0)), np.empty(batch.num_games))
+        owners, leads = (
+            areas_of(self._game, batch) if self._areas else (np.empty((batch.num_games, 0)), np.empty(batch.num_games))
+        )
         for tail, rows in (
             (self._owners, owners),
             (self._leads, leads),
@@ -214,7 +225,13 @@ class ReplayWindow:
         if len(columns.cumulative) == 0 or columns.cumulative[-1] <= 0:
             raise ValueError("the replay window has no positions to learn from")
         positions, symmetries = np.empty(count, np.int64), np.empty(count, np.int64)
-        draw(np.array([seed_stream(rng_seed)], np.uint64), columns.cumulative, self._num_symmetries, positions, symmetries)
+        draw(
+            np.array([seed_stream(rng_seed)], np.uint64),
+            columns.cumulative,
+            self._num_symmetries,
+            positions,
+            symmetries,
+        )
         return self.take(positions[rows], symmetries[rows], out=out)
 
     def to_learn_from(self) -> NDArray[np.int64]:
@@ -267,8 +284,11 @@ class ReplayWindow:
         )
 
 
-def sampling_weights(batch: GameBatch, *, policy_surprise_weight: float, train_on_afterstates: bool = False) -> NDArray[np.float32]:
-    """How often each position is drawn, relative to the others, ``[M]``: for the positions with a full search, 1 on average in each game.
+def sampling_weights(
+    batch: GameBatch, *, policy_surprise_weight: float, train_on_afterstates: bool = False
+) -> NDArray[np.float32]:
+    """How often each position is drawn, relative to the others, ``[M]``: for the positions with a full search, 1 on
+    average in each game.
 
     Policy surprise weighting as in KataGo (docs/KataGoMethods.md there).
     """
@@ -286,7 +306,11 @@ def sampling_weights(batch: GameBatch, *, policy_surprise_weight: float, train_o
 
 @compiled
 def draw(
-    streams: Streams, cumulative: NDArray[np.float64], num_symmetries: int, positions: NDArray[np.int64], symmetries: NDArray[np.int64]
+    streams: Streams,
+    cumulative: NDArray[np.float64],
+    num_symmetries: int,
+    positions: NDArray[np.int64],
+    symmetries: NDArray[np.int64],
 ) -> None:
     """Choose positions by weight, and a symmetry for each."""
     for n in range(positions.size):

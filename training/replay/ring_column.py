@@ -30,7 +30,9 @@ class RingColumn:
         self._start += count
 
     def _make_room(self, count: int) -> None:
-        """Move the rows to the front, of a larger buffer if they and ``count`` more would fill over three quarters of this one."""
+        """Move the rows to the front, of a larger buffer if they and ``count`` more would fill over three quarters of
+        this one.
+        """
         kept = self.rows
         needed = len(kept) + count
         if needed > 0.75 * len(self._buffer):

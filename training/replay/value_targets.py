@@ -1,11 +1,12 @@
 """What the value head learns: lambda-returns, from a game's outcome and from the values that search found on the way.
 
-R. S. Sutton, "Learning to predict by the methods of temporal differences" (1988): going back from the outcome, each position's target is
-``td_lambda`` of the next one's, seen from its own side and with the points made in between, and the rest its root value. Where nature
-moves there is no root value, and the position belongs to whoever moved last.
+R. S. Sutton, "Learning to predict by the methods of temporal differences" (1988): going back from the outcome, each
+position's target is ``td_lambda`` of the next one's, seen from its own side and with the points made in between, and
+the rest its root value. Where nature moves there is no root value, and the position belongs to whoever moved last.
 
-A move that was drawn at random may be a mistake, and then what came of it says nothing of the position before, which has its root value
-alone. Other random moves are as good as chosen ones. In points nobody knows what counts as a mistake, so there all random moves do.
+A move that was drawn at random may be a mistake, and then what came of it says nothing of the position before, which
+has its root value alone. Other random moves are as good as chosen ones. In points nobody knows what counts as a
+mistake, so there all random moves do.
 """
 
 import numpy as np

@@ -1,7 +1,9 @@
-"""Where games come from: the contract between the Coach and those who play, and its simplest form, one worker in this process.
+"""Where games come from: the contract between the Coach and those who play, and its simplest form, one worker in this
+process.
 
-A backend has named workers. The Coach says how many games each may play in all (``grant``), publishes models, collects the batches
-that lie in the outboxes, and releases each once it is safe. ``tests/training/run/test_backends.py`` holds every backend to this.
+A backend has named workers. The Coach says how many games each may play in all (``grant``), publishes models, collects
+the batches that lie in the outboxes, and releases each once it is safe. ``tests/training/run/test_backends.py`` holds
+every backend to this.
 """
 
 import logging
@@ -28,7 +30,9 @@ log = logging.getLogger(__name__)
 
 LEASES_PER_LEASE = 20  # so often a lease is renewed before it would run out ...
 RENEW_SECONDS = 5.0  # ... and at least at this interval
-SAME_PARALLEL_GAMES = 64  # in synchronous mode, instead of what a measurement finds: it decides in which order games are finished
+SAME_PARALLEL_GAMES = (
+    64  # in synchronous mode, instead of what a measurement finds: it decides in which order games are finished
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,14 +45,20 @@ class PendingBatch:
 
 
 class SelfPlayBackend(Protocol):
-    """Those who play. What cannot be written or reached now is tried again at the next call; nothing is lost meanwhile."""
+    """Those who play.
+
+    What cannot be written or reached now is tried again at the next call; nothing is lost meanwhile.
+    """
 
     @property
     def workers(self) -> Sequence[str]:
         """The names of those who may be granted games; one that fails for good is no longer among them."""
 
     def publish(self, version: int, model: bytes) -> None:
-        """Give all workers a new model; they change over while they play. The first one starts them: set their accounts before."""
+        """Give all workers a new model; they change over while they play.
+
+        The first one starts them: set their accounts before.
+        """
 
     def grant(self, worker: str, *, granted: int, delivered: int) -> None:
         """Let ``worker`` play up to ``granted`` games in all, of which ``delivered`` are safe here."""
@@ -125,7 +135,9 @@ class FolderBackend:
         self._renew_at = dict.fromkeys(names, 0.0)  # by this process's clock
         self._lowered: dict[str, _Lowered] = {}
         self._refused: dict[str, str] = {}  # worker -> why the last batch of it was refused
-        self._sitting = secrets.token_hex(8)  # with a count, it names every assignment, so that no other session's is taken for it
+        self._sitting = secrets.token_hex(
+            8
+        )  # with a count, it names every assignment, so that no other session's is taken for it
         self._leases = 0
         self._unwritten: set[str] = set()  # whose assignment the disk has refused
         self._model = (0, "")
@@ -154,7 +166,8 @@ class FolderBackend:
         return {worker: max(0, ahead - outstanding[worker]) for worker in self.workers}
 
     def lower(self, worker: str, granted: int) -> None:
-        """Have ``worker`` begin no game beyond ``granted``, although the books have more; ``withdrawn`` says when it has heard of it.
+        """Have ``worker`` begin no game beyond ``granted``, although the books have more; ``withdrawn`` says when it
+        has heard of it.
 
         Nothing is entered anywhere: a main node that is started anew shows the worker again what the books have.
         """
@@ -170,7 +183,11 @@ class FolderBackend:
         heartbeats = self.status() if self._lowered else {}
         for worker, lowered in list(self._lowered.items()):
             heartbeat = heartbeats.get(worker)
-            if heartbeat is None or self._lease_number(heartbeat.lease) < lowered.since or heartbeat.granted != lowered.granted:
+            if (
+                heartbeat is None
+                or self._lease_number(heartbeat.lease) < lowered.since
+                or heartbeat.granted != lowered.granted
+            ):
                 continue  # it may still be beginning games by an earlier assignment
             entered, _ = self._accounts[worker]
             games = entered - max(lowered.granted, heartbeat.begun)
@@ -253,7 +270,9 @@ class FolderBackend:
         for worker, orders in self._orders.items():
             for order in orders:
                 try:
-                    found.append((worker, order, read_limited(self.root / worker / "outbox" / order.file_name, MAX_RESULT_BYTES)))
+                    found.append(
+                        (worker, order, read_limited(self.root / worker / "outbox" / order.file_name, MAX_RESULT_BYTES))
+                    )
                 except FileTooLarge:
                     found.append((worker, order, b""))
                 except OSError:
@@ -263,7 +282,11 @@ class FolderBackend:
     def hosts(self) -> list[str]:
         """See ``MatchExecutors``."""
         heartbeats = self.status()
-        return [name for name in self.workers if (heartbeat := heartbeats.get(name)) and heartbeat.state in ("playing", "waiting")]
+        return [
+            name
+            for name in self.workers
+            if (heartbeat := heartbeats.get(name)) and heartbeat.state in ("playing", "waiting")
+        ]
 
     def _lay_players(self) -> None:
         """Put the files of players into all inboxes; the workers remove those that the assignment names no more."""
@@ -339,7 +362,9 @@ class InlineBackend(FolderBackend):
     def __init__(self, root: Path, *, game: Game, settings: Settings, run_id: str, cycles: int = 200) -> None:
         super().__init__(root, ["inline"], game=game, settings=settings, run_id=run_id)
         self._cycles = cycles
-        remove_stale_parts(self.folders["inline"].outbox)  # of a session that was killed; other workers do so themselves
+        remove_stale_parts(
+            self.folders["inline"].outbox
+        )  # of a session that was killed; other workers do so themselves
         self._worker = load_worker_class(settings.distributed.worker_class)(root / "inline")
 
     def collect(self) -> list[PendingBatch]:

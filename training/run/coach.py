@@ -1,7 +1,9 @@
-"""The Coach: grants games, takes them in, trains, publishes and measures, cycle after cycle. The loop of everything that searches.
+"""The Coach: grants games, takes them in, trains, publishes and measures, cycle after cycle.
 
-It is asynchronous by default: workers play on while it trains, and the samples drawn per new position keep the two in balance. In
-synchronous mode an iteration's games are all played by one model, and a seed gives the same games again.
+The loop of everything that searches.
+
+It is asynchronous by default: workers play on while it trains, and the samples drawn per new position keep the two in
+balance. In synchronous mode an iteration's games are all played by one model, and a seed gives the same games again.
 """
 
 import logging
@@ -161,7 +163,11 @@ class Coach:
 
     def gather(self) -> SelfPlayReport:
         """Wait until the iteration's games are here, or the time is up."""
-        self._phase, self._complete, self._shown = "waiting for games", None, -PROGRESS_SECONDS  # the first look shows what is granted
+        self._phase, self._complete, self._shown = (
+            "waiting for games",
+            None,
+            -PROGRESS_SECONDS,
+        )  # the first look shows what is granted
         wanted = self.settings.training.games_per_iteration
         if not self.settings.training.asynchronous:
             self._tally.since = self.clock()  # nobody has played since the last iteration's games were complete
@@ -185,7 +191,11 @@ class Coach:
         reports, fresh, every = [], 0, training.steps_per_model or steps + 1  # fresh: steps since the last model
         while steps > 0 and not self._bounds.time_is_up():
             count, progress = min(STEPS_BETWEEN_LOOKS, steps, every - fresh), self._bounds.share(self.state.iteration)
-            reports.append(self.learner.train(self.window, count, self.settings.run.seed, progress=progress, seconds=SECONDS_BETWEEN_LOOKS))
+            reports.append(
+                self.learner.train(
+                    self.window, count, self.settings.run.seed, progress=progress, seconds=SECONDS_BETWEEN_LOOKS
+                )
+            )
             self.state.owed_samples -= reports[-1].samples
             steps, fresh = steps - reports[-1].steps, fresh + reports[-1].steps
             self.look()
@@ -195,14 +205,18 @@ class Coach:
         return merge_reports(reports, generalized) if reports else None
 
     def publish(self) -> None:
-        """Put the learner's averaged weights into the models folder and, if they are accepted, give them to all workers."""
+        """Put the learner's averaged weights into the models folder and, if they are accepted, give them to all
+        workers.
+        """
         self._phase = "publishing"
         version = max((row.version for row in self.ledger.models()), default=0) + 1
         description = describe_model(self.game, self.settings.network.model_dump(), version)
         model = Model(description=description, weights=self.learner.weights())
         data = encode_model(model, self.game, compressed=self.settings.distributed.compression)
         best = self.model
-        accepted = best is None or self.keep(f"model {version}", lambda: self.evaluation.accepts(model, best, file=data, look=self.look))
+        accepted = best is None or self.keep(
+            f"model {version}", lambda: self.evaluation.accepts(model, best, file=data, look=self.look)
+        )
         row = model_row(self.run_dir, version, iteration=self.state.iteration, data=data, accepted=accepted)
         self.keep(f"model {version}", lambda: write_atomically(model_path(self.run_dir, version), data))
         self.keep(f"model {version}", lambda: self.ledger.add_model(row))
@@ -240,7 +254,9 @@ class Coach:
         self._tally.earlier = self._tally.games
 
     def evaluate(self) -> EvaluationReport | None:
-        """Measure the published model, when it is time to and after the last iteration; not to its end when a stop is asked for."""
+        """Measure the published model, when it is time to and after the last iteration; not to its end when a stop is
+        asked for.
+        """
         iteration, every = self.state.iteration + 1, self.settings.evaluation.every
         if every == 0 or not (iteration % every == 0 or self._bounds.reached(iteration)):
             return None
@@ -250,7 +266,9 @@ class Coach:
             return self.evaluation.measure(self.model, look=self.look)
         return None
 
-    def conclude(self, games: SelfPlayReport, learned: LearnerReport | None, evaluated: EvaluationReport | None) -> IterationReport:
+    def conclude(
+        self, games: SelfPlayReport, learned: LearnerReport | None, evaluated: EvaluationReport | None
+    ) -> IterationReport:
         """Count the iteration, keep a checkpoint, and tell everybody."""
         self.state.iteration += 1
         self.state.iteration_sequence = self._gathered
@@ -268,7 +286,9 @@ class Coach:
             evaluation=evaluated,
             workers=worker_reports(self.backend.status(), self.ledger.all_books(), self.backend.cluster(), self._ends),
         )
-        self.keep(f"iteration {report.iteration}", lambda: self.ledger.add_iteration(report.iteration, report.as_dict()))
+        self.keep(
+            f"iteration {report.iteration}", lambda: self.ledger.add_iteration(report.iteration, report.as_dict())
+        )
         if self.state.iteration % self.settings.training.checkpoint_every == 0:
             self.keep("a checkpoint", self.save)
         tell_iteration(self.observers, report)
@@ -282,7 +302,10 @@ class Coach:
         log.info("%s: %s", path.name, fingerprint(learner, self.window))
 
     def keep(self, what: str, action: Callable[[], T]) -> T:
-        """Put something where it lasts; while the disk has no room for it, wait, and grant nobody any games. Raises what ``visit`` does."""
+        """Put something where it lasts; while the disk has no room for it, wait, and grant nobody any games.
+
+        Raises what ``visit`` does.
+        """
 
         def wait() -> None:
             self._phase = "waiting for room on the disk"
@@ -294,7 +317,8 @@ class Coach:
     # Games.
 
     def look(self) -> None:
-        """Visit the workers in between, but leave games where they are when every iteration's must be those of one model.
+        """Visit the workers in between, but leave games where they are when every iteration's must be those of one
+        model.
 
         Raises:
             Stopped, NobodyPlays: see ``visit``.
@@ -302,7 +326,8 @@ class Coach:
         self.visit(take=self.settings.training.asynchronous)
 
     def visit(self, *, take: bool) -> bool:
-        """See what the workers have, ``take`` it in and grant more, show how things stand; False when nothing was taken in.
+        """See what the workers have, ``take`` it in and grant more, show how things stand; False when nothing was taken
+        in.
 
         Raises:
             Stopped: somebody has asked for it.
@@ -326,13 +351,16 @@ class Coach:
             self._granting.grant(self._tally.games)
 
     def take_in(self, parcels: Sequence[PendingBatch]) -> int:
-        """Receive each batch, learn from those that are good, and let the workers delete their copies; returns how many were received.
+        """Receive each batch, learn from those that are good, and let the workers delete their copies; returns how many
+        were received.
 
         What cannot be fetched or kept now, because of a full disk for example, stays where it is until the next look.
         """
         taken = 0
         for parcel in parcels:
-            with self._troubles.about(parcel.batch_id, f"batch {parcel.batch_id} of {parcel.worker} cannot be taken in now"):
+            with self._troubles.about(
+                parcel.batch_id, f"batch {parcel.batch_id} of {parcel.worker} cannot be taken in now"
+            ):
                 self.take(parcel)
                 taken += 1
         return taken

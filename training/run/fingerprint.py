@@ -1,4 +1,6 @@
-"""A short text that two states of a run share only if they are the same: in the log, it shows that a resumed run goes on exactly."""
+"""A short text that two states of a run share only if they are the same: in the log, it shows that a resumed run goes
+on exactly.
+"""
 
 import hashlib
 import json

@@ -17,7 +17,9 @@ from training.run.session import learner_threads
 
 
 def follow(ranks: Ranks) -> None:
-    """Take part in the training of a run until rank 0 has it end. Ctrl-C, termination and a closed terminal are for rank 0 to hear.
+    """Take part in the training of a run until rank 0 has it end.
+
+    Ctrl-C, termination and a closed terminal are for rank 0 to hear.
 
     Raises:
         RankLost: rank 0 or another one has ended.

@@ -1,4 +1,6 @@
-"""How many games each worker may play: enough that it never waits in vain, never so many that they are played for nothing."""
+"""How many games each worker may play: enough that it never waits in vain, never so many that they are played for
+nothing.
+"""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -31,11 +33,19 @@ class Granting:
     """
 
     def __init__(
-        self, *, settings: Settings, ledger: Ledger, backend: SelfPlayBackend, clock: Callable[[], float], tell: Callable[[str], None]
+        self,
+        *,
+        settings: Settings,
+        ledger: Ledger,
+        backend: SelfPlayBackend,
+        clock: Callable[[], float],
+        tell: Callable[[str], None],
     ) -> None:
         self._training, self._ahead = settings.training, settings.self_play.games_per_worker
         self._ledger, self._backend, self._clock, self._tell = ledger, backend, clock, tell
-        self._idle: dict[str, tuple[float, int]] = {}  # worker -> since when it has had nothing to do, and its beat then
+        self._idle: dict[
+            str, tuple[float, int]
+        ] = {}  # worker -> since when it has had nothing to do, and its beat then
 
     def restore(self) -> None:
         """Tell the workers how their accounts stand; to be done before they start."""
@@ -54,16 +64,22 @@ class Granting:
         self._take_back()
         workers = self._backend.workers
         if not workers:
-            raise NobodyPlays("no worker is left, all have failed again and again: see their logs in the run's folder, workers/*/logs")
+            raise NobodyPlays(
+                "no worker is left, all have failed again and again: see their logs in the run's folder, workers/*/logs"
+            )
         books = self._ledger.all_books()
         if self._training.asynchronous:
             outstanding = {worker: books[worker].outstanding if worker in books else 0 for worker in workers}
             behind = games_here >= BACKLOG_ITERATIONS * self._training.games_per_iteration
             missing = self._backend.share_out(outstanding, 0 if behind else self._ahead)
         else:
-            to_come = sum(account.outstanding for account in books.values())  # also of those who may be granted none now
+            to_come = sum(
+                account.outstanding for account in books.values()
+            )  # also of those who may be granted none now
             left = self._training.games_per_iteration - games_here - to_come
-            missing = {worker: left // len(workers) + (number < left % len(workers)) for number, worker in enumerate(workers)}
+            missing = {
+                worker: left // len(workers) + (number < left % len(workers)) for number, worker in enumerate(workers)
+            }
         granted = {worker: missing[worker] for worker in workers if missing.get(worker, 0) > 0}
         if granted:
             self._ledger.grant_all(granted)
@@ -72,7 +88,8 @@ class Granting:
             self._show(books.get(worker) or WorkerAccount(name=worker))
 
     def give_up_lost(self, parcels: Sequence[PendingBatch]) -> None:
-        """Give up what will never come: games of workers that are gone, and of those that have done all and have nothing left.
+        """Give up what will never come: games of workers that are gone, and of those that have done all and have
+        nothing left.
 
         That happens when a batch was refused that does not even say which games it holds.
 
@@ -91,7 +108,9 @@ class Granting:
                 self._discard(worker, outstanding, "it has handed over all that it has, and they were not among it")
 
     def in_turn(self, parcels: Sequence[PendingBatch]) -> Sequence[PendingBatch]:
-        """In synchronous mode, the parcels of one worker after the other, so that the games come in the same order again."""
+        """In synchronous mode, the parcels of one worker after the other, so that the games come in the same order
+        again.
+        """
         workers = self._backend.workers
         if self._training.asynchronous:
             return parcels

@@ -1,8 +1,8 @@
 """Rank 0's part of a Coach's learner that has several ranks: the others do as it does.
 
-Every rank has a learner and a window of its own. Rank 0, which alone has workers and books, tells the others of all that comes into its
-window and of every call of its learner. So all draw the same positions for the same steps, and each makes and learns from its share of
-them. Alone, nobody is told anything.
+Every rank has a learner and a window of its own. Rank 0, which alone has workers and books, tells the others of all
+that comes into its window and of every call of its learner. So all draw the same positions for the same steps, and each
+makes and learns from its share of them. Alone, nobody is told anything.
 """
 
 import json
@@ -77,7 +77,14 @@ class LeadingLearner(Learner):
     """A learner with whom the other ranks' learners take each step."""
 
     def train(
-        self, window: Window, steps: int, seed: int, *, batch_size: int = 0, progress: float = 0.0, seconds: float = math.inf
+        self,
+        window: Window,
+        steps: int,
+        seed: int,
+        *,
+        batch_size: int = 0,
+        progress: float = 0.0,
+        seconds: float = math.inf,
     ) -> LearnerReport:
         """See ``Learner``; the window is a ``LeadingWindow``."""
         tell(self.ranks, "train", steps=steps, seed=seed, batch_size=batch_size, progress=progress, seconds=seconds)

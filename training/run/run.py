@@ -1,4 +1,6 @@
-"""Opening a run: its folder, its books, its learner, and everything else that a Coach needs, new or as an earlier session left it."""
+"""Opening a run: its folder, its books, its learner, and everything else that a Coach needs, new or as an earlier
+session left it.
+"""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -57,9 +59,9 @@ def open_coach(
         ranks: the processes that train; this is rank 0, and the others follow it.
 
     Raises:
-        OSError, ValueError: a file of games that the run is to learn from cannot be read, or has changed while its games were taken in.
-        LedgerMismatch, LedgerDamaged, CorruptCheckpoint: an earlier session's files do not fit or are damaged.
-        CorruptModel, ValueError: the weights, or the checkpoint's, are of another network.
+        OSError, ValueError: a file of games that the run is to learn from cannot be read, or has changed while its
+        games were taken in. LedgerMismatch, LedgerDamaged, CorruptCheckpoint: an earlier session's files do not fit or
+        are damaged. CorruptModel, ValueError: the weights, or the checkpoint's, are of another network.
     """
     game = load_game(settings.game.name, **settings.game.options)
     require_measurable(game, settings.evaluation)
@@ -99,7 +101,9 @@ def open_coach(
 
 
 def repeatable_run_id(settings: Settings) -> str | None:
-    """In synchronous mode the run's id follows from its name and seed, so that a seed gives the same bytes; else None: a random one."""
+    """In synchronous mode the run's id follows from its name and seed, so that a seed gives the same bytes; else None:
+    a random one.
+    """
     if settings.training.asynchronous:
         return None
     return f"{seed_stream(settings.run.name, settings.run.seed):016x}"
@@ -116,8 +120,8 @@ def make_learner(
     """A learner with a new network, whose weights are these, or follow from the run's seed.
 
     Args:
-        kind: of learner.
-        sharing: of the learner's options, those that say how a batch is shared out: ``ranks``, ``norm_batch``, ``micro_batch``.
+        kind: of learner. sharing: of the learner's options, those that say how a batch is shared out: ``ranks``,
+        ``norm_batch``, ``micro_batch``.
 
     Raises:
         CorruptModel: the weights are of another network.
@@ -183,7 +187,12 @@ def restore(learner: Learner, checkpoint: Checkpoint | None) -> CoachState:
 
 
 def refill_window(
-    window: ReplayWindow, ledger: Ledger, settings: Settings, state: CoachState, *, tell: Callable[[str], None] = log.warning
+    window: ReplayWindow,
+    ledger: Ledger,
+    settings: Settings,
+    state: CoachState,
+    *,
+    tell: Callable[[str], None] = log.warning,
 ) -> ReplayWindow:
     """Bring the window to where the checkpoint's was, from the newest batches that it had seen.
 

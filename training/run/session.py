@@ -43,7 +43,8 @@ TO_BE_PUT_RIGHT = (
 
 
 def exit_code(program: str, train: Callable[[], int]) -> int:
-    """What ``train`` returns; else people are told why it has ended, and the ``program`` is to end with what this returns.
+    """What ``train`` returns; else people are told why it has ended, and the ``program`` is to end with what this
+    returns.
 
     Returns:
         130 after a Ctrl-C that ended it at once, 2 when something is wrong that can be put right.
@@ -65,7 +66,8 @@ def game_of(settings: Settings, config: Path) -> Game:
     """The game that is to be played.
 
     Raises:
-        ConfigError: there is no such game, or it does not take these options; with the line of ``config``, from which the settings come.
+        ConfigError: there is no such game, or it does not take these options; with the line of ``config``, from which
+        the settings come.
     """
     name, options = settings.game.name, settings.game.options
     try:
@@ -103,7 +105,9 @@ def session(
     use_threads(learner_threads(settings, ranks))
     try:
         with leading(ranks, settings):
-            coach = open_coach(run_dir, settings, make_backend=make_backend, observers=observers, weights=weights, ranks=ranks)
+            coach = open_coach(
+                run_dir, settings, make_backend=make_backend, observers=observers, weights=weights, ranks=ranks
+            )
             with coach.ledger, stop_on_signals(coach):
                 save_resolved(settings, run_dir, write=write_atomically)
                 yield coach

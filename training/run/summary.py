@@ -10,7 +10,9 @@ from training.worker.worker_folder import Heartbeat
 def worker_report(
     name: str, heartbeat: Heartbeat | None, books: WorkerAccount, standing: Standing | None = None, *, end: int = 0
 ) -> WorkerReport:
-    """One worker, from its heartbeat and its account, on another machine from how it stands, and the end of what lies in its outbox."""
+    """One worker, from its heartbeat and its account, on another machine from how it stands, and the end of what lies
+    in its outbox.
+    """
     return WorkerReport(
         name=name,
         state=heartbeat.state if heartbeat else "starting",
@@ -26,18 +28,26 @@ def worker_report(
 
 
 def worker_reports(
-    heartbeats: Mapping[str, Heartbeat | None], books: Mapping[str, WorkerAccount], cluster: ClusterReport | None, ends: Mapping[str, int]
+    heartbeats: Mapping[str, Heartbeat | None],
+    books: Mapping[str, WorkerAccount],
+    cluster: ClusterReport | None,
+    ends: Mapping[str, int],
 ) -> tuple[WorkerReport, ...]:
     """Each worker as it stands; ``ends``: the number behind the last game in its outbox."""
     standings = cluster.standings if cluster else {}
     return tuple(
-        worker_report(name, heartbeat, books.get(name) or WorkerAccount(name=name), standings.get(name), end=ends.get(name, 0))
+        worker_report(
+            name, heartbeat, books.get(name) or WorkerAccount(name=name), standings.get(name), end=ends.get(name, 0)
+        )
         for name, heartbeat in heartbeats.items()
     )
 
 
-def merge_reports(reports: Sequence[LearnerReport], generalization: GeneralizationReport | None = None) -> LearnerReport:
-    """One report of all steps: means weighted by the number of steps that were taken, sums of the counts, the last spikes.
+def merge_reports(
+    reports: Sequence[LearnerReport], generalization: GeneralizationReport | None = None
+) -> LearnerReport:
+    """One report of all steps: means weighted by the number of steps that were taken, sums of the counts, the last
+    spikes.
 
     Args:
         reports: of some steps each, one at least.
@@ -47,7 +57,9 @@ def merge_reports(reports: Sequence[LearnerReport], generalization: Generalizati
     taken = [report.steps - report.skipped_steps for report in reports]
 
     def mean(name: str) -> float:
-        return float(sum(getattr(report, name) * weight for report, weight in zip(reports, taken, strict=True))) / sum(taken)
+        return float(sum(getattr(report, name) * weight for report, weight in zip(reports, taken, strict=True))) / sum(
+            taken
+        )
 
     samples, seconds = sum(report.samples for report in reports), sum(report.seconds for report in reports)
     return LearnerReport(

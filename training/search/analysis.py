@@ -1,4 +1,6 @@
-"""One position, searched as long as is wanted: a few simulations at a time, and on in the same tree when moves are played."""
+"""One position, searched as long as is wanted: a few simulations at a time, and on in the same tree when moves are
+played.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +31,9 @@ class Line:
     visits: int
     prior: float  # the share that the network gave it
     value: float  # for the player to move, in [-1, 1]; of a proven move exactly -1, 0 or 1
-    plies: int | None  # until the game ends, at most; only where the position is a proven win or loss, of moves that are proven too
+    plies: (
+        int | None
+    )  # until the game ends, at most; only where the position is a proven win or loss, of moves that are proven too
     actions: tuple[int, ...]  # what is expected, this move first
 
 
@@ -43,7 +47,9 @@ class Analysis:
 
     def __init__(self, game: Game, evaluate: Evaluate, settings: SearchSettings, *, max_simulations: int) -> None:
         self._game, self._evaluate, self._max_simulations = game, evaluate, max_simulations
-        settings = settings.model_copy(update={"lookahead_plies": 0})  # every ply to the end is to be in the tree, and counted
+        settings = settings.model_copy(
+            update={"lookahead_plies": 0}
+        )  # every ply to the end is to be in the tree, and counted
         self._arguments = prepare(game, settings, num_trees=1, simulations=max_simulations)
         self._trees, self._states, self._leaves = self._arguments.trees, self._arguments.states, self._arguments.leaves
         self._no_answers, nodes = self._arguments.no_answers, self._arguments.max_nodes
@@ -95,7 +101,10 @@ class Analysis:
             keep_subtree(self._trees, 0, child, self._renumbered)
 
     def consider_only(self, actions: Sequence[int] | None) -> None:
-        """Look at no other moves of this position than these, or at all (None). Where that is a change, it begins anew."""
+        """Look at no other moves of this position than these, or at all (None).
+
+        Where that is a change, it begins anew.
+        """
         only = None if actions is None else frozenset(actions)
         if only != self._only:
             self.begin(self.state)
@@ -122,7 +131,8 @@ class Analysis:
                 keep_candidates(self._trees, 0, 0, np.array(sorted(self._only), np.int32))
 
     def lines(self, most: int = 1) -> list[Line]:
-        """The best moves, at most so many and the best one first, as far as the network has looked at the position at all.
+        """The best moves, at most so many and the best one first, as far as the network has looked at the position at
+        all.
 
         A proven win comes first, the shorter the better, and proven losses last; else the moves stand by their visits.
         """
@@ -183,7 +193,8 @@ def keep_candidates(trees: Trees, b: int, number: int, actions: Actions) -> None
 def note_plies(trees: Trees, b: int, plies: Integers) -> None:
     """Write to ``plies`` ``[M]`` how long the game goes on from each proven win or loss of tree ``b``, at most.
 
-    The winner takes the shortest way that is proven, the loser the longest. A node's number is larger than its parent's.
+    The winner takes the shortest way that is proven, the loser the longest. A node's number is larger than its
+    parent's.
     """
     nodes = trees.nodes[b]
     for number in range(trees.searches[b].used_nodes - 1, -1, -1):
@@ -200,7 +211,9 @@ def note_plies(trees: Trees, b: int, plies: Integers) -> None:
 
 @inlined
 def rank(trees: Trees, b: int, number: int, plies: Integers) -> float:
-    """How good a visited move is among the others: proven wins by their ``plies`` ``[M]``, then by visits, then proven losses, below 0."""
+    """How good a visited move is among the others: proven wins by their ``plies`` ``[M]``, then by visits, then proven
+    losses, below 0.
+    """
     child = trees.nodes[b, number]
     if child.proven_above == WIN:
         return PROVEN_RANK - plies[number]
@@ -210,7 +223,9 @@ def rank(trees: Trees, b: int, number: int, plies: Integers) -> float:
 
 
 @lean
-def rank_children(trees: Trees, b: int, number: int, plies: Integers, children: Integers, ranks: NDArray[np.float64]) -> int:
+def rank_children(
+    trees: Trees, b: int, number: int, plies: Integers, children: Integers, ranks: NDArray[np.float64]
+) -> int:
     """Write a node's children and their ranks, ``[A]`` each; returns how many there are."""
     count, child = 0, trees.nodes[b, number].first_child
     while child != NONE:

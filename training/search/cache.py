@@ -1,4 +1,6 @@
-"""A cache of evaluations by position, so that what many games share (openings above all) is evaluated once a model version."""
+"""A cache of evaluations by position, so that what many games share (openings above all) is evaluated once a model
+version.
+"""
 
 from typing import NamedTuple
 

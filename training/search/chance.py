@@ -9,8 +9,12 @@ from training.common.random import Streams, uniform
 
 
 @lean
-def draw_outcome(rules: Rules, state: States, outcomes: Actions, chances: NDArray[np.float32], streams: Streams, b: int) -> int:
-    """Draw an outcome from stream ``b`` at a chance state; ``outcomes`` and ``chances`` are scratch space, ``[O]`` each."""
+def draw_outcome(
+    rules: Rules, state: States, outcomes: Actions, chances: NDArray[np.float32], streams: Streams, b: int
+) -> int:
+    """Draw an outcome from stream ``b`` at a chance state; ``outcomes`` and ``chances`` are scratch space, ``[O]``
+    each.
+    """
     count = rules.chance_outcomes(state, outcomes, chances)
     left = uniform(streams, b)
     for i in range(count - 1):

@@ -18,7 +18,8 @@ LEAST_TEMPERATURE = 0.01  # below, the best move is played
 def root_value(params: SearchParams, trees: Trees, b: int, weights: Floats) -> float:
     """What the player to move may expect: the mean of the simulations, or the proven value.
 
-    In points, the mean over the moves by their ``weights`` ``[A]``, so that the tries at worse ones are not held against the position.
+    In points, the mean over the moves by their ``weights`` ``[A]``, so that the tries at worse ones are not held
+    against the position.
     """
     root = trees.nodes[b, 0]
     if root.proven != UNPROVEN:
@@ -30,7 +31,9 @@ def root_value(params: SearchParams, trees: Trees, b: int, weights: Floats) -> f
 
 @lean
 def weighted_value(params: SearchParams, trees: Trees, b: int, weights: Floats) -> float:
-    """The mean value of the root's visited moves, each counted by its weight in ``weights`` ``[A]``; without any, the network's value."""
+    """The mean value of the root's visited moves, each counted by its weight in ``weights`` ``[A]``; without any, the
+    network's value.
+    """
     total, weighted = 0.0, 0.0
     number = trees.nodes[b, 0].first_child
     while number != NONE:
@@ -45,9 +48,9 @@ def weighted_value(params: SearchParams, trees: Trees, b: int, weights: Floats) 
 def write_weights(params: SearchParams, trees: Trees, b: int, weights: Floats) -> None:
     """The weight of each action at the root, written to ``weights`` ``[A]``, zero for what nobody should learn or play.
 
-    Of a proven root, the moves that keep its value; else visits without those of proven losses and, after a full search, without
-    the forced playouts that were not worth it; for Gumbel search, the improved policy. If that leaves nothing (there were no
-    visits, or only of proven losses), the network's policy.
+    Of a proven root, the moves that keep its value; else visits without those of proven losses and, after a full
+    search, without the forced playouts that were not worth it; for Gumbel search, the improved policy. If that leaves
+    nothing (there were no visits, or only of proven losses), the network's policy.
     """
     root = trees.nodes[b, 0]
     unproven = root.proven == UNPROVEN
@@ -96,7 +99,8 @@ def scale_to(weights: Floats, wanted: np.float32) -> None:
 
 @lean
 def prune_forced_playouts(params: SearchParams, trees: Trees, b: int, weights: Floats) -> None:
-    """Take out of the visits in ``weights`` ``[A]`` the playouts that were forced and that PUCT alone would not have made.
+    """Take out of the visits in ``weights`` ``[A]`` the playouts that were forced and that PUCT alone would not have
+    made.
 
     KataGo, 3.2: "policy target pruning". A move left with a single playout loses that too.
     """
@@ -123,7 +127,9 @@ def prune_forced_playouts(params: SearchParams, trees: Trees, b: int, weights: F
 
 
 @lean
-def choose_action(params: SearchParams, trees: Trees, b: int, weights: Floats, temperature: float, streams: Streams) -> int:
+def choose_action(
+    params: SearchParams, trees: Trees, b: int, weights: Floats, temperature: float, streams: Streams
+) -> int:
     """The action to play: drawn with ``weights ** (1 / temperature)`` from ``weights`` ``[A]``, or the best one.
 
     Gumbel search has drawn its noise already: it plays what it has considered to the end.

@@ -1,9 +1,10 @@
 """Gumbel search: planning with few simulations (Danihelka, Guez, Schrittwieser & Silver, ICLR 2022).
 
-At the root, sequential halving spends the simulations on the moves of the largest ``gumbel + logit + sigma(q)``; below it, visits
-are spread so that they approach the improved policy ``softmax(logit + sigma(completed q))``, which is also the target for learning.
-``sigma(q) = (c_visit + most visits) * c_scale * q`` with q scaled to [0, 1]; a move without visits has its value completed by the
-mean of the network's value and the visited moves' (the paper's appendix D). Points are brought to [0, 1] node by node, as in PUCT.
+At the root, sequential halving spends the simulations on the moves of the largest ``gumbel + logit + sigma(q)``; below
+it, visits are spread so that they approach the improved policy ``softmax(logit + sigma(completed q))``, which is also
+the target for learning. ``sigma(q) = (c_visit + most visits) * c_scale * q`` with q scaled to [0, 1]; a move without
+visits has its value completed by the mean of the network's value and the visited moves' (the paper's appendix D).
+Points are brought to [0, 1] node by node, as in PUCT.
 """
 
 import math
@@ -12,17 +13,28 @@ import numpy as np
 
 from games.compiled import inlined, lean
 from training.common.random import Streams, exponential
-from training.search.puct import LARGE, ONE, Integers, Scale, SearchParams, mean_value, scaled_value, set_root_priors, value_scale
+from training.search.puct import (
+    LARGE,
+    ONE,
+    Integers,
+    Scale,
+    SearchParams,
+    mean_value,
+    scaled_value,
+    set_root_priors,
+    value_scale,
+)
 from training.search.tree import LEAST_PRIOR, LOSS, NONE, Floats, Trees, bring_best_forward, softmax
 
 HALF = np.float32(0.5)
 
 
 def halving_schedule(considered_actions: int, num_simulations: int, *, columns: int) -> Integers:
-    """Which visit count a move must have to be simulated next, ``[considered_actions + 1, columns]``, zeros behind the end.
+    """Which visit count a move must have to be simulated next, ``[considered_actions + 1, columns]``, zeros behind the
+    end.
 
-    Row m is for m considered moves (Karnin, Koren & Somekh, "Almost optimal exploration in multi-armed bandits", 2013): all are
-    visited in turn, then the better half of them, and so on.
+    Row m is for m considered moves (Karnin, Koren & Somekh, "Almost optimal exploration in multi-armed bandits", 2013):
+    all are visited in turn, then the better half of them, and so on.
     """
     table = np.zeros((considered_actions + 1, columns), np.int32)
     for row in range(1, considered_actions + 1):
@@ -66,7 +78,9 @@ def sigma(weight: np.float32, value: np.float32) -> np.float32:
 
 @inlined
 def complete_values(params: SearchParams, trees: Trees, b: int, number: int) -> tuple[np.float32, np.float32, Scale]:
-    """The weight of values in ``sigma`` at a node, the scaled value of its moves without visits, and the scale of the others."""
+    """The weight of values in ``sigma`` at a node, the scaled value of its moves without visits, and the scale of the
+    others.
+    """
     node = trees.nodes[b, number]
     most, weighted, explored = 0, np.float32(0.0), np.float32(0.0)
     next_child = node.first_child
@@ -86,7 +100,9 @@ def complete_values(params: SearchParams, trees: Trees, b: int, number: int) -> 
 
 @inlined
 def choose_gumbel_child(params: SearchParams, trees: Trees, b: int, number: int) -> int:
-    """The child to follow below the root, or NONE for the first candidate: whose visits lag most behind the improved policy."""
+    """The child to follow below the root, or NONE for the first candidate: whose visits lag most behind the improved
+    policy.
+    """
     nodes = trees.nodes[b]
     node = nodes[number]
     weight, unvisited, scale = complete_values(params, trees, b, number)
@@ -122,7 +138,8 @@ def choose_gumbel_child(params: SearchParams, trees: Trees, b: int, number: int)
 
 @inlined
 def choose_gumbel_root_child(params: SearchParams, trees: Trees, b: int, schedule: Integers) -> int:
-    """The child to follow at the root, or NONE for the first candidate: of those with the scheduled visits, that of the largest score.
+    """The child to follow at the root, or NONE for the first candidate: of those with the scheduled visits, that of the
+    largest score.
 
     When proven losses have spoilt the schedule, the one of the largest score of all.
     """
@@ -159,7 +176,9 @@ def count_moves(trees: Trees, b: int) -> int:
 
 @lean
 def write_improved_policy(params: SearchParams, trees: Trees, b: int, policy: Floats) -> None:
-    """The root's improved policy over the moves that are no proven losses, without noise, written to ``policy`` ``[A]``."""
+    """The root's improved policy over the moves that are no proven losses, without noise, written to ``policy``
+    ``[A]``.
+    """
     weight, unvisited, scale = complete_values(params, trees, b, 0)
     for action in range(len(policy)):
         prior = trees.root_priors[b, action]
@@ -168,14 +187,18 @@ def write_improved_policy(params: SearchParams, trees: Trees, b: int, policy: Fl
     while number != NONE:
         child = trees.nodes[b, number]
         logit = math.log(trees.root_priors[b, child.action])
-        policy[child.action] = logit + sigma(weight, scaled_value(params, scale, child)) if child.proven_above != LOSS else -LARGE
+        policy[child.action] = (
+            logit + sigma(weight, scaled_value(params, scale, child)) if child.proven_above != LOSS else -LARGE
+        )
         number = child.next_sibling
     softmax(policy)
 
 
 @lean
 def best_considered_child(params: SearchParams, trees: Trees, b: int) -> int:
-    """The child that a complete search plays: of the most visited ones that are no proven loss, that of the largest score; or NONE."""
+    """The child that a complete search plays: of the most visited ones that are no proven loss, that of the largest
+    score; or NONE.
+    """
     weight, _, scale = complete_values(params, trees, b, 0)
     best, most, best_score = NONE, 0, -LARGE
     number = trees.nodes[b, 0].first_child

@@ -1,7 +1,8 @@
 """How search hands a game's kernels to compiled code: as bare addresses, which takes no time.
 
-numba itself looks up and unpickles the signature of a function value at each call from Python: 3 us for each of seven kernels, and
-several times that when a network has just displaced everything from the processor's caches. That was a third of self-play's own time.
+numba itself looks up and unpickles the signature of a function value at each call from Python: 3 us for each of seven
+kernels, and several times that when a network has just displaced everything from the processor's caches. That was a
+third of self-play's own time.
 """
 
 from typing import Any

@@ -1,8 +1,10 @@
-"""What the rules alone force within a few plies of a new position, found by exhaustive search before the network is asked.
+"""What the rules alone force within a few plies of a new position, found by exhaustive search before the network is
+asked.
 
-A position that is decided so soon needs no evaluation, and its exact value goes up the tree at once: simulations see tactics that lie
-some plies deeper than they get themselves (H. Baier and M. Winands, "Monte-Carlo Tree Search and Minimax Hybrids", CIG 2013).
-Every position is bounded from both sides, and only moves that can still decide something are followed.
+A position that is decided so soon needs no evaluation, and its exact value goes up the tree at once: simulations see
+tactics that lie some plies deeper than they get themselves (H. Baier and M. Winands, "Monte-Carlo Tree Search and
+Minimax Hybrids", CIG 2013). Every position is bounded from both sides, and only moves that can still decide something
+are followed.
 """
 
 from typing import Any, NamedTuple
@@ -37,7 +39,9 @@ class Ahead(NamedTuple):
 
 def plies_ahead(settings: SearchSettings, game: Game) -> int:
     """How far to look ahead: only where what is forced counts, in games of two without chance."""
-    return settings.lookahead_plies if settings.proven_results and game.num_players == 2 and not game.num_outcomes else 0
+    return (
+        settings.lookahead_plies if settings.proven_results and game.num_players == 2 and not game.num_outcomes else 0
+    )
 
 
 def make_ahead(game: Game, plies: int) -> Ahead:
@@ -52,7 +56,9 @@ def make_ahead(game: Game, plies: int) -> Ahead:
 
 @lean
 def look_ahead(rules: Rules, ahead: Ahead, state: States) -> int:
-    """What the player to move can force in a ``state`` ``[S]`` that is not over: LOSS, DRAW, WIN, or UNPROVEN if that takes more plies."""
+    """What the player to move can force in a ``state`` ``[S]`` that is not over: LOSS, DRAW, WIN, or UNPROVEN if that
+    takes more plies.
+    """
     copy(state, ahead.states[0])
     depth = 0
     enter(rules, ahead, depth)
@@ -79,7 +85,9 @@ def look_ahead(rules: Rules, ahead: Ahead, state: States) -> int:
 
 @inlined
 def is_vain(above: Any, frame: Any) -> bool:
-    """Whether more moves cannot matter: above, a move is unknown already, so that only a win counts there, and this is no loss."""
+    """Whether more moves cannot matter: above, a move is unknown already, so that only a win counts there, and this is
+    no loss.
+    """
     return above.high == 1 and above.player != frame.player and frame.high > -1
 
 
@@ -101,7 +109,12 @@ def copy(source: States, target: States) -> None:
 def enter(rules: Rules, ahead: Ahead, depth: int) -> None:
     """Play each move of the position ``depth`` plies ahead: take in those that end the game, and note the others."""
     legal_actions, step, terminal, returns = rules.legal_actions, rules.step, rules.terminal, rules.returns
-    frame, state, next_state, actions = ahead.frames[depth], ahead.states[depth], ahead.states[depth + 1], ahead.actions[depth]
+    frame, state, next_state, actions = (
+        ahead.frames[depth],
+        ahead.states[depth],
+        ahead.states[depth + 1],
+        ahead.actions[depth],
+    )
     frame.player = rules.current_player(state)
     frame.low = frame.high = -1
     frame.next = frame.count = 0

@@ -62,7 +62,9 @@ def prepare(
     return Prepared(
         rules=handed_over(game.rules),
         params=search_params(settings, game, max_visits=nodes),
-        trees=make_trees(num_trees, max_nodes=nodes, num_actions=game.num_actions, most_legal_actions=game.most_legal_actions),
+        trees=make_trees(
+            num_trees, max_nodes=nodes, num_actions=game.num_actions, most_legal_actions=game.most_legal_actions
+        ),
         states=game.initial_states(num_trees),
         streams=np.zeros(num_trees, np.uint64),
         schedules=schedules_for(settings, counts),

@@ -1,11 +1,13 @@
-"""Which child a simulation follows: PUCT, as in AlphaZero (Silver et al., Science 2018) with KataGo's refinements (Wu, 2019).
+"""Which child a simulation follows: PUCT, as in AlphaZero (Silver et al., Science 2018) with KataGo's refinements (Wu,
+2019).
 
-The score of a move is its mean value plus ``c * prior * sqrt(N) / (1 + visits)``, where N is the sum of the visits of all moves and
-``c = c_puct + log((1 + N + c_puct_log_base) / c_puct_log_base)``. A move without visits has the node's mean value less
-``fpu_reduction * sqrt(explored prior)``.
+The score of a move is its mean value plus ``c * prior * sqrt(N) / (1 + visits)``, where N is the sum of the visits of
+all moves and ``c = c_puct + log((1 + N + c_puct_log_base) / c_puct_log_base)``. A move without visits has the node's
+mean value less ``fpu_reduction * sqrt(explored prior)``.
 
-Values in [-1, 1] are compared as they are. In a one-player game they are sums of points without a known scale: there, the values of
-a node's moves are brought to [-1, 1] by the least and the largest among them (MuZero, arXiv 1911.08265, appendix B, for each node).
+Values in [-1, 1] are compared as they are. In a one-player game they are sums of points without a known scale: there,
+the values of a node's moves are brought to [-1, 1] by the least and the largest among them (MuZero, arXiv 1911.08265,
+appendix B, for each node).
 """
 
 from typing import Any, NamedTuple, Protocol
@@ -22,7 +24,9 @@ from training.search.tree import LEAST_PRIOR, LOSS, NONE, OPEN, Floats, Trees, b
 TOTAL_ALPHA = 10.83  # KataGo's: 0.03 a move on an empty 19x19 board
 LARGE = np.float32(1e30)
 ONE = np.float32(1.0)
-LEAST_RANGE = np.float32(0.01)  # of the values of a node's moves, as a share of the largest: less is noise and is not blown up
+LEAST_RANGE = np.float32(
+    0.01
+)  # of the values of a node's moves, as a share of the largest: less is noise and is not blown up
 
 Integers = NDArray[np.int32]
 
@@ -87,7 +91,9 @@ def search_params(settings: SearchSettings, game: Game, *, max_visits: int) -> S
 
 
 def exploration_table(c_puct: float, c_puct_log_base: float, max_visits: int) -> Floats:
-    """``c * sqrt(N)`` for N from 0 to ``max_visits``; a little is added to N so that priors count from the first simulation on."""
+    """``c * sqrt(N)`` for N from 0 to ``max_visits``; a little is added to N so that priors count from the first
+    simulation on.
+    """
     visits = np.arange(max_visits + 1)
     c = c_puct + np.log((1 + visits + c_puct_log_base) / c_puct_log_base)
     return np.asarray(c * np.sqrt(visits + 0.01), np.float32)
@@ -102,7 +108,9 @@ class Scale(NamedTuple):
 
 @inlined
 def mean_value(params: SearchParams, child: Any) -> np.float32:
-    """A visited move's mean value for the player who chooses it; a pending visit is a virtual loss, or in points not counted yet."""
+    """A visited move's mean value for the player who chooses it; a pending visit is a virtual loss, or in points not
+    counted yet.
+    """
     if params.rewards:
         return child.value_sum / np.float32(max(child.visits - child.pending, 1))
     return (child.value_sum - params.virtual_loss * np.float32(child.pending)) / np.float32(child.visits)
@@ -110,7 +118,9 @@ def mean_value(params: SearchParams, child: Any) -> np.float32:
 
 @inlined
 def value_scale(params: SearchParams, trees: Trees, b: int, number: int, other: np.float32) -> Scale:
-    """The scale of the values of a node's visited moves and of ``other``, the value that moves without visits are given."""
+    """The scale of the values of a node's visited moves and of ``other``, the value that moves without visits are
+    given.
+    """
     if not params.rewards:
         return Scale(np.float32(0.0), ONE)
     nodes = trees.nodes[b]
@@ -132,7 +142,9 @@ def scaled_value(params: SearchParams, scale: Scale, child: Any) -> np.float32:
     if not params.rewards:
         return mean_value(params, child)
     loss = params.virtual_loss * np.float32(child.pending) / np.float32(child.visits)
-    value = (mean_value(params, child) - scale.center) * scale.stretch if child.visits > child.pending else np.float32(0.0)
+    value = (
+        (mean_value(params, child) - scale.center) * scale.stretch if child.visits > child.pending else np.float32(0.0)
+    )
     return value - loss
 
 
@@ -233,8 +245,12 @@ def add_root_noise(params: SearchParams, trees: Trees, b: int, streams: Streams,
     draw_dirichlet(params, root_priors, noise, streams, b)
     total = 0.0
     for action in range(len(root_priors)):
-        softened[action] = root_priors[action] ** (1.0 / params.root_policy_temperature) if root_priors[action] > 0 else 0.0
+        softened[action] = (
+            root_priors[action] ** (1.0 / params.root_policy_temperature) if root_priors[action] > 0 else 0.0
+        )
         total += softened[action]
     for action in range(len(root_priors)):
-        softened[action] = (1.0 - params.dirichlet_fraction) * softened[action] / total + params.dirichlet_fraction * noise[action]
+        softened[action] = (1.0 - params.dirichlet_fraction) * softened[
+            action
+        ] / total + params.dirichlet_fraction * noise[action]
     set_root_priors(trees, b, softened)

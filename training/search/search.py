@@ -1,4 +1,7 @@
-"""Search for strength: the best moves in given positions, without noise. Evaluation, matches and people's opponents use it."""
+"""Search for strength: the best moves in given positions, without noise.
+
+Evaluation, matches and people's opponents use it.
+"""
 
 from dataclasses import dataclass
 
@@ -28,7 +31,9 @@ class Found:
 class Search:
     """Searches positions of ``game``, at most ``num_trees`` at a time, with ``num_simulations`` each."""
 
-    def __init__(self, game: Game, evaluate: Evaluate, settings: SearchSettings, *, num_simulations: int, num_trees: int) -> None:
+    def __init__(
+        self, game: Game, evaluate: Evaluate, settings: SearchSettings, *, num_simulations: int, num_trees: int
+    ) -> None:
         self._evaluate, self._num_trees, self._num_actions = evaluate, num_trees, game.num_actions
         self._prepared = prepare(game, settings, num_trees=num_trees, simulations=num_simulations)
         rules, params, trees, states, streams = self._prepared[:5]
@@ -74,7 +79,13 @@ def plant_all(rules: Rules, trees: Trees, states: States, count: int) -> None:
 
 @lean
 def read_roots(
-    params: SearchParams, trees: Trees, streams: Streams, scratch: Floats, actions: Actions, values: Floats, visits: Integers
+    params: SearchParams,
+    trees: Trees,
+    streams: Streams,
+    scratch: Floats,
+    actions: Actions,
+    values: Floats,
+    visits: Integers,
 ) -> None:
     """The best action ``[N]``, the value ``[N]`` and the visits ``[N, A]`` of the first N roots."""
     for b in range(len(actions)):

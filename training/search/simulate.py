@@ -1,7 +1,9 @@
-"""One step of search for all trees: take the network's answers, back them up, and walk to the next positions to ask about.
+"""One step of search for all trees: take the network's answers, back them up, and walk to the next positions to ask
+about.
 
-Walks that end in a finished game, a proven node or a cached position are backed up at once and the tree is walked again. Each tree
-is dealt with from beginning to end before the next one, as long as it is in the processor's cache: the network has displaced it.
+Walks that end in a finished game, a proven node or a cached position are backed up at once and the tree is walked
+again. Each tree is dealt with from beginning to end before the next one, as long as it is in the processor's cache: the
+network has displaced it.
 """
 
 from typing import Any, NamedTuple
@@ -16,7 +18,16 @@ from training.search.cache import PositionCache, find_position, store_position
 from training.search.chance import draw_outcome
 from training.search.gumbel import add_root_gumbels, choose_gumbel_child, choose_gumbel_root_child, note_logit
 from training.search.lookahead import Ahead, look_ahead, make_ahead, plies_ahead
-from training.search.puct import LARGE, Evaluate, Integers, SearchParams, add_root_noise, choose_child, forced_child, note_root_priors
+from training.search.puct import (
+    LARGE,
+    Evaluate,
+    Integers,
+    SearchParams,
+    add_root_noise,
+    choose_child,
+    forced_child,
+    note_root_priors,
+)
 from training.search.tree import (
     AWAITED,
     CLOSED,
@@ -80,7 +91,9 @@ def ask(evaluate: Evaluate, observations: Planes, num_actions: int) -> tuple[Flo
     logits, values = np.ascontiguousarray(logits, np.float32), np.ascontiguousarray(values, np.float32)
     count = len(observations)
     if logits.shape != (count, num_actions) or values.shape != (count,):
-        raise ValueError(f"the network gave {logits.shape} logits and {values.shape} values for {count} positions of {num_actions} actions")
+        raise ValueError(
+            f"the network gave {logits.shape} logits and {values.shape} values for {count} positions of {num_actions} actions"
+        )
     return logits, values
 
 
@@ -121,8 +134,8 @@ def search_on(
 ) -> int:
     """Take the answers ``logits`` ``[N, A]`` and ``values`` ``[N]`` to what was asked, and find what to ask next.
 
-    ``states`` ``[B, S]`` are those at the roots; ``schedules`` ``[2, considered actions + 1, simulations]`` are the sequential
-    halving of cheap and full Gumbel searches.
+    ``states`` ``[B, S]`` are those at the roots; ``schedules`` ``[2, considered actions + 1, simulations]`` are the
+    sequential halving of cheap and full Gumbel searches.
 
     Returns:
         The number n of positions to evaluate, ``leaves.observations[:n]``, or UNSOUND.
@@ -148,7 +161,9 @@ def are_numbers(logits: Floats, values: Floats) -> bool:
 
 
 @lean
-def take_answers(trees: Trees, leaves: Leaves, cache: PositionCache, b: int, logits: Floats, values: Floats, row: int) -> int:
+def take_answers(
+    trees: Trees, leaves: Leaves, cache: PositionCache, b: int, logits: Floats, values: Floats, row: int
+) -> int:
     """Expand and back up what tree ``b`` waits for, from ``row`` of the answers on; returns the row behind."""
     waiting = trees.searches[b].waiting
     for i in range(waiting):
@@ -172,7 +187,10 @@ def find_leaves(
     b: int,
     row: int,
 ) -> int:
-    """Walk tree ``b`` until it waits for as many positions as it may; they are observed from ``row`` on. Returns the row behind."""
+    """Walk tree ``b`` until it waits for as many positions as it may; they are observed from ``row`` on.
+
+    Returns the row behind.
+    """
     search = trees.searches[b]
     while search.waiting < leaves.rows.shape[1] and searching(trees, b):
         if not search.ready and trees.nodes[b, 0].stage != AWAITED:
@@ -208,7 +226,9 @@ def walk(
     b: int,
     row: int,
 ) -> int:
-    """Follow tree ``b`` from its root to a new node, to a finished game, or to a node that awaits its evaluation already."""
+    """Follow tree ``b`` from its root to a new node, to a finished game, or to a node that awaits its evaluation
+    already.
+    """
     step = rules.step
     nodes, state = trees.nodes[b], leaves.state
     for word in range(len(state)):
@@ -219,7 +239,9 @@ def walk(
         if node.stage == CLOSED:
             open_node(trees, b, number)
         outcome = draw_outcome(rules, state, leaves.outcomes, leaves.chances, streams, b) if node.chance else NONE
-        next_number = find_child(trees, b, number, outcome) if node.chance else follow(params, trees, schedules, b, number)
+        next_number = (
+            find_child(trees, b, number, outcome) if node.chance else follow(params, trees, schedules, b, number)
+        )
         node.visits += 1
         node.pending += 1
         if next_number != NONE:
@@ -322,7 +344,10 @@ def await_evaluation(rules: Rules, trees: Trees, leaves: Leaves, b: int, number:
     """Note a new node's legal actions, and observe it in ``row``."""
     search, node = trees.searches[b], trees.nodes[b, number]
     leaf = leaves.rows[b, search.waiting]
-    leaf.node, leaf.hash = number, np.uint64(np.int64(rules.hash(leaves.state)))  # without compiling, uint64 refuses a negative int
+    leaf.node, leaf.hash = (
+        number,
+        np.uint64(np.int64(rules.hash(leaves.state))),
+    )  # without compiling, uint64 refuses a negative int
     node.first_candidate = search.used_candidates
     node.num_candidates = rules.legal_actions(leaves.state, trees.actions[b, node.first_candidate :])
     search.used_candidates += node.num_candidates
@@ -353,7 +378,9 @@ def expand_from_cache(trees: Trees, leaves: Leaves, cache: PositionCache, b: int
 
 @inlined
 def backup(trees: Trees, b: int, number: int, value: np.float32) -> None:
-    """Add ``value``, that of node ``number`` for its player, and the rewards on the way to all above; and settle what it proves."""
+    """Add ``value``, that of node ``number`` for its player, and the rewards on the way to all above; and settle what
+    it proves.
+    """
     nodes = trees.nodes[b]
     while number != NONE:
         node = nodes[number]
@@ -369,7 +396,9 @@ def backup(trees: Trees, b: int, number: int, value: np.float32) -> None:
 
 @inlined
 def settle(nodes: Any, number: int, latest: int) -> None:
-    """Prove a node of one tree ``[M]`` if one of its moves, the ``latest``, is a proven win, or if all its moves are proven."""
+    """Prove a node of one tree ``[M]`` if one of its moves, the ``latest``, is a proven win, or if all its moves are
+    proven.
+    """
     node = nodes[number]
     if latest == WIN:
         node.proven = WIN

@@ -1,15 +1,15 @@
 """The trees of B games at once, as flat arrays.
 
-Tree ``b`` is row ``b`` of every array; node 0 is the root. A node stands for a position and for the move that led there, so that a
-move which has been visited *is* a node, a child in its parent's linked list. Moves that have not been visited are mere candidates:
-an action and a prior each, side by side. A search visits few of them.
+Tree ``b`` is row ``b`` of every array; node 0 is the root. A node stands for a position and for the move that led
+there, so that a move which has been visited *is* a node, a child in its parent's linked list. Moves that have not been
+visited are mere candidates: an action and a prior each, side by side. A search visits few of them.
 
-A node's value is summed up for the player who chose to go there, which is what selection compares. It includes the reward for going
-there, in games in which points are made on the way.
+A node's value is summed up for the player who chose to go there, which is what selection compares. It includes the
+reward for going there, in games in which points are made on the way.
 
-Where nature is to move, after an action of a game of chance, the node stands for the afterstate. Each simulation through it draws
-an outcome, and its value is the mean of what came of them, and of its own evaluation if afterstates are evaluated: they have none of the
-noise of single outcomes.
+Where nature is to move, after an action of a game of chance, the node stands for the afterstate. Each simulation
+through it draws an outcome, and its value is the mean of what came of them, and of its own evaluation if afterstates
+are evaluated: they have none of the noise of single outcomes.
 """
 
 import math
@@ -24,13 +24,18 @@ from games.game import Actions
 Floats = NDArray[np.float32]
 
 NONE = -1  # no child, no sibling, no parent
-AWAITED, OVER, CLOSED, OPEN = range(4)  # stage: not evaluated yet; the game is over; evaluated; ... and candidates have priors
+AWAITED, OVER, CLOSED, OPEN = range(
+    4
+)  # stage: not evaluated yet; the game is over; evaluated; ... and candidates have priors
 UNPROVEN, LOSS, DRAW, WIN = range(4)  # what the rules have been shown to force; a proven value is proven - DRAW
 LEAST_PRIOR = np.float32(1e-12)  # of a legal move, so that it has a logarithm
 
 NODE = np.dtype(
     [
-        ("value_sum", np.float32),  # of rewards and evaluations here and below, for the player above; at the root for the player to move
+        (
+            "value_sum",
+            np.float32,
+        ),  # of rewards and evaluations here and below, for the player above; at the root for the player to move
         ("visits", np.int32),  # simulations through this node, its own evaluation and pending ones included
         ("pending", np.int32),  # of them, those whose evaluation has not come back
         ("prior", np.float32),  # of the move that led here
@@ -39,7 +44,10 @@ NODE = np.dtype(
         ("proven_above", np.int8),  # the same for the player above
         ("stage", np.int8),
         ("ordered", np.bool_),  # whether the first candidate is the one of the largest prior
-        ("turn", np.float32),  # what a value here counts above, as a factor: 1.0 or the discount; negative where another player is to move
+        (
+            "turn",
+            np.float32,
+        ),  # what a value here counts above, as a factor: 1.0 or the discount; negative where another player is to move
         ("reward", np.float32),  # made by going here, in a one-player game
         ("chance", np.bool_),  # whether nature is to move
         ("player", np.int32),  # to move; where nature is, the one who moved last
@@ -50,7 +58,10 @@ NODE = np.dtype(
         ("num_candidates", np.int32),
         ("explored", np.float32),  # the sum of the children's priors
         ("evaluation", np.float32),  # the network's value, or the game's outcome, for the player to move
-        ("logit", np.float32),  # of the move that led here: the logarithm of its prior, at a Gumbel search's root with noise
+        (
+            "logit",
+            np.float32,
+        ),  # of the move that led here: the logarithm of its prior, at a Gumbel search's root with noise
     ],
     align=True,
 )
@@ -70,7 +81,9 @@ SEARCH = np.dtype(
 
 
 class Trees(NamedTuple):
-    """B trees of at most M nodes and E candidates over A actions (record arrays: ``Any``, because numpy's types know no fields)."""
+    """B trees of at most M nodes and E candidates over A actions (record arrays: ``Any``, because numpy's types know no
+    fields).
+    """
 
     searches: Any  # [B] of SEARCH
     nodes: Any  # [B, M] of NODE
@@ -124,7 +137,10 @@ def clear_node(node: Any) -> None:
 
 @inlined
 def add_child(trees: Trees, b: int, number: int) -> int:
-    """Turn a node's first candidate into a child; returns the child's number. Who is to move there is left to the caller."""
+    """Turn a node's first candidate into a child; returns the child's number.
+
+    Who is to move there is left to the caller.
+    """
     search, node = trees.searches[b], trees.nodes[b, number]
     new = search.used_nodes
     search.used_nodes += 1
@@ -144,7 +160,10 @@ def add_child(trees: Trees, b: int, number: int) -> int:
 
 @inlined
 def add_outcome(trees: Trees, b: int, number: int, outcome: int) -> int:
-    """Give a chance node a child for ``outcome``; returns the child's number. Who is to move there is left to the caller."""
+    """Give a chance node a child for ``outcome``; returns the child's number.
+
+    Who is to move there is left to the caller.
+    """
     search, node = trees.searches[b], trees.nodes[b, number]
     new = search.used_nodes
     search.used_nodes += 1
@@ -159,7 +178,10 @@ def add_outcome(trees: Trees, b: int, number: int, outcome: int) -> int:
 
 @inlined
 def open_node(trees: Trees, b: int, number: int) -> None:
-    """Turn the logits of an evaluated node's candidates into priors. Most nodes are never walked through and stay closed."""
+    """Turn the logits of an evaluated node's candidates into priors.
+
+    Most nodes are never walked through and stay closed.
+    """
     node = trees.nodes[b, number]
     priors = trees.priors[b, node.first_candidate : node.first_candidate + node.num_candidates]
     softmax(priors)

@@ -1,7 +1,8 @@
 """Self-play: many games side by side, each with its own tree, moved on by compiled code.
 
-One ``advance`` is: walk all trees, evaluate what they found in one batch, back it up, and make the moves of the searches that are
-complete. A game's moves depend on its seed and on the evaluations alone, not on the games that are played beside it.
+One ``advance`` is: walk all trees, evaluate what they found in one batch, back it up, and make the moves of the
+searches that are complete. A game's moves depend on its seed and on the evaluations alone, not on the games that are
+played beside it.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,17 @@ from training.search.chance import draw_outcome
 from training.search.decide import choose_action, draw_action, root_value, surprise, write_network_policy, write_weights
 from training.search.prepared import prepare
 from training.search.puct import Evaluate, Integers, SearchParams
-from training.search.simulate import UNSOUND, Leaves, are_numbers, ask, checked, find_leaves, prepare_root, searching, take_answers
+from training.search.simulate import (
+    UNSOUND,
+    Leaves,
+    are_numbers,
+    ask,
+    checked,
+    find_leaves,
+    prepare_root,
+    searching,
+    take_answers,
+)
 from training.search.tree import AWAITED, NONE, OVER, UNPROVEN, Floats, Trees, find_child, keep_subtree, plant
 from training.self_play.game_log import FINISHED, IDLE, PLAYING, Log, make_log
 
@@ -50,7 +61,9 @@ class MoveParams(NamedTuple):
 
 def move_params(settings: SearchSettings, game: Game) -> MoveParams:
     """The compiled code's view of ``settings``. Points are no reason to resign."""
-    halflife = max(game.observation_shape[1:]) if settings.temperature_halflife == "auto" else settings.temperature_halflife
+    halflife = (
+        max(game.observation_shape[1:]) if settings.temperature_halflife == "auto" else settings.temperature_halflife
+    )
     return MoveParams(
         gumbel=settings.algorithm == "gumbel",
         num_simulations=settings.num_simulations,
@@ -81,7 +94,9 @@ class SelfPlay:
         cache_positions: how many evaluations are remembered, 0 for none.
     """
 
-    def __init__(self, game: Game, evaluate: Evaluate, settings: SearchSettings, *, parallel_games: int, cache_positions: int = 0) -> None:
+    def __init__(
+        self, game: Game, evaluate: Evaluate, settings: SearchSettings, *, parallel_games: int, cache_positions: int = 0
+    ) -> None:
         self.game, self.evaluate, self.model_version = game, evaluate, 0
         self.evaluations = 0
         prepared = prepare(
@@ -95,8 +110,22 @@ class SelfPlay:
         rules, params, trees, self._states, streams, schedules, self._leaves, self._cache = prepared
         self._trees, self._no_answers = trees, prepared.no_answers
         self._log = make_log(game, parallel_games)
-        self._begin_arguments = (rules, move_params(settings, game), trees, self._states, streams, self._log, self._leaves)
-        self._arguments = (params, *self._begin_arguments, self._cache, schedules, np.zeros(prepared.max_nodes, np.int32))
+        self._begin_arguments = (
+            rules,
+            move_params(settings, game),
+            trees,
+            self._states,
+            streams,
+            self._log,
+            self._leaves,
+        )
+        self._arguments = (
+            params,
+            *self._begin_arguments,
+            self._cache,
+            schedules,
+            np.zeros(prepared.max_nodes, np.int32),
+        )
         self._waiting = 0  # positions that were asked for
         self._num_playing = 0
         self._finished = 0  # games that are still to be handed over
@@ -224,7 +253,9 @@ def begin_search(moves: MoveParams, trees: Trees, streams: Streams, log: Log, b:
     random = slot.ply < slot.random_plies
     search.active = True
     search.ready = False
-    search.full = not random and (moves.full_search_probability >= 1.0 or uniform(streams, b) < moves.full_search_probability)
+    search.full = not random and (
+        moves.full_search_probability >= 1.0 or uniform(streams, b) < moves.full_search_probability
+    )
     search.noisy = search.full or (moves.gumbel and not random)
     search.budget = 0 if random else (moves.num_simulations if search.full else moves.cheap_simulations)
 
@@ -245,12 +276,14 @@ def go_on(
     logits: Floats,
     values: Floats,
 ) -> tuple[int, int]:
-    """Take the answers ``logits`` ``[N, A]`` and ``values`` ``[N]``, make the moves of complete searches, and find what to ask next.
+    """Take the answers ``logits`` ``[N, A]`` and ``values`` ``[N]``, make the moves of complete searches, and find what
+    to ask next.
 
     One tree after the other, since the network has displaced them all from the processor's cache: each comes back once.
 
     Returns:
-        The number n of positions to evaluate, ``leaves.observations[:n]``, or UNSOUND; and how many games were finished.
+        The number n of positions to evaluate, ``leaves.observations[:n]``, or UNSOUND; and how many games were
+        finished.
     """
     if not are_numbers(logits, values):
         return UNSOUND, 0
@@ -260,7 +293,9 @@ def go_on(
         if slot.status != PLAYING:
             continue
         answered = take_answers(trees, leaves, cache, b, logits, values, answered)
-        while slot.status == PLAYING and trees.searches[b].waiting == 0:  # a search may end, and a cache may know, without asking
+        while (
+            slot.status == PLAYING and trees.searches[b].waiting == 0
+        ):  # a search may end, and a cache may know, without asking
             if trees.nodes[b, 0].stage == AWAITED or searching(trees, b):
                 asked = find_leaves(rules, params, trees, states, streams, schedules, leaves, cache, b, asked)
                 continue
@@ -343,16 +378,23 @@ def play_given(rules: Rules, states: States, log: Log, b: int, action: int, flag
 
 @lean
 def temperature(moves: MoveParams, streams: Streams, log: Log, b: int) -> float:
-    """How freely game ``b``'s next move is chosen: as the network has it or evenly in a random opening, later ever closer to the best."""
+    """How freely game ``b``'s next move is chosen: as the network has it or evenly in a random opening, later ever
+    closer to the best.
+    """
     slot, share = log.slots[b], moves.opening_even_share
     if slot.ply < slot.random_plies:
         return EVEN if share > 0 and uniform(streams, b) < share else 1.0
-    return moves.temperature_final + (moves.temperature - moves.temperature_final) * 0.5 ** (slot.ply / moves.temperature_halflife)
+    return moves.temperature_final + (moves.temperature - moves.temperature_final) * 0.5 ** (
+        slot.ply / moves.temperature_halflife
+    )
 
 
 @lean
 def strays(trees: Trees, streams: Streams, log: Log, b: int) -> bool:
-    """Whether game ``b`` leaves its course here for positions that good play does not reach. What is proven is played to its end."""
+    """Whether game ``b`` leaves its course here for positions that good play does not reach.
+
+    What is proven is played to its end.
+    """
     slot = log.slots[b]
     if slot.random_share == 0 or slot.ply < slot.random_plies or trees.nodes[b, 0].proven != UNPROVEN:
         return False
@@ -364,7 +406,9 @@ def resigns(moves: MoveParams, trees: Trees, log: Log, b: int, value: float) -> 
     """Count hopeless moves; whether the player to move gives up now."""
     slot, player = log.slots[b], trees.nodes[b, 0].player
     slot.hopeless[player] = slot.hopeless[player] + 1 if value <= moves.resign_below else 0
-    return slot.resigns and slot.ply >= slot.random_plies and slot.ply > 0 and slot.hopeless[player] >= moves.resign_after
+    return (
+        slot.resigns and slot.ply >= slot.random_plies and slot.ply > 0 and slot.hopeless[player] >= moves.resign_after
+    )
 
 
 @lean

@@ -1,4 +1,6 @@
-"""What a worker settles when it starts: whether it must compile, and how its games and network calls are bundled on this machine."""
+"""What a worker settles when it starts: whether it must compile, and how its games and network calls are bundled on
+this machine.
+"""
 
 import inspect
 import time

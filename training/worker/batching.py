@@ -20,9 +20,18 @@ def fitting(records: list[GameRecord]) -> list[GameRecord]:
 
 
 def batch_of(
-    records: Sequence[GameRecord], *, run_id: str, worker: str, game: str, options: dict[str, Any], rules_version: int, first_game: int
+    records: Sequence[GameRecord],
+    *,
+    run_id: str,
+    worker: str,
+    game: str,
+    options: dict[str, Any],
+    rules_version: int,
+    first_game: int,
 ) -> GameBatch:
-    """The batch of these games, under its name; ``first_game`` is the first one's number among all that the worker hands over."""
+    """The batch of these games, under its name; ``first_game`` is the first one's number among all that the worker
+    hands over.
+    """
     columns = gather(records)
     content = sha256_hex(columns["seeds"].tobytes() + columns["actions"].tobytes())
     return GameBatch(

@@ -1,7 +1,8 @@
 """A new model on its way to a worker that has an older one: as a delta, where that is smaller, else as the whole file.
 
-The SHA-256 in an assignment names what a model file holds: the worker believes no file, whole or made of a delta, that holds something
-else. Where it has none that is right, it says so in its heartbeat (``asks_for_whole``), and is sent the whole file.
+The SHA-256 in an assignment names what a model file holds: the worker believes no file, whole or made of a delta, that
+holds something else. Where it has none that is right, it says so in its heartbeat (``asks_for_whole``), and is sent the
+whole file.
 """
 
 import re
@@ -61,7 +62,9 @@ class ModelPush:
         self._opened: OrderedDict[str, Content] = OrderedDict()  # by SHA-256, the one needed last at the end
 
     def file_for(self, model: PublishedModel, base: PublishedModel | None) -> InboxFile:
-        """What brings ``model`` to a worker that has the file of ``base``; None: it has none, or asks for the whole model."""
+        """What brings ``model`` to a worker that has the file of ``base``; None: it has none, or asks for the whole
+        model.
+        """
         if self._makes_deltas and base is not None and base.version < model.version:
             with self._guard:
                 delta = self._delta(model, base)
@@ -88,7 +91,9 @@ class ModelPush:
 
 
 class ModelInbox:
-    """The models in a worker's inbox, and the last one that it took, which stays in memory: most deltas are to that one."""
+    """The models in a worker's inbox, and the last one that it took, which stays in memory: most deltas are to that
+    one.
+    """
 
     def __init__(self, folder: WorkerFolder) -> None:
         self._folder = folder
@@ -117,7 +122,9 @@ class ModelInbox:
         """
         path = self._folder.model_path(version)
         if not path.exists() and self._last is not None and self._last_version == version:
-            write_atomically(path, seal(self._last, compressed=False), durable=False)  # what a power cut leaves of it is asked for again
+            write_atomically(
+                path, seal(self._last, compressed=False), durable=False
+            )  # what a power cut leaves of it is asked for again
         for path in self._folder.inbox.iterdir():
             found = MODEL_NAME.fullmatch(path.name)
             if found and (int(found[1]) < version or (int(found[1]) == version and found[2] != "model")):
@@ -173,4 +180,7 @@ def _asking(version: int) -> str:
 def _deltas(folder: WorkerFolder, version: int) -> list[tuple[Path, int]]:
     """The deltas to ``version`` in the inbox, newest base first, with the versions of their bases."""
     found = ((path, DELTA_NAME.fullmatch(path.name)) for path in folder.inbox.iterdir())
-    return sorted(((path, int(match[2])) for path, match in found if match and int(match[1]) == version), key=lambda pair: -pair[1])
+    return sorted(
+        ((path, int(match[2])) for path, match in found if match and int(match[1]) == version),
+        key=lambda pair: -pair[1],
+    )

@@ -26,8 +26,8 @@ class Rates:
 class Speed:
     """Games a second while all slots are taken: the same for a worker that idles on purpose as for one that never does.
 
-    That cannot be counted in games alone, few of which end in a short time at full load. So it is evaluations a second at full load,
-    divided by evaluations a game at any load, where a game under way counts as half a game.
+    That cannot be counted in games alone, few of which end in a short time at full load. So it is evaluations a second
+    at full load, divided by evaluations a game at any load, where a game under way counts as half a game.
     """
 
     def __init__(self, now: float) -> None:

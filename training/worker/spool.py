@@ -1,10 +1,12 @@
 """Finished games that wait for their batch, on the disk, so that a worker that is killed takes none of them with it.
 
-The file is a journal beside the outbox: each game is appended as it is finished, as a batch of one that knows its number among all games
-of the worker. What a killed process has left is made into batches by whoever comes first: its successor, or who buries it. Games that are
-in a batch already have lower numbers than those that are still to come, and are left out; so it is never wrong to look again.
+The file is a journal beside the outbox: each game is appended as it is finished, as a batch of one that knows its
+number among all games of the worker. What a killed process has left is made into batches by whoever comes first: its
+successor, or who buries it. Games that are in a batch already have lower numbers than those that are still to come, and
+are left out; so it is never wrong to look again.
 
-It is not synced: a kill costs nothing, a power cut what was finished since the last batch. Those games are played again.
+It is not synced: a kill costs nothing, a power cut what was finished since the last batch. Those games are played
+again.
 """
 
 import logging
@@ -58,7 +60,8 @@ class Spool:
 def salvage(folder: WorkerFolder) -> None:
     """Make batches of what a killed worker has left, in its outbox; call it only while no process plays there.
 
-    Where the disk does not take them they are given up, so that they are played again: nobody may find them when others have.
+    Where the disk does not take them they are given up, so that they are played again: nobody may find them when others
+    have.
     """
     path = folder.root / FILE
     if not path.exists():
@@ -70,13 +73,20 @@ def salvage(folder: WorkerFolder) -> None:
     try:
         while games:
             some = fitting([game.game_record(0) for game in games[:BATCH_GAMES]])
-            named = {name: getattr(games[0], name) for name in ("run_id", "worker", "game", "options", "rules_version", "first_game")}
+            named = {
+                name: getattr(games[0], name)
+                for name in ("run_id", "worker", "game", "options", "rules_version", "first_game")
+            }
             batch = batch_of(some, **named)
             write_atomically(folder.outbox / f"{batch.batch_id}.games", encode(batch))
             log.info("%d finished games of a process that was killed are handed over", len(some))
             games = games[len(some) :]
     except OSError as error:
-        log.warning("%d finished games of a process that was killed cannot be handed over, and are played again: %s", len(games), error)
+        log.warning(
+            "%d finished games of a process that was killed cannot be handed over, and are played again: %s",
+            len(games),
+            error,
+        )
     path.unlink()
 
 
@@ -93,7 +103,9 @@ def salvage_if_left(folder: WorkerFolder) -> None:
 
 def _next_game(folder: WorkerFolder, run_id: str) -> int:
     """The number behind all games that were handed over to a run."""
-    ends = [end_of_batch(path.stem) for path in folder.batches() if is_of_run(path.name, run_id)]  # first: see ``Worker.look``
+    ends = [
+        end_of_batch(path.stem) for path in folder.batches() if is_of_run(path.name, run_id)
+    ]  # first: see ``Worker.look``
     try:
         assignment = folder.read_assignment()
     except BrokenMessage:

@@ -1,7 +1,8 @@
-"""A worker: plays the games that its folder's assignment grants, with the newest model there, and puts them into the outbox.
+"""A worker: plays the games that its folder's assignment grants, with the newest model there, and puts them into the
+outbox.
 
-It watches files and nothing else, so that it plays on when the main node or the way to it is gone. ``Worker`` is made to be
-subclassed: override ``play`` or ``make_self_play`` to play otherwise.
+It watches files and nothing else, so that it plays on when the main node or the way to it is gone. ``Worker`` is made
+to be subclassed: override ``play`` or ``make_self_play`` to play otherwise.
 """
 
 import logging
@@ -107,7 +108,11 @@ class Worker:
         """One look at the folder, when it is time for one, and one step of play; False when there was nothing to play."""
         now = self.clock()
         self._look_when_due(now)
-        played = self.self_play is not None and not self.stopping and (self._play_match() or self._play_measured(self.self_play))
+        played = (
+            self.self_play is not None
+            and not self.stopping
+            and (self._play_match() or self._play_measured(self.self_play))
+        )
         self._report_when_due(now, played=played)
         return played
 
@@ -160,7 +165,9 @@ class Worker:
         full = finished >= self_play.num_idle()  # every slot had its game until this step ended some
         progress = finished + (playing - self._playing) / 2
         self._playing = playing
-        self._speed.add(self.clock(), progress=progress, evaluations=self_play.evaluations - evaluations, full=full and played)
+        self._speed.add(
+            self.clock(), progress=progress, evaluations=self_play.evaluations - evaluations, full=full and played
+        )
         return played
 
     def play(self, self_play: SelfPlay) -> bool:
@@ -183,13 +190,17 @@ class Worker:
             parallel_games, measured = measure_parallel_games(game, evaluate, assignment.search)
             log.info("%s", measured)
             self.note = f"{parallel_games} games side by side"
-        return SelfPlay(game, evaluate, assignment.search, parallel_games=parallel_games, cache_positions=assignment.cache_positions)
+        return SelfPlay(
+            game, evaluate, assignment.search, parallel_games=parallel_games, cache_positions=assignment.cache_positions
+        )
 
     # What comes in.
 
     def look(self) -> None:
         """Read the assignment and take up what has changed."""
-        in_outbox = self.folder.batches()  # before the assignment: a batch leaves only after "delivered" has been raised
+        in_outbox = (
+            self.folder.batches()
+        )  # before the assignment: a batch leaves only after "delivered" has been raised
         try:
             assignment = self.folder.read_assignment()
             self._say("assignment", "")
@@ -201,11 +212,15 @@ class Worker:
         self._check_lease()
 
     def _is_ours(self, assignment: Assignment) -> bool:
-        """Whether an assignment is of the run that this worker plays for; another run's is refused, and named in the heartbeat."""
+        """Whether an assignment is of the run that this worker plays for; another run's is refused, and named in the
+        heartbeat.
+        """
         if not self._run_id or (self.assignment is None and assignment.run_id != self._run_id):
             self._run_id = self.folder.owner_run() or assignment.run_id
         ours = assignment.run_id == self._run_id
-        refusal = f"the assignment is refused: it is of run {assignment.run_id}, and this worker plays for run {self._run_id}"
+        refusal = (
+            f"the assignment is refused: it is of run {assignment.run_id}, and this worker plays for run {self._run_id}"
+        )
         self._say("run", "" if ours else refusal)
         return ours
 
@@ -262,7 +277,9 @@ class Worker:
         self.self_play = self.make_self_play(self.game, evaluate, assignment)
         self.self_play.change_model(assignment.model_version)
         side_by_side, how = self.self_play.num_idle(), self.evaluator.describe()
-        log.info("plays %s with model %d, %d games side by side, %s", game.name, assignment.model_version, side_by_side, how)
+        log.info(
+            "plays %s with model %d, %d games side by side, %s", game.name, assignment.model_version, side_by_side, how
+        )
         self._speed = Speed(self.clock())  # compiling and measuring are no play
 
     # What goes out.
@@ -308,7 +325,9 @@ class Worker:
         Raises:
             OSError: the disk does not take them; they are kept.
         """
-        while self._buffer and self.assignment is not None and (rest or self._fills_a_batch(self.assignment.batch_games)):
+        while (
+            self._buffer and self.assignment is not None and (rest or self._fills_a_batch(self.assignment.batch_games))
+        ):
             records = fitting(self._buffer[: self.assignment.batch_games])
             batch = self._batch(records, self._next_game)
             write_atomically(self.folder.outbox / f"{batch.batch_id}.games", encode(batch))
@@ -375,7 +394,8 @@ class Worker:
     def _seed(self, number: int) -> int:
         """Where a game's random numbers start.
 
-        A process that takes over draws new seeds: it cannot know which games of the last one have been handed over already.
+        A process that takes over draws new seeds: it cannot know which games of the last one have been handed over
+        already.
         """
         assert self.assignment is not None
         return seed_stream(self.assignment.seed, self.assignment.worker, self._first_game, number)

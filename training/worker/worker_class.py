@@ -13,7 +13,8 @@ def load_worker_class(name: str) -> type[Worker]:
     """The class that is called ``name``: ``module.Class``, with as many dots in the module as it takes.
 
     Raises:
-        NoWorkerClass: there is no such module or class, its module cannot be imported, or it is not derived from ``Worker``.
+        NoWorkerClass: there is no such module or class, its module cannot be imported, or it is not derived from
+        ``Worker``.
     """
     module_name, _, class_name = name.rpartition(".")
     if not module_name:
@@ -22,11 +23,15 @@ def load_worker_class(name: str) -> type[Worker]:
         found = getattr(importlib.import_module(module_name), class_name, None)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise NoWorkerClass(f"worker_class {name}: its module needs {error.name}, which is not installed") from error
+            raise NoWorkerClass(
+                f"worker_class {name}: its module needs {error.name}, which is not installed"
+            ) from error
         where = f"put {error.name.replace('.', '/')}.py beside start_main.py, and on a worker beside start_worker.py"
         raise NoWorkerClass(f"worker_class {name}: there is no module {error.name}; {where}") from error
     except Exception as error:  # whatever the user's module does when it is imported
-        raise NoWorkerClass(f"worker_class {name}: its module cannot be imported: {type(error).__name__}: {error}") from error
+        raise NoWorkerClass(
+            f"worker_class {name}: its module cannot be imported: {type(error).__name__}: {error}"
+        ) from error
     if found is None:
         raise NoWorkerClass(f"worker_class {name}: the module {module_name} has no {class_name}")
     if not (isinstance(found, type) and issubclass(found, Worker)):

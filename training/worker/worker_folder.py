@@ -11,15 +11,17 @@
       worker.json                    the worker's heartbeat; the worker replaces it
       worker.lock                    held while a worker process runs: one process a folder
 
-The worker plays until it has delivered ``granted`` games in all. How many those are, it reads off the folder: the games in the
-outbox, and those that ``delivered`` says the main node has taken. The main node raises ``delivered`` before it removes a file, so
-that no crash on either side makes a game count twice or not at all.
+The worker plays until it has delivered ``granted`` games in all. How many those are, it reads off the folder: the games
+in the outbox, and those that ``delivered`` says the main node has taken. The main node raises ``delivered`` before it
+removes a file, so that no crash on either side makes a game count twice or not at all.
 
-``granted`` may also be lowered: a worker begins no game beyond it, finishes those that it has begun, and says in its heartbeat which
-assignment it has read and how many games it has begun. What lies above both was never started and may be given to others.
+``granted`` may also be lowered: a worker begins no game beyond it, finishes those that it has begun, and says in its
+heartbeat which assignment it has read and how many games it has begun. What lies above both was never started and may
+be given to others.
 
-Evaluation games stand beside all this: the assignment names orders (``training.evaluation.orders``), the worker plays each of them as
-soon as it sees it, while its own games wait, and puts the result into its outbox. Nothing depends on whether it ever does.
+Evaluation games stand beside all this: the assignment names orders (``training.evaluation.orders``), the worker plays
+each of them as soon as it sees it, while its own games wait, and puts the result into its outbox. Nothing depends on
+whether it ever does.
 """
 
 import fcntl
@@ -40,7 +42,9 @@ from training.common.files import read_limited, write_atomically
 from training.evaluation.orders import MAX_ORDERS, MAX_PLAYERS, ORDER_ID, RESULT_SUFFIX, Contestant, MatchOrder
 
 MAX_JSON_BYTES = 64 * 2**10
-BATCH_NAME = re.compile(r"([0-9]{9,12})-([0-9]{1,5})-[a-z0-9-]{1,60}\.games")  # first game, number of games, worker and content
+BATCH_NAME = re.compile(
+    r"([0-9]{9,12})-([0-9]{1,5})-[a-z0-9-]{1,60}\.games"
+)  # first game, number of games, worker and content
 TAGGED = re.compile(
     r"^[0-9]{9,12}-[0-9]{1,5}-[a-z0-9][a-z0-9-]*--([a-z0-9]{1,16})-[0-9a-f]{1,16}\.games$"
 )  # whose a batch is; earlier versions do not say
@@ -96,8 +100,12 @@ class Assignment(Message):
     max_positions: Count = 0  # in one network call; 0: as many as there are
     cache_positions: Count
     batch_games: Annotated[int, Field(ge=1, le=10_000)]
-    flush_seconds: Annotated[float, Field(gt=0)] | None  # how long a finished game waits for its batch to fill; None: as long as it takes
-    players: Annotated[tuple[Contestant, ...], Field(max_length=MAX_PLAYERS)] = ()  # of evaluation games, now or soon: to be kept
+    flush_seconds: (
+        Annotated[float, Field(gt=0)] | None
+    )  # how long a finished game waits for its batch to fill; None: as long as it takes
+    players: Annotated[
+        tuple[Contestant, ...], Field(max_length=MAX_PLAYERS)
+    ] = ()  # of evaluation games, now or soon: to be kept
     matches: Annotated[tuple[MatchOrder, ...], Field(max_length=MAX_ORDERS)] = ()
 
 
@@ -194,7 +202,8 @@ class WorkerFolder:
     def lock(self, *, seconds: float = LOCK_SECONDS) -> Iterator[Callable[[], None]]:
         """Be this folder's only worker process, once an earlier one has ended, for which this waits.
 
-        What is yielded raises FolderGone when the folder in this place is another one, or none: another process may play there now.
+        What is yielded raises FolderGone when the folder in this place is another one, or none: another process may
+        play there now.
 
         Raises:
             AlreadyRunning: it has not ended within ``seconds``.
@@ -209,7 +218,9 @@ class WorkerFolder:
             except OSError:
                 same = False
             if not same:
-                raise FolderGone(f"{self.root} was deleted or moved away: what was in it is lost to this process, which ends")
+                raise FolderGone(
+                    f"{self.root} was deleted or moved away: what was in it is lost to this process, which ends"
+                )
 
         try:
             self._wait_for(descriptor, time.monotonic() + seconds)
@@ -234,7 +245,9 @@ def run_tag(run_id: str) -> str:
 
 
 def batch_name(run_id: str, worker: str, first_game: int, games: int, digest: str) -> str:
-    """A batch's id: where its games stand among the worker's, whose they are, and what makes it unique for ever, what it holds."""
+    """A batch's id: where its games stand among the worker's, whose they are, and what makes it unique for ever, what
+    it holds.
+    """
     player = re.sub("[^a-z0-9]+", "-", worker.lower())[:24].strip("-") or "w"
     return f"{first_game:09d}-{games}-{player}--{run_tag(run_id)}-{digest[:16]}"
 

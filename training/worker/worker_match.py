@@ -1,4 +1,6 @@
-"""What a worker does with orders for evaluation games: it plays each of them once, and cleans up after those that are named no more."""
+"""What a worker does with orders for evaluation games: it plays each of them once, and cleans up after those that are
+named no more.
+"""
 
 import logging
 import time
@@ -10,7 +12,14 @@ from training.evaluation.match import SearchPlayer
 from training.evaluation.match_worker import play_order, played, search_for_strength
 from training.evaluation.orders import Contestant, MatchOrder, PlayedOrder
 from training.networks.evaluator import Evaluator
-from training.networks.model_file import CANARY_POSITIONS, MAX_MODEL_BYTES, Model, check_canary, content_sha256, decode_model
+from training.networks.model_file import (
+    CANARY_POSITIONS,
+    MAX_MODEL_BYTES,
+    Model,
+    check_canary,
+    content_sha256,
+    decode_model,
+)
 from training.worker.worker_folder import Assignment, WorkerFolder
 
 log = logging.getLogger(__name__)
@@ -40,8 +49,8 @@ class OrderPlayer:
     def take(self, assignment: Assignment) -> None:
         """Forget orders and players that are named no more, and remove their files.
 
-        A player's file comes before the assignment that names it: only one that was named before is surplus, and only if it has not
-        come again just now. Those that an earlier process has left are surplus too.
+        A player's file comes before the assignment that names it: only one that was named before is surplus, and only
+        if it has not come again just now. Those that an earlier process has left are surplus too.
         """
         named = {player.file_name for player in assignment.players}
         if self._known is None:
@@ -59,7 +68,9 @@ class OrderPlayer:
         """Remove the file of a player that is named no more, unless it has just come."""
         path = self._folder.inbox / name
         try:
-            if time.time() - path.stat().st_ctime < SURPLUS_SECONDS:  # a file that is moved or linked here keeps its other times
+            if (
+                time.time() - path.stat().st_ctime < SURPLUS_SECONDS
+            ):  # a file that is moved or linked here keeps its other times
                 return False
             path.unlink()
         except FileNotFoundError:
@@ -72,7 +83,8 @@ class OrderPlayer:
         return next((order for order in open_orders if not (self._folder.outbox / order.file_name).exists()), None)
 
     def play(self, order: MatchOrder, assignment: Assignment, game: Game) -> None:
-        """Play an order and put the result into the outbox; an order that cannot be played is refused there, with the reason.
+        """Play an order and put the result into the outbox; an order that cannot be played is refused there, with the
+        reason.
 
         Raises:
             OrderDropped: it was ended.
@@ -91,7 +103,9 @@ class OrderPlayer:
 
     def _result(self, order: MatchOrder, assignment: Assignment, game: Game) -> PlayedOrder:
         try:
-            starts, result = play_order(game, order, lambda who: self._player(who, order, assignment, game), look=lambda: self._look(order))
+            starts, result = play_order(
+                game, order, lambda who: self._player(who, order, assignment, game), look=lambda: self._look(order)
+            )
         except (ValueError, OSError) as error:
             log.warning("order %s cannot be played: %s", order.id, error)
             self._searches.clear()

@@ -1,4 +1,7 @@
-"""A machine with its link, by a clock of the tests. The worker is played by the test: it writes what a worker process would."""
+"""A machine with its link, by a clock of the tests.
+
+The worker is played by the test: it writes what a worker process would.
+"""
 
 import errno
 from collections.abc import Callable
@@ -26,7 +29,13 @@ class Machine:
     """A machine with one link, and its workers as the crew of the tests knows them."""
 
     def __init__(
-        self, root: Path, *, seats: tuple[str, ...] = (NAME,), run_id: str = "run", claimant: Claimant | None = None, **changes: Any
+        self,
+        root: Path,
+        *,
+        seats: tuple[str, ...] = (NAME,),
+        run_id: str = "run",
+        claimant: Claimant | None = None,
+        **changes: Any,
     ) -> None:
         self.root, self.run_id, self.claimant = root, run_id, claimant
         self.now = 1000.0
@@ -57,7 +66,9 @@ class Machine:
 
     # The crew.
 
-    def prepare(self, transport: Transport, tell: Callable[[str], None], go_on: Callable[[], bool]) -> tuple[WorkerSlot, ...]:
+    def prepare(
+        self, transport: Transport, tell: Callable[[str], None], go_on: Callable[[], bool]
+    ) -> tuple[WorkerSlot, ...]:
         tell("looking at the machine")
         if self.refusal:
             raise self.refusal

@@ -16,7 +16,9 @@ CLAIMS = st.dictionaries(NAMES, st.floats(1e-3, 1e3), min_size=1, max_size=12)
 
 @pytest.mark.medium
 @given(st.integers(0, 10_000), CLAIMS)
-def test_whole_shares_add_up_and_are_less_than_one_game_from_the_exact_ones(total: int, claims: dict[str, float]) -> None:
+def test_whole_shares_add_up_and_are_less_than_one_game_from_the_exact_ones(
+    total: int, claims: dict[str, float]
+) -> None:
     shares = split(total, claims)
     assert sum(shares.values()) == total
     for name, games in shares.items():
@@ -43,10 +45,14 @@ FLEETS = st.dictionaries(NAMES, STANDINGS, max_size=6)
 
 @pytest.mark.medium
 @given(st.lists(FLEETS, min_size=1, max_size=5), st.integers(0, 500), st.integers(1, 200), st.booleans())
-def test_whatever_the_workers_say_decisions_are_sound(looks: list[dict[str, Standing]], ahead: int, batch: int, balanced: bool) -> None:
+def test_whatever_the_workers_say_decisions_are_sound(
+    looks: list[dict[str, Standing]], ahead: int, batch: int, balanced: bool
+) -> None:
     state = Balance()
     for number, workers in enumerate(looks):
-        state, decisions = balance(state, workers, 2.0 * number, ahead=ahead, batch_games=batch, load_balancing=balanced)
+        state, decisions = balance(
+            state, workers, 2.0 * number, ahead=ahead, batch_games=batch, load_balancing=balanced
+        )
         assert decisions.keys() == workers.keys()
         assert not workers or sum(decision.share for decision in decisions.values()) == pytest.approx(1)
         for name, decision in decisions.items():
@@ -59,12 +65,16 @@ def test_whatever_the_workers_say_decisions_are_sound(looks: list[dict[str, Stan
             assert worker.granted - worker.finished + decision.grant <= max(most, worker.granted - worker.finished)
 
 
-def decide(workers: dict[str, Standing], *, ahead: int = 200, batch_games: int = 10, **options: Any) -> dict[str, Decision]:
+def decide(
+    workers: dict[str, Standing], *, ahead: int = 200, batch_games: int = 10, **options: Any
+) -> dict[str, Decision]:
     return balance(Balance(), workers, 0.0, ahead=ahead, batch_games=batch_games, **options)[1]
 
 
 def test_games_ahead_last_all_workers_of_one_weight_equally_long() -> None:
-    decisions = decide({"a": Standing(finished=0, granted=0, speed=1.0), "b": Standing(finished=70, granted=90, speed=3.0)})
+    decisions = decide(
+        {"a": Standing(finished=0, granted=0, speed=1.0), "b": Standing(finished=70, granted=90, speed=3.0)}
+    )
     assert {name: decision.grant for name, decision in decisions.items()} == {"a": 100, "b": 280}
     assert {name: decision.share for name, decision in decisions.items()} == {"a": 0.25, "b": 0.75}
     assert decisions["b"].reason == "weight 1 x 3 games/s"
@@ -86,7 +96,10 @@ def test_a_new_worker_is_supposed_to_be_as_fast_as_the_others_and_is_granted_a_s
         "new": Standing(finished=0, granted=0, parallel_games=16),
     }
     decision = decide(workers)["new"]
-    assert (decision.grant, decision.speed) == (64, 3.0)  # four for each slot, so that all are taken while its speed is measured
+    assert (decision.grant, decision.speed) == (
+        64,
+        3.0,
+    )  # four for each slot, so that all are taken while its speed is measured
     assert decision.share == pytest.approx(1 / 3)
     assert decision.reason == "weight 1 x 3 games/s, not measured yet"
 
@@ -132,7 +145,9 @@ def test_a_worker_that_was_away_begins_anew_with_the_speed_that_it_had() -> None
 
 @dataclass
 class Player:
-    """A worker in a simulated world: it plays ``rate`` games a second whatever their number, or each game in its own time."""
+    """A worker in a simulated world: it plays ``rate`` games a second whatever their number, or each game in its own
+    time.
+    """
 
     rate: float
     weight: float = 1.0
@@ -155,10 +170,17 @@ class Player:
         self.games = [left for left in self.games if left > 0]
 
 
-def simulate(players: dict[str, Player], *, games: int, load_balancing: bool = True, seconds: float = 1e4, seed: int = 1) -> float:
-    """Play until so many games are finished; every worker is looked at each 2 s, at its own time. Returns the seconds that it took."""
+def simulate(
+    players: dict[str, Player], *, games: int, load_balancing: bool = True, seconds: float = 1e4, seed: int = 1
+) -> float:
+    """Play until so many games are finished; every worker is looked at each 2 s, at its own time.
+
+    Returns the seconds that it took.
+    """
     rng, state, time = random.Random(seed), Balance(), 0.0
-    seen = {name: Standing(finished=player.finished, granted=0, weight=player.weight) for name, player in players.items()}
+    seen = {
+        name: Standing(finished=player.finished, granted=0, weight=player.weight) for name, player in players.items()
+    }
     begun = sum(player.finished for player in players.values())
     while sum(player.finished for player in players.values()) - begun < games:
         assert time < seconds
@@ -167,8 +189,12 @@ def simulate(players: dict[str, Player], *, games: int, load_balancing: bool = T
             player.play(0.1, rng)
             if (round(time * 10) + 5 * number) % 20 == 0:
                 player.speed = player.rate * rng.uniform(0.9, 1.1) if player.finished + len(player.games) > 0 else 0.0
-                seen[name] = replace(seen[name], finished=player.finished, speed=player.speed, parallel_games=player.slots)
-        active = {name: replace(seen[name], granted=player.granted) for name, player in players.items() if not player.away}
+                seen[name] = replace(
+                    seen[name], finished=player.finished, speed=player.speed, parallel_games=player.slots
+                )
+        active = {
+            name: replace(seen[name], granted=player.granted) for name, player in players.items() if not player.away
+        }
         state, decisions = balance(state, active, time, ahead=100, batch_games=10, load_balancing=load_balancing)
         for name, decision in decisions.items():
             players[name].granted += decision.grant

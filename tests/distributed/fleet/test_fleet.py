@@ -1,4 +1,6 @@
-"""The cluster as the Coach has it: never waiting for anybody, with real worker processes on machines that are folders of this one."""
+"""The cluster as the Coach has it: never waiting for anybody, with real worker processes on machines that are folders
+of this one.
+"""
 
 import json
 import os
@@ -36,7 +38,9 @@ class StandIn:
         self.seconds = 0.0  # that everything takes
         self.running: set[str] = set()
 
-    def prepare(self, transport: Transport, tell: Callable[[str], None], go_on: Callable[[], bool]) -> tuple[WorkerSlot, ...]:
+    def prepare(
+        self, transport: Transport, tell: Callable[[str], None], go_on: Callable[[], bool]
+    ) -> tuple[WorkerSlot, ...]:
         time.sleep(self.seconds)
         return (WorkerSlot(transport.worker),)
 
@@ -62,8 +66,18 @@ class StandIn:
 
     def beat(self, name: str, **values: Any) -> None:
         self.beats += 1
-        given = {"run_id": "run", "worker": name, "beat": self.beats, "pid": 1, "state": "playing", "model_version": 1, **values}
-        WorkerFolder(self.root / "hosts" / name / "workers" / name).make().write_heartbeat(Heartbeat.model_validate(given))
+        given = {
+            "run_id": "run",
+            "worker": name,
+            "beat": self.beats,
+            "pid": 1,
+            "state": "playing",
+            "model_version": 1,
+            **values,
+        }
+        WorkerFolder(self.root / "hosts" / name / "workers" / name).make().write_heartbeat(
+            Heartbeat.model_validate(given)
+        )
 
 
 @pytest.fixture
@@ -148,7 +162,9 @@ def test_no_call_waits_for_a_machine_that_is_slow_or_away(opened: Open, tmp_path
 
 def test_marks_figures_and_grants_follow_what_the_workers_say(opened: Open, tmp_path: Path) -> None:
     crew = StandIn(tmp_path)
-    changes = {"distributed": {"workers": [{"host": "worker1"}, {"host": "worker2"}], "worker_weights": {"worker2": 2.0}}}
+    changes = {
+        "distributed": {"workers": [{"host": "worker1"}, {"host": "worker2"}], "worker_weights": {"worker2": 2.0}}
+    }
     fleet = opened("worker1", "worker2", "worker3", crew=lambda machine: crew, changes=changes)
     fleet.publish(1, b"model")
     show_all(fleet, granted=0)
@@ -184,7 +200,9 @@ def test_a_worker_that_says_nonsense_is_granted_a_bounded_number_of_games(opened
     for _ in range(3):
         beat()
         shares = fleet.share_out(dict.fromkeys(fleet.workers, 0), 40)
-        assert 0 < shares["worker2"] <= sum(shares.values()) <= 4 * 2 * 40  # a multiple of what is granted ahead, and no more
+        assert (
+            0 < shares["worker2"] <= sum(shares.values()) <= 4 * 2 * 40
+        )  # a multiple of what is granted ahead, and no more
 
 
 def test_a_machine_is_added_and_removed_while_the_run_goes_on(opened: Open, tmp_path: Path) -> None:
@@ -294,7 +312,9 @@ def pid_of(tmp_path: Path, name: str) -> int:
 
 
 def is_running(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return (
+        Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    )
 
 
 @pytest.mark.trial

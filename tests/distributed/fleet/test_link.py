@@ -132,7 +132,9 @@ def test_names_that_no_batch_has_are_not_fetched(machine: Machine) -> None:
     assert not machine.link.arrived
 
 
-def test_a_full_disk_here_is_an_error_with_the_remedy_and_heals(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_here_is_an_error_with_the_remedy_and_heals(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine.play()
     file = machine.finish(0)
     with monkeypatch.context() as patch:
@@ -222,7 +224,9 @@ def test_the_first_worker_of_a_machine_compiles_before_the_others_start(tmp_path
     assert machine.started == ["worker1-1", "worker1-2"]
 
 
-def test_a_worker_that_has_the_last_model_is_sent_what_has_changed_and_the_whole_file_if_it_asks(machine: Machine) -> None:
+def test_a_worker_that_has_the_last_model_is_sent_what_has_changed_and_the_whole_file_if_it_asks(
+    machine: Machine,
+) -> None:
     first, second = two_models_that_differ_little()
     machine.play()
     machine.link.publish(PublishedModel(version=2, data=first, sha256=sha256_hex(first)))
@@ -291,9 +295,20 @@ def two_models_that_differ_little() -> tuple[bytes, bytes]:
 
 def test_players_of_evaluation_games_come_before_their_orders_and_results_come_back(machine: Machine) -> None:
     machine.play()
-    own, guest = Contestant(version=1, sha256=sha256_hex(b"model 1")), Contestant(version=9, sha256=sha256_hex(b"guest"))
+    own, guest = (
+        Contestant(version=1, sha256=sha256_hex(b"model 1")),
+        Contestant(version=9, sha256=sha256_hex(b"guest")),
+    )
     order = MatchOrder(
-        id="order-1", first=own, second=guest, seed=1, opening_plies=2, match_pairs=2, first_pair=0, pairs=2, num_simulations=8
+        id="order-1",
+        first=own,
+        second=guest,
+        seed=1,
+        opening_plies=2,
+        match_pairs=2,
+        first_pair=0,
+        pairs=2,
+        num_simulations=8,
     )
     wanted = machine.assignment().model_copy(update={"players": (own, guest), "matches": (order,), "lease": "new"})
     machine.link.bring({own: b"model 1", guest: b"guest"})

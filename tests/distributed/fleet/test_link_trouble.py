@@ -1,4 +1,6 @@
-"""What the link to a machine does when something goes wrong, when the machine belongs to another run, and when it is to be left."""
+"""What the link to a machine does when something goes wrong, when the machine belongs to another run, and when it is to
+be left.
+"""
 
 import itertools
 import json
@@ -158,7 +160,9 @@ def test_a_bug_becomes_an_error_of_this_machine_and_the_link_goes_on(machine: Ma
 
 
 @pytest.mark.parametrize("text", [b"{", b"[" * 50_000, b'{"run_id": "run"}', b"x" * 100_000, b"null"])
-def test_a_heartbeat_that_nobody_understands_is_an_error_until_there_is_a_better_one(machine: Machine, text: bytes) -> None:
+def test_a_heartbeat_that_nobody_understands_is_an_error_until_there_is_a_better_one(
+    machine: Machine, text: bytes
+) -> None:
     machine.play()
     (machine.folder().root / "worker.json").write_bytes(text)
     machine.step()

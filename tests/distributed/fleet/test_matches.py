@@ -39,7 +39,9 @@ def backend(tmp_path: Path) -> Iterator[LocalProcesses]:
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    opened = open_fleet(tmp_path, [worker_settings("worker1"), worker_settings("worker2")], settings=settings_of(tmp_path))
+    opened = open_fleet(
+        tmp_path, [worker_settings("worker1"), worker_settings("worker2")], settings=settings_of(tmp_path)
+    )
     yield started(opened)
     opened.close()
 
@@ -127,7 +129,9 @@ def test_a_machine_that_is_cut_off_in_the_middle_of_a_match_keeps_nobody_waiting
         end_all(tmp_path)  # a machine that is away when a run ends is left as it is
 
 
-def test_a_match_is_played_whole_although_a_worker_is_killed_in_the_middle(backend: LocalProcesses, tmp_path: Path) -> None:
+def test_a_match_is_played_whole_although_a_worker_is_killed_in_the_middle(
+    backend: LocalProcesses, tmp_path: Path
+) -> None:
     away = RemoteMatches(GAME, backend)
     killed: list[str] = []
 
@@ -154,7 +158,9 @@ def model_that(*, plays_blindly: bool, version: int) -> Model:
 
 
 @pytest.mark.parametrize("is_better", [True, False])
-def test_gating_by_workers_reaches_the_verdict_of_gating_at_home(backend: LocalProcesses, tmp_path: Path, is_better: bool) -> None:
+def test_gating_by_workers_reaches_the_verdict_of_gating_at_home(
+    backend: LocalProcesses, tmp_path: Path, is_better: bool
+) -> None:
     settings = settings_of(tmp_path)
     candidate = model_that(plays_blindly=not is_better, version=9)
     best = model_that(plays_blindly=is_better, version=8)

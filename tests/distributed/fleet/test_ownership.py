@@ -66,7 +66,9 @@ def coaches(tmp_path: Path) -> Callable[..., tuple[Coach, Coach]]:
     return make
 
 
-def test_a_second_coach_touches_nothing_of_a_worker_that_plays_for_another(coaches: Callable[..., tuple[Coach, Coach]]) -> None:
+def test_a_second_coach_touches_nothing_of_a_worker_that_plays_for_another(
+    coaches: Callable[..., tuple[Coach, Coach]],
+) -> None:
     first, second = coaches()
     first.play()
     file = first.finish(0)
@@ -77,7 +79,11 @@ def test_a_second_coach_touches_nothing_of_a_worker_that_plays_for_another(coach
     assert second.mark() is Mark.ERROR
     assert second.reason.startswith(f"{NAME} plays for run aaaa of {first.claimant.owner.host}, lease until ")
     assert f"connector --takeover {NAME} takes it over" in second.reason
-    touched = [name for _, what, name in second.network.done if what in ("get", "put", "remove") and not name.startswith(".remote/")]
+    touched = [
+        name
+        for _, what, name in second.network.done
+        if what in ("get", "put", "remove") and not name.startswith(".remote/")
+    ]
     assert touched == []
     first.beat(model_version=1)
     first.step()
@@ -85,7 +91,9 @@ def test_a_second_coach_touches_nothing_of_a_worker_that_plays_for_another(coach
     assert first.mark() is Mark.ACTIVE and first.assignment().run_id == "aaaa"
 
 
-def test_a_coach_that_was_robbed_of_its_worker_touches_nothing_more_and_gets_its_games(coaches: Callable[..., tuple[Coach, Coach]]) -> None:
+def test_a_coach_that_was_robbed_of_its_worker_touches_nothing_more_and_gets_its_games(
+    coaches: Callable[..., tuple[Coach, Coach]],
+) -> None:
     first, second = coaches()
     first.play()
     file = first.finish(0)
@@ -136,7 +144,9 @@ def test_a_worker_that_was_let_go_is_free_at_once(coaches: Callable[..., tuple[C
     assert second.started == [NAME] and second.mark() is not Mark.ERROR
 
 
-def test_a_lease_that_nobody_renews_runs_out_by_the_clock_of_who_waits(coaches: Callable[..., tuple[Coach, Coach]]) -> None:
+def test_a_lease_that_nobody_renews_runs_out_by_the_clock_of_who_waits(
+    coaches: Callable[..., tuple[Coach, Coach]],
+) -> None:
     first, second = coaches(**elsewhere())
     first.play()
     file = first.finish(0)
@@ -211,7 +221,9 @@ def test_batches_of_another_run_are_neither_fetched_nor_removed_whatever_their_n
     assert first.in_mirror() == [unnamed["aaaa"]] and first.stopped == [] and first.mark() is Mark.ACTIVE
 
 
-def test_a_takeover_that_was_cut_off_is_gone_on_with(coaches: Callable[..., tuple[Coach, Coach]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_takeover_that_was_cut_off_is_gone_on_with(
+    coaches: Callable[..., tuple[Coach, Coach]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = coaches()
     first.play()
     file = first.finish(0)

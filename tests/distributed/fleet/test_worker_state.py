@@ -80,7 +80,9 @@ def test_a_worker_that_still_runs_is_taken_over_without_being_started() -> None:
 
 
 def test_compiling_may_take_long_without_a_beat() -> None:
-    story = Story().then(Linked(), Found(False), Began(), beat(1, "compiling", version=0), beat(2, "compiling", version=0))
+    story = Story().then(
+        Linked(), Found(False), Began(), beat(1, "compiling", version=0), beat(2, "compiling", version=0)
+    )
     for _ in range(200):
         story.then(Found(True), after=1.0)
         assert story.mark is Mark.SYNCING
@@ -92,7 +94,9 @@ def test_a_lost_connection_is_offline_after_ten_seconds_of_silence_and_a_short_o
     assert story.then(Tick(), after=9.9).mark is Mark.ACTIVE
     assert story.then(Tick(), after=0.2).mark is Mark.OFFLINE
     assert story.state.reason == "no route"
-    assert playing().then(Lost("no route"), after=1.0).then(Linked(), Found(True), beat(9), after=5.0).mark is Mark.ACTIVE
+    assert (
+        playing().then(Lost("no route"), after=1.0).then(Linked(), Found(True), beat(9), after=5.0).mark is Mark.ACTIVE
+    )
 
 
 def test_silence_is_counted_to_the_second() -> None:
@@ -224,7 +228,19 @@ def test_a_restart_ends_what_runs_first_also_when_the_machine_comes_back_later()
 
 
 EVENTS = st.one_of(
-    st.sampled_from([Linked(), Lost("gone"), TurnedDown("no"), Failed("full"), Worked(), Busy("busy"), Busy(), Found(True), Found(False)]),
+    st.sampled_from(
+        [
+            Linked(),
+            Lost("gone"),
+            TurnedDown("no"),
+            Failed("full"),
+            Worked(),
+            Busy("busy"),
+            Busy(),
+            Found(True),
+            Found(False),
+        ]
+    ),
     st.sampled_from([Began(), Tailed("log"), Restart(), Stop(), Tick(), Sent(1), Sent(2)]),
     st.builds(
         beat,
@@ -237,7 +253,9 @@ EVENTS = st.one_of(
 HISTORIES = st.lists(st.tuples(EVENTS, st.sampled_from([0.0, 0.5, 3.0, 12.0, 100.0])), max_size=40)
 
 
-def states_of(history: Sequence[tuple[Event, float]]) -> list[tuple[float, Event, WorkerState, WorkerState, tuple[Do, ...]]]:
+def states_of(
+    history: Sequence[tuple[Event, float]],
+) -> list[tuple[float, Event, WorkerState, WorkerState, tuple[Do, ...]]]:
     state, now, found = begin(0.0), 0.0, []
     for event, pause in history:
         now += pause
@@ -260,14 +278,18 @@ def test_active_means_connected_running_heard_of_late_and_up_to_date(history: Se
 
 
 @given(HISTORIES)
-def test_since_says_when_the_mark_became_what_it_is_and_each_other_mark_has_its_reason(history: Sequence[tuple[Event, float]]) -> None:
+def test_since_says_when_the_mark_became_what_it_is_and_each_other_mark_has_its_reason(
+    history: Sequence[tuple[Event, float]],
+) -> None:
     for now, _, before, state, _ in states_of(history):
         assert state.since == (before.since if state.mark is before.mark else now)
         assert state.reason or state.mark in (Mark.ACTIVE, Mark.ERROR) or not state.linked
 
 
 @given(HISTORIES)
-def test_nothing_is_done_without_a_connection_and_nothing_started_that_runs_or_should_not(history: Sequence[tuple[Event, float]]) -> None:
+def test_nothing_is_done_without_a_connection_and_nothing_started_that_runs_or_should_not(
+    history: Sequence[tuple[Event, float]],
+) -> None:
     for now, _, _, state, actions in states_of(history):
         assert len(actions) <= 1
         assert state.linked or not actions

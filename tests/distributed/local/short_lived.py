@@ -1,4 +1,7 @@
-"""What worker processes do in the tests of those who start them. It is imported in each of them, and so imports next to nothing."""
+"""What worker processes do in the tests of those who start them.
+
+It is imported in each of them, and so imports next to nothing.
+"""
 
 import os
 import time

@@ -32,7 +32,9 @@ def shares(spread: Spread) -> dict[str, int]:
         (1, "MIG-GPU-8932f937/1/0", ("MIG-GPU-8932f937/1/0",)),
     ],
 )
-def test_the_gpus_are_those_that_cuda_visible_devices_names(count: int, listed: str | None, names: tuple[str, ...]) -> None:
+def test_the_gpus_are_those_that_cuda_visible_devices_names(
+    count: int, listed: str | None, names: tuple[str, ...]
+) -> None:
     assert visible_gpus(count, listed) == names
 
 
@@ -43,14 +45,21 @@ def test_by_itself_there_is_a_worker_for_each_core_and_at_least_two_for_each_gpu
     assert spread.note == ""
 
 
-@pytest.mark.parametrize(("workers", "gpus", "each"), [(16, 4, 4), (17, 4, 4), (15, 4, 3), (5, 3, 1), (2, 4, 1), (7, 1, 7), (1, 1, 1)])
-def test_a_number_of_workers_is_rounded_down_to_what_divides_evenly_and_that_is_said(workers: int, gpus: int, each: int) -> None:
+@pytest.mark.parametrize(
+    ("workers", "gpus", "each"), [(16, 4, 4), (17, 4, 4), (15, 4, 3), (5, 3, 1), (2, 4, 1), (7, 1, 7), (1, 1, 1)]
+)
+def test_a_number_of_workers_is_rounded_down_to_what_divides_evenly_and_that_is_said(
+    workers: int, gpus: int, each: int
+) -> None:
     spread = spread_workers(FOUR[:gpus], cores=2, workers=workers)
     assert shares(spread) == dict.fromkeys(FOUR[:gpus], each)
     if workers == gpus * each:
         assert spread.note == ""
     else:
-        assert spread.note == f"{workers} workers cannot be spread evenly over {gpus} GPUs: {gpus * each} play, {each} on each"
+        assert (
+            spread.note
+            == f"{workers} workers cannot be spread evenly over {gpus} GPUs: {gpus * each} play, {each} on each"
+        )
 
 
 def test_so_many_for_each_gpu_are_so_many_for_each_gpu() -> None:

@@ -40,7 +40,13 @@ def train(folder: Path, *, ranks: int, iterations: int = 1, kill: bool = False) 
     settings = small_settings(folder, run={"iterations": iterations}, training=training)
     with (
         learner_ranks(settings, folder) as several,
-        session(folder, settings, make_backend=lambda game, run_id: inline(folder, settings, run_id), observers=[], ranks=several) as coach,
+        session(
+            folder,
+            settings,
+            make_backend=lambda game, run_id: inline(folder, settings, run_id),
+            observers=[],
+            ranks=several,
+        ) as coach,
     ):
         if kill:
             (rank,) = (child for child in multiprocessing.active_children() if child.name == "learner-rank-1")
@@ -48,7 +54,10 @@ def train(folder: Path, *, ranks: int, iterations: int = 1, kill: bool = False) 
         coach.run()
         assert coach.learner.step > 10
         weights = coach.learner.weights()
-        return {**weights, **{f"network.{name}": tensor.clone() for name, tensor in coach.learner.network.state_dict().items()}}
+        return {
+            **weights,
+            **{f"network.{name}": tensor.clone() for name, tensor in coach.learner.network.state_dict().items()},
+        }
 
 
 @pytest.mark.timeout(600)
@@ -61,7 +70,9 @@ def test_ranks_learn_what_one_process_learns_and_their_number_may_change(tmp_pat
 
 @pytest.mark.timeout(600)
 def test_a_rank_that_dies_ends_the_run_which_can_be_gone_on_with(tmp_path: Path) -> None:
-    with pytest.raises(RankLost, match=r"rank 1 of the learner has ended with exit code -9; .*see .*learner_rank_1.log"):
+    with pytest.raises(
+        RankLost, match=r"rank 1 of the learner has ended with exit code -9; .*see .*learner_rank_1.log"
+    ):
         train(tmp_path, ranks=2, kill=True)
     train(tmp_path, ranks=1)
 
@@ -70,7 +81,9 @@ def started(folder: Path, *words: str, program: str = "") -> subprocess.Popen[by
     """start_main.py, or torchrun with it, in a session of its own, which its terminal's Ctrl-C would reach whole."""
     path = folder / "small.yaml"
     path.write_text(
-        yaml.safe_dump(small_settings(folder, run={"iterations": 4}, training={"learner": {"ranks": 2}}).model_dump(mode="json"))
+        yaml.safe_dump(
+            small_settings(folder, run={"iterations": 4}, training={"learner": {"ranks": 2}}).model_dump(mode="json")
+        )
     )
     launcher = [sys.executable, "-m", "torch.distributed.run", *program.split()] if program else [sys.executable]
     line = [*launcher, str(ROOT / "start_main.py"), "--config", str(path), "--run-dir", str(folder / "run"), *words]

@@ -1,4 +1,6 @@
-"""Worker processes of this machine: replaced when they die, given up when they die again and again, started one by one to compile."""
+"""Worker processes of this machine: replaced when they die, given up when they die again and again, started one by one
+to compile.
+"""
 
 import os
 import time
@@ -100,7 +102,11 @@ def is_ready(folder: Path) -> None:
 def test_the_games_of_a_dead_worker_are_withdrawn_before_it_is_replaced(open_processes: Open, tmp_path: Path) -> None:
     deaths: list[tuple[str, str]] = []
     backend = open_processes(
-        count=2, names=["gpu-0", "gpu-1"], target=die_once, compiled=True, tell_death=lambda name, what: deaths.append((name, what))
+        count=2,
+        names=["gpu-0", "gpu-1"],
+        target=die_once,
+        compiled=True,
+        tell_death=lambda name, what: deaths.append((name, what)),
     )
     (tmp_path / "gpu-1" / "begun").touch()  # it lives
     (tmp_path / "gpu-0" / "logs" / "worker_gpu-0.log").write_text("playing\nOutOfMemoryError: none left\n\n")
@@ -127,7 +133,9 @@ def test_the_games_of_a_dead_worker_are_withdrawn_before_it_is_replaced(open_pro
     assert backend.workers == ("gpu-0", "gpu-1")
     ((name, what),) = deaths
     assert name == "gpu-0"
-    assert what.startswith("ended with exit code 3 and is started again; its log ends: OutOfMemoryError: none left; see ")
+    assert what.startswith(
+        "ended with exit code 3 and is started again; its log ends: OutOfMemoryError: none left; see "
+    )
 
 
 @pytest.mark.medium
@@ -151,7 +159,9 @@ def test_a_worker_that_may_not_be_started_again_leaves_the_others_to_play(open_p
 
 
 @pytest.mark.medium
-def test_a_worker_that_plays_alone_may_be_granted_games_while_it_is_started_again(open_processes: Open, tmp_path: Path) -> None:
+def test_a_worker_that_plays_alone_may_be_granted_games_while_it_is_started_again(
+    open_processes: Open, tmp_path: Path
+) -> None:
     backend = open_processes(count=1, target=die_once, compiled=True)
     backend.grant("local-1", granted=50, delivered=0)
     backend.publish(1, b"model")

@@ -1,4 +1,6 @@
-"""Training with a process for each device: what is said is what the run's files have, and no crash costs a finished game."""
+"""Training with a process for each device: what is said is what the run's files have, and no crash costs a finished
+game.
+"""
 
 import os
 import re
@@ -28,7 +30,9 @@ GAMES = 21
 Say = Callable[[str], None]
 
 
-def settings_in(folder: Path, *, iterations: int, games: int = GAMES, seats: tuple[DeviceSlot, ...] = SEATS) -> Settings:
+def settings_in(
+    folder: Path, *, iterations: int, games: int = GAMES, seats: tuple[DeviceSlot, ...] = SEATS
+) -> Settings:
     document = small_settings(folder.parent, run={"name": folder.name, "iterations": iterations}).model_dump()
     document["training"] |= {"games_per_iteration": games, "steps_per_model": 7, "batch_size": 8}
     document["distributed"]["worker_class"] = "training.worker.Worker"
@@ -68,11 +72,18 @@ def check_iteration(said: list[str], row: StatsRow) -> None:
     ]
     assert [line.split(" | ")[1] for line in done] == ["Total: 1/2 CPUs done", "Total: 2/2 CPUs done"]
     assert done[1].endswith("Progress: 21/21 games")
-    assert said[9:11] == [f"Completed {games.games} games in {games.seconds:.1f}s ({games.games_per_second:.1f} games/sec)", ""]
+    assert said[9:11] == [
+        f"Completed {games.games} games in {games.seconds:.1f}s ({games.games_per_second:.1f} games/sec)",
+        "",
+    ]
     assert games.games_per_second == pytest.approx(games.games / games.seconds)
     figures = [games.games, games.mean_plies, games.first_player_wins, games.draws]
     assert numbers(said[11]) == pytest.approx(figures, abs=0.05)
-    assert said[12:15] == ["Adding games to replay buffer...", f"Buffer size: {row.window_positions}", "Training for 2 epochs..."]
+    assert said[12:15] == [
+        "Adding games to replay buffer...",
+        f"Buffer size: {row.window_positions}",
+        "Training for 2 epochs...",
+    ]
     losses = [learner.loss, learner.policy_loss, learner.value_loss, learner.policy_entropy]
     assert numbers(said[15]) == pytest.approx(losses, abs=5e-3)
     assert said[16:] == [""]
@@ -108,7 +119,11 @@ class Crash:
         self.said: list[str] = []
 
     def look(self) -> None:
-        heartbeat, assignment, spool = self.folder.read_heartbeat(), self.folder.read_assignment(), self.folder.root / FILE
+        heartbeat, assignment, spool = (
+            self.folder.read_heartbeat(),
+            self.folder.read_assignment(),
+            self.folder.root / FILE,
+        )
         if not self.times or not heartbeat or not assignment or heartbeat.pid in self.killed or not spool.exists():
             return
         seeds = [int(game.seeds[0]) for game in spooled(spool)]
@@ -123,7 +138,9 @@ class Crash:
 @pytest.mark.trial
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_crash_in_mid_iteration_costs_no_finished_game(tmp_path: Path, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_in_mid_iteration_costs_no_finished_game(
+    tmp_path: Path, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, games = tmp_path / "run", 600
     folder.mkdir()
     settings = settings_in(folder, iterations=times, games=games)
@@ -152,6 +169,8 @@ def test_a_crash_in_mid_iteration_costs_no_finished_game(tmp_path: Path, times: 
         rows = ledger.received_batches()
         assert crash.finished <= {int(seed) for row in rows for seed in load_received(folder, row).seeds}
         assert len(rows) <= times * (2 * 3 + 3), "games lie in files of about a hundred, or of what a worker had left"
-        assert ledger.books("cpu-0").received > games / 2 * times, "the others have played what the dead one had not finished"
+        assert ledger.books("cpu-0").received > games / 2 * times, (
+            "the others have played what the dead one had not finished"
+        )
         assert all(books.discarded == books.outstanding == 0 for books in ledger.all_books().values())
     assert audit([str(folder)]) == 0

@@ -47,7 +47,9 @@ def test_the_guide_s_program_runs_to_its_end_without_any_guard(tmp_path: Path) -
     program = tmp_path / "program.py"
     program.write_text(GUIDE)
     command = [sys.executable, str(program), str(tmp_path / "runs")]
-    ended = subprocess.run(command, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=550, check=False)
+    ended = subprocess.run(
+        command, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=550, check=False
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     (run_dir,) = (tmp_path / "runs").iterdir()
     assert run_dir.name.startswith("twenty48-")
@@ -69,7 +71,9 @@ class Alone:
         self.spreads: list[Spread] = []
         self.watching = Listener()
 
-    def processes(self, root: Path, *, game: Game, settings: Settings, run_id: str, tell: object, spread: Spread) -> SelfPlayBackend:
+    def processes(
+        self, root: Path, *, game: Game, settings: Settings, run_id: str, tell: object, spread: Spread
+    ) -> SelfPlayBackend:
         self.settings.append(settings)
         self.spreads.append(spread)
         return InlineBackend(root, game=game, settings=settings, run_id=run_id, cycles=40)
@@ -97,7 +101,14 @@ def tiny_network() -> torch.nn.Module:
 def trainer(tmp_path: Path, alone: Alone) -> Trainer:
     checkpoints = tmp_path / "checkpoints"
     return Trainer(
-        tiny_network(), RULES, 3, name="tiny", directory=tmp_path, device="cpu", checkpoint_dir=checkpoints, observers=alone.observers
+        tiny_network(),
+        RULES,
+        3,
+        name="tiny",
+        directory=tmp_path,
+        device="cpu",
+        checkpoint_dir=checkpoints,
+        observers=alone.observers,
     )
 
 
@@ -126,12 +137,18 @@ def test_what_the_call_says_is_what_the_run_is_told(trainer: Trainer, alone: Alo
 def test_an_epoch_plays_exactly_its_games_with_one_network(trainer: Trainer, alone: Alone) -> None:
     trainer.self_play_device = "cpu"
     trainer.train(epochs=3, games_per_epoch=5, batch_size=8, simulations=2)
-    assert [(report.self_play.games, report.total_games) for report in alone.watching.reports] == [(5, 5), (5, 10), (5, 15)]
+    assert [(report.self_play.games, report.total_games) for report in alone.watching.reports] == [
+        (5, 5),
+        (5, 10),
+        (5, 15),
+    ]
     assert alone.settings[0].self_play.device == "cpu"
 
 
 @pytest.mark.trial
-def test_a_run_without_an_end_is_ended_by_whoever_stops_it(trainer: Trainer, alone: Alone, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_without_an_end_is_ended_by_whoever_stops_it(
+    trainer: Trainer, alone: Alone, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(alone.watching, "iteration", lambda report: signal.raise_signal(signal.SIGINT))
     report = trainer.train(epochs=None, **TINY)
     assert report is not None and report.iteration == 1
@@ -175,7 +192,9 @@ def test_trained_again_it_goes_on_with_its_run(trainer: Trainer, alone: Alone) -
 
 
 @pytest.mark.trial
-def test_a_run_is_gone_on_with_by_another_trainer_and_its_files_counted_on(tmp_path: Path, trainer: Trainer, alone: Alone) -> None:
+def test_a_run_is_gone_on_with_by_another_trainer_and_its_files_counted_on(
+    tmp_path: Path, trainer: Trainer, alone: Alone
+) -> None:
     trainer.epochs_before = 50
     trainer.train(epochs=1, **TINY)
     another = Trainer(
@@ -201,7 +220,9 @@ def test_a_run_is_not_begun_over_another_nor_beside_its_trainer(tmp_path: Path, 
     trainer.train(epochs=1, **TINY)
     before = weights_of(trainer)
     with pytest.raises(ValueError, match="holds a run already"):
-        Trainer(tiny_network(), RULES, 1, name="tiny", directory=tmp_path, observers=alone.observers).train(epochs=2, **TINY)
+        Trainer(tiny_network(), RULES, 1, name="tiny", directory=tmp_path, observers=alone.observers).train(
+            epochs=2, **TINY
+        )
     with RunLock(trainer.run_dir), pytest.raises(RunLocked):
         trainer.train(epochs=2, **TINY)
     assert same(before, weights_of(trainer))
@@ -218,13 +239,17 @@ def test_a_run_is_not_begun_over_another_nor_beside_its_trainer(tmp_path: Path, 
         ({"minutes": -1.0}, "run.minutes"),
     ],
 )
-def test_numbers_that_cannot_be_are_refused_before_anything_is_written(trainer: Trainer, changes: dict[str, float], words: str) -> None:
+def test_numbers_that_cannot_be_are_refused_before_anything_is_written(
+    trainer: Trainer, changes: dict[str, float], words: str
+) -> None:
     with pytest.raises(ValueError, match=words):
         trainer.train(**changes)  # type: ignore[arg-type]
     assert not trainer.run_dir.exists()
 
 
-@pytest.mark.parametrize("workers", [{"num_workers": 0}, {"num_workers": 2, "workers_per_gpu": 2}, {"workers_per_gpu": 0}])
+@pytest.mark.parametrize(
+    "workers", [{"num_workers": 0}, {"num_workers": 2, "workers_per_gpu": 2}, {"workers_per_gpu": 0}]
+)
 def test_workers_that_cannot_be_are_refused(tmp_path: Path, workers: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="workers"):
         Trainer(tiny_network(), RULES, name="tiny", directory=tmp_path, **workers).train(epochs=1)
@@ -233,7 +258,10 @@ def test_workers_that_cannot_be_are_refused(tmp_path: Path, workers: dict[str, i
 
 @pytest.mark.parametrize(
     ("model", "words"),
-    [(torch.nn.Linear(2, 2), "make one by ZeroNetwork"), (ZeroNetwork(3, 3, 16, filters=8, blocks=1), "not those of a network")],
+    [
+        (torch.nn.Linear(2, 2), "make one by ZeroNetwork"),
+        (ZeroNetwork(3, 3, 16, filters=8, blocks=1), "not those of a network"),
+    ],
 )
 def test_a_model_that_is_not_for_the_rules_is_refused(tmp_path: Path, model: torch.nn.Module, words: str) -> None:
     with pytest.raises(ValueError, match=words):

@@ -18,7 +18,9 @@ GAMES = 3_000  # seconds of play
 
 
 class Account:
-    """Grants games to workers, takes back those that died with one, and takes in what they hand over, as the Coach does."""
+    """Grants games to workers, takes back those that died with one, and takes in what they hand over, as the Coach
+    does.
+    """
 
     def __init__(self, backend: LocalProcesses) -> None:
         self.backend, self.games, self.seeds = backend, dict.fromkeys(backend.workers, 0), list[int]()
@@ -70,13 +72,17 @@ def told() -> list[str]:
 @pytest.fixture
 def backend(tmp_path: Path, told: list[str]) -> Iterator[LocalProcesses]:
     settings = small_settings(tmp_path, self_play={"parallel_games": 40}, distributed={"batch_size": 20})
-    opened = LocalProcesses(tmp_path, count=2, game=GAME, settings=settings, run_id="run", tell=told.append, compiled=True)
+    opened = LocalProcesses(
+        tmp_path, count=2, game=GAME, settings=settings, run_id="run", tell=told.append, compiled=True
+    )
     yield opened
     opened.close()
 
 
 @pytest.mark.trial
-def test_a_worker_that_is_killed_while_it_plays_is_replaced_and_its_games_are_others(backend: LocalProcesses, told: list[str]) -> None:
+def test_a_worker_that_is_killed_while_it_plays_is_replaced_and_its_games_are_others(
+    backend: LocalProcesses, told: list[str]
+) -> None:
     account = Account(backend)
 
     def has_games_under_way() -> bool:
@@ -104,7 +110,14 @@ def test_each_worker_sees_the_device_that_it_was_given(tmp_path: Path, monkeypat
     devices = ["2", "GPU-8932f937-d72c", ""]
     settings = small_settings(tmp_path)
     opened = LocalProcesses(
-        tmp_path, count=3, game=GAME, settings=settings, run_id="run", devices=devices, target=write_device, compiled=True
+        tmp_path,
+        count=3,
+        game=GAME,
+        settings=settings,
+        run_id="run",
+        devices=devices,
+        target=write_device,
+        compiled=True,
     )
     opened.publish(1, b"model")
     folders = [tmp_path / f"local-{number}" for number in (1, 2, 3)]

@@ -11,7 +11,17 @@ from pathlib import Path
 import pytest
 
 from configs.schema import WorkerSettings
-from distributed.operations.requests import Answer, NoCoach, NotAnswered, Pending, Request, RequestInbox, ask, coach_facts, coach_runs
+from distributed.operations.requests import (
+    Answer,
+    NoCoach,
+    NotAnswered,
+    Pending,
+    Request,
+    RequestInbox,
+    ask,
+    coach_facts,
+    coach_runs,
+)
 from tests.sources import ROOT
 from training.common.run_lock import RunLocked
 
@@ -62,7 +72,9 @@ def answer_in(path: Path) -> Answer:
 
 def test_a_request_is_carried_out_and_answered(desk: RequestInbox, folder: Path) -> None:
     answer = ask(
-        Request(command="restart", worker="worker1"), folder, sleep=beside(lambda: desk.serve(lambda r: f"{r.command} {r.worker}"))
+        Request(command="restart", worker="worker1"),
+        folder,
+        sleep=beside(lambda: desk.serve(lambda r: f"{r.command} {r.worker}")),
     )
     assert answer == Answer(ok=True, text="restart worker1")
 
@@ -76,12 +88,18 @@ def test_nothing_is_left_of_a_request_that_was_answered(desk: RequestInbox, fold
 def test_a_machine_arrives_as_it_was_described(desk: RequestInbox, folder: Path) -> None:
     machine = WorkerSettings(host="new.example.com", user="me", gpu_ids=(0, 1), env={"A": "b"})
     seen: list[Request] = []
-    ask(Request(command="add", machine=machine), folder, sleep=beside(lambda: desk.serve(lambda r: seen.append(r) or "")))  # type: ignore[func-returns-value]
+    ask(
+        Request(command="add", machine=machine),
+        folder,
+        sleep=beside(lambda: desk.serve(lambda r: seen.append(r) or "")),
+    )  # type: ignore[func-returns-value]
     assert seen[0].machine == machine
 
 
 def test_several_requests_are_answered_each_for_itself(desk: RequestInbox, folder: Path) -> None:
-    answers = [drop(folder, Request(command="stop", worker=f"w{n}").model_dump_json(), name=f"{n:016x}") for n in range(5)]
+    answers = [
+        drop(folder, Request(command="stop", worker=f"w{n}").model_dump_json(), name=f"{n:016x}") for n in range(5)
+    ]
     desk.serve(lambda request: request.worker)
     assert [answer_in(path).text for path in answers] == [f"w{n}" for n in range(5)]
 

@@ -12,7 +12,13 @@ from tests.sources import ROOT, python_files, relative, tree
 
 GUIDE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 PROMISES = (ROOT / "docs" / "promises.md").read_text(encoding="utf-8")
-CHECKING = ("setup/check.py", "ssh/host_keys.py", "ssh/ssh.py", "ssh/route.py", "ssh/wire.py")  # where --check has its messages from
+CHECKING = (
+    "setup/check.py",
+    "ssh/host_keys.py",
+    "ssh/ssh.py",
+    "ssh/route.py",
+    "ssh/wire.py",
+)  # where --check has its messages from
 NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 SHORTEST = 12  # letters that tell one message from all others
 
@@ -76,7 +82,8 @@ def test_every_mark_is_in_the_guide() -> None:
 @pytest.mark.medium
 def test_every_test_that_a_promise_names_is_there() -> None:
     tests = {
-        relative(path): {node.name for node in ast.walk(tree(path)) if isinstance(node, ast.FunctionDef)} for path in python_files("tests")
+        relative(path): {node.name for node in ast.walk(tree(path)) if isinstance(node, ast.FunctionDef)}
+        for path in python_files("tests")
     }
     named = NAMED.findall(PROMISES)
     assert len(named) > 40

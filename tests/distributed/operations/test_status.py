@@ -75,11 +75,20 @@ def test_every_worker_has_its_mark(mark: Mark, shown: str) -> None:
 
 
 def test_a_worker_has_its_share_rate_model_last_batch_and_grant() -> None:
-    assert line_of(text_of(fleet(worker("worker1"))), "worker1").split()[3:] == ["25.0%", "12.3", "12", "33s", "ago", "250"]
+    assert line_of(text_of(fleet(worker("worker1"))), "worker1").split()[3:] == [
+        "25.0%",
+        "12.3",
+        "12",
+        "33s",
+        "ago",
+        "250",
+    ]
 
 
 def test_what_there_is_not_yet_is_a_dash() -> None:
-    new = worker("worker1", Mark.SYNCING, model_version=0, last_batch=None, outstanding=0, share=0.0, games_per_second=0.0)
+    new = worker(
+        "worker1", Mark.SYNCING, model_version=0, last_batch=None, outstanding=0, share=0.0, games_per_second=0.0
+    )
     assert line_of(text_of(fleet(new)), "worker1").split()[3:] == ["0.0%", "0.0", "-", "-", "0"]
 
 
@@ -110,7 +119,9 @@ def test_a_cluster_without_workers_says_how_to_add_one() -> None:
 @pytest.mark.parametrize("name", ["w{}", "a-name-of-sixty-four-characters-{:032d}", "囲碁囲碁囲碁囲碁囲碁囲碁囲碁{}"])
 def test_no_line_is_wider_than_80_columns(count: int, mark: Mark, name: str) -> None:
     figures = {"games_per_second": 12_345.6, "since": 1e7, "last_batch": 1e7, "share": 1.0, "outstanding": 1_000_000}
-    workers = [worker(name.format(number), mark, reason="囲碁" * 100 + " x" * 100, **figures) for number in range(count)]
+    workers = [
+        worker(name.format(number), mark, reason="囲碁" * 100 + " x" * 100, **figures) for number in range(count)
+    ]
     text = text_of(fleet(*workers, games_per_second=1e6, network_mb_per_minute=1e5))
     assert max(cell_len(line) for line in text.splitlines()) <= 80
 
@@ -141,7 +152,9 @@ def test_what_a_machine_has_said_does_nothing_to_the_terminal() -> None:
 
 
 def test_programs_read_the_same_as_json(tmp_path: Path) -> None:
-    StatusFile(tmp_path, title="go", wall=lambda: 1000.0).show(lambda: fleet(worker("worker1", Mark.ERROR, last_batch=None)))
+    StatusFile(tmp_path, title="go", wall=lambda: 1000.0).show(
+        lambda: fleet(worker("worker1", Mark.ERROR, last_batch=None))
+    )
     found = json.loads((tmp_path / JSON_NAME).read_text())
     assert (found["time"], found["title"], found["ended"], found["total"]) == (1000.0, "go", False, 1)
     assert found["workers"][0]["mark"] == "Error"
@@ -171,7 +184,10 @@ def test_the_end_of_a_run_can_be_seen(tmp_path: Path) -> None:
 def test_the_status_says_as_of_when_it_is_and_how_often_it_is_written(tmp_path: Path) -> None:
     StatusFile(tmp_path, title="go " * 40, wall=lambda: 1.7e9).show(lambda: fleet(worker("worker1")))
     first = (tmp_path / TEXT_NAME).read_text().splitlines()[0]
-    assert first.endswith(f"as of {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(1.7e9))}, every 1 s") and cell_len(first) <= 80
+    assert (
+        first.endswith(f"as of {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(1.7e9))}, every 1 s")
+        and cell_len(first) <= 80
+    )
 
 
 def test_the_status_of_a_coach_that_was_killed_is_stale_and_that_of_one_that_ended_is_not(tmp_path: Path) -> None:
@@ -183,7 +199,9 @@ def test_the_status_of_a_coach_that_was_killed_is_stale_and_that_of_one_that_end
     assert stale_since(tmp_path) is None
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"ended": false, "time": "soon"}', '{"ended": false, "time": 1e99}'])
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"ended": false, "time": "soon"}', '{"ended": false, "time": 1e99}']
+)
 def test_a_status_that_nobody_understands_is_not_called_stale(tmp_path: Path, content: str) -> None:
     (tmp_path / JSON_NAME).write_text(content)
     assert stale_since(tmp_path) is None
@@ -194,7 +212,9 @@ def test_others_may_read_the_status(tmp_path: Path) -> None:
     assert (tmp_path / TEXT_NAME).stat().st_mode & 0o777 == 0o644
 
 
-def test_a_disk_that_does_not_take_the_status_is_named_once_and_stops_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_disk_that_does_not_take_the_status_is_named_once_and_stops_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     now = [0.0]
     file = StatusFile(tmp_path / "missing", title="go", clock=lambda: now[0])
     with caplog.at_level(logging.WARNING):
@@ -233,7 +253,9 @@ def test_a_reader_never_sees_half_of_it(tmp_path: Path) -> None:
         file.show(lambda: fleet(*workers, worker("last", Mark.SYNCING, reason=f"end-n{number}")))
 
     write(0)
-    reader = subprocess.Popen([sys.executable, "-c", READER, str(tmp_path / TEXT_NAME)], stdout=subprocess.PIPE, text=True)
+    reader = subprocess.Popen(
+        [sys.executable, "-c", READER, str(tmp_path / TEXT_NAME)], stdout=subprocess.PIPE, text=True
+    )
     assert reader.stdout is not None and reader.stdout.readline() == "reads\n"
     deadline, number = time.monotonic() + 1.5, 0
     while time.monotonic() < deadline:

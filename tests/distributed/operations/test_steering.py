@@ -61,8 +61,19 @@ class Fleet:
             raise ValueError(f"there is no worker {name}; the workers are: {', '.join(self.all)}")
 
     def view(self) -> FleetView:
-        figures: dict[str, Any] = {"games_per_second": 1.0, "sync_seconds": None, "network_mb_per_minute": 0.0, "model_version": 1}
-        rest: dict[str, Any] = {"since": 0.0, "reason": "", "games_per_second": 1.0, "evaluations_per_second": 1.0, "outstanding": 0}
+        figures: dict[str, Any] = {
+            "games_per_second": 1.0,
+            "sync_seconds": None,
+            "network_mb_per_minute": 0.0,
+            "model_version": 1,
+        }
+        rest: dict[str, Any] = {
+            "since": 0.0,
+            "reason": "",
+            "games_per_second": 1.0,
+            "evaluations_per_second": 1.0,
+            "outstanding": 0,
+        }
         rest |= {"share": 0.5, "weight": 1.0, "last_batch": None, "note": "", "model_version": 1}
         workers = tuple(WorkerView(name=name, machine=name, mark=mark, **rest) for name, mark in self.marks.items())
         return FleetView(workers=workers, active=0, total=len(self.all), **figures)
@@ -111,7 +122,10 @@ def test_the_status_is_what_is_in_the_status_file(coach: Coach, folder: Path) ->
 def test_an_added_machine_plays_and_stays_in_the_settings(coach: Coach, folder: Path, config: Path) -> None:
     answer = asked(coach, folder, Request(command="add", machine=WorkerSettings(host="new.example.com", user="you")))
     assert answer.ok
-    assert f"If it is bare, it is in Error until you run: {connector(config)} --bootstrap new; or set `bootstrap: true`" in answer.text
+    assert (
+        f"If it is bare, it is in Error until you run: {connector(config)} --bootstrap new; or set `bootstrap: true`"
+        in answer.text
+    )
     assert "    - {host: new.example.com, user: you}\n" in config.read_text()
     coach.cycle(times=5)
     assert coach.fleet.told == ["add new"]
@@ -175,7 +189,9 @@ def all_changed(text: str) -> str:
     return text.replace("user: me", "user: you")
 
 
-def test_of_the_machines_that_play_one_at_a_time_goes_and_comes_back_when_all_are_changed(coach: Coach, config: Path) -> None:
+def test_of_the_machines_that_play_one_at_a_time_goes_and_comes_back_when_all_are_changed(
+    coach: Coach, config: Path
+) -> None:
     coach.fleet.marks = {"worker1": Mark.ACTIVE, "worker2": Mark.SYNCING}
     config.write_text(all_changed(CONFIG))
     coach.cycle(times=5)
@@ -216,7 +232,9 @@ def test_a_change_that_no_machine_survives_costs_one_and_is_taken_back_there(coa
 def test_of_many_machines_a_quarter_is_away_at_a_time(desk: RequestInbox, config: Path, count: int, away: int) -> None:
     coach = Coach(desk, config, machines=count)
     coach.fleet.marks = dict.fromkeys(coach.fleet.all, Mark.ACTIVE)
-    config.write_text(CONFIG + "".join(f"    - {{host: worker{n}.example.com, user: me}}\n" for n in range(3, count + 1)))
+    config.write_text(
+        CONFIG + "".join(f"    - {{host: worker{n}.example.com, user: me}}\n" for n in range(3, count + 1))
+    )
     coach.cycle(times=2)
     config.write_text(all_changed(config.read_text()))
     coach.cycle(times=9)
@@ -224,7 +242,9 @@ def test_of_many_machines_a_quarter_is_away_at_a_time(desk: RequestInbox, config
     for _ in range(count):
         coach.fleet.left()
         coach.cycle(times=9)
-    assert [line for line in coach.fleet.told if line.startswith("add")] == [f"add worker{n}" for n in range(1, count + 1)]
+    assert [line for line in coach.fleet.told if line.startswith("add")] == [
+        f"add worker{n}" for n in range(1, count + 1)
+    ]
 
 
 def test_a_machine_that_is_deleted_may_leave_its_weight_behind(coach: Coach, config: Path) -> None:

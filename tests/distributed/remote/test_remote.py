@@ -127,7 +127,10 @@ def test_a_program_that_is_not_there_is_said_to_be_missing(program: Path, root: 
 def test_a_process_that_is_stopped_hands_over_first(program: Path, root: Path) -> None:
     pid = answer(ask(program, root, "start", worker(root)))["ok"]["pid"]
     wait_until(lambda: (root / PLACE / "begun").exists() and (root / PLACE / "begun").read_text())
-    assert answer(ask(program, root, "stop", {"place": PLACE, "seconds": 10.0}))["ok"] == {"found": True, "killed": False}
+    assert answer(ask(program, root, "stop", {"place": PLACE, "seconds": 10.0}))["ok"] == {
+        "found": True,
+        "killed": False,
+    }
     assert (root / PLACE / "handed-over").exists()
     stat = process_stat(pid)
     assert stat is None or stat[0] == "Z"
@@ -158,33 +161,51 @@ def test_a_stranger_that_was_given_the_same_id_is_never_touched(root: Path, chan
 
 
 def recorded_elsewhere(place: Path) -> Path:
-    """The record of a worker that another machine, which shares this home, has started; its id and start time are this process's."""
+    """The record of a worker that another machine, which shares this home, has started; its id and start time are this
+    process's.
+    """
     place.mkdir(parents=True)
     found = process_stat(os.getpid())
     assert found is not None
-    record = {"pid": os.getpid(), "start_ticks": found[2], "boot_id": boot_id(), "host": "other-0123abcd", "argv": ["releases/theirs/x.py"]}
+    record = {
+        "pid": os.getpid(),
+        "start_ticks": found[2],
+        "boot_id": boot_id(),
+        "host": "other-0123abcd",
+        "argv": ["releases/theirs/x.py"],
+    }
     path = place / "process.json"
     path.write_text(json.dumps(record))
     return path
 
 
-def test_beside_a_worker_of_another_machine_with_this_home_none_is_started_and_none_is_signalled(program: Path, root: Path) -> None:
+def test_beside_a_worker_of_another_machine_with_this_home_none_is_started_and_none_is_signalled(
+    program: Path, root: Path
+) -> None:
     record = recorded_elsewhere(root / PLACE)
     before = record.read_text()
     for command, request in (("start", worker(root)), ("stop", {"place": PLACE, "seconds": 0.0})):
         found = answer(ask(program, root, command, request))
-        assert found["kind"] == "elsewhere" and f"process {os.getpid()} of other is recorded at {PLACE}" in found["failed"]
+        assert (
+            found["kind"] == "elsewhere" and f"process {os.getpid()} of other is recorded at {PLACE}" in found["failed"]
+        )
     assert answer(ask(program, root, "alive", {"place": PLACE}))["ok"]["running"]
     with pytest.raises(Failed, match="share their home"):
         claim(root / PLACE, ["by hand"])
     assert record.read_text() == before
 
 
-def test_a_long_command_on_another_machine_with_this_home_is_followed_until_it_has_left_its_exit_code(program: Path, root: Path) -> None:
+def test_a_long_command_on_another_machine_with_this_home_is_followed_until_it_has_left_its_exit_code(
+    program: Path, root: Path
+) -> None:
     record = recorded_elsewhere(root / PLACE)
     request = {**worker(root), "shared": True}
     assert answer(ask(program, root, "start", request))["ok"]["already"]
-    assert answer(ask(program, root, "alive", {"place": PLACE}))["ok"] == {"running": True, "pid": os.getpid(), "code": None}
+    assert answer(ask(program, root, "alive", {"place": PLACE}))["ok"] == {
+        "running": True,
+        "pid": os.getpid(),
+        "code": None,
+    }
     (record.parent / "exit").write_text("1\n")
     assert answer(ask(program, root, "alive", {"place": PLACE}))["ok"] == {"running": False, "pid": 0, "code": 1}
     found = answer(ask(program, root, "start", request))["ok"]
@@ -237,7 +258,9 @@ def test_the_end_of_a_log_is_read_from_where_one_has_read_to(program: Path, root
     assert found["text"] == "line 99998\nline 99999\n"
     with (root / LOG).open("a") as file:
         file.write("more\n")
-    assert answer(ask(program, root, "tail", {"log": LOG, "lines": 50, "offset": found["end"]}))["ok"]["text"] == "more\n"
+    assert (
+        answer(ask(program, root, "tail", {"log": LOG, "lines": 50, "offset": found["end"]}))["ok"]["text"] == "more\n"
+    )
     assert answer(ask(program, root, "tail", {"log": "logs/none.log", "lines": 2}))["ok"] == {"text": "", "end": 0}
 
 
@@ -271,7 +294,9 @@ def test_a_release_is_the_code_that_was_packed(tmp_path: Path, root: Path, monke
     assert not list(root.glob("*.gz"))
 
 
-def test_a_release_that_was_changed_by_hand_is_replaced(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_release_that_was_changed_by_hand_is_replaced(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(root)
     name = put_release(tmp_path, root, 1)
     (root / "releases" / name / "start_worker.py").write_text("changed\n")
@@ -281,7 +306,9 @@ def test_a_release_that_was_changed_by_hand_is_replaced(tmp_path: Path, root: Pa
     assert sorted(path.name for path in (root / "releases").iterdir()) == [".lock", name]
 
 
-def test_an_archive_that_is_not_what_it_is_called_is_refused(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_that_is_not_what_it_is_called_is_refused(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(root)
     (root / "code.tar.gz").write_bytes(pack(make_project(tmp_path / "project")))
     with pytest.raises(Failed, match="instead of 0123"):
@@ -289,7 +316,9 @@ def test_an_archive_that_is_not_what_it_is_called_is_refused(tmp_path: Path, roo
     assert not (root / "releases" / "0123").exists()
 
 
-def test_the_last_two_releases_stay_and_those_from_which_a_worker_runs(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_two_releases_stay_and_those_from_which_a_worker_runs(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(root)
     names = []
     for number in range(4):
@@ -303,7 +332,13 @@ def test_the_last_two_releases_stay_and_those_from_which_a_worker_runs(tmp_path:
 
 
 def test_signals_that_were_ignored_are_heeded_again(program: Path, root: Path) -> None:
-    program_text = ["sh", "-c", f"trap '' HUP INT; exec {sys.executable} -I {program} n1 start \"$1\"", "sh", json.dumps(worker(root))]
+    program_text = [
+        "sh",
+        "-c",
+        f"trap '' HUP INT; exec {sys.executable} -I {program} n1 start \"$1\"",
+        "sh",
+        json.dumps(worker(root)),
+    ]
     process = subprocess.Popen(program_text, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     pid = answer(process)["ok"]["pid"]
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())

@@ -21,7 +21,9 @@ from tests.training.worker.test_worker import Main
 
 __all__ = ["root"]
 
-PYTHON_OF_TESTS = f'printf \'#!/bin/sh\\nexec {sys.executable} "$@"\\n\' >"$KEIMA_VENV/bin/python"; chmod +x "$KEIMA_VENV/bin/python"'
+PYTHON_OF_TESTS = (
+    f'printf \'#!/bin/sh\\nexec {sys.executable} "$@"\\n\' >"$KEIMA_VENV/bin/python"; chmod +x "$KEIMA_VENV/bin/python"'
+)
 INSTALL = f"""
 mkdir -p "$(dirname "$KEIMA_VENV")"
 echo ran >>"$KEIMA_VENV.runs"
@@ -48,9 +50,18 @@ def setup_is(project: Path, text: str) -> Path:
     return project
 
 
-def run(root: Path, project: Path, machine: WorkerSettings = MACHINE, *, pip: PipSettings = NO_PIP_SETTINGS) -> list[str]:
+def run(
+    root: Path, project: Path, machine: WorkerSettings = MACHINE, *, pip: PipSettings = NO_PIP_SETTINGS
+) -> list[str]:
     told: list[str] = []
-    bootstrap(LocalTransport(root, worker="worker1"), machine, tell=told.append, pip=pip, root=project, sleep=lambda seconds: None)
+    bootstrap(
+        LocalTransport(root, worker="worker1"),
+        machine,
+        tell=told.append,
+        pip=pip,
+        root=project,
+        sleep=lambda seconds: None,
+    )
     return told
 
 
@@ -155,7 +166,10 @@ def test_one_whose_long_step_ended_meanwhile_finds_it_done(root: Path, project: 
 def test_the_index_and_the_proxy_of_the_settings_reach_pip(root: Path, project: Path) -> None:
     setup_is(project, f'echo "told $PIP_INDEX_URL $PIP_EXTRA_INDEX_URL $PIP_PROXY $TORCH_INDEX"\n{INSTALL}')
     pip = PipSettings(
-        index_url="https://mirror/simple", extra_index_url="https://more", proxy="http://proxy:3128", torch_index="https://t/cpu"
+        index_url="https://mirror/simple",
+        extra_index_url="https://more",
+        proxy="http://proxy:3128",
+        torch_index="https://t/cpu",
     )
     assert "told https://mirror/simple https://more http://proxy:3128 https://t/cpu" in run(root, project, pip=pip)
     record = json.loads((root / job(ours(root=project)) / "process.json").read_text())
@@ -175,7 +189,8 @@ def test_what_a_machine_s_own_variables_say_counts_before_that(root: Path, proje
 def test_an_installation_that_fails_is_told_with_its_last_words(root: Path, project: Path) -> None:
     setup_is(project, 'echo "No space left on device" >&2; exit 1')
     with pytest.raises(
-        RemoteFailure, match=r"failed: its disk is full \(No space left on device\); make room there; then run: .*--bootstrap"
+        RemoteFailure,
+        match=r"failed: its disk is full \(No space left on device\); make room there; then run: .*--bootstrap",
     ):
         run(root, project)
     setup_is(project, INSTALL)
@@ -199,7 +214,9 @@ def test_an_environment_of_the_users_own_is_never_changed(root: Path, project: P
 
 
 @pytest.mark.medium
-def test_the_environment_is_made_with_the_interpreter_that_the_user_has_named(root: Path, project: Path, tmp_path: Path) -> None:
+def test_the_environment_is_made_with_the_interpreter_that_the_user_has_named(
+    root: Path, project: Path, tmp_path: Path
+) -> None:
     """Though there is no python3; a home is written as a shell would."""
     (tmp_path / "tools/python3").rename(tmp_path / "named")
     stand_in(tmp_path / "tools/python3", "exit 1")
@@ -223,7 +240,9 @@ def test_what_cannot_be_installed_from_here_is_refused_at_once(root: Path, proje
 def test_a_machine_that_fails_the_rehearsal_is_not_ready(root: Path, project: Path) -> None:
     machine = MACHINE.model_copy(update={"env": {"NO_GPU": "1"}})
     with pytest.raises(RemoteFailure, match="the rehearsal failed: rehearsed connect_four"):
-        bootstrap(LocalTransport(root, worker="worker1"), machine, tell=lambda line: None, game="connect_four", root=project)
+        bootstrap(
+            LocalTransport(root, worker="worker1"), machine, tell=lambda line: None, game="connect_four", root=project
+        )
     assert run(root, project)[-1] == "ready: worker1"
 
 

@@ -77,10 +77,22 @@ def test_where_all_is_well_there_is_nothing_to_do() -> None:
             "numpy is 1.26.0",
             "-m pip install numpy==2.4.6",
         ),
-        ({"packages": {"numpy": "1.26.0"}}, {"python": "/opt/python"}, "packages", "numpy is 1.26.0", "--bootstrap worker1"),
+        (
+            {"packages": {"numpy": "1.26.0"}},
+            {"python": "/opt/python"},
+            "packages",
+            "numpy is 1.26.0",
+            "--bootstrap worker1",
+        ),
         ({"code": {"releases/abc": "", ".": ""}}, {}, "code", "not there", "--bootstrap worker1"),
         ({"code": {"releases/abc": "", ".": ""}}, {}, "code", "not there", "name them as `directory` and `python`"),
-        ({"code": {".": "", "/home/keima/AZ-Go": "def"}}, {}, "code", "(def in /home/keima/AZ-Go, here abc)", "--bootstrap worker1"),
+        (
+            {"code": {".": "", "/home/keima/AZ-Go": "def"}},
+            {},
+            "code",
+            "(def in /home/keima/AZ-Go, here abc)",
+            "--bootstrap worker1",
+        ),
         (
             {"code": {"releases/abc": "", ".": "def"}},
             {},
@@ -135,7 +147,8 @@ def test_remedies_name_the_settings_file_that_is_meant(tmp_path: Path) -> None:
     bare = a_probe(code={".": ""})
     for config, command in {
         CONFIG: "python distributed/ssh_connector.py --bootstrap worker1",
-        tmp_path / "my cluster.yaml": f"python distributed/ssh_connector.py --config '{tmp_path}/my cluster.yaml' --bootstrap worker1",
+        tmp_path
+        / "my cluster.yaml": f"python distributed/ssh_connector.py --config '{tmp_path}/my cluster.yaml' --bootstrap worker1",
     }.items():
         ours = replace(OURS, connector=connector(config))
         (finding,) = (each for each in findings(bare, machine(), ours, now=lambda: NOW) if not each.ok)

@@ -9,7 +9,20 @@ from typing import Any
 import pytest
 
 from distributed.remote.process import running
-from distributed.setup.machine import Probe, WorkerSlot, alive, call, find_answer, install_remote, log_name, place, probe, start, stop, tail
+from distributed.setup.machine import (
+    Probe,
+    WorkerSlot,
+    alive,
+    call,
+    find_answer,
+    install_remote,
+    log_name,
+    place,
+    probe,
+    start,
+    stop,
+    tail,
+)
 from distributed.setup.release import Ours, code_hash
 from distributed.ssh.errors import Refused, RemoteFailure
 from distributed.ssh.transport import Completed, LocalTransport
@@ -27,7 +40,9 @@ def there(root: Path) -> LocalTransport:
 
 def ours_in(root: Path, worker_class: str = "training.worker.Worker") -> Ours:
     extra = "custom_worker" if worker_class.startswith("custom") else ""
-    return Ours(code_hash=code_hash(root, worker_class), extra=extra, worker_class=worker_class, packages={"pytest": "1"})
+    return Ours(
+        code_hash=code_hash(root, worker_class), extra=extra, worker_class=worker_class, packages={"pytest": "1"}
+    )
 
 
 def look(there: LocalTransport, root: Path, **values: object) -> Probe:
@@ -165,7 +180,9 @@ def test_an_answer_is_found_amid_the_noise_of_a_login_shell() -> None:
 
 
 def test_no_answer_is_told_with_what_was_said_instead() -> None:
-    with pytest.raises(RemoteFailure, match=r"worker1: .*ended with 1 and said: This account is currently not available"):
+    with pytest.raises(
+        RemoteFailure, match=r"worker1: .*ended with 1 and said: This account is currently not available"
+    ):
         find_answer("worker1", Completed(1, b"This account is currently not available.\n", b""), "n")
 
 
@@ -192,12 +209,16 @@ def test_a_python_from_before_all_this_is_passed_over(there: LocalTransport, too
         alive(there, "worker1")
 
 
-TOO_OLD = """case "$*" in *"inspect inspect"*) echo '@@inspect {"ok": {"version": [3, 9, 2], "packages": {}}}';; *) exec """
+TOO_OLD = (
+    """case "$*" in *"inspect inspect"*) echo '@@inspect {"ok": {"version": [3, 9, 2], "packages": {}}}';; *) exec """
+)
 
 
 @pytest.mark.medium
 @pytest.mark.parametrize("python3", ["exit 1", f'{TOO_OLD} {sys.executable} "$@";; esac'], ids=["3.8", "3.9"])
-def test_a_newer_python_beside_an_old_python3_is_found(there: LocalTransport, root: Path, tools: Path, python3: str) -> None:
+def test_a_newer_python_beside_an_old_python3_is_found(
+    there: LocalTransport, root: Path, tools: Path, python3: str
+) -> None:
     stand_in(tools / "python3", python3)
     stand_in(tools / "python3.11", f'exec {sys.executable} "$@"')
     found = probe(there, settings(python="python3"), ours_in(root)).python

@@ -1,4 +1,6 @@
-"""Packages on a machine that has none: a real pip, a real interpreter without packages, a real sshd, and no package index."""
+"""Packages on a machine that has none: a real pip, a real interpreter without packages, a real sshd, and no package
+index.
+"""
 
 import shutil
 import sys
@@ -11,7 +13,14 @@ import pytest
 
 from configs.schema import PipSettings, WorkerSettings
 from distributed.setup import bootstrap_trouble, compile_cache, wheels
-from distributed.setup.bootstrap import CPU_ENVIRONMENT, CPU_TORCH, CUDA_ENVIRONMENT, bootstrap, room_for_environment, wheels_folder
+from distributed.setup.bootstrap import (
+    CPU_ENVIRONMENT,
+    CPU_TORCH,
+    CUDA_ENVIRONMENT,
+    bootstrap,
+    room_for_environment,
+    wheels_folder,
+)
 from distributed.setup.machine import call, install_remote, probe
 from distributed.setup.process_manager import RemoteCrew
 from distributed.setup.release import ours
@@ -99,7 +108,14 @@ exec {BARE} -S "$@"
 """)
     transport = connect(bare, host_key_policy="strict")
     told: list[str] = []
-    bootstrap(transport, bare, tell=told.append, ours_here=ours(root=project), pip=PipSettings(wheels=str(folder)), root=project)
+    bootstrap(
+        transport,
+        bare,
+        tell=told.append,
+        ours_here=ours(root=project),
+        pip=PipSettings(wheels=str(folder)),
+        root=project,
+    )
     assert told[-1] == "ready: worker1"
     transport.close()
 
@@ -149,7 +165,11 @@ def test_only_wheels_for_the_machine_s_python_and_processor_are_sent_small_ones_
 
 @pytest.mark.parametrize(
     ("version", "kind", "lacks"),
-    [((3, 12), "x86_64", "torch==2.13.0, PyYAML==6.0.3"), ((3, 12), "aarch64", "safetensors"), ((3, 11), "riscv64", "torch")],
+    [
+        ((3, 12), "x86_64", "torch==2.13.0, PyYAML==6.0.3"),
+        ((3, 12), "aarch64", "safetensors"),
+        ((3, 11), "riscv64", "torch"),
+    ],
 )
 def test_wheels_for_another_machine_are_none(folder: Path, version: tuple[int, int], kind: str, lacks: str) -> None:
     with pytest.raises(NoWheels, match=f"has no wheels of .*{lacks}.* for Python 3.{version[1]} on {kind}") as failed:
@@ -197,9 +217,17 @@ def test_the_packages_need_room_by_what_torch_it_is(free: int, pip: dict[str, st
             "pip finds no scp==0.16.2 at all: it cannot reach",
             "--wheels DIR",
         ),
-        (["ERROR: No matching distribution found for numba==0.68.1"], "pip finds no package numba==0.68.1", "--wheels DIR"),
+        (
+            ["ERROR: No matching distribution found for numba==0.68.1"],
+            "pip finds no package numba==0.68.1",
+            "--wheels DIR",
+        ),
         (["OSError: [Errno 28] No space left on device: '/x'"], "its disk is full", "make room"),
-        (["This Python cannot make virtual environments. On Debian"], "cannot make virtual environments", "apt-get install python3-venv"),
+        (
+            ["This Python cannot make virtual environments. On Debian"],
+            "cannot make virtual environments",
+            "apt-get install python3-venv",
+        ),
         (
             ["Traceback (most recent call last):", "ImportError: libgo.so.9: cannot open", "more"],
             "ImportError: libgo.so.9",
@@ -218,7 +246,9 @@ def test_a_failure_is_explained_in_a_sentence_with_its_remedy(said: list[str], w
 # What has been compiled here.
 
 
-def test_what_is_compiled_goes_to_machines_of_the_same_processor_and_python_alone(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_compiled_goes_to_machines_of_the_same_processor_and_python_alone(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     own = WorkerSettings.model_validate({"host": "worker1", "python": sys.executable})
     found = probe(LocalTransport(root), own, ours())
     assert compile_cache.serves(found)

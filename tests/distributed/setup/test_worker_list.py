@@ -140,7 +140,10 @@ def test_a_file_without_the_section_gets_one(tmp_path: Path) -> None:
 def test_a_section_without_workers_gets_them(tmp_path: Path) -> None:
     path = settings_file(tmp_path, "distributed:\n  # games\n  batch_size: 7  # few\n")
     add_worker(path, machine())
-    assert path.read_text() == TOP + "distributed:\n  # games\n  workers:\n    - host: new.example.com\n  batch_size: 7  # few\n"
+    assert (
+        path.read_text()
+        == TOP + "distributed:\n  # games\n  workers:\n    - host: new.example.com\n  batch_size: 7  # few\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -154,7 +157,13 @@ def test_a_section_without_workers_gets_them(tmp_path: Path) -> None:
         {"user": "007"},
         {"key_path": "~/my keys/id: #1"},
         {"key_path": "/schlüssel/囲碁"},
-        {"name": "other", "gpu_ids": [0, 3], "proxy_jump": "me@gateway:22", "env": {"A_B": "x: y, {z}"}, "processes": 4},
+        {
+            "name": "other",
+            "gpu_ids": [0, 3],
+            "proxy_jump": "me@gateway:22",
+            "env": {"A_B": "x: y, {z}"},
+            "processes": 4,
+        },
         {"python": "/opt/python 3/bin/python3", "directory": "~", "parallel_games": 12},
     ],
 )
@@ -208,15 +217,22 @@ def test_a_file_that_is_not_right_is_left_alone(tmp_path: Path) -> None:
     ("text", "change"),
     [
         ("distributed: {batch_size: 7}\n", lambda path: add_worker(path, machine())),
-        ("distributed:\n  workers: [\n    {host: a},  # one\n    {host: b},  # two\n  ]\n", lambda path: remove_worker(path, "b")),
+        (
+            "distributed:\n  workers: [\n    {host: a},  # one\n    {host: b},  # two\n  ]\n",
+            lambda path: remove_worker(path, "b"),
+        ),
     ],
 )
-def test_a_layout_that_cannot_be_changed_safely_is_named_with_what_to_do_by_hand(tmp_path: Path, text: str, change: Any) -> None:
+def test_a_layout_that_cannot_be_changed_safely_is_named_with_what_to_do_by_hand(
+    tmp_path: Path, text: str, change: Any
+) -> None:
     path = settings_file(tmp_path, text)
     refused(path, CannotEdit, lambda: change(path), "by hand, ")
 
 
-def test_a_file_that_somebody_else_changes_meanwhile_is_left_to_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_somebody_else_changes_meanwhile_is_left_to_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = settings_file(tmp_path, LAYOUTS["lines"])
     theirs = path.read_bytes() + b"# theirs\n"
 

@@ -1,4 +1,6 @@
-"""No name, path or value of the settings, and no word of a machine, is ever carried out by a shell or obeyed by a terminal."""
+"""No name, path or value of the settings, and no word of a machine, is ever carried out by a shell or obeyed by a
+terminal.
+"""
 
 import json
 import stat
@@ -68,7 +70,12 @@ def test_a_folder_s_name_is_a_name_and_nothing_else(server: Sshd, there: Transpo
 
 @pytest.mark.medium
 def test_what_is_started_gets_its_words_and_variables_as_they_are(server: Sshd, there: Transport, nasty: str) -> None:
-    request = {"place": place("w"), "argv": [sys.executable, "-c", PROGRAM, nasty], "env": {"NASTY": nasty}, "log": log_name("w")}
+    request = {
+        "place": place("w"),
+        "argv": [sys.executable, "-c", PROGRAM, nasty],
+        "env": {"NASTY": nasty},
+        "log": log_name("w"),
+    }
     call(there, "start", request, python=sys.executable, private=True)
     seen = server.folder / nasty / "seen.json"
     wait_until(seen.exists)
@@ -88,7 +95,12 @@ def test_what_is_put_onto_a_machine_is_its_user_s_alone(server: Sshd) -> None:
     transport = connect(server.worker(), host_key_policy="strict")
     try:
         transport.put(b"1", f"{place('w')}/inbox/assignment.json")
-        request = {"place": place("w"), "argv": [sys.executable, "-c", "print(1)"], "env": {"SECRET": "s"}, "log": log_name("w")}
+        request = {
+            "place": place("w"),
+            "argv": [sys.executable, "-c", "print(1)"],
+            "env": {"SECRET": "s"},
+            "log": log_name("w"),
+        }
         call(transport, "start", request, python=sys.executable, private=True)
         stop(transport, "w", python=sys.executable)
     finally:

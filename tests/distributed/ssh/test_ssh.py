@@ -38,7 +38,9 @@ def test_a_host_without_an_address_cannot_be_reached(server: Sshd) -> None:
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("says", [b"", b"SSH-2.0-silent\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n"], ids=["nothing", "name", "http"])
+@pytest.mark.parametrize(
+    "says", [b"", b"SSH-2.0-silent\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n"], ids=["nothing", "name", "http"]
+)
 def test_what_does_not_speak_ssh_is_not_waited_for(server: Sshd, says: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         client: list[socket.socket] = []
@@ -146,7 +148,11 @@ def test_models_go_by_scp_whatever_their_size(tmp_path: Path, user: Path) -> Non
     tools.mkdir()
     (tools / "scp").write_text(SCP.format(noted=noted, scp=shutil.which("scp")))
     (tools / "scp").chmod(0o700)
-    models = {"inbox/model-000001.model": 20_000, "inbox/model-000002.from-000001.delta": 1, "inbox/player-000001-ab.model": 2 * 2**20}
+    models = {
+        "inbox/model-000001.model": 20_000,
+        "inbox/model-000002.from-000001.delta": 1,
+        "inbox/player-000001-ab.model": 2 * 2**20,
+    }
     with running_sshd(tmp_path / "server", user, environment=f"PATH={tools}:/usr/bin:/bin") as server:
         transport = connect(server.worker(), host_key_policy="strict")
         transport.put(b"{}", "inbox/assignment.json")
@@ -158,7 +164,9 @@ def test_models_go_by_scp_whatever_their_size(tmp_path: Path, user: Path) -> Non
             assert transport.sent == before + size
         transport.close()
     lines = noted.read_text().splitlines()
-    assert [(line.split()[0], name in line) for line, name in zip(lines, models, strict=True)] == [("-t", True)] * len(models)
+    assert [(line.split()[0], name in line) for line, name in zip(lines, models, strict=True)] == [("-t", True)] * len(
+        models
+    )
 
 
 def test_a_machine_without_sftp_is_told_to_offer_it(tmp_path: Path, user: Path) -> None:
@@ -188,7 +196,9 @@ def test_a_folder_that_cannot_be_made_is_said_to(server: Sshd) -> None:
 
 @pytest.mark.medium
 @pytest.mark.parametrize("most", [0, 1, 2, 3])
-def test_a_server_that_allows_one_session_at_a_time_is_refused_with_the_remedy(tmp_path: Path, user: Path, most: int) -> None:
+def test_a_server_that_allows_one_session_at_a_time_is_refused_with_the_remedy(
+    tmp_path: Path, user: Path, most: int
+) -> None:
     with running_sshd(tmp_path / "server", user, more=f"MaxSessions {most}") as server:
         if most < 2:
             refused = refusal(server.worker())
@@ -232,7 +242,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @root_only
 @pytest.mark.parametrize("scp", ["with scp", "without scp"])
 @pytest.mark.parametrize("size", [900_000, 5 * 2**20])
-def test_a_full_disk_is_said_to_be_full_and_nothing_is_lost(server: Sshd, small_disk: Path, size: int, scp: str) -> None:
+def test_a_full_disk_is_said_to_be_full_and_nothing_is_lost(
+    server: Sshd, small_disk: Path, size: int, scp: str
+) -> None:
     if scp == "without scp":
         (server.home / ".bashrc").write_text("echo Welcome!\n")
     transport = connect(server.worker(directory=str(small_disk)), host_key_policy="strict")

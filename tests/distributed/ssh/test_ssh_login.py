@@ -128,17 +128,23 @@ def test_a_public_key_in_place_of_the_private_one_is_said_to_be_one(server: Sshd
     assert "is a public key" in refused.what and "without .pub" in refused.remedy
 
 
-@pytest.mark.parametrize("text", ["", "no key at all\n", "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n"])
+@pytest.mark.parametrize(
+    "text", ["", "no key at all\n", "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n"]
+)
 def test_a_file_that_holds_no_key_is_refused(server: Sshd, text: str) -> None:
     server.key.write_text(text)
     assert "`key_path` holds no private key" in str(refusal(server.worker(key_path=str(server.key))))
 
 
 @pytest.mark.medium
-def test_no_message_says_where_a_key_lies_or_what_its_passphrase_is(server: Sshd, user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_message_says_where_a_key_lies_or_what_its_passphrase_is(
+    server: Sshd, user: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They go into logs and into the status, which people hand on."""
     monkeypatch.setenv("KEIMA_KEY_PASSPHRASE", "open sesame")
-    broken, open_to_all, encrypted, strange = (user / f"hidden-{name}" / "key" for name in ("broken", "open", "encrypted", "strange"))
+    broken, open_to_all, encrypted, strange = (
+        user / f"hidden-{name}" / "key" for name in ("broken", "open", "encrypted", "strange")
+    )
     for path in (broken, open_to_all, encrypted, strange):
         path.parent.mkdir()
     broken.write_text("no key at all\n")
@@ -148,10 +154,15 @@ def test_no_message_says_where_a_key_lies_or_what_its_passphrase_is(server: Sshd
     keygen(strange)
     broken.chmod(0o600)
     refusals = [
-        refusal(server.worker(key_path=str(path))) for path in (broken, open_to_all, encrypted, strange, user / "hidden-none" / "key")
+        refusal(server.worker(key_path=str(path)))
+        for path in (broken, open_to_all, encrypted, strange, user / "hidden-none" / "key")
     ]
     assert len({refused.what for refused in refusals}) == 5
-    assert not [refused for refused in refusals if "hidden" in str(refused) or "sesame" in str(refused) or "another one" in str(refused)]
+    assert not [
+        refused
+        for refused in refusals
+        if "hidden" in str(refused) or "sesame" in str(refused) or "another one" in str(refused)
+    ]
 
 
 def test_who_has_no_key_is_told_how_to_make_one(server: Sshd) -> None:
@@ -188,7 +199,9 @@ def agent(tmp_path: Path, user: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 @pytest.mark.medium
-def test_the_agent_has_the_key_that_is_encrypted_on_the_disk(server: Sshd, user: Path, agent: Callable[[Path], None]) -> None:
+def test_the_agent_has_the_key_that_is_encrypted_on_the_disk(
+    server: Sshd, user: Path, agent: Callable[[Path], None]
+) -> None:
     key = user / "key"
     keygen(key)
     server.allow(key)
@@ -200,7 +213,9 @@ def test_the_agent_has_the_key_that_is_encrypted_on_the_disk(server: Sshd, user:
 
 
 @pytest.mark.medium
-def test_a_server_that_hangs_up_after_many_keys_is_said_to(server: Sshd, user: Path, agent: Callable[[Path], None]) -> None:
+def test_a_server_that_hangs_up_after_many_keys_is_said_to(
+    server: Sshd, user: Path, agent: Callable[[Path], None]
+) -> None:
     server.key.unlink()
     for number in range(8):
         keygen(user / f"key{number}")
@@ -212,7 +227,9 @@ def test_a_server_that_hangs_up_after_many_keys_is_said_to(server: Sshd, user: P
 
 
 @pytest.mark.medium
-def test_the_agent_has_what_cannot_be_read_from_the_file_that_is_named(server: Sshd, user: Path, agent: Callable[[Path], None]) -> None:
+def test_the_agent_has_what_cannot_be_read_from_the_file_that_is_named(
+    server: Sshd, user: Path, agent: Callable[[Path], None]
+) -> None:
     agent(server.key)
     server.key.chmod(0o640)
     reach(server.worker())
@@ -277,7 +294,9 @@ def test_an_agent_that_says_nothing_is_waited_for_a_bounded_time(
         reach(server.worker())  # nobody asks it
         server.key.unlink()
         started = time.monotonic()
-        with pytest.raises(Refused, match="SSH agent has a key, but signs nothing" if lists else "SSH agent does not answer") as refused:
+        with pytest.raises(
+            Refused, match="SSH agent has a key, but signs nothing" if lists else "SSH agent does not answer"
+        ) as refused:
             connect(server.worker(), host_key_policy="strict", login_seconds=3.0)
         assert time.monotonic() - started < 9 and "ssh-add -l" in refused.value.remedy
     finally:
@@ -328,7 +347,9 @@ def test_the_users_configuration_is_heeded(server: Sshd, user: Path) -> None:
 
 
 def test_the_settings_count_before_the_configuration(server: Sshd, user: Path) -> None:
-    (user / ".ssh/config").write_text("Host *\n  Port 1\n  User nobody-at-all\n  IdentityFile ~/nowhere\n  ProxyJump nowhere\n")
+    (user / ".ssh/config").write_text(
+        "Host *\n  Port 1\n  User nobody-at-all\n  IdentityFile ~/nowhere\n  ProxyJump nowhere\n"
+    )
     reach(server.worker(key_path=str(server.key), proxy_jump="none"))
 
 
@@ -353,7 +374,11 @@ def hosts(servers: list[Sshd]) -> str:
 @pytest.mark.parametrize("way", ["in one line", "one by one", "in the settings"])
 def test_a_machine_behind_two_others_is_reached(three: list[Sshd], user: Path, way: str) -> None:
     one = "Host two\n  ProxyJump one\n" if way == "one by one" else ""
-    last = {"in one line": "Host three\n  ProxyJump one,two\n", "one by one": "Host three\n  ProxyJump two\n", "in the settings": ""}[way]
+    last = {
+        "in one line": "Host three\n  ProxyJump one,two\n",
+        "one by one": "Host three\n  ProxyJump two\n",
+        "in the settings": "",
+    }[way]
     (user / ".ssh/config").write_text(hosts(three) + one + last)
     machine = three[2].worker(host="three", port=None, proxy_jump="one,two" if way == "in the settings" else None)
     reach(machine)
@@ -409,7 +434,9 @@ def test_a_machine_behind_a_proxy_command_is_reached(server: Sshd, user: Path) -
     relay = user / "relay.py"
     relay.write_text(RELAY)
     tail = f"-c 'exec {sys.executable} {relay} %h %p {user}/%n-%r-%%'"
-    (user / ".ssh/config").write_text(f"Host box\n  HostName 127.0.0.1\nHost *\n  ProxyCommand=sh {tail}\n  ProxyJump nowhere\n")
+    (user / ".ssh/config").write_text(
+        f"Host box\n  HostName 127.0.0.1\nHost *\n  ProxyCommand=sh {tail}\n  ProxyJump nowhere\n"
+    )
     machine = server.worker(host="box", directory="relayed")
     reach(machine)
     transport = connect(machine, host_key_policy="strict", seconds=2.0)

@@ -40,9 +40,19 @@ def test_kings_castle_to_both_sides(game: Game) -> None:
 
 @pytest.mark.parametrize(
     ("rook", "allowed"),
-    [("e", set()), ("f", {"e1c1"}), ("g", {"e1c1"}), ("d", {"e1g1"}), ("c", {"e1g1"}), ("b", {"e1g1", "e1c1"}), ("h", {"e1g1", "e1c1"})],
+    [
+        ("e", set()),
+        ("f", {"e1c1"}),
+        ("g", {"e1c1"}),
+        ("d", {"e1g1"}),
+        ("c", {"e1g1"}),
+        ("b", {"e1g1", "e1c1"}),
+        ("h", {"e1g1", "e1c1"}),
+    ],
 )
-def test_a_king_castles_neither_out_of_check_nor_through_it_nor_into_it_but_its_rook_may(game: Game, rook: str, allowed: set[str]) -> None:
+def test_a_king_castles_neither_out_of_check_nor_through_it_nor_into_it_but_its_rook_may(
+    game: Game, rook: str, allowed: set[str]
+) -> None:
     row = ["1"] * 8
     row["abcdefgh".index(rook)] = "r"
     assert moves(game, f"1k6/8/8/8/8/{''.join(row)}/8/R3K2R w KQ - 0 1", "e1g1", "e1c1") == allowed
@@ -133,7 +143,9 @@ def test_the_position_with_most_moves_has_218(game: Game) -> None:
         ("8/8/2k5/5q2/5n2/8/5K2/8 b - - 0 1", 4, 23527),
     ],
 )
-def test_positions_that_have_caught_other_programs_have_the_right_number_of_moves(game: Game, fen: str, depth: int, count: int) -> None:
+def test_positions_that_have_caught_other_programs_have_the_right_number_of_moves(
+    game: Game, fen: str, depth: int, count: int
+) -> None:
     assert perft(game, depth, position_from_fen(game, fen)) == count
 
 
@@ -198,9 +210,24 @@ def test_checkmate_comes_before_the_fifty_moves_and_the_longest_game(game: Game)
 @pytest.mark.parametrize(
     ("board", "drawn"),
     [
-        *(("k7/8/8/8/8/8/8/K7", True), ("k7/8/8/8/8/8/8/KN6", True), ("k7/8/8/8/8/8/8/KB6", True), ("kb6/8/8/8/8/8/8/KB6", False)),
-        *(("k1b5/8/8/8/8/8/8/KB6", True), ("k7/8/8/8/8/8/8/KNN5", False), ("kn6/8/8/8/8/8/8/KN6", False), ("k7/8/8/8/8/8/8/KBB5", False)),
-        *(("k7/8/8/8/8/8/P7/K7", False), ("k7/8/8/8/8/8/8/K6R", False), ("k7/8/8/8/8/8/8/KB1B4", True), ("kb6/8/8/8/8/8/8/KN6", False)),
+        *(
+            ("k7/8/8/8/8/8/8/K7", True),
+            ("k7/8/8/8/8/8/8/KN6", True),
+            ("k7/8/8/8/8/8/8/KB6", True),
+            ("kb6/8/8/8/8/8/8/KB6", False),
+        ),
+        *(
+            ("k1b5/8/8/8/8/8/8/KB6", True),
+            ("k7/8/8/8/8/8/8/KNN5", False),
+            ("kn6/8/8/8/8/8/8/KN6", False),
+            ("k7/8/8/8/8/8/8/KBB5", False),
+        ),
+        *(
+            ("k7/8/8/8/8/8/P7/K7", False),
+            ("k7/8/8/8/8/8/8/K6R", False),
+            ("k7/8/8/8/8/8/8/KB1B4", True),
+            ("kb6/8/8/8/8/8/8/KN6", False),
+        ),
     ],
 )
 def test_a_game_that_nobody_can_win_is_drawn(game: Game, board: str, drawn: bool) -> None:
@@ -231,7 +258,13 @@ def test_actions_lie_where_the_module_says(game: Game) -> None:
     assert game.parse_action("g1h3") == 64 * 56 + square["g1"]
     assert game.parse_action("g1f3") == 64 * 63 + square["g1"]
     assert game.parse_action("b7b8") == square["b7"]
-    assert [game.parse_action(name) // 64 for name in ("b7b8n", "b7c8n", "b7a8n", "b7b8b", "b7a8r")] == [64, 65, 66, 67, 72]
+    assert [game.parse_action(name) // 64 for name in ("b7b8n", "b7c8n", "b7a8n", "b7b8b", "b7a8r")] == [
+        64,
+        65,
+        66,
+        67,
+        72,
+    ]
 
 
 def test_what_may_be_taken_in_passing_is_seen_in_the_position_before(game: Game) -> None:

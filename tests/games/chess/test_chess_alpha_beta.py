@@ -17,7 +17,9 @@ WORTH = {chess.PAWN: 100, chess.KNIGHT: 320, chess.BISHOP: 330, chess.ROOK: 500,
 
 
 def balance(board: chess.Board) -> int:
-    return sum(WORTH[piece.piece_type] * (1 if piece.color == board.turn else -1) for piece in board.piece_map().values())
+    return sum(
+        WORTH[piece.piece_type] * (1 if piece.color == board.turn else -1) for piece in board.piece_map().values()
+    )
 
 
 def forcing_moves(board: chess.Board) -> Iterator[chess.Move]:
@@ -25,7 +27,9 @@ def forcing_moves(board: chess.Board) -> Iterator[chess.Move]:
 
 
 def plain_value(board: chess.Board, depth: int, ply: int = 0) -> int:
-    """Minimax to the depth, then over what forces, in check over everything; a player who is not in check may leave it be."""
+    """Minimax to the depth, then over what forces, in check over everything; a player who is not in check may leave it
+    be.
+    """
     if board.is_checkmate():
         return ply - MATE
     if board.is_stalemate() or board.is_insufficient_material() or board.halfmove_clock >= 100:

@@ -1,4 +1,6 @@
-"""Chess and python-chess agree on every position of random games: moves, checks, ends, FEN, repetitions, and what the network sees."""
+"""Chess and python-chess agree on every position of random games: moves, checks, ends, FEN, repetitions, and what the
+network sees.
+"""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -39,7 +41,9 @@ def choose(random: np.random.Generator, board: chess.Board) -> chess.Move:
 
 
 def games(game: Game, *, positions: int, seed: int) -> Iterator[tuple[States, chess.Board, int]]:
-    """At least so many positions of random games, in both implementations, each with how often it has been there before."""
+    """At least so many positions of random games, in both implementations, each with how often it has been there
+    before.
+    """
     random = np.random.default_rng(seed)
     start = 0
     while positions > 0:
@@ -121,7 +125,11 @@ def test_two_hundred_thousand_random_positions_are_judged_alike() -> None:
 
 SEDLAK = [  # M. Sedlak's positions in which programs have gone wrong
     *("3k4/3p4/8/K1P4r/8/8/8/8 b - - 0 1", "8/8/8/8/k1p4R/8/3P4/3K4 w - - 0 1"),
-    *("8/8/4k3/8/2p5/8/B2P1K2/8 w - - 0 1", "8/8/1k6/2b5/2pP4/8/5K2/8 b - d3 0 1", "8/5k2/8/2Pp4/2B5/1K6/8/8 w - d6 0 1"),
+    *(
+        "8/8/4k3/8/2p5/8/B2P1K2/8 w - - 0 1",
+        "8/8/1k6/2b5/2pP4/8/5K2/8 b - d3 0 1",
+        "8/5k2/8/2Pp4/2B5/1K6/8/8 w - d6 0 1",
+    ),
     *("5k2/8/8/8/8/8/8/4K2R w K - 0 1", "3k4/8/8/8/8/8/8/R3K3 w Q - 0 1", "2K2r2/4P3/8/8/8/8/8/3k4 w - - 0 1"),
     *("8/8/1P2K3/8/2n5/1q6/8/5k2 b - - 0 1", "4k3/1P6/8/8/8/8/K7/8 w - - 0 1", "8/P1k5/K7/8/8/8/8/8 w - - 0 1"),
     *("K1k5/8/P7/8/8/8/8/8 w - - 0 1", "8/k1P5/8/1K6/8/8/8/8 w - - 0 1", "8/8/2k5/5q2/5n2/8/5K2/8 b - - 0 1"),

@@ -21,7 +21,13 @@ def mirrored(fen: str) -> str:
     """The same position with the colors exchanged."""
     placed, mover, castling, passing, *counters = fen.split()
     return " ".join(
-        ["/".join(reversed(placed.split("/"))).swapcase(), "b" if mover == "w" else "w", castling.swapcase(), passing, *counters]
+        [
+            "/".join(reversed(placed.split("/"))).swapcase(),
+            "b" if mover == "w" else "w",
+            castling.swapcase(),
+            passing,
+            *counters,
+        ]
     )
 
 

@@ -1,4 +1,6 @@
-"""Moves in SAN: python-chess writes and reads the same ones, and files that are written freely are read as they are meant."""
+"""Moves in SAN: python-chess writes and reads the same ones, and files that are written freely are read as they are
+meant.
+"""
 
 from collections.abc import Iterator
 
@@ -94,7 +96,10 @@ def test_moves_that_are_written_freely_are_read_as_they_are_meant(game: Game) ->
 @pytest.mark.medium
 def test_what_may_not_be_read_is_read_by_neither_program(game: Game) -> None:
     """Names of one position's moves, tried in others."""
-    names, refused = [name for _, board in positions(game, count=60, seed=3) for name in map(board.san, board.legal_moves)], 0
+    names, refused = (
+        [name for _, board in positions(game, count=60, seed=3) for name in map(board.san, board.legal_moves)],
+        0,
+    )
     for state, board in positions(game, count=100, seed=4):
         for name in names[:: 1 + len(names) // 300]:
             try:

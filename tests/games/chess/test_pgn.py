@@ -300,6 +300,8 @@ def test_a_game_without_end_takes_no_memory(lines: Iterator[str]) -> None:
 
 def test_what_is_said_of_a_bad_game_does_nothing_to_a_terminal(tmp_path: Path) -> None:
     path = tmp_path / "games.pgn"
-    path.write_text('[Event "x"]\n\n1. e4 \x1b[2Jx\x9b31m\x07 1-0\n\n[Variant "\x1b]0;title\x07"]\n\n1. e4 1-0\n', encoding="utf-8")
+    path.write_text(
+        '[Event "x"]\n\n1. e4 \x1b[2Jx\x9b31m\x07 1-0\n\n[Variant "\x1b]0;title\x07"]\n\n1. e4 1-0\n', encoding="utf-8"
+    )
     reasons = [game.reason for game in read_pgn(pgn_lines(path)) if isinstance(game, BadGame)]
     assert len(reasons) == 2 and all(reason.isprintable() for reason in reasons)

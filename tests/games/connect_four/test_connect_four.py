@@ -131,7 +131,10 @@ def test_the_observation_shows_what_would_complete_a_line_of_either_player(game:
         empty = ~planes[:2].any(axis=0)
         for player in range(2):
             threats = {
-                cell for line in LINES for cell in line if empty[cell] and sum(bool(planes[(player, *other)]) for other in line) == 3
+                cell
+                for line in LINES
+                for cell in line
+                if empty[cell] and sum(bool(planes[(player, *other)]) for other in line) == 3
             }
             assert {tuple(cell) for cell in np.argwhere(planes[2 + player]).tolist()} == threats
             found += len(threats)
@@ -140,7 +143,9 @@ def test_the_observation_shows_what_would_complete_a_line_of_either_player(game:
 
 
 @pytest.mark.medium
-def test_the_observation_counts_the_lines_through_each_empty_cell_that_either_player_has_stones_in_alone(game: Game) -> None:
+def test_the_observation_counts_the_lines_through_each_empty_cell_that_either_player_has_stones_in_alone(
+    game: Game,
+) -> None:
     largest = 0.0
     for planes in observations_of_random_games(game, seed=6):
         empty = ~planes[:2].any(axis=0)

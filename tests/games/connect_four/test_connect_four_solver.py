@@ -10,7 +10,8 @@ from games.connect_four.solver import action_values, new_table, solve
 from games.exact import ILLEGAL, solve_all
 from games.game import States
 
-# Columns played, and the sign of the published score for the player to move: from the sets with which P. Pons measures solvers.
+# Columns played, and the sign of the published score for the player to move: from the sets with which P. Pons measures
+# solvers.
 PUBLISHED = [
     ("2252576253462244111563365343671351441", -1),
     ("7422341735647741166133573473242566", 1),

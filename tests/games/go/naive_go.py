@@ -1,4 +1,6 @@
-"""Go without any cleverness: boards are dictionaries, chains are flooded anew, and superko compares with all earlier boards."""
+"""Go without any cleverness: boards are dictionaries, chains are flooded anew, and superko compares with all earlier
+boards.
+"""
 
 Point = tuple[int, int]  # row and column, from the upper left corner
 Board = dict[Point, int]  # the stones: 0 for Black, 1 for White

@@ -1,8 +1,10 @@
-"""GNU Go agrees on stones, captures, legal plays and kos in random games and in those that it plays itself, and on what these end with.
+"""GNU Go agrees on stones, captures, legal plays and kos in random games and in those that it plays itself, and on what
+these end with.
 
-Two differences are known, and every case that is found has to be one of them. Where suicide is allowed, GNU Go also allows one that
-repeats a position. And when it scores, it counts no empty points around which all stones are in seki, though by area they are territory.
-What it believes to be dead it would count as captured; as it plays with ``--capture-all-dead``, nothing of that kind may be left.
+Two differences are known, and every case that is found has to be one of them. Where suicide is allowed, GNU Go also
+allows one that repeats a position. And when it scores, it counts no empty points around which all stones are in seki,
+though by area they are territory. What it believes to be dead it would count as captured; as it plays with
+``--capture-all-dead``, nothing of that kind may be left.
 """
 
 from collections.abc import Iterator, Sequence
@@ -58,7 +60,9 @@ def states_of(game: Game, actions: Sequence[int]) -> Iterator[States]:
 
 
 def compare(engine: GtpEngine, game: Game, actions: Sequence[int]) -> tuple[int, int]:
-    """Look at all positions of a game with GNU Go; returns how many there were, and in how many superko forbade something."""
+    """Look at all positions of a game with GNU Go; returns how many there were, and in how many superko forbade
+    something.
+    """
     engine.ask(f"boardsize {game.options['size']}", f"komi {game.options['komi']:g}", "clear_board")
     states, kos = list(states_of(game, actions)), 0
     for begin in range(0, len(states), PARCEL):
@@ -89,7 +93,10 @@ def agree(game: Game, state: States, actions: Sequence[int], found: Sequence[str
     played = [sum(action < points for action in actions[color::2]) for color in range(2)]
     assert [int(count) for count in found[2:4]] == taken(game, played, ours)
     if not game.terminal(state):
-        legal, other = set(game.legal_actions(state).tolist()) - {points}, {game.parse_action(word) for word in found[4].split()}
+        legal, other = (
+            set(game.legal_actions(state).tolist()) - {points},
+            {game.parse_action(word) for word in found[4].split()},
+        )
         assert legal <= other
         if other - legal:
             assert other - legal == returning_suicides(game, actions)
@@ -106,7 +113,11 @@ def returning_suicides(game: Game, actions: Sequence[int]) -> set[int]:
     for action in actions:
         naive.apply_action(action)
     assert game.options["suicide"]
-    return {action for action, (verdict, board) in naive.plays().items() if verdict == "repeats" and naive.point(action) not in board}
+    return {
+        action
+        for action, (verdict, board) in naive.plays().items()
+        if verdict == "repeats" and naive.point(action) not in board
+    }
 
 
 def look_at_random_games(options: dict[str, Any], *, positions: int) -> tuple[int, int]:
@@ -130,7 +141,9 @@ def look_at_engine_games(options: dict[str, Any], level: int, *, positions: int)
             actions = engine_game(game, players, random)
             seen, count = seen + compare(engine, game, actions)[0], count + 1
             *_, last = states_of(game, actions)
-            final, dead, seki = engine.ask("final_score", "final_status_list dead", "final_status_list seki", seconds=300.0)
+            final, dead, seki = engine.ask(
+                "final_score", "final_status_list dead", "final_status_list seki", seconds=300.0
+            )
             lead = score(last) - eyes_in_seki(game, actions, {game.parse_action(word) for word in seki.split()})
             assert (told(lead), dead) == (final, ""), " ".join(map(game.action_name, actions))
     return seen, count
@@ -157,7 +170,8 @@ def told(lead: float) -> str:
 
 
 @pytest.mark.parametrize(
-    "options", [{"size": 5, "max_plies": 250}, {"size": 6, "max_plies": 150, "suicide": True, "komi": -2.5}, {"size": 9}]
+    "options",
+    [{"size": 5, "max_plies": 250}, {"size": 6, "max_plies": 150, "suicide": True, "komi": -2.5}, {"size": 9}],
 )
 def test_gnu_go_agrees_on_random_games(options: dict[str, Any]) -> None:
     assert look_at_random_games(options, positions=500)[0] >= 500
@@ -199,5 +213,7 @@ def test_gnu_go_agrees_on_100_000_positions_of_random_games(options: dict[str, A
         ({"size": 13, "komi": 7.5}, 1, 300),
     ],
 )
-def test_gnu_go_agrees_on_2000_positions_that_it_plays_itself(options: dict[str, Any], level: int, positions: int) -> None:
+def test_gnu_go_agrees_on_2000_positions_that_it_plays_itself(
+    options: dict[str, Any], level: int, positions: int
+) -> None:
     assert look_at_engine_games(options, level, positions=positions)[0] >= positions

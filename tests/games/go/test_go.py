@@ -1,4 +1,6 @@
-"""Go keeps its rules: positions that are known, and a naive implementation beside it in random games on boards of many sizes."""
+"""Go keeps its rules: positions that are known, and a naive implementation beside it in random games on boards of many
+sizes.
+"""
 
 from typing import Any
 
@@ -65,7 +67,9 @@ def test_a_stone_taken_in_a_ko_may_be_retaken_only_after_other_plays() -> None:
 def test_superko_forbids_the_last_play_around_three_kos() -> None:
     game = go(size=9)
     kos = [f"B{row} E{row} C{row + 1} D{row + 1} C{row - 1} D{row - 1}" for row in (2, 5, 8)]
-    around = " ".join([*kos, "D8 C2 pass C5", "D2 C8 D5 C2 D8"])  # each of the last five takes a stone; C5 would take the one on D5
+    around = " ".join(
+        [*kos, "D8 C2 pass C5", "D2 C8 D5 C2 D8"]
+    )  # each of the last five takes a stone; C5 would take the one on D5
     assert not legal(game, around, "C5")
     assert legal(game, f"{around} J9 J1", "C5")
 
@@ -86,7 +90,9 @@ def test_superko_forbids_a_play_that_takes_nothing_and_yet_repeats_a_position() 
 
 def test_superko_forbids_nothing_but_repetitions() -> None:
     game = go()
-    assert legal(game, "A2 C2 B2 D1 pass A1 pass B1 C1", "B1")  # takes one stone, as in the test above, but into a new position
+    assert legal(
+        game, "A2 C2 B2 D1 pass A1 pass B1 C1", "B1"
+    )  # takes one stone, as in the test above, but into a new position
 
 
 def test_a_pass_repeats_the_position_and_is_legal() -> None:
@@ -182,7 +188,15 @@ def test_bad_options_are_refused_by_name(options: dict[str, Any], message: str) 
 
 def test_points_are_called_as_on_a_board_with_a1_below_on_the_left() -> None:
     game = load_game("go", size=19)
-    assert [game.action_name(action) for action in (0, 7, 8, 18, 342, 360, 361)] == ["A19", "H19", "J19", "T19", "A1", "T1", "pass"]
+    assert [game.action_name(action) for action in (0, 7, 8, 18, 342, 360, 361)] == [
+        "A19",
+        "H19",
+        "J19",
+        "T19",
+        "A1",
+        "T1",
+        "pass",
+    ]
     assert [game.parse_action(text) for text in ("a19", " T1 ", "Pass")] == [0, 360, 361]
 
 
@@ -194,7 +208,15 @@ def test_what_is_no_point_is_refused_with_an_example(text: str) -> None:
 
 def test_render_shows_coordinates_and_the_last_action() -> None:
     game = go()
-    lines = ["   A B C D E", " 5 . . . . . 5", " 4 . . . . . 4", " 3 . . X . . 3", " 2 . . . . . 2", " 1 . . . .(O)1", "   A B C D E"]
+    lines = [
+        "   A B C D E",
+        " 5 . . . . . 5",
+        " 4 . . . . . 4",
+        " 3 . . X . . 3",
+        " 2 . . . . . 2",
+        " 1 . . . .(O)1",
+        "   A B C D E",
+    ]
     assert game.render(after(game, "C3 E1")).splitlines() == lines
     assert game.render(after(game, "C3 E1 pass")).splitlines()[-1] == "Black passed"
     assert "10 . . . ." in load_game("go", size=10).render(load_game("go", size=10).initial_state())

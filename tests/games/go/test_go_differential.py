@@ -144,7 +144,9 @@ def planes_of(naive: NaiveGo) -> NDArray[np.float32]:
     return planes
 
 
-@pytest.mark.parametrize("options", [{"size": 5, "max_plies": 250, "suicide": True}, {"size": 5, "max_plies": 250}, {"size": 9}])
+@pytest.mark.parametrize(
+    "options", [{"size": 5, "max_plies": 250, "suicide": True}, {"size": 5, "max_plies": 250}, {"size": 9}]
+)
 def test_the_network_sees_what_the_module_says(options: dict[str, Any]) -> None:
     for game, state, naive in games(options, positions=300, seed=3):
         assert np.array_equal(game.observe(state), planes_of(naive))
@@ -152,16 +154,24 @@ def test_the_network_sees_what_the_module_says(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("size", [5, 9, 19])
 def test_openspiel_agrees_except_on_superko(size: int) -> None:
-    """OpenSpiel forbids only to retake a ko at once. A play that repeats an older position is legal there, and ends the game drawn."""
+    """OpenSpiel forbids only to retake a ko at once.
+
+    A play that repeats an older position is legal there, and ends the game drawn.
+    """
     pyspiel = pytest.importorskip("pyspiel", exc_type=ImportError, reason="OpenSpiel is not installed")
     random = np.random.default_rng(size)
     game = load_game("go", size=size, komi=7.5)
     other = pyspiel.load_game("go", {"board_size": size, "komi": 7.5, "max_game_length": game.max_plies})
-    upside_down = np.append(np.arange(size * size).reshape(size, size)[::-1].ravel(), size * size)  # its row 1 is the lowest
+    upside_down = np.append(
+        np.arange(size * size).reshape(size, size)[::-1].ravel(), size * size
+    )  # its row 1 is the lowest
     for _ in range(20):
         state, twin = game.initial_state(), other.new_initial_state()
         while not twin.is_terminal():
-            ours, theirs = set(game.legal_actions(state).tolist()), {int(upside_down[action]) for action in twin.legal_actions()}
+            ours, theirs = (
+                set(game.legal_actions(state).tolist()),
+                {int(upside_down[action]) for action in twin.legal_actions()},
+            )
             assert ours <= theirs
             for action in theirs - ours:
                 repeated = twin.child(int(upside_down[action]))

@@ -1,4 +1,6 @@
-"""SGF: what is written, sgfmill and GNU Go read; what others write, is read; and no file, however broken or large, does harm."""
+"""SGF: what is written, sgfmill and GNU Go read; what others write, is read; and no file, however broken or large, does
+harm.
+"""
 
 import io
 import subprocess
@@ -50,14 +52,29 @@ def test_what_is_written_is_read_again_here_and_by_sgfmill(tmp_path: Path, size:
     texts, played = [], []
     for seed in range(3):
         played.append(random_actions(game, plies=60, seed=seed))
-        texts.append(sgf_text(game, played[-1], tags={"PB": "A [b] \\", "PW": "Ä"}, result="W+3.5", comments=["first \\]", "", "third"]))
+        texts.append(
+            sgf_text(
+                game,
+                played[-1],
+                tags={"PB": "A [b] \\", "PW": "Ä"},
+                result="W+3.5",
+                comments=["first \\]", "", "third"],
+            )
+        )
     path = tmp_path / "games.sgf"
     path.write_text("".join(texts), encoding="utf-8")
     for actions, mine, text in zip(played, read_sgf(path), texts, strict=True):
         assert isinstance(mine, SgfGame)
         assert [action for _, action in mine.moves] == actions
         assert [player for player, _ in mine.moves] == [ply % 2 for ply in range(len(actions))]
-        assert (mine.size, mine.komi, mine.handicap, mine.setup, mine.player, mine.result) == (size, 6.5, 0, ((), ()), 0, "W+3.5")
+        assert (mine.size, mine.komi, mine.handicap, mine.setup, mine.player, mine.result) == (
+            size,
+            6.5,
+            0,
+            ((), ()),
+            0,
+            "W+3.5",
+        )
         theirs = sgf.Sgf_game.from_bytes(text.encode())
         assert (theirs.get_size(), theirs.get_komi(), theirs.get_winner()) == (size, 6.5, "w")
         assert (theirs.get_player_name("b"), theirs.get_player_name("w")) == ("A [b] \\", "Ä")
@@ -75,7 +92,9 @@ def test_gnu_go_sets_up_the_same_position_and_its_own_file_is_read(game: Game, t
     actions = random_actions(game, plies=40, seed=5)
     path.write_text(sgf_text(game, actions, tags={}, result="?"), encoding="utf-8")
     said = f"loadsgf {path}\nlist_stones black\nlist_stones white\nprintsgf {theirs}\nquit\n"
-    answers = subprocess.run([str(GNU_GO), "--mode", "gtp"], input=said, capture_output=True, text=True, check=True, timeout=60).stdout
+    answers = subprocess.run(
+        [str(GNU_GO), "--mode", "gtp"], input=said, capture_output=True, text=True, check=True, timeout=60
+    ).stdout
     state = game.initial_state()
     for action in actions:
         game.play(state, action)
@@ -178,7 +197,9 @@ def test_a_broken_game_is_told_with_its_place(tmp_path: Path, text: str, line: i
 
 
 def test_a_broken_game_costs_no_more_than_itself(tmp_path: Path) -> None:
-    found = read(tmp_path, f"{GAME}\n(;GM[1]SZ[9];B[ee\n{GAME} {GAME}\n(;SZ[9];B[ee](;W[cc]\n{GAME}\n(;SZ[9];B)\n{GAME}(;GM[1]")
+    found = read(
+        tmp_path, f"{GAME}\n(;GM[1]SZ[9];B[ee\n{GAME} {GAME}\n(;SZ[9];B[ee](;W[cc]\n{GAME}\n(;SZ[9];B)\n{GAME}(;GM[1]"
+    )
     assert [isinstance(each, SgfGame) for each in found] == [True, False, True, True, False, True, False, True, False]
     assert [each.line for each in found] == [1, 2, 3, 3, 4, 5, 6, 7, 7]
 

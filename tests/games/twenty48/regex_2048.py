@@ -1,6 +1,8 @@
-"""2048 by regular expressions: the rules as one tells them, on lines written as letters, for comparison with ``games.twenty48.rules``.
+"""2048 by regular expressions: the rules as one tells them, on lines written as letters, for comparison with
+``games.twenty48.rules``.
 
-An empty cell is a dot, a tile of 2 is ``a``, of 4 ``b`` and so on. Only the calls are vectorized: each line that occurs is slid once.
+An empty cell is a dot, a tile of 2 is ``a``, of 4 ``b`` and so on. Only the calls are vectorized: each line that occurs
+is slid once.
 """
 
 import re
@@ -44,7 +46,9 @@ def slid_left(boards: Boards) -> tuple[Boards, NDArray[np.int64]]:
 
 
 def slid_to(boards: Boards, action: int) -> tuple[Boards, NDArray[np.int64]]:
-    """All boards after the action, and the rewards ``[N]``: the board is turned until the action is a slide to the left."""
+    """All boards after the action, and the rewards ``[N]``: the board is turned until the action is a slide to the
+    left.
+    """
     turns = {LEFT: 0, UP: 1, RIGHT: 2, DOWN: 3}[action]  # counter-clockwise
     moved, rewards = slid_left(np.rot90(boards, turns, axes=(1, 2)))
     return np.rot90(moved, -turns, axes=(1, 2)), rewards

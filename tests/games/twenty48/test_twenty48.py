@@ -44,7 +44,12 @@ def draw(likely: NDArray[np.float32], count: int, streams: Streams) -> int:
 @compiled
 def play(rules: Rules, start: States, state: States, streams: Streams, played: Played) -> None:
     """Fill ``played`` with random moves from ``state`` on, and begin again from ``start`` after each game."""
-    legal_actions, step, terminal, chance_outcomes = rules.legal_actions, rules.step, rules.terminal, rules.chance_outcomes
+    legal_actions, step, terminal, chance_outcomes = (
+        rules.legal_actions,
+        rules.step,
+        rules.terminal,
+        rules.chance_outcomes,
+    )
     legal, outcomes = np.empty(4, np.int32), np.empty(played.likely.shape[1], np.int32)
     likely = np.empty(len(outcomes), np.float32)
     for move in range(len(played.actions)):
@@ -87,7 +92,10 @@ def boards(game: Game, states: States) -> Boards:
 
 
 def with_board(game: Game, exponents: Any) -> States:
-    """The state ``[S]`` with this board ``[H, W]``, the player to move. One tile must be a 2 or a 4: chance puts it there."""
+    """The state ``[S]`` with this board ``[H, W]``, the player to move.
+
+    One tile must be a 2 or a 4: chance puts it there.
+    """
     board = np.array(exponents, np.int64)
     cell = int(np.flatnonzero((board == 1) | (board == 2))[0])
     outcome = 2 * cell + int(board.flat[cell]) - 1
@@ -133,7 +141,9 @@ def game() -> Game:
 
 @pytest.mark.medium
 @pytest.mark.parametrize(
-    "moves", [100_000, pytest.param(1_000_000, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])], ids=["fast", "million"]
+    "moves",
+    [100_000, pytest.param(1_000_000, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])],
+    ids=["fast", "million"],
 )
 def test_every_move_of_random_games_is_as_regular_expressions_say(game: Game, moves: int) -> None:
     for played in random_moves(game, moves=moves, seed=moves):
@@ -152,7 +162,9 @@ def test_boards_of_all_sizes_move_as_regular_expressions_say(height: int, width:
 def test_crowded_boards_with_the_largest_tiles_move_as_regular_expressions_say(height: int, width: int) -> None:
     game, random = load_game("twenty48", height=height, width=width), np.random.default_rng(1)
     largest = height * width + 1
-    boards = random.integers(largest - 3, largest + 1, (300, height, width)) * (random.random((300, height, width)) < 0.8)
+    boards = random.integers(largest - 3, largest + 1, (300, height, width)) * (
+        random.random((300, height, width)) < 0.8
+    )
     boards[:, 0, 0] = 1
     for action in range(4):
         moved, made = slid_to(boards, action)
@@ -249,7 +261,9 @@ def test_a_full_board_without_pairs_ends_the_game(game: Game) -> None:
 
 @pytest.mark.medium
 def test_openspiel_agrees() -> None:
-    """But that OpenSpiel calls some slides illegal that merge (8 8 4 2 upwards, in one such game), and ends games that go on."""
+    """But that OpenSpiel calls some slides illegal that merge (8 8 4 2 upwards, in one such game), and ends games that
+    go on.
+    """
     pyspiel = pytest.importorskip("pyspiel")
     game, random = load_game("twenty48"), np.random.default_rng(2)
     for _ in range(20):
@@ -258,7 +272,9 @@ def test_openspiel_agrees() -> None:
             assert (game.current_player(state) == CHANCE) == twin.is_chance_node()
             if twin.is_chance_node():
                 outcomes, probabilities = game.chance_outcomes(state)
-                assert dict(zip(outcomes.tolist(), probabilities.tolist(), strict=True)) == pytest.approx(dict(twin.chance_outcomes()))
+                assert dict(zip(outcomes.tolist(), probabilities.tolist(), strict=True)) == pytest.approx(
+                    dict(twin.chance_outcomes())
+                )
             else:
                 outcomes = game.legal_actions(state)
                 assert {*outcomes.tolist()} >= {*twin.legal_actions()}
@@ -285,7 +301,12 @@ def test_people_read_tiles_coordinates_and_outcomes() -> None:
 
 
 def test_the_guide_builds_its_rules_by_position_or_by_name() -> None:
-    assert GameRules(4, 4).options == GameRules(height=4, width=4).options == GameRules().options == load_game("twenty48").options
+    assert (
+        GameRules(4, 4).options
+        == GameRules(height=4, width=4).options
+        == GameRules().options
+        == load_game("twenty48").options
+    )
     assert GameRules(3, 5).observation_shape == (16, 3, 5)
 
 

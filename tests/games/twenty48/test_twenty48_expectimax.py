@@ -1,11 +1,21 @@
-"""Expectimax plays 2048: its slides are the game's, its values are those of a plain search, and its games are good and repeatable."""
+"""Expectimax plays 2048: its slides are the game's, its values are those of a plain search, and its games are good and
+repeatable.
+"""
 
 import numpy as np
 import pytest
 
 from games import CHANCE, Game, load_game
 from games.game import States
-from games.twenty48.expectimax import afterstate_value, board_of, choose, expectimax_move, play_games, row_value, shared_tables
+from games.twenty48.expectimax import (
+    afterstate_value,
+    board_of,
+    choose,
+    expectimax_move,
+    play_games,
+    row_value,
+    shared_tables,
+)
 from games.twenty48.rules import ROWS, WIDTH
 
 
@@ -74,7 +84,9 @@ def test_it_plays_what_a_plain_search_over_the_rules_finds_best(game: Game) -> N
 @pytest.mark.medium
 @pytest.mark.parametrize("depth", [0, 1, 2])
 def test_its_values_are_those_of_a_plain_search(game: Game, depth: int) -> None:
-    crowded = sorted(some_positions(game, count=300, seed=2), key=lambda state: len(game.chance_outcomes(after_any(game, state))[0]))
+    crowded = sorted(
+        some_positions(game, count=300, seed=2), key=lambda state: len(game.chance_outcomes(after_any(game, state))[0])
+    )
     for state in crowded[: 5 if depth < 2 else 1]:
         for action in game.legal_actions(state).tolist():
             after = state.copy()

@@ -25,7 +25,9 @@ with compiling_told(print):
 def test_each_part_is_told_once_where_it_was_never_compiled(tmp_path: Path) -> None:
     def told() -> list[str]:
         env = {**os.environ, "KEIMA_CACHE": str(tmp_path)}
-        run = subprocess.run([sys.executable, "-c", PLAY], cwd=ROOT, env=env, capture_output=True, text=True, check=True)
+        run = subprocess.run(
+            [sys.executable, "-c", PLAY], cwd=ROOT, env=env, capture_output=True, text=True, check=True
+        )
         return run.stdout.splitlines()
 
     *parts, played = told()

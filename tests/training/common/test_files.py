@@ -47,7 +47,9 @@ def test_a_failed_write_leaves_the_old_file_and_no_part(tmp_path: Path, monkeypa
     assert names_in(tmp_path) == ["a"]
 
 
-def test_the_data_is_synced_before_the_rename_and_the_folder_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_data_is_synced_before_the_rename_and_the_folder_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     steps: list[str] = []
     fsync, replace = os.fsync, Path.replace
 
@@ -65,7 +67,9 @@ def test_the_data_is_synced_before_the_rename_and_the_folder_after(tmp_path: Pat
     assert steps == ["file", "rename", "folder"]
 
 
-def test_what_need_not_be_durable_appears_whole_and_syncs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_need_not_be_durable_appears_whole_and_syncs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", synced.append)
     write_atomically(tmp_path / "a", b"old", durable=False)

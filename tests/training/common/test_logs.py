@@ -21,6 +21,8 @@ print("goes on")
 
 @pytest.mark.skipif(not FULL.exists(), reason=f"there is no {FULL} here")
 def test_a_log_that_finds_no_room_is_no_traceback_on_the_terminal() -> None:
-    ended = subprocess.run([sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
     assert (ended.returncode, ended.stdout) == (0, "goes on\n")
     assert "Traceback" not in ended.stderr

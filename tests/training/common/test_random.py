@@ -65,7 +65,9 @@ def drawn(draw: Callable[..., None], *arguments: Any, seed: int = 1) -> NDArray[
 
 
 def assert_moments(sample: NDArray[np.float64], *, mean: float, variance: float, kurtosis: float) -> None:
-    """Mean and variance within five standard errors of the given ones (the variance's follows from the excess kurtosis)."""
+    """Mean and variance within five standard errors of the given ones (the variance's follows from the excess
+    kurtosis).
+    """
     assert abs(sample.mean() - mean) < 5 * math.sqrt(variance / sample.size)
     assert abs(sample.var() - variance) < 5 * variance * math.sqrt((kurtosis + 2) / sample.size)
 
@@ -73,7 +75,13 @@ def assert_moments(sample: NDArray[np.float64], *, mean: float, variance: float,
 def test_words_are_those_of_the_published_generator() -> None:
     out = np.empty(5, np.uint64)
     draw_words(np.array([1234567], np.uint64), out)
-    expected = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821]
+    expected = [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+        4593380528125082431,
+        16408922859458223821,
+    ]
     assert out.tolist() == expected
 
 
@@ -146,7 +154,10 @@ def test_gamma_numbers_of_a_small_shape_are_spread_over_their_magnitudes() -> No
 @pytest.mark.medium
 def test_a_seed_is_the_same_in_every_process() -> None:
     command = "from training.common.random import seed_stream; print(seed_stream(5, 'worker1', 7))"
-    runs = [subprocess.run([sys.executable, "-c", command], cwd=PROJECT, capture_output=True, text=True, check=True) for _ in range(2)]
+    runs = [
+        subprocess.run([sys.executable, "-c", command], cwd=PROJECT, capture_output=True, text=True, check=True)
+        for _ in range(2)
+    ]
     outputs = {run.stdout for run in runs}
     assert outputs == {f"{random.seed_stream(5, 'worker1', 7)}\n"}
 

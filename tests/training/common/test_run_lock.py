@@ -25,7 +25,9 @@ with RunLock(Path(sys.argv[1])):
 
 def hold(folder: Path) -> subprocess.Popen[str]:
     """A process that has the lock."""
-    process = subprocess.Popen([sys.executable, "-c", HOLD, str(folder)], cwd=PROJECT, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder)], cwd=PROJECT, stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout and process.stdout.readline() == "held\n"
     return process
 

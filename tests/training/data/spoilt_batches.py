@@ -1,7 +1,8 @@
-"""Batches of games, damaged as a broken disk or line would and forged as a liar would, and what becomes of one that is let in.
+"""Batches of games, damaged as a broken disk or line would and forged as a liar would, and what becomes of one that is
+let in.
 
-A forged one has a valid checksum, so that what lies behind it is tested too: its header, its zstd frame, its columns or its games are
-changed. ``tests/fuzz.py`` throws them at the doors through which workers' games come in.
+A forged one has a valid checksum, so that what lies behind it is tested too: its header, its zstd frame, its columns or
+its games are changed. ``tests/fuzz.py`` throws them at the doors through which workers' games come in.
 """
 
 import functools
@@ -21,7 +22,25 @@ from training.replay.replay import ReplayWindow
 
 Random = np.random.Generator
 GAMES = {game.name: game for game in (load_game("tic_tac_toe"), load_game("connect_four"), load_game("go", size=5))}
-ODD_NUMBERS = (0, -1, 1, 2, 255, 256, 65535, 65536, 10**6, 8 * 10**6, 2**31 - 1, 2**31, 2**32, 2**53, 2**63, 2**64, 10**30)
+ODD_NUMBERS = (
+    0,
+    -1,
+    1,
+    2,
+    255,
+    256,
+    65535,
+    65536,
+    10**6,
+    8 * 10**6,
+    2**31 - 1,
+    2**31,
+    2**32,
+    2**53,
+    2**63,
+    2**64,
+    10**30,
+)
 ODD_VALUES: tuple[Any, ...] = (
     *ODD_NUMBERS,
     None,
@@ -145,7 +164,9 @@ def forge_bomb(random: Random, data: bytes) -> bytes:
         size = column_bytes(header)
     bomb = packed(size, int(random.integers(0, 2)), bool(random.random() < 0.7))
     keep = zstandard.frame_header_size(frame)
-    return put_together(header, frame[:keep] + bomb[zstandard.frame_header_size(bomb) :] if random.random() < 0.3 else bomb)
+    return put_together(
+        header, frame[:keep] + bomb[zstandard.frame_header_size(bomb) :] if random.random() < 0.3 else bomb
+    )
 
 
 def forge_columns(random: Random, data: bytes) -> bytes:
@@ -214,7 +235,11 @@ def real_batches() -> list[bytes]:
         {"games": 30, "resign_share": 0.5},
         {"games": 3, "full_share": 0.0},
     ]
-    return [encode(synthetic_batch(game, seed=seed, **shape)) for game in GAMES.values() for seed, shape in enumerate(shapes)]
+    return [
+        encode(synthetic_batch(game, seed=seed, **shape))
+        for game in GAMES.values()
+        for seed, shape in enumerate(shapes)
+    ]
 
 
 def spoil_batch(random: Random, data: bytes) -> bytes:

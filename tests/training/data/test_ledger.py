@@ -11,7 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from games import Game, load_game
-from training.data.ledger import BooksUnbalanced, Ledger, LedgerDamaged, LedgerMismatch, NoSuchRun, open_ledger, read_ledger
+from training.data.ledger import (
+    BooksUnbalanced,
+    Ledger,
+    LedgerDamaged,
+    LedgerMismatch,
+    NoSuchRun,
+    open_ledger,
+    read_ledger,
+)
 from training.data.ledger_rows import FORMAT, BatchRow, ModelRow, WorkerAccount
 
 
@@ -79,7 +87,9 @@ def test_what_is_read_together_is_of_one_moment(tmp_path: Path, game: Game) -> N
 
 def test_the_books_of_another_game_are_not_written_to(tmp_path: Path, game: Game) -> None:
     open_ledger(tmp_path, game).close()
-    with pytest.raises(LedgerMismatch, match=r"is a run of tic_tac_toe \{\} .* not of connect_four .*: choose another run name"):
+    with pytest.raises(
+        LedgerMismatch, match=r"is a run of tic_tac_toe \{\} .* not of connect_four .*: choose another run name"
+    ):
         open_ledger(tmp_path, load_game("connect_four"))
     with pytest.raises(LedgerMismatch, match=r"rules version 1.* not of .*rules version 2"):
         open_ledger(tmp_path, replace(game, rules_version=2))
@@ -123,7 +133,10 @@ def test_damage_inside_the_file_is_found(tmp_path: Path, game: Game) -> None:
 
 
 def test_every_entry_is_synced_and_references_are_checked(ledger: Ledger) -> None:
-    values = {name: ledger._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous", "foreign_keys")}
+    values = {
+        name: ledger._db.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("journal_mode", "synchronous", "foreign_keys")
+    }
     assert values == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
 
 
@@ -159,7 +172,9 @@ def test_games_that_overlap_others_are_refused(ledger: Ledger) -> None:
     ledger.grant("w2", 200)
     ledger.add_received(row("a", 50, 50))
     for first_game, games in ((0, 51), (99, 10), (60, 1), (0, 200), (50, 50)):
-        with pytest.raises(BooksUnbalanced, match=f"games {first_game} to {first_game + games - 1} of worker w1 overlap batch a"):
+        with pytest.raises(
+            BooksUnbalanced, match=f"games {first_game} to {first_game + games - 1} of worker w1 overlap batch a"
+        ):
             ledger.add_received(row("b", first_game, games))
     ledger.add_received(row("before", 0, 50))
     ledger.add_received(row("after", 100, 1))
@@ -237,7 +252,9 @@ OPERATIONS = st.one_of(
 @pytest.mark.medium
 @settings(max_examples=40)
 @given(st.lists(OPERATIONS, min_size=3, max_size=12))
-def test_the_books_balance_whatever_happens(tmp_path_factory: pytest.TempPathFactory, operations: list[tuple[Any, ...]]) -> None:
+def test_the_books_balance_whatever_happens(
+    tmp_path_factory: pytest.TempPathFactory, operations: list[tuple[Any, ...]]
+) -> None:
     with open_ledger(tmp_path_factory.mktemp("run"), load_game("tic_tac_toe")) as ledger:
         ledger._db.execute("PRAGMA synchronous = OFF")
         counted: set[int] = set()

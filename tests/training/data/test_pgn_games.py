@@ -122,7 +122,16 @@ def a_run(folder: Path, *, name: str = "chess") -> list[GameBatch]:
     with open_ledger(folder, game) as ledger:
         ledger.grant("one", 6)
         batches = [
-            synthetic_batch(game, games=3, seed=n, resign_share=0.5, run_id=ledger.run_id, worker="one", batch_id=f"b{n}", first_game=3 * n)
+            synthetic_batch(
+                game,
+                games=3,
+                seed=n,
+                resign_share=0.5,
+                run_id=ledger.run_id,
+                worker="one",
+                batch_id=f"b{n}",
+                first_game=3 * n,
+            )
             for n in range(2)
         ]
         for batch in batches:
@@ -130,7 +139,9 @@ def a_run(folder: Path, *, name: str = "chess") -> list[GameBatch]:
     return batches
 
 
-def test_the_games_of_a_run_are_written_as_python_chess_reads_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_games_of_a_run_are_written_as_python_chess_reads_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     batches, path = a_run(tmp_path / "demo"), tmp_path / "games.pgn"
     assert view_results([str(tmp_path / "demo"), "--pgn", str(path)]) == 0
     assert capsys.readouterr().out == f"{path}: 6 games\n"
@@ -154,7 +165,9 @@ def test_the_games_of_a_run_are_written_as_python_chess_reads_them(tmp_path: Pat
             assert theirs.headers["Termination"] == "checkmate"
 
 
-def test_a_run_of_another_game_has_no_pgn_and_leaves_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_of_another_game_has_no_pgn_and_leaves_no_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     a_run(tmp_path / "demo", name="connect_four")
     assert view_results([str(tmp_path / "demo"), "--pgn", str(tmp_path / "games.pgn")]) == 2
     assert "only games of chess can be written as PGN" in capsys.readouterr().err

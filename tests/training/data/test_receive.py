@@ -19,7 +19,16 @@ from training.common import files
 from training.common.files import read_limited, sha256_hex
 from training.data import ledger, receive
 from training.data.ledger import Ledger, open_ledger
-from training.data.receive import AlreadyHave, Quarantined, Received, games_path, load_if_intact, load_received, quarantine_path, recover
+from training.data.receive import (
+    AlreadyHave,
+    Quarantined,
+    Received,
+    games_path,
+    load_if_intact,
+    load_received,
+    quarantine_path,
+    recover,
+)
 from training.data.records import CorruptBatch, GameBatch, encode
 
 Change = Callable[[GameBatch], GameBatch]
@@ -62,7 +71,13 @@ def test_a_received_batch_is_on_the_disk_and_in_the_books(books: Ledger, game: G
     assert games_path(books.folder, "batch-a").read_bytes() == data
     row = books.batch("batch-a")
     assert row is not None
-    assert (row.state, row.worker, row.first_game, row.games, row.positions) == ("received", "w1", 0, 10, batch.num_positions)
+    assert (row.state, row.worker, row.first_game, row.games, row.positions) == (
+        "received",
+        "w1",
+        0,
+        10,
+        batch.num_positions,
+    )
     assert (row.bytes, row.sha256, row.first_model, row.last_model) == (len(data), sha256_hex(data), 7, 8)
 
 
@@ -97,7 +112,9 @@ def illegal(batch: GameBatch) -> GameBatch:
     return replace(batch, actions=actions)
 
 
-REFUSED: list[tuple[str, Change, int]] = [  # the reason, what is wrong, and how many games take their place in the sequence
+REFUSED: list[
+    tuple[str, Change, int]
+] = [  # the reason, what is wrong, and how many games take their place in the sequence
     ("game 0 after 1 moves: the move is illegal", illegal, 10),
     ("it holds games of tic_tac_toe {} by rules version 9", lambda batch: replace(batch, rules_version=9), 10),
     ("it holds games of chess {}", lambda batch: replace(batch, game="chess"), 10),
@@ -125,7 +142,9 @@ def test_a_batch_that_is_not_right_is_kept_apart_with_its_reason(
     assert take(books, game, data) == AlreadyHave(batch_id="batch-a")
 
 
-@pytest.mark.parametrize("data", [b"", b"KEIMAGB\n", b"\x80\x04pickle", os.urandom(5000)], ids=["empty", "short", "pickle", "noise"])
+@pytest.mark.parametrize(
+    "data", [b"", b"KEIMAGB\n", b"\x80\x04pickle", os.urandom(5000)], ids=["empty", "short", "pickle", "noise"]
+)
 def test_bytes_that_are_no_batch_are_kept_apart(books: Ledger, game: Game, data: bytes) -> None:
     receipt = take(books, game, data)
     assert isinstance(receipt, Quarantined)
@@ -144,13 +163,28 @@ def test_an_id_with_other_content_is_refused_and_both_are_kept(books: Ledger, ga
     first, second = encode(batch_of(books, game)), encode(batch_of(books, game, first_game=10))
     take(books, game, first)
     receipt = take(books, game, second)
-    assert isinstance(receipt, Quarantined) and "batch batch-a was received before, with other content" in receipt.reason
+    assert (
+        isinstance(receipt, Quarantined) and "batch batch-a was received before, with other content" in receipt.reason
+    )
     assert games_path(books.folder, "batch-a").read_bytes() == first
     assert quarantine_path(books.folder, receipt.batch_id).read_bytes() == second
     assert take(books, game, second) == AlreadyHave(batch_id=receipt.batch_id)
 
 
-HOSTILE = ["", "../../etc/passwd", "/etc/passwd", "a/b", "A", "a.b", "a" * 81, "a\n", "a\x00b", "ä", "\udcff", "x" * 100_000]
+HOSTILE = [
+    "",
+    "../../etc/passwd",
+    "/etc/passwd",
+    "a/b",
+    "A",
+    "a.b",
+    "a" * 81,
+    "a\n",
+    "a\x00b",
+    "ä",
+    "\udcff",
+    "x" * 100_000,
+]
 
 
 @pytest.mark.parametrize("batch_id", HOSTILE, ids=ascii)
@@ -167,13 +201,19 @@ def test_a_file_that_is_too_large_is_not_read(books: Ledger, game: Game, tmp_pat
     path = tmp_path / "batch-a.games"
     with path.open("wb") as file:
         file.truncate(receive.MAX_BYTES + 1)
-    receipt = receive.receive(books, game, worker="w1", batch_id="batch-a", fetch=lambda limit: read_limited(path, limit))
+    receipt = receive.receive(
+        books, game, worker="w1", batch_id="batch-a", fetch=lambda limit: read_limited(path, limit)
+    )
     assert isinstance(receipt, Quarantined) and "holds more than the 16,777,216 bytes allowed" in receipt.reason
     assert take(books, game, b"") == AlreadyHave(batch_id="batch-a")
 
 
-@pytest.mark.parametrize(("limit", "value"), [("MAX_QUARANTINED_FILES", 3), ("MAX_QUARANTINED_BYTES", 303), ("MAX_QUARANTINED_BYTES", 403)])
-def test_the_quarantine_cannot_fill_the_disk(books: Ledger, game: Game, monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
+@pytest.mark.parametrize(
+    ("limit", "value"), [("MAX_QUARANTINED_FILES", 3), ("MAX_QUARANTINED_BYTES", 303), ("MAX_QUARANTINED_BYTES", 403)]
+)
+def test_the_quarantine_cannot_fill_the_disk(
+    books: Ledger, game: Game, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+) -> None:
     monkeypatch.setattr(receive, limit, value)
     for number in range(6):
         assert isinstance(take(books, game, b"x" * 100 + b"%d" % number, f"bad-{number}"), Quarantined)
@@ -207,7 +247,9 @@ def test_a_batch_that_was_damaged_or_lost_since_is_left_out_of_the_window_and_to
     assert "batch batch-1 is left out of the window: " in said[1] and "has changed since it was received" in said[1]
 
 
-def test_everything_is_on_the_disk_before_the_books_say_so(books: Ledger, game: Game, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_is_on_the_disk_before_the_books_say_so(
+    books: Ledger, game: Game, monkeypatch: pytest.MonkeyPatch
+) -> None:
     steps: list[str] = []
 
     def noted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -269,7 +311,9 @@ def fails_at(line: int, action: Callable[[], object]) -> bool:
 
 def counted_once(books: Ledger, data: bytes, *, good: bool = True) -> bool:
     """Whether the batch is on the disk and in the books exactly once, where it belongs, and nothing else is."""
-    kept = sorted(path.name for path in books.folder.rglob("*") if path.is_file() and not path.name.startswith("run.db"))
+    kept = sorted(
+        path.name for path in books.folder.rglob("*") if path.is_file() and not path.name.startswith("run.db")
+    )
     path = games_path(books.folder, "batch-a") if good else quarantine_path(books.folder, "batch-a")
     names = ["batch-a.games"] if good else ["batch-a.games", "batch-a.reason"]
     account = books.books("w1")
@@ -320,7 +364,10 @@ def test_a_kill_during_recovery_loses_nothing(books: Ledger, game: Game) -> None
     for state in states:
         with open_ledger(state, game) as again:
             recover(again, game)
-            assert [(row.id, row.state) for row in again.batches()] == [("batch-a", "received"), ("batch-b", "quarantined")], state
+            assert [(row.id, row.state) for row in again.batches()] == [
+                ("batch-a", "received"),
+                ("batch-b", "quarantined"),
+            ], state
         assert games_path(state, "batch-a").read_bytes() == good
         assert quarantine_path(state, "batch-b").read_bytes() == bad
         assert not games_path(state, "batch-b").exists()
@@ -338,7 +385,9 @@ def test_a_kill_while_the_books_are_begun_leaves_a_run_that_can_begin(tmp_path: 
 
 @pytest.mark.medium
 @CHANGES
-@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # where the error strikes between opening and holding a file
+@pytest.mark.filterwarnings(
+    "ignore:unclosed file:ResourceWarning"
+)  # where the error strikes between opening and holding a file
 def test_after_an_error_at_any_line_the_same_coach_receives_the_batch(
     tmp_path: Path, game: Game, monkeypatch: pytest.MonkeyPatch, change: Change
 ) -> None:

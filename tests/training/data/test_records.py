@@ -127,7 +127,9 @@ def test_appended_bytes_are_refused(data: bytes) -> None:
 
 @pytest.mark.parametrize(("number", "who"), [(FORMAT + 6, "this program"), (FORMAT - 1, "the program that wrote it")])
 def test_another_format_is_refused_with_who_must_update(data: bytes, number: int, who: str) -> None:
-    with pytest.raises(CorruptBatch, match=rf"format {number} is not known here \(this program reads format {FORMAT}\): update {who}$"):
+    with pytest.raises(
+        CorruptBatch, match=rf"format {number} is not known here \(this program reads format {FORMAT}\): update {who}$"
+    ):
         decode(MAGIC + PREFIX.pack(MAGIC, number, 0)[8:] + data[PREFIX.size :])
 
 
@@ -211,7 +213,11 @@ def test_a_header_that_is_none_is_refused(data: bytes, raw: bytes) -> None:
 
 def test_a_header_written_otherwise_is_refused(data: bytes) -> None:
     header, frame = take_apart(data)
-    for raw in (dump(header) + b" ", dump(header)[:-1] + b',"worker":"worker1"}', b'{"worker":"worker2",' + dump(header)[1:]):
+    for raw in (
+        dump(header) + b" ",
+        dump(header)[:-1] + b',"worker":"worker1"}',
+        b'{"worker":"worker2",' + dump(header)[1:],
+    ):
         with pytest.raises(CorruptBatch, match="not written as"):
             decode(put_together(raw, frame))
     with pytest.raises(CorruptBatch, match="other keys"):
@@ -269,7 +275,15 @@ def test_a_frame_that_holds_less_or_more_than_it_declares_is_refused(data: bytes
 def test_the_largest_batch_allowed_stays_within_the_documented_memory() -> None:
     limits = BatchLimits()
     games, positions, entries = limits.max_games, limits.max_positions, limits.max_entries
-    header = {"batch_id": "b", "run_id": "r", "worker": "w", "game": "g", "options": {}, "rules_version": 1, "first_game": 0}
+    header = {
+        "batch_id": "b",
+        "run_id": "r",
+        "worker": "w",
+        "game": "g",
+        "options": {},
+        "rules_version": 1,
+        "first_game": 0,
+    }
     counts = {"games": games, "players": 2, "positions": positions, "entries": entries, "actions": entries // positions}
     columns: Wire = {
         "lengths": np.full(games, positions // games, np.int32),
@@ -344,7 +358,10 @@ FAULTY_FIELDS: dict[str, tuple[dict[str, Any], str]] = {
     "a negative surprise": ({"surprise": lambda column: column - 1}, "a surprise"),
     "a negative action": ({"actions": lambda column: column - 100}, "an action does not fit"),
     "an action of 17 bits": ({"actions": lambda column: column + 2**16}, "an action does not fit"),
-    "a policy action of 17 bits": ({"policy_actions": lambda column: column + 2**16}, "an action of a policy does not fit"),
+    "a policy action of 17 bits": (
+        {"policy_actions": lambda column: column + 2**16},
+        "an action of a policy does not fit",
+    ),
     "policy actions that descend": ({"policy_actions": lambda column: 100 - column}, "not in ascending order"),
     "policy actions that repeat": ({"policy_actions": lambda column: column * 0}, "not in ascending order"),
     "negative sizes": ({"policy_sizes": lambda column: -column}, "other positions"),
@@ -356,7 +373,10 @@ FAULTY_FIELDS: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_batch_that_would_be_refused_is_not_encoded(batch: GameBatch, fault: str) -> None:
     changes, reason = FAULTY_FIELDS[fault]
     changed = {name: change(getattr(batch, name)) for name, change in changes.items()}
-    changed = {name: column if "type" in fault else column.astype(getattr(batch, name).dtype) for name, column in changed.items()}
+    changed = {
+        name: column if "type" in fault else column.astype(getattr(batch, name).dtype)
+        for name, column in changed.items()
+    }
     with pytest.raises(CorruptBatch, match=reason):
         encode(replace(batch, **changed))
 

@@ -74,7 +74,15 @@ def test_every_game_is_entered_once_and_the_rest_is_told(tmp_path: Path, monkeyp
     assert once(run)
     found = audit(run)
     assert found.workers == [
-        {"name": PGN_FILES, "granted": 7, "received": 7, "quarantined": 0, "missing": 0, "discarded": 0, "outstanding": 0}
+        {
+            "name": PGN_FILES,
+            "granted": 7,
+            "received": 7,
+            "quarantined": 0,
+            "missing": 0,
+            "discarded": 0,
+            "outstanding": 0,
+        }
     ]
     assert found.batches == 3
     path.unlink()
@@ -103,7 +111,11 @@ def test_a_sitting_that_is_killed_anywhere_is_gone_on_with(
     """Killed after the games of a batch were granted, after its file was in place, or after it was entered."""
     run, path = tmp_path / "run", write(tmp_path / "a.pgn")
     run.mkdir()
-    owner, name = {"grant": (Ledger, "grant"), "file": (receiving, "write_atomically"), "books": (Ledger, "add_received")}[place]
+    owner, name = {
+        "grant": (Ledger, "grant"),
+        "file": (receiving, "write_atomically"),
+        "books": (Ledger, "add_received"),
+    }[place]
     inner, calls = getattr(owner, name), []
 
     def killing(*arguments: Any, **options: Any) -> Any:
@@ -134,9 +146,14 @@ def test_a_file_that_changes_in_the_middle_is_refused(tmp_path: Path, monkeypatc
 
 
 def write_folder(folder: Path) -> Path:
-    """SGF files in folders: one game each but for one with two, of which one is broken, and one with nothing to learn from."""
+    """SGF files in folders: one game each but for one with two, of which one is broken, and one with nothing to learn
+    from.
+    """
     (folder / "deeper").mkdir(parents=True)
-    games = [f"(;SZ[5]KM[2.5]RE[B+R];B[{'abcde'[number % 5]}{'abcde'[number // 5]}];W[ee])" for number in range(len(OPENINGS))]
+    games = [
+        f"(;SZ[5]KM[2.5]RE[B+R];B[{'abcde'[number % 5]}{'abcde'[number // 5]}];W[ee])"
+        for number in range(len(OPENINGS))
+    ]
     for number, text in enumerate(games[1:]):
         (folder / ("deeper" if number % 2 else ".") / f"{number}.SGF").write_text(text, encoding="utf-8")
     (folder / "first.sgf").write_text(f"{games[0]}\n(;SZ[5]KM[2.5]RE[B+R];B[zz])", encoding="utf-8")
@@ -149,7 +166,9 @@ def test_the_games_of_a_folder_are_entered_once_and_the_rest_is_told_with_its_fi
     run, folder = tmp_path / "run", write_folder(tmp_path / "games")
     run.mkdir()
     (told,) = take_in(run, folder, game=GO)
-    assert told.startswith(f"{folder}: 7 games with 14 positions to learn from, 2 left out (first.sgf, line 2: the game cannot be read")
+    assert told.startswith(
+        f"{folder}: 7 games with 14 positions to learn from, 2 left out (first.sgf, line 2: the game cannot be read"
+    )
     assert "other.sgf, line 1: the file has no game in SGF" in told
     assert take_in(run, folder, game=GO) == []
     assert once(run, GO)
@@ -189,7 +208,9 @@ def test_a_folder_without_games_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("game", "source"), [("go", "a.pgn"), ("go", "a.PGN.zst"), ("chess", "a.sgf")])
 def test_the_files_of_another_game_are_refused_by_their_names(tmp_path: Path, game: str, source: str) -> None:
     with pytest.raises(ValueError, match=f"{source} has games of"):
-        small_settings(tmp_path, game={"name": game}, training={"window": {"min_positions": 50, "seed_games": [source]}})
+        small_settings(
+            tmp_path, game={"name": game}, training={"window": {"min_positions": 50, "seed_games": [source]}}
+        )
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:

@@ -19,7 +19,9 @@ from training.data.verify import verify
 from training.replay.replay import ReplayWindow
 
 GO = load_game("go", size=5, komi=2.5)
-BLACK_WALL = ";B[ca];W[ea];B[cb];W[eb];B[cc];W[ec];B[cd];W[ed];B[ce];W[ee]"  # Black 15 points, White 10 with the column between
+BLACK_WALL = (
+    ";B[ca];W[ea];B[cb];W[eb];B[cc];W[ec];B[cd];W[ed];B[ce];W[ee]"  # Black 15 points, White 10 with the column between
+)
 
 
 def read(folder: Path, text: str, game: Game = GO) -> list[PlayedGame | BadGame]:
@@ -95,7 +97,11 @@ def test_other_games_have_no_sgf(tmp_path: Path) -> None:
 
 
 def test_a_window_of_such_games_teaches_the_moves_and_the_results(tmp_path: Path) -> None:
-    games = [each for each in read(tmp_path, sgf_of(";B[cc];W[bb]", "B+R") + sgf_of(";B[cd]", "W+R")) if isinstance(each, PlayedGame)]
+    games = [
+        each
+        for each in read(tmp_path, sgf_of(";B[cc];W[bb]", "B+R") + sgf_of(";B[cd]", "W+R"))
+        if isinstance(each, PlayedGame)
+    ]
     window = ReplayWindow(GO, capacity_positions=100, td_lambda=1.0)
     assert window.add(batch_of(games, GO)) == 3
     batch = window.sample(200, 1)
@@ -113,11 +119,15 @@ def a_run(folder: Path) -> list[GameBatch]:
             names = {"run_id": ledger.run_id, "worker": "one", "batch_id": f"b{n}"}
             batches.append(synthetic_batch(GO, games=3, seed=n, resign_share=0.5, first_game=3 * n, **names))
             data = encode(batches[-1])
-            assert isinstance(receive(ledger, GO, worker="one", batch_id=f"b{n}", fetch=lambda limit, data=data: data), Received)
+            assert isinstance(
+                receive(ledger, GO, worker="one", batch_id=f"b{n}", fetch=lambda limit, data=data: data), Received
+            )
     return [decode(encode(batch)) for batch in batches]
 
 
-def test_the_games_of_a_run_are_written_with_what_search_made_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_games_of_a_run_are_written_with_what_search_made_of_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     batches, path = a_run(tmp_path / "demo"), tmp_path / "games.sgf"
     assert view_results([str(tmp_path / "demo"), "--sgf", str(path)]) == 0
     assert capsys.readouterr().out == f"{path}: 6 games\n"
@@ -166,7 +176,9 @@ def test_what_was_written_can_be_learned_from(tmp_path: Path) -> None:
         assert (played.returns.tolist(), played.resigned) == (record.returns.tolist(), record.resigned)
 
 
-def test_a_run_of_another_game_has_no_sgf_and_leaves_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_of_another_game_has_no_sgf_and_leaves_no_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "demo").mkdir()
     open_ledger(tmp_path / "demo", load_game("tic_tac_toe")).close()
     assert view_results([str(tmp_path / "demo"), "--sgf", str(tmp_path / "games.sgf")]) == 2

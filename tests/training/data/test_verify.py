@@ -55,7 +55,50 @@ def one_game(game: Game, moves: list[int], returns: list[float], *, resigned: in
 
 FIRST_WINS = [3, 2, 3, 2, 3, 2, 3]  # four in column 3
 SECOND_WINS = [0, 3, 2, 3, 2, 3, 1, 3]
-DRAW = [0, 1, 0, 1, 0, 1, 1, 0, 1, 0, 1, 0, 2, 3, 2, 3, 2, 3, 3, 2, 3, 2, 3, 2, 4, 5, 4, 5, 4, 5, 5, 4, 5, 4, 5, 4, 6, 6, 6, 6, 6, 6]
+DRAW = [
+    0,
+    1,
+    0,
+    1,
+    0,
+    1,
+    1,
+    0,
+    1,
+    0,
+    1,
+    0,
+    2,
+    3,
+    2,
+    3,
+    2,
+    3,
+    3,
+    2,
+    3,
+    2,
+    3,
+    2,
+    4,
+    5,
+    4,
+    5,
+    4,
+    5,
+    5,
+    4,
+    5,
+    4,
+    5,
+    4,
+    6,
+    6,
+    6,
+    6,
+    6,
+    6,
+]
 
 
 @pytest.mark.parametrize(("name", "options"), [("tic_tac_toe", {}), ("connect_four", {}), ("go", {"size": 7})])
@@ -118,7 +161,11 @@ def test_a_policy_may_only_have_legal_moves(game: Game, policy: list[int]) -> No
     moves = [0, 0, 0, 0, 0, 0, *FIRST_WINS]
     weights, sizes = np.ones(len(policy), np.uint16), np.zeros(len(moves), np.int32)
     sizes[-1] = len(policy)
-    forged: dict[str, Any] = {"policy_actions": np.array(policy, np.int32), "policy_weights": weights, "policy_sizes": sizes}
+    forged: dict[str, Any] = {
+        "policy_actions": np.array(policy, np.int32),
+        "policy_weights": weights,
+        "policy_sizes": sizes,
+    }
     verify(one_game(game, moves, [1, -1]), game)
     with pytest.raises(CorruptBatch, match="game 0 after 12 moves: the policy has an illegal move"):
         verify(one_game(game, moves, [1, -1], **forged), game)
@@ -135,7 +182,10 @@ CHANGES: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_fault_in_any_game_is_found_and_placed(game: Game, batch: GameBatch, name: str) -> None:
     """Change one column within one game, for each game whose part of it that changes."""
-    axis = {"actions": batch.lengths, "policy_actions": np.add.reduceat(batch.policy_sizes, np.cumsum(batch.lengths) - batch.lengths)}
+    axis = {
+        "actions": batch.lengths,
+        "policy_actions": np.add.reduceat(batch.policy_sizes, np.cumsum(batch.lengths) - batch.lengths),
+    }
     sizes = axis.get(name, np.ones(batch.num_games, np.int32))
     found = 0
     for index in range(batch.num_games):
@@ -153,7 +203,9 @@ def test_a_fault_in_any_game_is_found_and_placed(game: Game, batch: GameBatch, n
 
 @pytest.mark.parametrize("changes", [{"game": "tic_tac_toe"}, {"options": {"size": 9}}, {"rules_version": 99}])
 def test_games_of_other_rules_are_refused(game: Game, batch: GameBatch, changes: dict[str, Any]) -> None:
-    with pytest.raises(CorruptBatch, match=r"it holds games of .*, not of connect_four \{\} by rules version 2: run the same version"):
+    with pytest.raises(
+        CorruptBatch, match=r"it holds games of .*, not of connect_four \{\} by rules version 2: run the same version"
+    ):
         verify(replace(batch, **changes), game)
 
 

@@ -93,5 +93,13 @@ def test_the_first_player_of_a_match_begins_the_first_game_of_each_pair() -> Non
 
 def test_somebody_may_look_up_between_moves() -> None:
     looks = []
-    play_match(GAME, RandomPlayer(GAME, 1), RandomPlayer(GAME, 2), pairs=1, opening_plies=0, seed=1, look=lambda: looks.append(1))
+    play_match(
+        GAME,
+        RandomPlayer(GAME, 1),
+        RandomPlayer(GAME, 2),
+        pairs=1,
+        opening_plies=0,
+        seed=1,
+        look=lambda: looks.append(1),
+    )
     assert len(looks) >= 7

@@ -13,7 +13,15 @@ from games.connect_four.solver import action_values
 from games.exact import ILLEGAL
 from games.game import Planes
 from training.common.intervals import wilson
-from training.evaluation.perfect_play import FILE, PlayErrors, SolvedPositions, errors, load_positions, policy_actions, read_positions
+from training.evaluation.perfect_play import (
+    FILE,
+    PlayErrors,
+    SolvedPositions,
+    errors,
+    load_positions,
+    policy_actions,
+    read_positions,
+)
 
 
 @cache
@@ -30,7 +38,9 @@ def connect_four() -> SolvedPositions:
 
 def made_up(*rows: list[int]) -> SolvedPositions:
     """Positions of which only the values matter."""
-    return SolvedPositions(np.zeros((len(rows), 4), np.int64), np.zeros((len(rows), 9, 6, 7), np.float32), np.array(rows, np.int8))
+    return SolvedPositions(
+        np.zeros((len(rows), 4), np.int64), np.zeros((len(rows), 9, 6, 7), np.float32), np.array(rows, np.int8)
+    )
 
 
 @pytest.mark.medium
@@ -55,7 +65,10 @@ def test_the_shipped_values_are_what_the_solver_finds(connect_four: SolvedPositi
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_all_shipped_values_are_what_the_solver_finds(connect_four: SolvedPositions) -> None:
-    assert all((action_values(state) == values).all() for state, values in zip(connect_four.states, connect_four.values, strict=True))
+    assert all(
+        (action_values(state) == values).all()
+        for state, values in zip(connect_four.states, connect_four.values, strict=True)
+    )
 
 
 @pytest.mark.medium
@@ -71,7 +84,9 @@ def test_the_shipped_file_is_small_and_says_what_it_holds(connect_four: SolvedPo
         assert file["share_with_something_to_lose"] == connect_four.something_to_lose.mean()
 
 
-def test_positions_of_a_file_of_ones_own_are_read_as_the_shipped_ones(connect_four: SolvedPositions, tmp_path: Path) -> None:
+def test_positions_of_a_file_of_ones_own_are_read_as_the_shipped_ones(
+    connect_four: SolvedPositions, tmp_path: Path
+) -> None:
     with np.load(FILE, allow_pickle=False) as file:
         first = file["plies"][:3]
         own = {"actions": file["actions"][: first.sum()], "plies": first, "values": file["values"][:3]}
@@ -102,7 +117,13 @@ def test_a_damaged_file_of_positions_is_refused_by_its_name(spoil: Callable[[byt
 def test_a_file_whose_moves_or_values_fit_no_game_is_refused(tmp_path: Path) -> None:
     path, values = tmp_path / "own.npz", np.zeros((1, 7), np.int8)
     full_column = np.array([[ILLEGAL, 0, 0, 0, 0, 0, 0]], np.int8)
-    for moves, spoilt in ((7, full_column), (6, values), (6, full_column[:, :3]), (6, full_column.repeat(2, 0)), (6, full_column + 9)):
+    for moves, spoilt in (
+        (7, full_column),
+        (6, values),
+        (6, full_column[:, :3]),
+        (6, full_column.repeat(2, 0)),
+        (6, full_column + 9),
+    ):
         np.savez(path, actions=np.zeros(moves, np.uint8), plies=np.array([moves], np.uint8), values=spoilt)
         with pytest.raises(ValueError, match=r"own\.npz is no file of solved positions"):
             read_positions(load_game("connect_four"), path)
@@ -124,8 +145,12 @@ def test_fewer_positions_are_the_same_part_every_time(connect_four: SolvedPositi
     again = load_positions(load_game("connect_four"), count=50)
     assert again is not None
     assert (again.states == part.states).all()
-    whole = {state.tobytes(): values.tolist() for state, values in zip(connect_four.states, connect_four.values, strict=True)}
-    assert all(whole[state.tobytes()] == values.tolist() for state, values in zip(part.states, part.values, strict=True))
+    whole = {
+        state.tobytes(): values.tolist() for state, values in zip(connect_four.states, connect_four.values, strict=True)
+    }
+    assert all(
+        whole[state.tobytes()] == values.tolist() for state, values in zip(part.states, part.values, strict=True)
+    )
 
 
 @pytest.mark.parametrize("name", ["connect_four", "tic_tac_toe"])
@@ -162,7 +187,9 @@ def test_intervals_are_wilsons() -> None:
     assert wilson(0, 0) == (0, 1)
     assert wilson(0, 10) == pytest.approx((0, 0.2775), abs=1e-4)
     assert wilson(10, 10) == pytest.approx((0.7225, 1), abs=1e-4)
-    assert wilson(81, 263) == pytest.approx((0.2553, 0.3662), abs=1e-4)  # R. G. Newcombe, Statistics in Medicine 17 (1998)
+    assert wilson(81, 263) == pytest.approx(
+        (0.2553, 0.3662), abs=1e-4
+    )  # R. G. Newcombe, Statistics in Medicine 17 (1998)
 
 
 def test_the_policy_chooses_the_greatest_legal_logit_of_its_own_position(connect_four: SolvedPositions) -> None:

@@ -1,4 +1,6 @@
-"""Matches that workers play: with a host that does in this process what a worker would, or something else, by a clock of the test's."""
+"""Matches that workers play: with a host that does in this process what a worker would, or something else, by a clock
+of the test's.
+"""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -73,7 +75,9 @@ class Actors:
             for wanted in orders:
                 answer = self.answers[worker](worker, wanted)
                 if answer is not None:
-                    found.append((worker, wanted, answer if isinstance(answer, bytes) else answer.model_dump_json().encode()))
+                    found.append(
+                        (worker, wanted, answer if isinstance(answer, bytes) else answer.model_dump_json().encode())
+                    )
         return found
 
     def hosts(self) -> list[str]:
@@ -81,7 +85,10 @@ class Actors:
 
     def status(self) -> dict[str, Sign | None]:
         self.beat += 1
-        return {worker: Sign(self.beat, orders[0].id) if self.alive and orders else None for worker, orders in self.now_playing.items()}
+        return {
+            worker: Sign(self.beat, orders[0].id) if self.alive and orders else None
+            for worker, orders in self.now_playing.items()
+        }
 
 
 class Table:
@@ -125,7 +132,10 @@ def test_a_match_is_shared_out_and_every_pair_is_played_once() -> None:
 
 def test_several_matches_are_played_side_by_side_and_not_mixed_up() -> None:
     table = Table({"a": honest})
-    fixtures = [Fixture(first=MODEL, second=None, pairs=pairs, seed=pairs, opening_plies=2, num_simulations=4) for pairs in (5, 9)]
+    fixtures = [
+        Fixture(first=MODEL, second=None, pairs=pairs, seed=pairs, opening_plies=2, num_simulations=4)
+        for pairs in (5, 9)
+    ]
     results = table.away.play(fixtures, player_of, look=lambda: None)
     assert [len(result.scores) for result in results] == [5, 9]
 

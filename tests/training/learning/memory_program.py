@@ -1,4 +1,5 @@
-"""A learner that has less memory than a whole batch needs: ``python -m tests.training.learning.memory_program MEGABYTES``.
+"""A learner that has less memory than a whole batch needs: ``python -m tests.training.learning.memory_program
+MEGABYTES``.
 
 It says how many positions it takes at once in the end, and its last loss.
 """
@@ -17,10 +18,20 @@ BATCH = 4096
 
 
 def train(megabytes: int | None) -> tuple[int | None, float]:
-    """Positions at once, and the loss of a step for which there are so many megabytes more than now; None: as many as there are."""
+    """Positions at once, and the loss of a step for which there are so many megabytes more than now; None: as many as
+    there are.
+    """
     seed_weights(1)
     network = build_network(CONNECT_FOUR, blocks=1, channels=32)
-    learner = Learner(network, device="cpu", batch_size=BATCH, norm_batch=64, mixed_precision=False, optimizer="sgd", learning_rate=1e-3)
+    learner = Learner(
+        network,
+        device="cpu",
+        batch_size=BATCH,
+        norm_batch=64,
+        mixed_precision=False,
+        optimizer="sgd",
+        learning_rate=1e-3,
+    )
     window = FixedWindow(CONNECT_FOUR, BATCH)
     learner.train(window, 1, 3, batch_size=64)  # so that what is needed for any step is there
     if megabytes is not None:

@@ -1,4 +1,6 @@
-"""A training over files ends with the same weights however often it was interrupted, and however little memory there is."""
+"""A training over files ends with the same weights however often it was interrupted, and however little memory there
+is.
+"""
 
 import logging
 import subprocess
@@ -37,7 +39,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def training(data: Path, save_dir: Path, *, stop_after: int = 0, watched: list[Any] | None = None, **options: Any) -> BigLearner:
+def training(
+    data: Path, save_dir: Path, *, stop_after: int = 0, watched: list[Any] | None = None, **options: Any
+) -> BigLearner:
     """A small training, which stops after so many steps if that is more than none."""
     seed_weights(1)
     told: list[Any] = [] if watched is None else watched
@@ -51,7 +55,16 @@ def training(data: Path, save_dir: Path, *, stop_after: int = 0, watched: list[A
     learner = Learner(build_network(CONNECT_FOUR, **NETWORK), device="cpu", batch_size=64, norm_batch=32, **options)
     feed = EpochFeed(Epochs(game=CONNECT_FOUR, files=(), batch_size=64, seed=5, shuffle_positions=400), rows=ALONE.rows)
     made = BigLearner(
-        learner, feed, data=data, save_dir=save_dir, name="net", epochs=2, checkpoint_every=3, told={"a": 1}, network=NETWORK, watch=watch
+        learner,
+        feed,
+        data=data,
+        save_dir=save_dir,
+        name="net",
+        epochs=2,
+        checkpoint_every=3,
+        told={"a": 1},
+        network=NETWORK,
+        watch=watch,
     )
     return made
 
@@ -96,7 +109,9 @@ def test_what_is_told_of_an_epoch_is_the_mean_over_all_its_positions(data: Path,
 
 
 @pytest.mark.medium
-def test_the_checkpoint_has_all_that_is_needed_and_nothing_but_tensors_and_plain_values(data: Path, tmp_path: Path) -> None:
+def test_the_checkpoint_has_all_that_is_needed_and_nothing_but_tensors_and_plain_values(
+    data: Path, tmp_path: Path
+) -> None:
     trained = training(data, tmp_path)
     trained.train()
     tree = torch.load(trained.path, weights_only=True)
@@ -188,7 +203,14 @@ def with_memory_for(learner: Learner, positions: int, error: RuntimeError = NO_M
 
 def small_learner(**options: Any) -> Learner:
     seed_weights(1)
-    return Learner(build_network(CONNECT_FOUR, **NETWORK), device="cpu", batch_size=64, mixed_precision=False, norm_batch=16, **options)
+    return Learner(
+        build_network(CONNECT_FOUR, **NETWORK),
+        device="cpu",
+        batch_size=64,
+        mixed_precision=False,
+        norm_batch=16,
+        **options,
+    )
 
 
 @pytest.mark.parametrize("error", NO_MEMORY, ids=["cuda", "torch", "onednn"])
@@ -234,8 +256,15 @@ def test_mixed_precision_learns_what_float32_learns() -> None:
     losses = []
     for mixed_precision in (False, True):
         seed_weights(1)
-        learner = Learner(build_network(CONNECT_FOUR, blocks=2, channels=16), device="cpu", batch_size=64, mixed_precision=mixed_precision)
-        window = FixedWindow(CONNECT_FOUR, 2048)  # with few positions, which are soon known by heart, any rounding changes the losses
+        learner = Learner(
+            build_network(CONNECT_FOUR, blocks=2, channels=16),
+            device="cpu",
+            batch_size=64,
+            mixed_precision=mixed_precision,
+        )
+        window = FixedWindow(
+            CONNECT_FOUR, 2048
+        )  # with few positions, which are soon known by heart, any rounding changes the losses
         learner.train(window, 180, 3)
         losses.append(learner.train(window, 20, 3).loss)
     assert losses[1] == pytest.approx(losses[0], rel=0.01)

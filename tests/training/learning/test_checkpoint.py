@@ -95,7 +95,9 @@ def from_the_future(path: Path) -> None:
     path.write_text(json.dumps({"sha256": sha256_hex(text.encode()), "content": text}))
 
 
-@pytest.mark.parametrize("name", ["checkpoint.json", "network.safetensors", "average.safetensors", "optimizer.safetensors"])
+@pytest.mark.parametrize(
+    "name", ["checkpoint.json", "network.safetensors", "average.safetensors", "optimizer.safetensors"]
+)
 @pytest.mark.parametrize("damage", [cut_short, flip_a_bit, Path.unlink])
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, damage: Any

@@ -58,10 +58,15 @@ def test_a_network_that_has_learned_nothing_does_alike_and_is_left_as_it_was() -
     before, random = learner.state(), torch.get_rng_state()
     found = generalization(learner, window, 1, count=500)
     assert found is not None and abs(found.excess) < 0.1
-    # It says nothing: the values to learn, which have a mean of nearly 0, are all that there is to explain, and its policy is even.
+    # It says nothing: the values to learn, which have a mean of nearly 0, are all that there is to explain, and its
+    # policy is even.
     assert found.value_new == pytest.approx(1, abs=0.1) and found.value_learned == pytest.approx(1, abs=0.1)
     after = learner.state()
-    assert all(torch.equal(tensor, after.tensors[part][name]) for part, group in before.tensors.items() for name, tensor in group.items())
+    assert all(
+        torch.equal(tensor, after.tensors[part][name])
+        for part, group in before.tensors.items()
+        for name, tensor in group.items()
+    )
     assert torch.equal(random, torch.get_rng_state())
 
 
@@ -74,7 +79,13 @@ def test_the_policy_s_figure_is_its_divergence_from_the_targets() -> None:
         logits = learner.average.network(torch.from_numpy(newest.observations))[0].double().numpy()
     said = np.where(newest.legal, np.exp(logits), 0)
     said /= said.sum(1, keepdims=True)
-    wanted = sum(p * np.log(p / q) for p, q in zip(newest.policies[newest.policies > 0], said[newest.policies > 0], strict=True)) / COUNT
+    wanted = (
+        sum(
+            p * np.log(p / q)
+            for p, q in zip(newest.policies[newest.policies > 0], said[newest.policies > 0], strict=True)
+        )
+        / COUNT
+    )
     assert found is not None and found.policy_new == pytest.approx(wanted, rel=0.01)
 
 

@@ -22,7 +22,9 @@ def learner(game: Game = TIC_TAC_TOE, **options: Any) -> Learner:
     return Learner(build_network(game, blocks=2, channels=8), **settings)
 
 
-def with_logits(batch: Batch, logits: Any, value_logits: Any, **options: Any) -> tuple[Learner, torch.Tensor, torch.Tensor]:
+def with_logits(
+    batch: Batch, logits: Any, value_logits: Any, **options: Any
+) -> tuple[Learner, torch.Tensor, torch.Tensor]:
     """A learner whose network says this of the batch."""
     taught = learner(**options)
     tensors = torch.tensor(logits, requires_grad=True), torch.tensor(value_logits, requires_grad=True)
@@ -79,7 +81,9 @@ def test_the_losses_are_the_cross_entropies() -> None:
     wins = [1 / (1 + math.exp(-0.7)), 1 / (1 + math.exp(-1.3))]  # the chances that the values mean: (1 + value) / 2
     value = -(math.log(wins[0]) + 0.25 * math.log(wins[1]) + 0.75 * math.log(1 - wins[1])) / 2
     found = {name: figure.item() for name, figure in losses.figures.items()}
-    assert found == pytest.approx({"policy_loss": policy, "value_loss": value, "auxiliary_loss": 0, "policy_entropy": entropy}, rel=1e-5)
+    assert found == pytest.approx(
+        {"policy_loss": policy, "value_loss": value, "auxiliary_loss": 0, "policy_entropy": entropy}, rel=1e-5
+    )
     assert losses.loss.item() == pytest.approx(policy + 0.25 * value, rel=1e-5)
 
 

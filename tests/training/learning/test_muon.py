@@ -55,7 +55,9 @@ def test_matrices_go_where_torch_s_own_takes_them_and_kernels_go_as_matrices_do(
     start = torch.randn(32, 27, generator=generator)
     gradients = [torch.randn(32, 27, generator=generator) for _ in range(5)]
     ours = stepped(start, gradients, orthogonalizing)
-    torchs = stepped(start, gradients, lambda parameter: torch.optim.Muon([parameter], lr=0.001 * KERNEL_RATE, weight_decay=0.0))
+    torchs = stepped(
+        start, gradients, lambda parameter: torch.optim.Muon([parameter], lr=0.001 * KERNEL_RATE, weight_decay=0.0)
+    )
     kernels = [gradient.view(32, 3, 3, 3) for gradient in gradients]
     as_kernel = stepped(start.view(32, 3, 3, 3), kernels, orthogonalizing)
     moved = (torchs - start).norm()
@@ -67,7 +69,9 @@ def test_weights_decay_by_adamw_s_rate_whatever_way_they_go() -> None:
     """By the learning rate and not by the kernels' twenty times as large one, as torch's and the authors' do."""
     start = torch.full((4, 6), 2.0)
     still = [torch.zeros(4, 6)] * 3
-    assert stepped(start, still, lambda parameter: orthogonalizing(parameter, weight_decay=10.0)) == pytest.approx(2.0 * 0.99**3)
+    assert stepped(start, still, lambda parameter: orthogonalizing(parameter, weight_decay=10.0)) == pytest.approx(
+        2.0 * 0.99**3
+    )
     gradient = [torch.randn(4, 6, generator=torch.Generator().manual_seed(1))]
     decayed = stepped(start, gradient, lambda parameter: orthogonalizing(parameter, weight_decay=10.0))
     torch.testing.assert_close(decayed, stepped(start, gradient, orthogonalizing) - 0.01 * start)
@@ -77,7 +81,9 @@ def orthogonalizing(parameter: nn.Parameter, *, weight_decay: float = 0.0) -> Mu
     return Muon([{"params": [parameter], "orthogonal": True}], lr=0.001, weight_decay=weight_decay)
 
 
-def stepped(start: Tensor, gradients: list[Tensor], optimizer_of: Callable[[nn.Parameter], torch.optim.Optimizer]) -> Tensor:
+def stepped(
+    start: Tensor, gradients: list[Tensor], optimizer_of: Callable[[nn.Parameter], torch.optim.Optimizer]
+) -> Tensor:
     """Where these gradients take a parameter."""
     parameter = nn.Parameter(start.clone())
     optimizer = optimizer_of(parameter)
@@ -107,4 +113,6 @@ def test_the_tower_s_layers_are_orthogonalized_and_the_others_are_adamw_s() -> N
 def test_a_spiking_network_and_one_with_auxiliary_heads_have_hidden_layers_too() -> None:
     assert len(hidden_layers(build_network(CONNECT_FOUR, type="spiking", blocks=2, channels=16))) >= 4
     heads = build_network(CONNECT_FOUR, blocks=1, channels=16, predict_reply=True)
-    assert {id(parameter) for parameter in hidden_layers(heads)} <= {id(parameter) for parameter in heads.tower.parameters()}  # type: ignore[operator, union-attr]
+    assert {id(parameter) for parameter in hidden_layers(heads)} <= {
+        id(parameter) for parameter in heads.tower.parameters()
+    }  # type: ignore[operator, union-attr]

@@ -131,7 +131,9 @@ def test_without_mixed_precision_the_network_computes_in_32_bits() -> None:
     assert seen == [torch.float32]
 
 
-def test_in_float16_the_loss_is_scaled_and_a_step_beyond_its_range_is_skipped_with_a_smaller_scale(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_float16_the_loss_is_scaled_and_a_step_beyond_its_range_is_skipped_with_a_smaller_scale(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("training.learning.update_step.fast_dtype", lambda device: torch.float16)
     net = network()
     step, batch = update_step(net), data(32)

@@ -1,4 +1,6 @@
-"""Heads to learn by: their targets are right on boards that one can see, they are learned, and playing does not notice them."""
+"""Heads to learn by: their targets are right on boards that one can see, they are learned, and playing does not notice
+them.
+"""
 
 from typing import Any
 
@@ -24,7 +26,8 @@ from training.replay.replay import Batch, ReplayWindow
 
 GO = load_game("go", size=5, komi=0.5)
 HEADS: dict[str, Any] = {"predict_reply": True, "predict_ownership": True, "predict_score": True}
-# Black has the columns A and B and a stone on C3, White has D and E, and what is left of C is nobody's: Black wins by half a point.
+# Black has the columns A and B and a stone on C3, White has D and E, and what is left of C is nobody's: Black wins by
+# half a point.
 WALLS = "B1 D1 B2 D2 B3 D3 B4 D4 B5 D5 C3 pass pass"
 OWNERS = np.array([[1, 1, 0, -1, -1]] * 2 + [[1, 1, 1, -1, -1]] + [[1, 1, 0, -1, -1]] * 2)
 
@@ -82,7 +85,10 @@ def test_where_the_opponent_searched_little_the_reply_is_what_was_played() -> No
     cheap = np.flatnonzero(record.policy_sizes == 0)
     before = cheap[~np.isin(cheap, np.cumsum(record.lengths) - record.lengths)] - 1
     assert len(before) > 5
-    assert batch.replies[before].argmax(1).tolist() == CONNECT_FOUR.action_symmetries[1][record.actions[before + 1]].tolist()
+    assert (
+        batch.replies[before].argmax(1).tolist()
+        == CONNECT_FOUR.action_symmetries[1][record.actions[before + 1]].tolist()
+    )
     assert (batch.replies[before].max(1) == 1).all()
 
 
@@ -126,7 +132,9 @@ def test_a_window_without_auxiliary_heads_has_nothing_for_them() -> None:
 def learn(batch: Batch, game: Game = GO, **heads: Any) -> tuple[torch.nn.Module, dict[str, float], dict[str, float]]:
     """A network that has learned a batch by heart, and the losses on it before and after."""
     torch.manual_seed(0)
-    learner = Learner(build_network(game, blocks=1, channels=16, **heads), device="cpu", learning_rate=0.01, warmup_steps=10)
+    learner = Learner(
+        build_network(game, blocks=1, channels=16, **heads), device="cpu", learning_rate=0.01, warmup_steps=10
+    )
     tensors = to_tensors(batch, torch.device("cpu"))
     reports = [learner.descend(tensors) for _ in range(120)]
     first, last = ({name: float(figure) for name, figure in reports[index].figures.items()} for index in (0, -1))
@@ -136,7 +144,9 @@ def learn(batch: Batch, game: Game = GO, **heads: Any) -> tuple[torch.nn.Module,
 @pytest.mark.medium
 def test_each_head_learns_a_batch_by_heart() -> None:
     record = synthetic_batch(GO, games=8, resign_share=0.2, num_simulations=1)
-    batch = samples(GO, record, range(0, record.num_positions, max(1, record.num_positions // 24)), 0, replies=True, areas=True)
+    batch = samples(
+        GO, record, range(0, record.num_positions, max(1, record.num_positions // 24)), 0, replies=True, areas=True
+    )
     _, first, last = learn(batch, **HEADS)
     assert {"reply_loss", "ownership_loss", "score_loss"} <= first.keys()
     assert first["auxiliary_loss"] == pytest.approx(first["reply_loss"] + first["ownership_loss"] + first["score_loss"])
@@ -159,7 +169,9 @@ def test_what_is_not_known_teaches_nothing() -> None:
 @pytest.mark.medium
 def test_a_network_foresees_the_ends_that_it_has_learned_as_the_player_to_move_sees_them() -> None:
     plies = len(WALLS.split())
-    batch = samples(GO, games_of((WALLS, 0), ("C3 pass pass", 0)), [*range(1, plies), plies + 1, plies + 2], 0, areas=True)
+    batch = samples(
+        GO, games_of((WALLS, 0), ("C3 pass pass", 0)), [*range(1, plies), plies + 1, plies + 2], 0, areas=True
+    )
     network, _, _ = learn(batch, predict_ownership=True, predict_score=True)
     predict = predictions_of(network)
     assert predict is not None
@@ -210,7 +222,9 @@ def test_playing_does_not_notice_the_heads_but_they_travel() -> None:
     weights = network.eval().state_dict()
     plain.load_state_dict({name: tensor for name, tensor in weights.items() if not name.startswith("auxiliary.")})
     observations = np.stack([GO.observe(state) for state in positions(32)])
-    for ours, theirs in zip(*(Evaluator(each.eval(), GO, device="cpu")(observations) for each in (network, plain)), strict=True):
+    for ours, theirs in zip(
+        *(Evaluator(each.eval(), GO, device="cpu")(observations) for each in (network, plain)), strict=True
+    ):
         assert np.array_equal(ours, theirs)
     model = decode_model(encode_model(Model(description=describe_model(GO, shape, 1), weights=weights), GO))
     assert isinstance(model.build(GO).auxiliary, torch.nn.Module)
@@ -219,12 +233,22 @@ def test_playing_does_not_notice_the_heads_but_they_travel() -> None:
 @pytest.mark.parametrize(
     ("game", "options", "complaint"),
     [
-        ("twenty48", {"predict_ownership": True}, "network.predict_ownership: the last board of twenty48 is not counted"),
+        (
+            "twenty48",
+            {"predict_ownership": True},
+            "network.predict_ownership: the last board of twenty48 is not counted",
+        ),
         ("chess", {"predict_score": True}, "network.predict_score: the last board of chess is not counted"),
         ("twenty48", {"predict_reply": True}, "network.predict_reply: nobody replies in twenty48"),
-        ("go", {"type": "spiking", "predict_reply": True}, "network.predict_reply: a network of type spiking has no such head"),
+        (
+            "go",
+            {"type": "spiking", "predict_reply": True},
+            "network.predict_reply: a network of type spiking has no such head",
+        ),
     ],
 )
-def test_heads_that_a_game_or_a_network_cannot_have_are_refused(game: str, options: dict[str, Any], complaint: str) -> None:
+def test_heads_that_a_game_or_a_network_cannot_have_are_refused(
+    game: str, options: dict[str, Any], complaint: str
+) -> None:
     with pytest.raises(ValueError, match=complaint):
         build_network(load_game(game), blocks=1, channels=8, **options)

@@ -11,7 +11,14 @@ from torch import nn
 
 import training.networks.fused
 from games import Game
-from tests.training.small_networks import CONNECT_FOUR, TIC_TAC_TOE, board_with_pass, positions, random_batch, trained_network
+from tests.training.small_networks import (
+    CONNECT_FOUR,
+    TIC_TAC_TOE,
+    board_with_pass,
+    positions,
+    random_batch,
+    trained_network,
+)
 from training.learning.learner import Learner, to_tensors
 from training.networks.evaluator import Evaluator, padded
 
@@ -100,7 +107,8 @@ def test_answers_stay_as_they_are_when_the_next_come() -> None:
 
 
 @pytest.mark.parametrize(
-    "observations", [np.zeros((65, 9, 6, 7), np.float32), np.zeros((1, 9, 7, 6), np.float32), np.zeros((1, 9, 6, 7), np.float64)]
+    "observations",
+    [np.zeros((65, 9, 6, 7), np.float32), np.zeros((1, 9, 7, 6), np.float32), np.zeros((1, 9, 6, 7), np.float64)],
 )
 def test_what_are_no_observations_of_the_game_is_refused(observations: NDArray[np.float32]) -> None:
     with pytest.raises(ValueError, match=r"float32 \[up to 64, 9, 6, 7\]"):

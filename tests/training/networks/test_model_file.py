@@ -56,14 +56,23 @@ def join(header: Any, planes: bytes, *, extra: bytes = b"", form: int = 2, magic
     """A file with a right checksum, as far as there can be one."""
     raw = header if isinstance(header, bytes) else json.dumps(header).encode()
     head = PREFIX.pack(magic, form, len(raw)) + raw
-    return head + zstandard.ZstdCompressor(level=1).compress(planes) + extra + hashlib.sha256(head + words(header, planes)).digest()
+    return (
+        head
+        + zstandard.ZstdCompressor(level=1).compress(planes)
+        + extra
+        + hashlib.sha256(head + words(header, planes)).digest()
+    )
 
 
 def words(header: Any, planes: bytes) -> bytes:
     """The weights as they are named by a checksum: each one's bytes side by side."""
     parts, start = [], 0
     for dtype, size in (("bfloat16", 2), ("float16", 2), ("float32", 4), ("int64", 8)):
-        shapes = [entry["shape"] for entry in header["tensors"] if entry["dtype"] == dtype] if isinstance(header, dict) else []
+        shapes = (
+            [entry["shape"] for entry in header["tensors"] if entry["dtype"] == dtype]
+            if isinstance(header, dict)
+            else []
+        )
         end = start + size * sum(math.prod(shape) for shape in shapes)
         rows = np.frombuffer(planes[start:end], np.uint8)
         parts.append(rows.reshape(size, -1).T.tobytes() if len(rows) % size == 0 else b"")
@@ -193,7 +202,9 @@ def test_the_same_weights_have_the_same_name_however_they_are_packed() -> None:
 
 
 def test_other_weights_or_another_header_have_another_name() -> None:
-    names = {content_sha256(encode_model(each, CONNECT_FOUR)) for each in (model(), model(version=8), model(shift=0.05))}
+    names = {
+        content_sha256(encode_model(each, CONNECT_FOUR)) for each in (model(), model(version=8), model(shift=0.05))
+    }
     assert len(names) == 3
 
 
@@ -224,7 +235,9 @@ def test_a_model_of_another_game_or_network_is_not_built(change: dict[str, Any],
 
 def test_the_canary_notices_other_weights() -> None:
     got = decode_model(DATA)
-    other = Evaluator(decode_model(encode_model(model(shift=0.05), CONNECT_FOUR)).build(CONNECT_FOUR), CONNECT_FOUR, device="cpu")
+    other = Evaluator(
+        decode_model(encode_model(model(shift=0.05), CONNECT_FOUR)).build(CONNECT_FOUR), CONNECT_FOUR, device="cpu"
+    )
     with pytest.raises(CorruptModel, match="times the allowed difference"):
         check_canary(got, CONNECT_FOUR, other)
 
@@ -238,14 +251,20 @@ def test_the_canary_notices_planes_in_another_order() -> None:
 
 def test_the_canary_notices_an_evaluator_that_answers_nonsense() -> None:
     with pytest.raises(CorruptModel, match="nan times"):
-        check_canary(decode_model(DATA), CONNECT_FOUR, lambda x: (np.full((len(x), 7), np.nan, np.float32), np.zeros(len(x), np.float32)))
+        check_canary(
+            decode_model(DATA),
+            CONNECT_FOUR,
+            lambda x: (np.full((len(x), 7), np.nan, np.float32), np.zeros(len(x), np.float32)),
+        )
 
 
 def test_a_network_that_is_sure_of_some_positions_may_be_rounded_in_those_that_are_balanced() -> None:
     got = decode_model(DATA)
     assert got.canary
     value_logits = np.array([15.4, 0.47, 15.4, -9.4])
-    sure = replace(got, canary=got.canary.model_copy(update={"values": tuple(np.tanh(value_logits / 2).round(5).tolist())}))
+    sure = replace(
+        got, canary=got.canary.model_copy(update={"values": tuple(np.tanh(value_logits / 2).round(5).tolist())})
+    )
     rounded = value_logits + 0.008 * 15.4  # a share of the largest, as sums of 16-bit numbers have it
     wrong = value_logits[::-1]
     logits = np.array(got.canary.policy_logits)
@@ -273,7 +292,9 @@ def test_a_damaged_file_on_disk_is_refused_with_its_name(tmp_path: Path) -> None
     path = tmp_path / "best.safetensors"
     save_safetensors(path, model())
     path.write_bytes(path.read_bytes()[:-5])
-    with pytest.raises(CorruptModel, match=r"best\.safetensors is not a model file: it was cut short, .*; copy it again"):
+    with pytest.raises(
+        CorruptModel, match=r"best\.safetensors is not a model file: it was cut short, .*; copy it again"
+    ):
         load_safetensors(path)
 
 

@@ -12,11 +12,26 @@ import training.networks.evaluator
 import training.networks.spiking
 from games import Game, load_game
 from tests.training.example_reports import iteration
-from tests.training.small_networks import CONNECT_FOUR, TIC_TAC_TOE, FixedWindow, board_with_pass, look_trained, positions, random_batch
+from tests.training.small_networks import (
+    CONNECT_FOUR,
+    TIC_TAC_TOE,
+    FixedWindow,
+    board_with_pass,
+    look_trained,
+    positions,
+    random_batch,
+)
 from training.common.reports import SpikeReport
 from training.learning.learner import Learner, to_tensors
 from training.networks.evaluator import Evaluator, folded
-from training.networks.model_file import Model, canary_positions, check_canary, decode_model, describe_model, encode_model
+from training.networks.model_file import (
+    Model,
+    canary_positions,
+    check_canary,
+    decode_model,
+    describe_model,
+    encode_model,
+)
 from training.networks.network import build_network, value_head
 from training.networks.resnet import ResNet
 from training.networks.spike_counts import count_spikes
@@ -52,7 +67,9 @@ def answers(network: nn.Module, observations: torch.Tensor) -> tuple[torch.Tenso
 
 
 def test_a_neuron_leaks_adds_up_fires_above_its_threshold_and_is_lowered_by_it() -> None:
-    currents = torch.tensor([[0.9, 1.5, 0.6, 3.0], [0.0, 0.0, 0.6, 0.0], [0.6, 0.0, 0.6, 0.0]])[:, :, None, None]  # by step
+    currents = torch.tensor([[0.9, 1.5, 0.6, 3.0], [0.0, 0.0, 0.6, 0.0], [0.6, 0.0, 0.6, 0.0]])[
+        :, :, None, None
+    ]  # by step
     # Membranes: 0.9, 0.45, 0.825; 1.5, -0.25, -0.125; 0.6, 0.9, 1.05; 3, 0.5, 0.25.
     assert Neurons(3)(currents)[:, :, 0, 0].tolist() == [[0, 1, 0, 1], [0, 0, 0, 0], [0, 0, 1, 0]]
 
@@ -68,7 +85,9 @@ def by_the_library(currents: torch.Tensor) -> torch.Tensor:
 
 
 KERNELS = pytest.mark.parametrize("kernels", [True, False], ids=["kernels", "torch"])
-LAYOUT = pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["channels first", "channels last"])
+LAYOUT = pytest.mark.parametrize(
+    "layout", [torch.contiguous_format, torch.channels_last], ids=["channels first", "channels last"]
+)
 
 
 @KERNELS
@@ -159,7 +178,9 @@ def test_no_position_depends_on_another_nor_on_the_call_before() -> None:
 def test_longer_looks_change_the_answers() -> None:
     short, long = trained(time_steps=2), trained(time_steps=6)
     long.load_state_dict(short.state_dict())
-    assert not torch.allclose(answers(short, seen(CONNECT_FOUR, 4))[0], answers(long, seen(CONNECT_FOUR, 4))[0], atol=0.01)
+    assert not torch.allclose(
+        answers(short, seen(CONNECT_FOUR, 4))[0], answers(long, seen(CONNECT_FOUR, 4))[0], atol=0.01
+    )
 
 
 @pytest.mark.parametrize("game", [CONNECT_FOUR, TIC_TAC_TOE, TWENTY48], ids=lambda game: game.name)
@@ -167,7 +188,11 @@ def test_gradients_reach_all_parameters(game: Game) -> None:
     network = trained(game, blocks=3).train()
     logits, value_logits = network(seen(game, 8))
     (logits.square().sum() + value_head(network).loss(value_logits, torch.full((8,), 0.7))).backward()
-    assert not [name for name, p in network.named_parameters() if p.grad is None or not p.grad.isfinite().all() or not p.grad.any()]
+    assert not [
+        name
+        for name, p in network.named_parameters()
+        if p.grad is None or not p.grad.isfinite().all() or not p.grad.any()
+    ]
 
 
 def test_norms_take_their_statistics_over_positions_and_time_steps() -> None:
@@ -212,7 +237,9 @@ def test_an_evaluator_says_what_its_spiking_network_says(game: Game) -> None:
     evaluate = Evaluator(network, game, device="cpu")
     assert evaluate.describe() == "event-driven float32 on cpu"  # in fewer bits other neurons would fire
     logits, value_logits = answers(network, observations)
-    for found, wanted in zip(evaluate(observations.numpy()), (logits, value_head(network).values(value_logits)), strict=True):
+    for found, wanted in zip(
+        evaluate(observations.numpy()), (logits, value_head(network).values(value_logits)), strict=True
+    ):
         np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-4, atol=1e-4)
     new = trained(game, blocks=2)
     with torch.no_grad():
@@ -244,7 +271,9 @@ def test_a_captured_graph_says_what_the_spiking_network_says() -> None:
 
 def test_a_spiking_model_travels_and_plays_the_same() -> None:
     network = trained()
-    sent = Model(description=describe_model(CONNECT_FOUR, settings_of_network(network), 7), weights=network.state_dict())
+    sent = Model(
+        description=describe_model(CONNECT_FOUR, settings_of_network(network), 7), weights=network.state_dict()
+    )
     data = encode_model(sent, CONNECT_FOUR)
     got = decode_model(data)
     assert got.description.network == SMALL and encode_model(got, CONNECT_FOUR) == data
@@ -260,9 +289,17 @@ def test_time_steps_are_refused_where_there_are_none() -> None:
 
 
 def three_points() -> SpikingResNet:
-    """A network on a board of three points in a row, one channel, two steps; its block passes currents on and adds nothing."""
+    """A network on a board of three points in a row, one channel, two steps; its block passes currents on and adds
+    nothing.
+    """
     network = SpikingResNet(
-        observation_shape=(1, 1, 3), num_actions=3, policy_planes=1, blocks=1, channels=1, global_pooling=False, time_steps=2
+        observation_shape=(1, 1, 3),
+        num_actions=3,
+        policy_planes=1,
+        blocks=1,
+        channels=1,
+        global_pooling=False,
+        time_steps=2,
     ).eval()
     with torch.no_grad():
         for name, weight in (("stem", 1.0), ("tower.0.first", 2.0)):
@@ -274,8 +311,9 @@ def three_points() -> SpikingResNet:
 
 def test_spikes_and_operations_are_those_of_a_count_by_hand() -> None:
     report = count_spikes(three_points(), torch.tensor([[0, 0.9, 1.5], [0, 0, 0]])[:, None, None])
-    # Currents of 0.9 fire at the second step, those of 1.5 at both; what they set off, of 2, fires at once. So each of the three layers
-    # fires once in the middle and twice on the right, where a spike has 3 and 2 synapses to come through a convolution.
+    # Currents of 0.9 fire at the second step, those of 1.5 at both; what they set off, of 2, fires at once. So each of
+    # the three layers fires once in the middle and twice on the right, where a spike has 3 and 2 synapses to come
+    # through a convolution.
     assert report.layers == {"tower.0.outer": 3 / 12, "tower.0.inner": 3 / 12, "last": 3 / 12}
     assert report.firing_rate == 9 / 36
     assert report.synaptic_operations == 2 * (3 + 2 * 2) / 2  # two convolutions; two positions, of which one is empty
@@ -311,18 +349,29 @@ def test_the_learner_reports_spikes_of_spiking_networks_alone() -> None:
         assert all(torch.equal(tensor, before[name]) for name, tensor in taught.average.network.state_dict().items())
     spiking, plain = reports
     assert plain.spikes is None
-    assert spiking.spikes and 0 < spiking.spikes.firing_rate < 1 and set(spiking.spikes.layers) > {"tower.1.watchers", "last"}
+    assert (
+        spiking.spikes
+        and 0 < spiking.spikes.firing_rate < 1
+        and set(spiking.spikes.layers) > {"tower.1.watchers", "last"}
+    )
     assert merge_reports([spiking, spiking]).spikes == spiking.spikes
 
 
 def test_spikes_are_shown_everywhere_and_have_no_place_without_them() -> None:
     spikes = SpikeReport(
-        firing_rate=0.125, layers={"last": 0.25}, synaptic_operations=1.23e6, multiply_accumulates=45_600.0, without_spikes=2.5e6
+        firing_rate=0.125,
+        layers={"last": 0.25},
+        synaptic_operations=1.23e6,
+        multiply_accumulates=45_600.0,
+        without_spikes=2.5e6,
     )
     plain = iteration(3)
     assert plain.learner
     spiking = replace(plain, learner=replace(plain.learner, spikes=spikes))
-    assert "firing 12.5 %: 1.23M synaptic + 45.6k dense operations a position (2.50M dense without spikes)" in iteration_line(spiking)
+    assert (
+        "firing 12.5 %: 1.23M synaptic + 45.6k dense operations a position (2.50M dense without spikes)"
+        in iteration_line(spiking)
+    )
     assert "firing" not in iteration_line(plain)
     figures = {name: value for name, value in scalars(spiking).items() if name not in scalars(plain)}
     assert figures == {
@@ -332,5 +381,9 @@ def test_spikes_are_shown_everywhere_and_have_no_place_without_them() -> None:
         "learner/multiply_accumulates": 45_600.0,
         "learner/without_spikes": 2.5e6,
     }
-    cells = {column.title: (column.cell(spiking), column.cell(plain)) for column in HISTORY if column.title in ("Firing", "Syn. ops")}
+    cells = {
+        column.title: (column.cell(spiking), column.cell(plain))
+        for column in HISTORY
+        if column.title in ("Firing", "Syn. ops")
+    }
     assert cells == {"Firing": ("12.5 %", ""), "Syn. ops": ("1.23M", "")}

@@ -73,7 +73,9 @@ def test_no_refusal_advises_to_read_whatever_there_is(path: Path, tmp_path: Path
     assert "it holds other things than tensors" in refusal(path) and "weights_only" not in refusal(path)
 
 
-@pytest.mark.parametrize("content", [[1, 2], {}, {"model": {"stem.weight": torch.ones(2)}}, {3: torch.ones(2)}, torch.ones(2)])
+@pytest.mark.parametrize(
+    "content", [[1, 2], {}, {"model": {"stem.weight": torch.ones(2)}}, {3: torch.ones(2)}, torch.ones(2)]
+)
 def test_a_file_that_holds_something_else_is_refused(path: Path, content: object) -> None:
     torch.save(content, path)
     assert refusal(path).startswith(f"{path} is no file of weights")

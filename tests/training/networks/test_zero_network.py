@@ -22,12 +22,19 @@ def test_it_is_the_network_that_the_settings_build() -> None:
     network, built = small(), build_network(GAME, blocks=2, channels=8)
     built.load_state_dict(network.state_dict())
     with torch.inference_mode():
-        for ours, theirs in zip(network.eval()(torch.ones(2, 16, 3, 4)), built.eval()(torch.ones(2, 16, 3, 4)), strict=True):
+        for ours, theirs in zip(
+            network.eval()(torch.ones(2, 16, 3, 4)), built.eval()(torch.ones(2, 16, 3, 4)), strict=True
+        ):
             torch.testing.assert_close(ours, theirs)
 
 
 def test_by_itself_it_is_as_large_as_in_the_guide() -> None:
-    assert settings_of_network(ZeroNetwork(4, 4, 16)) == {"type": "resnet", "blocks": 5, "channels": 64, "global_pooling": True}
+    assert settings_of_network(ZeroNetwork(4, 4, 16)) == {
+        "type": "resnet",
+        "blocks": 5,
+        "channels": 64,
+        "global_pooling": True,
+    }
 
 
 def test_it_gives_a_logit_for_each_direction_and_points() -> None:
@@ -46,7 +53,8 @@ def test_it_travels_as_a_model_file() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"blocks": 1, "channels": 4, "global_pooling": False}, {"blocks": 4, "channels": 12, "global_pooling": True}]
+    "settings",
+    [{"blocks": 1, "channels": 4, "global_pooling": False}, {"blocks": 4, "channels": 12, "global_pooling": True}],
 )
 @pytest.mark.parametrize("game", [GAME, CONNECT_FOUR, load_game("go", size=5)], ids=lambda game: game.name)
 def test_the_settings_of_any_of_our_networks_are_seen_in_it(game: object, settings: dict[str, object]) -> None:

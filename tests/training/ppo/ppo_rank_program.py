@@ -1,4 +1,6 @@
-"""One rank of a small PPO training, for the test of ranks: ``python -m tests.training.ppo.ppo_rank_program OUT RANK WORLD_SIZE PORT``."""
+"""One rank of a small PPO training, for the test of ranks: ``python -m tests.training.ppo.ppo_rank_program OUT RANK
+WORLD_SIZE PORT``.
+"""
 
 import sys
 from pathlib import Path
@@ -15,7 +17,9 @@ from training.ppo.worlds.trading import TradingMarkets, TradingSettings
 from training.ranks.ranks import Place, Ranks, joined
 
 WORLDS, EPISODES = 6, 36
-SETTINGS = PPOSettings(num_steps=8, sequence_length=4, num_epochs=2, num_minibatches=3, learning_rate_actor=1e-4, learning_rate_critic=1e-4)
+SETTINGS = PPOSettings(
+    num_steps=8, sequence_length=4, num_epochs=2, num_minibatches=3, learning_rate_actor=1e-4, learning_rate_critic=1e-4
+)
 
 
 def train(ranks: Ranks) -> dict[str, Tensor]:
@@ -28,7 +32,13 @@ def train(ranks: Ranks) -> dict[str, Tensor]:
     trainer = PPOTrainer(network, worlds, SETTINGS, seed=1, episodes=EPISODES, ranks=ranks)
     last = trainer.run()
     assert last and last.episodes_over == EPISODES
-    said = [last.learning["loss"], last.learning["approx_kl"], last.explained_variance, last.episodes.rewards, last.total_steps]
+    said = [
+        last.learning["loss"],
+        last.learning["approx_kl"],
+        last.explained_variance,
+        last.episodes.rewards,
+        last.total_steps,
+    ]
     episodes = last.episodes
     said += [episodes.count, episodes.steps, episodes.figures["won"], episodes.figures["closed"]]
     return {**network.state_dict(), "figures": torch.tensor(said)}
@@ -38,7 +48,9 @@ def main() -> None:
     """Run one rank."""
     out, rank, world_size, port = sys.argv[1:]
     torch.set_num_threads(1)
-    place = Place(rank=int(rank), world_size=int(world_size), local_rank=0, master_addr="localhost", master_port=int(port))
+    place = Place(
+        rank=int(rank), world_size=int(world_size), local_rank=0, master_addr="localhost", master_port=int(port)
+    )
     with joined(place, device="cpu") as ranks:
         save_weights(Path(out), train(ranks))
 

@@ -34,20 +34,27 @@ def stepped(net: ActorCritic, observations: Tensor, starts: Tensor, memories: li
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("likely", [0.0, 0.1, 0.5, 1.0])
 @pytest.mark.parametrize("shown", [3, 4])
-def test_whole_sequences_are_what_their_steps_are_wherever_episodes_start(shared: bool, likely: float, shown: int) -> None:
+def test_whole_sequences_are_what_their_steps_are_wherever_episodes_start(
+    shared: bool, likely: float, shown: int
+) -> None:
     net = network(shared=shared, shown=shown)
     observations, starts = torch.randn(12, 6, shown), torch.rand(12, 6) < likely
     memories = [Memory(*torch.randn(2, 6, 8)) for _ in net.lstms]
     whole = net.unroll(observations, starts, memories)
     by_steps = stepped(net, observations, starts, memories)
     torch.testing.assert_close(whole, by_steps, atol=1e-5, rtol=1e-4)
-    gradients = [torch.autograd.grad(logits.square().sum() + values.sum(), net.parameters()) for logits, values in (whole, by_steps)]
+    gradients = [
+        torch.autograd.grad(logits.square().sum() + values.sum(), net.parameters())
+        for logits, values in (whole, by_steps)
+    ]
     torch.testing.assert_close(*gradients, atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize("shown", [3, 4])
 @pytest.mark.parametrize("likely", [0.0, 0.5])
-def test_the_library_s_lstm_gets_an_even_number_of_inputs(shown: int, likely: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_library_s_lstm_gets_an_even_number_of_inputs(
+    shown: int, likely: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run, widths = torch.lstm, list[int]()
 
     def noted(inputs: Tensor, state: tuple[Tensor, Tensor], weights: list[Tensor], *options: Any) -> Any:

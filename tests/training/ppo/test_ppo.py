@@ -65,7 +65,10 @@ def test_a_seed_gives_the_same_network_to_the_bit() -> None:
     one, two = trainer(), trainer()
     run(one, 3)
     run(two, 3)
-    assert all(torch.equal(a, b) for a, b in zip(one.network.state_dict().values(), two.network.state_dict().values(), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(one.network.state_dict().values(), two.network.state_dict().values(), strict=True)
+    )
 
 
 @pytest.mark.medium
@@ -130,10 +133,14 @@ class Alike(Ranks):
 @pytest.mark.medium
 @pytest.mark.parametrize("world_size", [1, 3])
 def test_a_round_is_reported_for_all_ranks_together(world_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "perf_counter", map(float, itertools.count(10)).__next__)  # a second of acting, and one of learning
+    monkeypatch.setattr(
+        time, "perf_counter", map(float, itertools.count(10)).__next__
+    )  # a second of acting, and one of learning
     training = trainer(ranks=Alike(world_size=world_size))
     training.episodes = 3000
-    assert training.update_step.ranks is training.collector.ranks is training.ranks  # who add up gradients, and what is seen
+    assert (
+        training.update_step.ranks is training.collector.ranks is training.ranks
+    )  # who add up gradients, and what is seen
     first, second = run(training, 2)
     steps, ended = 8 * 4 * world_size, 4 * world_size  # of each world one episode of six steps, and a part of the next
     assert (first.round, first.steps, first.total_steps, first.world_size) == (1, steps, steps, world_size)
@@ -266,7 +273,9 @@ AMOUNTS = ("learning_rate_actor", "learning_rate_critic", "clip_coef", "clip_nor
 )
 def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
     ((name, number),) = wrong.items()
-    with pytest.raises(ValueError, match=r"sequences of 5 steps do not fill the 8" if number == 5 else f"^{name} must be"):
+    with pytest.raises(
+        ValueError, match=r"sequences of 5 steps do not fill the 8" if number == 5 else f"^{name} must be"
+    ):
         PPOSettings(**{**vars(QUICK), **wrong})
 
 
@@ -283,7 +292,9 @@ def test_the_program_and_the_trainer_have_the_same_defaults() -> None:
     assert ours["scale_observations"] and ours["scale_rewards"]  # for which it has no flags
 
 
-MAZE = PPOSettings(num_steps=32, sequence_length=32, num_minibatches=2, num_epochs=4, target_kl=None, learning_rate_actor=3e-3)
+MAZE = PPOSettings(
+    num_steps=32, sequence_length=32, num_minibatches=2, num_epochs=4, target_kl=None, learning_rate_actor=3e-3
+)
 
 
 @pytest.mark.trial
@@ -291,5 +302,7 @@ MAZE = PPOSettings(num_steps=32, sequence_length=32, num_minibatches=2, num_epoc
 def test_a_short_maze_needs_the_memory(memory: bool) -> None:
     training = trainer(TMaze(seeds(16), length=5), MAZE, lstm_size=16, memory=memory)
     last = run(training, 60)[-10:]
-    right = sum(report.episodes.figures["right_side"] for report in last) / sum(report.episodes.count for report in last)
+    right = sum(report.episodes.figures["right_side"] for report in last) / sum(
+        report.episodes.count for report in last
+    )
     assert right > 0.95 if memory else 0.35 < right < 0.65

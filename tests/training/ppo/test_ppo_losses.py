@@ -49,12 +49,16 @@ def logits_of(*probabilities: float) -> Tensor:
         (0.28, -1.0, 0.84, True),
     ],
 )
-def test_the_ratio_counts_no_further_than_its_bounds(probability: float, advantage: float, loss: float, pushes: bool) -> None:
+def test_the_ratio_counts_no_further_than_its_bounds(
+    probability: float, advantage: float, loss: float, pushes: bool
+) -> None:
     logits = logits_of(probability, (1 - probability) / 2, (1 - probability) / 2)
     said = losses(told(), logits, advantages=advantage)
     assert said.loss.item() == said.figures["policy_loss"].item() == pytest.approx(loss, abs=1e-5)
     (gradient,) = torch.autograd.grad(said.loss, logits)
-    assert (gradient[0, 0, 0].item() * -advantage > 0.01) is pushes  # descending makes a good action likelier, a bad one rarer
+    assert (
+        gradient[0, 0, 0].item() * -advantage > 0.01
+    ) is pushes  # descending makes a good action likelier, a bad one rarer
     assert bool(gradient.any()) is pushes
 
 
@@ -66,7 +70,9 @@ def test_the_bounds_are_those_of_the_settings() -> None:
 def test_the_entropy_is_sought() -> None:
     """A policy that is even is better, by the coefficient, than one that has made up its mind."""
     training = told(ent_coef=0.1)
-    even, sure = (losses(training, logits_of(*policy), advantages=0.0) for policy in ((1 / 3, 1 / 3, 1 / 3), (0.8, 0.1, 0.1)))
+    even, sure = (
+        losses(training, logits_of(*policy), advantages=0.0) for policy in ((1 / 3, 1 / 3, 1 / 3), (0.8, 0.1, 0.1))
+    )
     assert even.loss.item() == pytest.approx(-0.1 * math.log(3), abs=1e-6)
     assert even.figures["entropy"].item() == pytest.approx(math.log(3), abs=1e-6)
     assert sure.loss.item() == pytest.approx(0.1 * (0.8 * math.log(0.8) + 0.2 * math.log(0.1)), abs=1e-6)
@@ -114,8 +120,17 @@ def step_reports(training: PPOTrainer, reports: list[StepReport]) -> Iterator[St
 
 
 def step_report(kl: float = 0.0, *, loss: float = 1.0, skipped: bool = False) -> StepReport:
-    figures = {"loss": loss, "policy_loss": 0.0, "value_loss": 0.0, "entropy": 0.0, "approx_kl": kl, "clip_fraction": 0.0}
-    return StepReport({name: torch.tensor(number) for name, number in figures.items()}, torch.tensor(2.0), skipped=skipped)
+    figures = {
+        "loss": loss,
+        "policy_loss": 0.0,
+        "value_loss": 0.0,
+        "entropy": 0.0,
+        "approx_kl": kl,
+        "clip_fraction": 0.0,
+    }
+    return StepReport(
+        {name: torch.tensor(number) for name, number in figures.items()}, torch.tensor(2.0), skipped=skipped
+    )
 
 
 def test_learning_ends_when_the_policy_has_moved_half_as_far_again_as_the_target() -> None:
@@ -130,9 +145,17 @@ def test_learning_ends_when_the_policy_has_moved_half_as_far_again_as_the_target
 def test_figures_are_means_over_the_steps_that_were_taken() -> None:
     training = told()
     rollout = training.collector.collect()
-    step_reports(training, [step_report(loss=1.0), step_report(loss=math.nan, skipped=True), step_report(loss=3.0), step_report(loss=5.0)])
+    step_reports(
+        training,
+        [step_report(loss=1.0), step_report(loss=math.nan, skipped=True), step_report(loss=3.0), step_report(loss=5.0)],
+    )
     figures = training.learn(rollout)
-    assert (figures["loss"], figures["grad_norm"], figures["optimizer_steps"], figures["skipped_steps"]) == (3.0, 2.0, 4, 1)
+    assert (figures["loss"], figures["grad_norm"], figures["optimizer_steps"], figures["skipped_steps"]) == (
+        3.0,
+        2.0,
+        4,
+        1,
+    )
 
 
 def test_a_round_without_one_finite_step_ends_the_run() -> None:
@@ -154,7 +177,9 @@ def test_gradients_reach_the_optimizer_no_larger_than_the_settings_allow() -> No
 
 def test_one_round_makes_what_paid_likelier_and_values_truer() -> None:
     """On the steps that were learned from, with the whole objective: no sign of it can be turned."""
-    training = trainer(settings=PPOSettings(**{**vars(QUICK), "learning_rate_actor": 3e-3, "learning_rate_critic": 3e-3}))
+    training = trainer(
+        settings=PPOSettings(**{**vars(QUICK), "learning_rate_actor": 3e-3, "learning_rate_critic": 3e-3})
+    )
     rollout = training.collector.collect()
     training.learn(rollout)
     with torch.no_grad():

@@ -45,7 +45,9 @@ class Watch:
         return total
 
 
-def trained(make: Any, settings: PPOSettings, *, worlds: int, steps: int, seed: int, memory: bool, span: int = 0) -> Watch:
+def trained(
+    make: Any, settings: PPOSettings, *, worlds: int, steps: int, seed: int, memory: bool, span: int = 0
+) -> Watch:
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     made: Worlds = make(np.array([seed_stream(seed, "w", b) for b in range(worlds)], np.uint64))

@@ -17,7 +17,9 @@ def collector(worlds: TradingMarkets | TMaze, *, num_steps: int = 16, sequence_l
     torch.manual_seed(1)
     network = ActorCritic(worlds.observation_size, worlds.num_actions, lstm_size=8, hidden=(5,))
     streams = np.arange(worlds.num_envs).astype(np.uint64)
-    return Collector(network, worlds, streams, num_steps=num_steps, sequence_length=sequence_length, gamma=0.9, gae_lambda=0.8)
+    return Collector(
+        network, worlds, streams, num_steps=num_steps, sequence_length=sequence_length, gamma=0.9, gae_lambda=0.8
+    )
 
 
 def test_advantages_are_the_sums_that_define_them() -> None:
@@ -83,7 +85,9 @@ def test_a_truncated_episode_is_judged_by_its_last_observation() -> None:
     acting = collector(worlds, num_steps=4, sequence_length=4)
     acting.scale_rewards = False
     with torch.no_grad():
-        acting.network.actor[-1].bias.copy_(torch.tensor([-99.0, -99.0, -99.0]).index_fill(0, torch.tensor([FORWARD]), 99.0))
+        acting.network.actor[-1].bias.copy_(
+            torch.tensor([-99.0, -99.0, -99.0]).index_fill(0, torch.tensor([FORWARD]), 99.0)
+        )
     rollout = acting.collect()
     assert worlds.moment.truncated[0] and rollout.starts[:, 0].tolist() == [True, False, False, False]
     memories = acting.network.blank(1)
@@ -108,7 +112,9 @@ def test_scales_are_those_of_everything_seen() -> None:
 
 def test_advantages_are_brought_to_mean_0_and_variance_1() -> None:
     made = normalized(torch.randn(20, 5) * 7 + 3, ALONE)
-    assert made.mean().item() == pytest.approx(0, abs=1e-6) and made.std(correction=0).item() == pytest.approx(1, abs=1e-5)
+    assert made.mean().item() == pytest.approx(0, abs=1e-6) and made.std(correction=0).item() == pytest.approx(
+        1, abs=1e-5
+    )
 
 
 def test_sequences_that_do_not_fill_a_rollout_are_refused() -> None:

@@ -1,4 +1,5 @@
-"""A small training by several ranks, for their tests: ``python -m tests.training.ranks.rank_program JOB FOLDER RANKS PORT``.
+"""A small training by several ranks, for their tests: ``python -m tests.training.ranks.rank_program JOB FOLDER RANKS
+PORT``.
 
 Each rank writes to FOLDER what it ends with, as a state dictionary.
 """
@@ -22,7 +23,10 @@ from training.ranks.ranks import Place, Ranks, joined
 from training.ranks.total_batch import Part, cut
 
 STEPS = 50
-GENTLE = {"optimizer": "sgd", "learning_rate": 0.001}  # AdamW, or larger steps, make a float32's last bit larger in each step
+GENTLE = {
+    "optimizer": "sgd",
+    "learning_rate": 0.001,
+}  # AdamW, or larger steps, make a float32's last bit larger in each step
 JOBS: dict[str, dict[str, Any]] = {  # the learner's settings
     "whole": {"batch_size": 48, **GENTLE},
     "groups": {"batch_size": 50, "norm_batch": 20, "micro_batch": 5, **GENTLE},
@@ -52,10 +56,14 @@ def train(job: str, ranks: Ranks) -> dict[str, Tensor]:
 
 def train_in_float64(ranks: Ranks) -> dict[str, Tensor]:
     """The weights that AdamW ends with, with shares of unequal size, in numbers so fine that rounding stays small."""
-    network = nn.Sequential(nn.Conv2d(2, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.BatchNorm2d(4), nn.Tanh()).double()
+    network = nn.Sequential(
+        nn.Conv2d(2, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.BatchNorm2d(4), nn.Tanh()
+    ).double()
     layout = Layout(ranks)
     share_norms(network, layout)
-    step = UpdateStep(network, torch.optim.AdamW(network.parameters(), lr=0.01), clip_norm=0.1, mixed_precision=False, ranks=ranks)
+    step = UpdateStep(
+        network, torch.optim.AdamW(network.parameters(), lr=0.01), clip_norm=0.1, mixed_precision=False, ranks=ranks
+    )
     parts = cut(31, norm_batch=16, micro_batch=3, rank=ranks.rank, world_size=ranks.world_size)
     generator = torch.Generator().manual_seed(1)
     for _ in range(STEPS):
@@ -75,7 +83,9 @@ def what_is_remembered(learner: Learner, window: FixedWindow) -> dict[str, Tenso
     learner.restore(learner.state())
     learner.train(window, 5, 3)
     held = [tensor.numel() for tensors in own_part(learner.optimizer).state.values() for tensor in tensors.values()]
-    tensors = {f"{group}.{name}": tensor for group, named in learner.state().tensors.items() for name, tensor in named.items()}
+    tensors = {
+        f"{group}.{name}": tensor for group, named in learner.state().tensors.items() for name, tensor in named.items()
+    }
     return {**tensors, "held": torch.tensor(float(sum(held)))}
 
 

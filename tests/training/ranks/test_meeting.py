@@ -29,7 +29,9 @@ def test_ranks_can_meet_at_a_free_port_of_this_machine() -> None:
 
 
 def test_a_port_in_use_is_named_with_the_remedy(taken: int) -> None:
-    with pytest.raises(ValueError, match=f"^--master-port {taken}: another program uses it; choose another, the same on all machines$"):
+    with pytest.raises(
+        ValueError, match=f"^--master-port {taken}: another program uses it; choose another, the same on all machines$"
+    ):
         check_own_address("localhost", taken)
 
 
@@ -37,7 +39,9 @@ def test_an_address_of_another_machine_and_an_unknown_one_are_named() -> None:
     with pytest.raises(ValueError, match=f"^--master-addr {ELSEWHERE} is no address of this machine"):
         check_own_address(ELSEWHERE, free_port())
     for look in (lambda name: check_own_address(name, 1234), lambda name: wait_for_address(name, 1234, seconds=1)):
-        with pytest.raises(ValueError, match=r"^--master-addr no\.such\.machine\.invalid: no machine of this name is known here"):
+        with pytest.raises(
+            ValueError, match=r"^--master-addr no\.such\.machine\.invalid: no machine of this name is known here"
+        ):
             look("no.such.machine.invalid")
 
 
@@ -49,7 +53,10 @@ def test_a_number_that_is_no_port_is_refused(port: int) -> None:
 
 def test_a_first_machine_that_does_not_come_is_named(caplog: pytest.LogCaptureFixture) -> None:
     port = free_port()
-    with pytest.raises(RuntimeError, match=f"^nobody answers at --master-addr 127.0.0.1, --master-port {port}: connection refused; start"):
+    with pytest.raises(
+        RuntimeError,
+        match=f"^nobody answers at --master-addr 127.0.0.1, --master-port {port}: connection refused; start",
+    ):
         wait_for_address("127.0.0.1", port, seconds=0.1)
     assert caplog.messages == [f"waiting for rank 0 at 127.0.0.1 port {port}, up to 0 s"]
 
@@ -70,7 +77,9 @@ def test_another_program_that_answers_there_is_not_taken_for_a_training() -> Non
         pool.submit(server.serve_forever)
         where = f"--master-addr 127.0.0.1, --master-port {server.server_port}"
         try:
-            with pytest.raises(RuntimeError, match=f"^what answers at {where} is no training: see that both are right$"):
+            with pytest.raises(
+                RuntimeError, match=f"^what answers at {where} is no training: see that both are right$"
+            ):
                 see_that_a_training_answers("127.0.0.1", server.server_port)
         finally:
             server.shutdown()

@@ -59,7 +59,9 @@ def test_16_bit_inputs_stay_so_and_are_normed_in_32() -> None:
     x = rows(9).detach()
     found = ours(x.bfloat16())
     assert found.dtype == torch.bfloat16
-    torch.testing.assert_close(found.float(), RankNorm(norm(), Layout(sizes=(5, 4), totals=(5, 4)))(x), rtol=0.02, atol=0.05)
+    torch.testing.assert_close(
+        found.float(), RankNorm(norm(), Layout(sizes=(5, 4), totals=(5, 4)))(x), rtol=0.02, atol=0.05
+    )
 
 
 def test_in_evaluation_nothing_is_different() -> None:

@@ -55,7 +55,9 @@ def largest_difference(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize(("job", "count"), [("whole", 2), *(pytest.param(job, 4, marks=pytest.mark.slow) for job in ("whole", "groups"))])
+@pytest.mark.parametrize(
+    ("job", "count"), [("whole", 2), *(pytest.param(job, 4, marks=pytest.mark.slow) for job in ("whole", "groups"))]
+)
 def test_ranks_end_with_the_weights_of_one_process(tmp_path: Path, job: str, count: int) -> None:
     several = run_ranks(tmp_path, job, count)
     assert all(largest_difference(other, several[0]) == 0 for other in several)
@@ -79,7 +81,9 @@ def test_gradients_of_ranks_are_those_of_one_process(tmp_path: Path) -> None:
 
 @pytest.mark.medium
 @pytest.mark.parametrize("optimizer", ["", pytest.param(" muon", marks=pytest.mark.numeric)])
-def test_an_optimizer_that_ranks_share_out_does_what_each_rank_s_own_does_and_remembers_a_part(tmp_path: Path, optimizer: str) -> None:
+def test_an_optimizer_that_ranks_share_out_does_what_each_rank_s_own_does_and_remembers_a_part(
+    tmp_path: Path, optimizer: str
+) -> None:
     shared, own = run_ranks(tmp_path, f"sharded{optimizer}", 2), run_ranks(tmp_path, f"not sharded{optimizer}", 2)
     held = [int(rank.pop("held")) for rank in (*shared, *own)]
     assert held[0] + held[1] == held[2] == held[3] and max(held[:2]) < 0.7 * held[2]
@@ -118,7 +122,10 @@ def test_a_variable_that_is_no_number_is_named() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_nccl_needs_gpus() -> None:
-    with pytest.raises(ValueError, match="use gloo"), joined(Place(rank=0, world_size=2), backend="nccl", environment={}):
+    with (
+        pytest.raises(ValueError, match="use gloo"),
+        joined(Place(rank=0, world_size=2), backend="nccl", environment={}),
+    ):
         pass
 
 
@@ -126,7 +133,9 @@ def test_nccl_needs_gpus() -> None:
 def test_ranks_that_are_started_again_do_not_take_the_dead_for_the_living() -> None:
     torchruns = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     torchruns.set(STORE_PORT, str(free_port()))  # where a rank 0 was that has died
-    first, second = (Place(rank=rank, world_size=2, master_addr="127.0.0.1", master_port=torchruns.port) for rank in (0, 1))
+    first, second = (
+        Place(rank=rank, world_size=2, master_addr="127.0.0.1", master_port=torchruns.port) for rank in (0, 1)
+    )
     with ThreadPoolExecutor() as pool:
         later = pool.submit(store_of_this_start, second)
         time.sleep(1.5)  # rank 1 has met the old address by now
@@ -187,7 +196,8 @@ def test_variables_of_nccl_that_change_nothing_are_said_to() -> None:
     told = {"NCCL_DEBUG": "INFO", "NCCL_TIMEOUT": "3600", "PATH": "/bin"}
     assert idle_variables(ALONE, {"PATH": "/bin"}) == ""
     assert (
-        idle_variables(ALONE, told) == "NCCL_DEBUG, NCCL_TIMEOUT: for NCCL, which GPUs speak to each other; here one process trains alone"
+        idle_variables(ALONE, told)
+        == "NCCL_DEBUG, NCCL_TIMEOUT: for NCCL, which GPUs speak to each other; here one process trains alone"
     )
     gloo = idle_variables(Ranks(world_size=2, backend="gloo"), told)
     assert gloo.startswith("NCCL_DEBUG: for NCCL") and "the ranks speak gloo, which heeds NCCL_TIMEOUT" in gloo

@@ -42,7 +42,9 @@ def test_to_go_on_is_to_go_on_with_the_newest_that_holds_a_training(tmp_path: Pa
     assert choose(default, resume=True) == "saved_2"
 
 
-def test_a_later_start_of_the_same_training_gets_the_same_folder_whether_it_has_kept_anything_or_not(tmp_path: Path) -> None:
+def test_a_later_start_of_the_same_training_gets_the_same_folder_whether_it_has_kept_anything_or_not(
+    tmp_path: Path,
+) -> None:
     default = tmp_path / "saved"
     train(default)
     again = Ranks(restarts=1)

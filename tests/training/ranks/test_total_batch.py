@@ -6,11 +6,15 @@ from hypothesis import strategies as st
 
 from training.ranks.total_batch import cut, group_bounds, halved, largest_part
 
-SIZES = st.fixed_dictionaries({"norm_batch": st.none() | st.integers(8, 64), "micro_batch": st.none() | st.integers(1, 64)})
+SIZES = st.fixed_dictionaries(
+    {"norm_batch": st.none() | st.integers(8, 64), "micro_batch": st.none() | st.integers(1, 64)}
+)
 
 
 @given(total=st.integers(8, 300), world_size=st.integers(1, 4), sizes=SIZES)
-def test_every_row_is_in_one_part_of_one_rank_and_in_one_group(total: int, world_size: int, sizes: dict[str, int | None]) -> None:
+def test_every_row_is_in_one_part_of_one_rank_and_in_one_group(
+    total: int, world_size: int, sizes: dict[str, int | None]
+) -> None:
     ranks = [cut(total, rank=rank, world_size=world_size, **sizes) for rank in range(world_size)]
     bounds = group_bounds(total, sizes["norm_batch"])
     assert len({len(parts) for parts in ranks}) == 1
@@ -24,14 +28,19 @@ def test_every_row_is_in_one_part_of_one_rank_and_in_one_group(total: int, world
             assert len(taken) == part.count
             for size, whole in zip(part.sizes, part.totals, strict=True):
                 own, taken = taken[:size], taken[size:]
-                assert all(bounds[group] <= row < bounds[group + 1] for row in own) and whole == bounds[group + 1] - bounds[group]
+                assert (
+                    all(bounds[group] <= row < bounds[group + 1] for row in own)
+                    and whole == bounds[group + 1] - bounds[group]
+                )
                 found += own
                 group += 1
     assert sorted(found) == list(range(total))
 
 
 @given(total=st.integers(8, 300), world_size=st.integers(1, 4), sizes=SIZES)
-def test_no_part_is_larger_than_allowed_unless_one_group_is(total: int, world_size: int, sizes: dict[str, int | None]) -> None:
+def test_no_part_is_larger_than_allowed_unless_one_group_is(
+    total: int, world_size: int, sizes: dict[str, int | None]
+) -> None:
     largest = largest_part(total, world_size=world_size, **sizes)
     parts = [part for rank in range(world_size) for part in cut(total, rank=rank, world_size=world_size, **sizes)]
     assert max(part.count for part in parts) == largest

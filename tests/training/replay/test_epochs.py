@@ -48,7 +48,10 @@ def test_every_position_with_a_full_search_comes_once(data: Path) -> None:
     assert len(windows) > 1
     assert all(sorted(seen[key]) == window.to_learn_from().tolist() for key, window in windows.items())
     searched = sum(
-        int(np.count_nonzero(chunk.games.flags)) for path in find_files(data) for chunk in read_games(path, CONNECT_FOUR) if chunk.games
+        int(np.count_nonzero(chunk.games.flags))
+        for path in find_files(data)
+        for chunk in read_games(path, CONNECT_FOUR)
+        if chunk.games
     )
     assert sum(batch.total for batch in batches) == searched
     assert all(16 <= batch.total <= 32 for batch in batches) and all(batch.total == 32 for batch in batches[:-2])
@@ -99,7 +102,9 @@ def left_out(data: Path) -> list[str]:
 
 
 def test_a_damaged_file_is_left_out_and_named(data: Path) -> None:
-    (data / "batch1.games").write_bytes(b"KEIMAGB\n and nothing else that could be a batch of games, for it ends too early")
+    (data / "batch1.games").write_bytes(
+        b"KEIMAGB\n and nothing else that could be a batch of games, for it ends too early"
+    )
     (line,) = left_out(data)
     assert "batch1.games" in line
 
@@ -151,7 +156,9 @@ def test_games_of_people_are_learned_from_and_bad_ones_told_by_their_line(tmp_pa
     batch = planned.make(WHOLE)
     assert planned.total == 9 and planned.over == 1
     assert (batch.policies.sum(1) == 1).all() and (batch.policies[~batch.legal] == 0).all()
-    assert sorted(batch.values.tolist()) == [-1] * 3 + [0] * 2 + [1] * 4  # the winner has moved four times, the loser three
+    assert (
+        sorted(batch.values.tolist()) == [-1] * 3 + [0] * 2 + [1] * 4
+    )  # the winner has moved four times, the loser three
     assert [line.split(": ")[1] for line in planned.bad] == ["line 9", "line 11"]
 
 

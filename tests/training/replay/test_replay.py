@@ -18,7 +18,9 @@ from training.replay.replay import Batch, ReplayWindow, sampling_weights
 from training.replay.ring_column import RingColumn
 
 
-@pytest.fixture(scope="module", params=[("tic_tac_toe", {}), ("connect_four", {}), ("go", {"size": 5})], ids=lambda param: param[0])
+@pytest.fixture(
+    scope="module", params=[("tic_tac_toe", {}), ("connect_four", {}), ("go", {"size": 5})], ids=lambda param: param[0]
+)
 def game(request: pytest.FixtureRequest) -> Game:
     name, options = request.param
     return load_game(name, **options)
@@ -65,7 +67,15 @@ def reference_samples(game: Game, batch: GameBatch, symmetries: NDArray[np.int64
                 weights = record.policy_weights[entries]
                 policy[moved[record.policy_actions[entries]]] = weights / weights.sum()
                 legal[moved[game.legal_actions(state)]] = True
-                samples.add((planes.tobytes(), policy.tobytes(), legal.tobytes(), float(record.returns[game.current_player(state)]), 1.0))
+                samples.add(
+                    (
+                        planes.tobytes(),
+                        policy.tobytes(),
+                        legal.tobytes(),
+                        float(record.returns[game.current_player(state)]),
+                        1.0,
+                    )
+                )
             game.play(state, int(action))
             entry = entries.stop
     return samples
@@ -73,7 +83,10 @@ def reference_samples(game: Game, batch: GameBatch, symmetries: NDArray[np.int64
 
 def keys(batch: Batch) -> list[Key]:
     rows = zip(batch.observations, batch.policies, batch.legal, batch.values, batch.policy_mask, strict=True)
-    return [(planes.tobytes(), policy.tobytes(), legal.tobytes(), float(value), float(mask)) for planes, policy, legal, value, mask in rows]
+    return [
+        (planes.tobytes(), policy.tobytes(), legal.tobytes(), float(value), float(mask))
+        for planes, policy, legal, value, mask in rows
+    ]
 
 
 def test_samples_are_the_positions_of_the_games_and_all_of_them(game: Game) -> None:
@@ -217,7 +230,9 @@ def test_an_empty_window_says_so(game: Game) -> None:
 
 def test_the_oldest_games_are_forgotten_and_no_more_than_needed(connect_four: Game) -> None:
     batches = [synthetic_batch(connect_four, games=7, seed=seed, full_share=0.6) for seed in range(5)]
-    searched = np.concatenate([np.add.reduceat(batch.flags & FULL_SEARCH, np.cumsum(batch.lengths) - batch.lengths) for batch in batches])
+    searched = np.concatenate(
+        [np.add.reduceat(batch.flags & FULL_SEARCH, np.cumsum(batch.lengths) - batch.lengths) for batch in batches]
+    )
     for capacity in (1, 50, 100, 200, 10_000):
         window = window_of(connect_four, *batches, capacity_positions=capacity)
         kept = window.num_games
@@ -253,7 +268,9 @@ def test_a_window_can_grow_and_shrink(connect_four: Game) -> None:
 
 def test_a_rebuilt_window_draws_the_same_samples(game: Game) -> None:
     """From all batches, or from only those of which something is left; however the window came to be."""
-    batches = [synthetic_batch(game, games=5 + seed % 3, seed=seed, full_share=0.8, resign_share=0.3) for seed in range(40)]
+    batches = [
+        synthetic_batch(game, games=5 + seed % 3, seed=seed, full_share=0.8, resign_share=0.3) for seed in range(40)
+    ]
     lived = window_of(game, capacity_positions=300)
     for batch in batches:
         lived.add(batch)

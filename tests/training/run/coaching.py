@@ -70,7 +70,9 @@ def coaching(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = lambda seconds: None,
 ) -> Iterator[Coach]:
-    """A Coach of the run in ``folder``, opened as ``training.run.run.open_coach`` does; its books are closed at the end."""
+    """A Coach of the run in ``folder``, opened as ``training.run.run.open_coach`` does; its books are closed at the
+    end.
+    """
     ledger = open_ledger(folder, GAME, run_id=repeatable_run_id(settings))
     (folder / "models").mkdir(exist_ok=True)
     learner = make_learner(GAME, settings)

@@ -1,4 +1,6 @@
-"""Cutting a program off at every operation on files and the database, to see what each kill, or each refusal of the disk, leaves."""
+"""Cutting a program off at every operation on files and the database, to see what each kill, or each refusal of the
+disk, leaves.
+"""
 
 import errno
 import os
@@ -36,7 +38,9 @@ class Snapshots:
     def look(self) -> None:
         """A kill at this moment."""
         found = sorted(path for path in self._folder.rglob("*") if path.name not in self._trifles)
-        content = sha256_hex(b"".join(str(path).encode() + (path.read_bytes() if path.is_file() else b"/") for path in found))
+        content = sha256_hex(
+            b"".join(str(path).encode() + (path.read_bytes() if path.is_file() else b"/") for path in found)
+        )
         if content not in self._states:
             self._states[content] = self._folder.with_name(f"state-{len(self._states)}")
             shutil.copytree(self._folder, self._states[content])
@@ -93,7 +97,8 @@ class FullOnce:
 
 
 def refused_at(number: int, action: Callable[[], object]) -> BaseException | None:
-    """Carry out ``action`` on a disk that is full at the ``number``-th operation, and once only; returns what it raises.
+    """Carry out ``action`` on a disk that is full at the ``number``-th operation, and once only; returns what it
+    raises.
 
     Raises:
         IndexError: it has fewer operations.

@@ -1,4 +1,7 @@
-"""What every backend must do. The fleet plays on machines that are folders of this one; over SSH it does in the cluster's own tests."""
+"""What every backend must do.
+
+The fleet plays on machines that are folders of this one; over SSH it does in the cluster's own tests.
+"""
 
 import time
 from collections.abc import Callable, Iterator
@@ -31,7 +34,9 @@ def fleet(root: Path, **changes: object) -> SelfPlayBackend:
     return open_fleet(root, machines, settings=fleet_settings(root, **changes))
 
 
-@pytest.fixture(params=[inline, pytest.param(processes, marks=pytest.mark.trial), pytest.param(fleet, marks=pytest.mark.trial)])
+@pytest.fixture(
+    params=[inline, pytest.param(processes, marks=pytest.mark.trial), pytest.param(fleet, marks=pytest.mark.trial)]
+)
 def open_backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
     opened: list[SelfPlayBackend] = []
 
@@ -131,7 +136,9 @@ def test_a_batch_stays_where_it_is_until_it_is_released(open_backend: Open) -> N
         assert time.monotonic() < deadline
     first = found[0]
     assert first.batch_id in batch_ids(backend.collect())
-    backend.release(first, delivered=games_of(first).num_games)  # on a slow machine the ten games may come in more than one batch
+    backend.release(
+        first, delivered=games_of(first).num_games
+    )  # on a slow machine the ten games may come in more than one batch
     assert first.batch_id not in batch_ids(backend.collect())
 
 

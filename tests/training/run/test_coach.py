@@ -203,7 +203,9 @@ def test_models_are_kept_and_sent_as_they_are_where_compression_is_off(tmp_path:
     for compression in (True, False):
         folder = tmp_path / str(compression)
         folder.mkdir()
-        with coaching(folder, small_settings(tmp_path, run={"iterations": 1}, distributed={"compression": compression})) as coach:
+        with coaching(
+            folder, small_settings(tmp_path, run={"iterations": 1}, distributed={"compression": compression})
+        ) as coach:
             coach.start()
             sent = (folder / "workers" / "inline" / "inbox" / "model-000001.model").read_bytes()
             files.append((folder / "models" / "model-000001.model").read_bytes())

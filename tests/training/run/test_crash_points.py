@@ -64,7 +64,9 @@ def check_whole(folder: Path, iterations: int = ITERATIONS) -> None:
 
 
 def complete_batches(folder: Path) -> Counter[str]:
-    return Counter(path.stem for pattern in ("workers/*/outbox/*.games", "games/*.games") for path in folder.glob(pattern))
+    return Counter(
+        path.stem for pattern in ("workers/*/outbox/*.games", "games/*.games") for path in folder.glob(pattern)
+    )
 
 
 def check_state(state: Path, *, to_its_end: bool = True) -> None:
@@ -83,7 +85,9 @@ def check_state(state: Path, *, to_its_end: bool = True) -> None:
 
 
 def check_start(state: Path) -> None:
-    """What the run begins with when it is resumed: everything received counts once, and the newest accepted model plays."""
+    """What the run begins with when it is resumed: everything received counts once, and the newest accepted model
+    plays.
+    """
     with coaching(state, settings(state.parent, ITERATIONS + 1)) as coach:
         recover(coach.ledger, GAME)
         coach.start()
@@ -93,7 +97,9 @@ def check_start(state: Path) -> None:
     assert audit(state).problems == []
 
 
-def killed_at_each_operation(folder: Path, action: Callable[[Coach], object], *, before: Callable[[Coach], object]) -> list[Path]:
+def killed_at_each_operation(
+    folder: Path, action: Callable[[Coach], object], *, before: Callable[[Coach], object]
+) -> list[Path]:
     """What kills within ``action`` leave of the run."""
     snapshots = Snapshots(folder, trifles=TRIFLES)
     with coaching(folder, settings(folder.parent)) as coach:

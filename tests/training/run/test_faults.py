@@ -92,7 +92,9 @@ def test_a_batch_that_is_damaged_on_its_way_does_not_keep_the_run_waiting(tmp_pa
     assert not audit(tmp_path).problems
 
 
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), sqlite3.OperationalError("database or disk is full")])
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), sqlite3.OperationalError("database or disk is full")]
+)
 def test_a_full_disk_is_told_once_and_the_batch_is_taken_in_when_there_is_room(
     tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,7 +179,9 @@ def test_a_heartbeat_that_cannot_be_read_does_not_matter(tmp_path: Path, heartbe
         assert coach.state.iteration == 2
 
 
-def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with coaching(tmp_path, small_settings(tmp_path)) as coach:
         coach.run()
         newest = coach.checkpoints.paths()[-1]

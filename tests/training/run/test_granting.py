@@ -63,7 +63,9 @@ class Desk:
         self.ledger: Ledger = open_ledger(folder, GAME)
         self.actors, self.now, self.told = Actors(*workers), 0.0, list[str]()
         settings = small_settings(folder, training={"asynchronous": asynchronous})
-        self.granting = Granting(settings=settings, ledger=self.ledger, backend=self.actors, clock=lambda: self.now, tell=self.told.append)
+        self.granting = Granting(
+            settings=settings, ledger=self.ledger, backend=self.actors, clock=lambda: self.now, tell=self.told.append
+        )
 
 
 def parcel(worker: str) -> PendingBatch:
@@ -93,7 +95,9 @@ def test_in_synchronous_mode_exactly_what_the_iteration_lacks_is_shared_out(tmp_
     assert [granted for granted, _ in desk.actors.accounts.values()] == [7, 7, 6]
 
 
-def test_in_synchronous_mode_what_lies_in_the_outbox_of_a_worker_that_is_away_is_not_granted_again(tmp_path: Path) -> None:
+def test_in_synchronous_mode_what_lies_in_the_outbox_of_a_worker_that_is_away_is_not_granted_again(
+    tmp_path: Path,
+) -> None:
     desk = Desk(tmp_path, "a", "b", asynchronous=False)
     desk.granting.grant(0)
     desk.ledger.withdraw("b", 7, "for the test")
@@ -119,13 +123,18 @@ def test_games_that_will_never_come_are_given_up_and_granted_anew(tmp_path: Path
     assert desk.ledger.books("a").outstanding == granted
 
 
-@pytest.mark.parametrize("change", ["still playing", "not all finished", "a batch lies there", "no new beat", "no heartbeat"])
+@pytest.mark.parametrize(
+    "change", ["still playing", "not all finished", "a batch lies there", "no new beat", "no heartbeat"]
+)
 def test_games_that_may_still_come_are_waited_for(tmp_path: Path, change: str) -> None:
     desk = Desk(tmp_path, "a")
     desk.granting.grant(0)
     for second in range(int(GRACE_SECONDS) * 3):
         desk.now = float(second)
-        state, finished = ("playing" if change == "still playing" else "waiting"), 39 if change == "not all finished" else 40
+        state, finished = (
+            ("playing" if change == "still playing" else "waiting"),
+            39 if change == "not all finished" else 40,
+        )
         desk.actors.says("a", state, finished=finished, beat=1 if change == "no new beat" else second)
         if change == "no heartbeat":
             desk.actors.heartbeats["a"] = None

@@ -14,11 +14,15 @@ from training.run.run import open_coach, repeatable_run_id
 
 
 def opened(folder: Path, settings: Settings) -> Coach:
-    return open_coach(folder, settings, make_backend=lambda game, run_id: inline(folder, settings, run_id), observers=[])
+    return open_coach(
+        folder, settings, make_backend=lambda game, run_id: inline(folder, settings, run_id), observers=[]
+    )
 
 
 @pytest.mark.medium
-def test_a_run_is_played_and_taken_up_again_with_the_same_learner_and_window(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_is_played_and_taken_up_again_with_the_same_learner_and_window(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     coach = opened(tmp_path, small_settings(tmp_path))
     coach.run()
@@ -28,7 +32,10 @@ def test_a_run_is_played_and_taken_up_again_with_the_same_learner_and_window(tmp
     resumed.run()
     resumed.ledger.close()
     assert resumed.state.iteration == 3
-    saved, again = ([text.split(": ", 1)[1] for text in caplog.messages if text.startswith(start)] for start in ("checkpoint-", "resumed"))
+    saved, again = (
+        [text.split(": ", 1)[1] for text in caplog.messages if text.startswith(start)]
+        for start in ("checkpoint-", "resumed")
+    )
     assert again == [saved[2]]
 
 

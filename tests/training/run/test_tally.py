@@ -98,7 +98,12 @@ def test_one_player_games_have_scores_and_no_winners() -> None:
     counted.add(batch, 1000)
     report = counted.report(1.0)
     assert (report.games, report.positions) == (24, 2 * batch.num_positions)
-    assert (report.first_player_wins, report.draws, report.resigned, report.false_resignations) == (None, None, None, None)
+    assert (report.first_player_wins, report.draws, report.resigned, report.false_resignations) == (
+        None,
+        None,
+        None,
+        None,
+    )
     assert report.score is not None
     assert (report.score.games, report.score.best) == (24, batch.returns.max())
     assert report.score.mean == pytest.approx(batch.returns.mean())

@@ -15,7 +15,9 @@ from training.search.puct import Evaluate
 from training.search.simulate import search_on
 from training.search.tree import DRAW, NONE, OPEN, UNPROVEN, find_child, keep_subtree, plant
 
-Summary = dict[Path, tuple[int, int | None, float]]  # visits, proven value and sum of values of each edge, by the moves to it
+Summary = dict[
+    Path, tuple[int, int | None, float]
+]  # visits, proven value and sum of values of each edge, by the moves to it
 
 
 class Forest:
@@ -35,7 +37,9 @@ class Forest:
     ) -> None:
         count = len(states)
         self.game, self.evaluate = game, evaluate
-        prepared = prepare(game, settings, num_trees=count, simulations=num_simulations, cache_positions=cache_positions)
+        prepared = prepare(
+            game, settings, num_trees=count, simulations=num_simulations, cache_positions=cache_positions
+        )
         _, self.params, self.trees, self.states, self.streams, _, self.leaves, _ = prepared
         self.states[:], self.streams[:] = states, np.arange(count)
         self._renumbered = np.zeros(prepared.max_nodes, np.int32)

@@ -1,8 +1,9 @@
-"""A second search to hold the compiled one against: recursive, in plain Python with dictionaries, written from the papers.
+"""A second search to hold the compiled one against: recursive, in plain Python with dictionaries, written from the
+papers.
 
-Nothing is shared with ``training.search``; of games of chance it is told the random numbers. Arithmetic is in doubles, so that a
-decision between nearly equal scores could fall otherwise than in the compiled search: such searches end in ``Undecided`` and a test
-passes over them.
+Nothing is shared with ``training.search``; of games of chance it is told the random numbers. Arithmetic is in doubles,
+so that a decision between nearly equal scores could fall otherwise than in the compiled search: such searches end in
+``Undecided`` and a test passes over them.
 """
 
 import math
@@ -28,7 +29,9 @@ class Undecided(Exception):
 
 
 class StubEvaluator:
-    """A network that knows nothing: logits and a value drawn from a position's checksum, whatever stands beside it in the batch."""
+    """A network that knows nothing: logits and a value drawn from a position's checksum, whatever stands beside it in
+    the batch.
+    """
 
     def __init__(self, game: Game, *, seed: int = 0, policy_scale: float = 1.0, value_scale: float = 0.4) -> None:
         random = np.random.default_rng(seed)
@@ -187,7 +190,9 @@ class NaiveSearch:
         known = [*means.values(), unvisited]
         spread = max(max(known) - min(known), 0.01 * max(abs(max(known)), 1))
         middle = (max(known) + min(known)) / 2
-        return {action: 2 * (mean - middle) / spread for action, mean in means.items()}, 2 * (unvisited - middle) / spread
+        return {action: 2 * (mean - middle) / spread for action, mean in means.items()}, 2 * (
+            unvisited - middle
+        ) / spread
 
     def choose(self, node: NaiveNode) -> int:
         """The action that a simulation follows."""
@@ -231,7 +236,9 @@ class NaiveSearch:
         scale = (self.settings.gumbel.c_visit + most) * self.settings.gumbel.c_scale
         means, mixed = self.scaled(node, mixed)
         completed = {action: means.get(action, mixed) for action in node.edges}
-        return {action: math.log(edge.prior) + scale * (completed[action] + 1) / 2 for action, edge in node.edges.items()}
+        return {
+            action: math.log(edge.prior) + scale * (completed[action] + 1) / 2 for action, edge in node.edges.items()
+        }
 
     def improved_policy(self, node: NaiveNode) -> dict[int, float]:
         logits = self.improved_logits(node)
@@ -241,7 +248,13 @@ class NaiveSearch:
     def choose_gumbel(self, node: NaiveNode) -> int:
         policy = self.improved_policy(node)
         total = node.edge_visits
-        return best({action: policy[action] - edge.visits / (1 + total) for action, edge in node.edges.items() if edge.proven != -1})
+        return best(
+            {
+                action: policy[action] - edge.visits / (1 + total)
+                for action, edge in node.edges.items()
+                if edge.proven != -1
+            }
+        )
 
     def choose_gumbel_root(self, node: NaiveNode) -> int:
         logits = self.improved_logits(node)

@@ -14,7 +14,9 @@ CHESS, CONNECT_FOUR, TIC_TAC_TOE = load_game("chess"), load_game("connect_four")
 
 
 def analysis_of(game: Game, *, leaves: int = 1, most: int = 5000) -> Analysis:
-    return Analysis(game, StubEvaluator(game), SearchSettings(forced_playouts=False, leaves_per_tree=leaves), max_simulations=most)
+    return Analysis(
+        game, StubEvaluator(game), SearchSettings(forced_playouts=False, leaves_per_tree=leaves), max_simulations=most
+    )
 
 
 def think(analysis: Analysis, simulations: int, *, at_once: int = 1) -> Analysis:

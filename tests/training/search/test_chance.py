@@ -97,7 +97,9 @@ def test_an_afterstate_is_worth_the_mean_of_its_evaluation_and_of_what_chance_ma
             node = forest.trees.nodes[b, afterstate]
             outcomes = [forest.trees.nodes[b, child] for child in forest.children(b, afterstate)]
             assert node.chance and sum(outcome.visits for outcome in outcomes) + evaluated == node.visits
-            mean = (sum(outcome.value_sum for outcome in outcomes) + (node.evaluation if evaluated else 0)) / node.visits
+            mean = (
+                sum(outcome.value_sum for outcome in outcomes) + (node.evaluation if evaluated else 0)
+            ) / node.visits
             assert node.value_sum / node.visits == pytest.approx(node.reward + mean, abs=1e-3)
             seen += len(outcomes)
     assert seen > 10
@@ -177,7 +179,9 @@ def test_only_positions_where_somebody_chose_are_learned_from(batch: GameBatch) 
 @pytest.mark.medium
 def test_a_network_learns_points_by_heart() -> None:
     torch.manual_seed(0)
-    taught = Learner(build_network(SMALL, blocks=1, channels=16), device="cpu", learning_rate=0.01, warmup_steps=10, ema_decay=0.9)
+    taught = Learner(
+        build_network(SMALL, blocks=1, channels=16), device="cpu", learning_rate=0.01, warmup_steps=10, ema_decay=0.9
+    )
     learned = Batch.empty(SMALL, 16)
     learned.observations[:] = np.random.default_rng(0).normal(size=learned.observations.shape)
     learned.policies[:], learned.legal[:], learned.policy_mask[:] = 0.25, True, 1
@@ -223,7 +227,9 @@ def test_nobody_resigns_for_points() -> None:
     assert not any(record.resigned for record in records)
 
 
-@pytest.mark.parametrize(("plies", "fit"), [([10, 20, 30], 3), ([MOST_POSITIONS, 1], 1), ([MOST_POSITIONS + 1, 1], 1), ([300_000] * 3, 1)])
+@pytest.mark.parametrize(
+    ("plies", "fit"), [([10, 20, 30], 3), ([MOST_POSITIONS, 1], 1), ([MOST_POSITIONS + 1, 1], 1), ([300_000] * 3, 1)]
+)
 def test_a_batch_of_long_games_has_fewer_of_them(plies: list[int], fit: int) -> None:
     record = play(SMALL, VARIANTS["gumbel"], 1, evaluate=STUB)[0]
     records = [replace(record, actions=np.zeros(count, np.int32)) for count in plies]

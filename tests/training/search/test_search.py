@@ -31,13 +31,17 @@ def random_settings(random: np.random.Generator, algorithm: Any) -> SearchSettin
         discount=float(random.choice([1.0, 0.9])),
         evaluate_afterstates=bool(random.integers(2)),
         gumbel=GumbelSettings(
-            considered_actions=int(random.integers(2, 17)), c_visit=float(random.uniform(1, 50)), c_scale=float(random.uniform(0.1, 1))
+            considered_actions=int(random.integers(2, 17)),
+            c_visit=float(random.uniform(1, 50)),
+            c_scale=float(random.uniform(0.1, 1)),
         ),
     )
 
 
 def moves_of(name: str, algorithm: str) -> int:
-    """How many moves are searched, on and on in the kept subtree; Gumbel keeps none, and after chance another position follows."""
+    """How many moves are searched, on and on in the kept subtree; Gumbel keeps none, and after chance another position
+    follows.
+    """
     return MOVES if algorithm == "puct" and name != "twenty48" else 1
 
 
@@ -48,15 +52,22 @@ def stream_of(forest: Forest, b: int) -> Callable[[], float]:
 
 
 def both_searches(name: str, algorithm: str, seed: int) -> int:
-    """Run both searches on a few positions, and on with the kept subtrees for a few moves; the number of searches compared."""
+    """Run both searches on a few positions, and on with the kept subtrees for a few moves; the number of searches
+    compared.
+    """
     random = np.random.default_rng(seed)
     game, settings = load_game(name), random_settings(random, algorithm)
-    evaluate = StubEvaluator(game, seed=seed, policy_scale=float(random.uniform(0.3, 2)), value_scale=float(random.uniform(0.1, 1)))
+    evaluate = StubEvaluator(
+        game, seed=seed, policy_scale=float(random.uniform(0.3, 2)), value_scale=float(random.uniform(0.1, 1))
+    )
     full, num_simulations = bool(random.integers(2)), int(random.integers(1, 50))
     states = random_states(game, TREES, random, most_plies=GAMES[name])
     noisy = full and game.num_outcomes == 0  # noise would use up an unknown number of random numbers
     forest = Forest(game, evaluate, settings, states, num_simulations=num_simulations, full=full, noisy=noisy)
-    naive = {b: NaiveSearch(game, evaluate, settings, states[b], full=full, uniform=stream_of(forest, b)) for b in range(TREES)}
+    naive = {
+        b: NaiveSearch(game, evaluate, settings, states[b], full=full, uniform=stream_of(forest, b))
+        for b in range(TREES)
+    }
     compared = 0
     for _ in range(moves_of(name, algorithm)):
         forest.run()

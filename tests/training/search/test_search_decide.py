@@ -1,4 +1,6 @@
-"""What a search says in the end, on roots made by hand: weights, pruned playouts, the choice of the move, and the surprise."""
+"""What a search says in the end, on roots made by hand: weights, pruned playouts, the choice of the move, and the
+surprise.
+"""
 
 import math
 from typing import Any
@@ -64,7 +66,9 @@ def chosen(trees: Trees, weights: list[float], temperature: float, draws: int, *
 
 
 def test_weights_are_visits() -> None:
-    trees = make_root([(5, 0.1, 0.2, UNPROVEN), (0, 0, 0.3, UNPROVEN), (7, 0.2, 0.4, UNPROVEN), (1, 0.0, 0.1, UNPROVEN)])
+    trees = make_root(
+        [(5, 0.1, 0.2, UNPROVEN), (0, 0, 0.3, UNPROVEN), (7, 0.2, 0.4, UNPROVEN), (1, 0.0, 0.1, UNPROVEN)]
+    )
     assert weights_of(trees) == [5, 0, 7, 1]
     assert value_of(trees) == pytest.approx((0.5 + 1.4) / 14)
 
@@ -115,7 +119,9 @@ def test_what_is_left_beside_a_lost_favourite_has_weight_enough_to_be_recorded(a
 
 def test_gumbel_weights_are_the_improved_policy() -> None:
     moves = [(4, 0.5, 0.2, UNPROVEN), (2, -0.25, 0.3, UNPROVEN), (0, 0, 0.5, UNPROVEN)]
-    weights = weights_of(make_root(moves, full=True, evaluation=0.1), algorithm="gumbel", gumbel={"c_visit": 6.0, "c_scale": 0.5})
+    weights = weights_of(
+        make_root(moves, full=True, evaluation=0.1), algorithm="gumbel", gumbel={"c_visit": 6.0, "c_scale": 0.5}
+    )
     mixed = (0.1 + 6 * (0.2 * 0.5 + 0.3 * -0.25) / 0.5) / 7  # the paper's equation 33
     logits = [math.log(prior) + (6 + 4) * 0.5 * (1 + q) / 2 for prior, q in ((0.2, 0.5), (0.3, -0.25), (0.5, mixed))]
     expected = np.exp(logits) / np.exp(logits).sum()
@@ -123,7 +129,13 @@ def test_gumbel_weights_are_the_improved_policy() -> None:
 
 
 def test_gumbel_plays_the_best_of_its_most_visited_moves_at_any_temperature() -> None:
-    moves = [(4, 0.2, 0.2, UNPROVEN), (4, 0.3, 0.2, UNPROVEN), (2, 0.9, 0.3, UNPROVEN), (6, 0.9, 0.2, LOSS), (0, 0, 0.1, UNPROVEN)]
+    moves = [
+        (4, 0.2, 0.2, UNPROVEN),
+        (4, 0.3, 0.2, UNPROVEN),
+        (2, 0.9, 0.3, UNPROVEN),
+        (6, 0.9, 0.2, LOSS),
+        (0, 0, 0.1, UNPROVEN),
+    ]
     assert chosen(make_root(moves), [1, 1, 1, 0, 1], 1.0, 20, algorithm="gumbel").tolist() == [0, 20, 0, 0, 0]
 
 
@@ -189,7 +201,9 @@ def test_moves_are_drawn_with_their_weights_to_the_power_of_one_by_temperature(t
     expected *= draws / expected.sum()
     seen = expected > 0
     assert counts[1] == 0
-    assert (((counts - expected)[seen] ** 2) / expected[seen]).sum() < 16.3  # chi-squared with 3 degrees, one in a thousand
+    assert (
+        ((counts - expected)[seen] ** 2) / expected[seen]
+    ).sum() < 16.3  # chi-squared with 3 degrees, one in a thousand
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1e-9, 0.009, 0.011, 0.02])

@@ -107,7 +107,9 @@ class Counting:
 
 @pytest.mark.medium
 @pytest.mark.parametrize("algorithm", ["puct", "gumbel"])
-def test_self_play_goes_on_in_positions_that_were_decided_before_they_were_evaluated(algorithm: Literal["puct", "gumbel"]) -> None:
+def test_self_play_goes_on_in_positions_that_were_decided_before_they_were_evaluated(
+    algorithm: Literal["puct", "gumbel"],
+) -> None:
     game = load_game("tic_tac_toe")
     settings = SearchSettings(algorithm=algorithm, num_simulations=16, full_search_probability=1.0, lookahead_plies=9)
     for record in play(game, settings, 20):

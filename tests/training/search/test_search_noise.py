@@ -22,7 +22,9 @@ def evaluate(observations: Planes) -> tuple[Floats, Floats]:
 
 def noisy_priors(settings: SearchSettings, trees: int) -> Any:
     """The root's priors ``[B, A]`` at the beginning of a noisy search."""
-    forest = Forest(GAME, evaluate, settings, GAME.initial_states(trees), num_simulations=1, full=True, noisy=True).run()
+    forest = Forest(
+        GAME, evaluate, settings, GAME.initial_states(trees), num_simulations=1, full=True, noisy=True
+    ).run()
     assert np.allclose(forest.trees.root_priors, PRIORS, atol=1e-6)
     found = [forest.root_priors(b) for b in range(trees)]
     return np.array([[priors[action] for action in range(7)] for priors in found])
@@ -48,7 +50,9 @@ def test_a_share_of_the_priors_is_a_dirichlet_draw(alpha: Any) -> None:
 
 def test_a_search_without_noise_has_the_networks_priors() -> None:
     forest = Forest(GAME, evaluate, SearchSettings(), GAME.initial_states(1), num_simulations=9, full=True).run()
-    assert list(forest.root_priors(0).values()) == pytest.approx([forest.network_priors(0)[action] for action in forest.root_priors(0)])
+    assert list(forest.root_priors(0).values()) == pytest.approx(
+        [forest.network_priors(0)[action] for action in forest.root_priors(0)]
+    )
 
 
 def test_only_legal_moves_get_noise() -> None:
@@ -61,7 +65,9 @@ def test_only_legal_moves_get_noise() -> None:
 
 
 def test_each_move_of_a_reused_tree_gets_noise_of_its_own() -> None:
-    forest = Forest(GAME, StubEvaluator(GAME), SearchSettings(), GAME.initial_states(1), num_simulations=50, full=True, noisy=True).run()
+    forest = Forest(
+        GAME, StubEvaluator(GAME), SearchSettings(), GAME.initial_states(1), num_simulations=50, full=True, noisy=True
+    ).run()
     for _ in range(3):
         forest.play(0, int(forest.trees.nodes[0, forest.busiest(0)].action))
         clean = forest.root_priors(0)
@@ -69,7 +75,9 @@ def test_each_move_of_a_reused_tree_gets_noise_of_its_own() -> None:
         noisy, root = forest.root_priors(0), forest.trees.nodes[0, 0]
         assert forest.network_priors(0) == pytest.approx(clean)
         assert max(abs(noisy[action] - clean[action]) for action in clean) > 0.01
-        assert root.explored == pytest.approx(sum(float(forest.trees.nodes[0, child].prior) for child in forest.children(0)), abs=1e-5)
+        assert root.explored == pytest.approx(
+            sum(float(forest.trees.nodes[0, child].prior) for child in forest.children(0)), abs=1e-5
+        )
 
 
 def test_the_first_simulation_of_a_gumbel_search_is_a_draw_from_the_policy() -> None:
@@ -77,7 +85,9 @@ def test_the_first_simulation_of_a_gumbel_search_is_a_draw_from_the_policy() -> 
     forest = Forest(GAME, evaluate, settings, GAME.initial_states(4000), num_simulations=1, noisy=True).run()
     first = forest.trees.nodes[:, 1].action
     expected = 4000 * PRIORS
-    assert (((np.bincount(first, minlength=7) - expected) ** 2) / expected).sum() < 22.5  # chi-squared with 6 degrees, one in a thousand
+    assert (
+        ((np.bincount(first, minlength=7) - expected) ** 2) / expected
+    ).sum() < 22.5  # chi-squared with 6 degrees, one in a thousand
 
 
 def test_a_gumbel_search_without_noise_begins_with_the_largest_prior() -> None:
@@ -90,7 +100,9 @@ def test_gumbel_noise_can_be_weaker_or_none() -> None:
     spread = {}
     for noise in (0.0, 0.5, 1.0):
         settings = SearchSettings(algorithm="gumbel", gumbel=GumbelSettings(noise=noise))
-        forest = Forest(GAME, evaluate, settings, GAME.initial_states(2000), num_simulations=1, full=True, noisy=True).run()
+        forest = Forest(
+            GAME, evaluate, settings, GAME.initial_states(2000), num_simulations=1, full=True, noisy=True
+        ).run()
         spread[noise] = np.std([forest.root_gumbels(b)[0] for b in range(2000)])
     assert spread[0.0] == pytest.approx(0, abs=1e-4)
     assert spread[1.0] == pytest.approx(np.pi / np.sqrt(6), rel=0.06)  # of the standard Gumbel distribution

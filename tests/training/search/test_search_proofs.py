@@ -1,4 +1,6 @@
-"""Proven results: tic-tac-toe searched to the end is what exhaustive minimax says, and a proof is never wrong on the way there."""
+"""Proven results: tic-tac-toe searched to the end is what exhaustive minimax says, and a proof is never wrong on the
+way there.
+"""
 
 import functools
 from typing import Any
@@ -15,7 +17,12 @@ from training.search.search import Search
 from training.search.tree import DRAW, LOSS, OVER, UNPROVEN, WIN
 
 GAME = load_game("tic_tac_toe")
-ENOUGH = {0: 520_000, 1: 60_000, 2: 16_000, 3: 3_000}  # simulations that search from a ply to the end; later plies need no more
+ENOUGH = {
+    0: 520_000,
+    1: 60_000,
+    2: 16_000,
+    3: 3_000,
+}  # simulations that search from a ply to the end; later plies need no more
 
 
 @functools.cache
@@ -140,8 +147,15 @@ def test_more_simulations_play_better() -> None:
     states = np.concatenate(positions())[::3]
     mistakes = []
     for num_simulations in (1, 8, 64, 400):
-        found = Search(GAME, StubEvaluator(GAME), SearchSettings(), num_simulations=num_simulations, num_trees=256).find(states)
-        mistakes.append(sum(value_of(state, int(action)) < minimax(state) for state, action in zip(states, found.actions, strict=True)))
+        found = Search(
+            GAME, StubEvaluator(GAME), SearchSettings(), num_simulations=num_simulations, num_trees=256
+        ).find(states)
+        mistakes.append(
+            sum(
+                value_of(state, int(action)) < minimax(state)
+                for state, action in zip(states, found.actions, strict=True)
+            )
+        )
     assert mistakes[0] > 2 * mistakes[1] > 4 * mistakes[2] > 8 * mistakes[3]
 
 
@@ -149,7 +163,10 @@ def test_more_simulations_play_better() -> None:
 def test_what_is_found_does_not_depend_on_how_many_positions_are_searched_at_once(name: str) -> None:
     game = load_game(name)
     states = np.stack([play_first(game, action) for action in range(5)])
-    found = [Search(game, StubEvaluator(game), SearchSettings(), num_simulations=30, num_trees=n).find(states) for n in (1, 3, 8)]
+    found = [
+        Search(game, StubEvaluator(game), SearchSettings(), num_simulations=30, num_trees=n).find(states)
+        for n in (1, 3, 8)
+    ]
     for other in found[1:]:
         assert (other.actions == found[0].actions).all()
         assert (other.values == found[0].values).all()

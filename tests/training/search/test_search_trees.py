@@ -1,4 +1,6 @@
-"""Search trees: their sums agree after every step, virtual loss leaves no trace, and a kept subtree is the one that was there."""
+"""Search trees: their sums agree after every step, virtual loss leaves no trace, and a kept subtree is the one that was
+there.
+"""
 
 from typing import Any
 
@@ -107,7 +109,9 @@ def constant(logits: list[float], value: float) -> Any:
     """A network that says the same of every position."""
 
     def evaluate(observations: Planes) -> tuple[Floats, Floats]:
-        return np.tile(np.array(logits, np.float32), (len(observations), 1)), np.full(len(observations), value, np.float32)
+        return np.tile(np.array(logits, np.float32), (len(observations), 1)), np.full(
+            len(observations), value, np.float32
+        )
 
     return evaluate
 
@@ -115,9 +119,12 @@ def constant(logits: list[float], value: float) -> Any:
 def test_a_tree_of_three_simulations_is_as_computed_by_hand() -> None:
     game = load_game("tic_tac_toe")
     evaluate = constant(np.log([0.4, 0.3, 0.1, 0.05, 0.05, 0.03, 0.03, 0.02, 0.02]).tolist(), 0.2)
-    forest = Forest(game, evaluate, SearchSettings(c_puct=1.0, fpu_reduction=0.2), game.initial_states(1), num_simulations=3).run()
-    # First the largest prior, 0.4. Then sqrt(N) is about 1, and the next prior has 0 + 0.3 (the root's mean is 0) against -0.2 + 0.4 / 2.
-    # Then sqrt(N) is about 1.41: 0.1 * 1.41 - 0.2 / 3 for the third is less than -0.2 + 1.41 * 0.4 / 2, and one reply is seen.
+    forest = Forest(
+        game, evaluate, SearchSettings(c_puct=1.0, fpu_reduction=0.2), game.initial_states(1), num_simulations=3
+    ).run()
+    # First the largest prior, 0.4. Then sqrt(N) is about 1, and the next prior has 0 + 0.3 (the root's mean is 0)
+    # against -0.2 + 0.4 / 2. Then sqrt(N) is about 1.41: 0.1 * 1.41 - 0.2 / 3 for the third is less than -0.2 + 1.41 *
+    # 0.4 / 2, and one reply is seen.
     summary = forest.summary(0)
     assert {path: visits for path, (visits, _, _) in summary.items()} == {(0,): 2, (1,): 1, (0, 1): 1}
     assert [summary[path][2] for path in ((0,), (1,), (0, 1))] == pytest.approx([-0.2 + 0.2, -0.2, -0.2])
@@ -141,12 +148,16 @@ def test_a_search_that_wins_at_once_needs_no_more_simulations() -> None:
 @pytest.mark.parametrize("name", GAMES)
 def test_subtree_reuse_keeps_exactly_the_subtree(name: str) -> None:
     game, random = load_game(name), np.random.default_rng(5)
-    forest = Forest(game, StubEvaluator(game), SearchSettings(), random_states(game, 8, random, most_plies=3), num_simulations=60).run()
+    forest = Forest(
+        game, StubEvaluator(game), SearchSettings(), random_states(game, 8, random, most_plies=3), num_simulations=60
+    ).run()
     kept = 0
     for b in range(8):
         child = forest.busiest(b)
         node = forest.trees.nodes[b, child].copy()
-        before = {path[1:]: found for path, found in forest.summary(b).items() if path[0] == node.action and len(path) > 1}
+        before = {
+            path[1:]: found for path, found in forest.summary(b).items() if path[0] == node.action and len(path) > 1
+        }
         candidates = forest.candidates(b, child)
         forest.play(b, int(node.action))
         root = forest.trees.nodes[b, 0]
@@ -164,7 +175,9 @@ def test_subtree_reuse_keeps_exactly_the_subtree(name: str) -> None:
 @pytest.mark.medium
 def test_a_reused_tree_grows_on_like_any_other() -> None:
     game = load_game("connect_four")
-    forest = Forest(game, StubEvaluator(game), SearchSettings(), game.initial_states(4), num_simulations=60, full=True, noisy=True)
+    forest = Forest(
+        game, StubEvaluator(game), SearchSettings(), game.initial_states(4), num_simulations=60, full=True, noisy=True
+    )
     for _ in range(10):
         forest.run()
         for b in range(4):

@@ -37,7 +37,9 @@ def play(
     first_seed: int = 100,
 ) -> list[GameRecord]:
     """Records of as many games, by seed."""
-    self_play = SelfPlay(game, evaluate or StubEvaluator(game), settings, parallel_games=parallel_games, cache_positions=cache_positions)
+    self_play = SelfPlay(
+        game, evaluate or StubEvaluator(game), settings, parallel_games=parallel_games, cache_positions=cache_positions
+    )
     return play_on(self_play, list(range(first_seed, first_seed + games)))
 
 
@@ -64,7 +66,9 @@ def same(some: list[GameRecord], others: list[GameRecord]) -> bool:
 def targets(record: GameRecord) -> list[tuple[NDArray[np.int32], NDArray[np.uint16]]]:
     """Actions and weights of each position's policy target."""
     ends = np.cumsum(record.policy_sizes)
-    return list(zip(np.split(record.policy_actions, ends[:-1]), np.split(record.policy_weights, ends[:-1]), strict=True))
+    return list(
+        zip(np.split(record.policy_actions, ends[:-1]), np.split(record.policy_weights, ends[:-1]), strict=True)
+    )
 
 
 # The same games.
@@ -73,13 +77,17 @@ VARIANTS: dict[str, SearchSettings] = {
     "puct": QUICK,
     "gumbel": QUICK.model_copy(update={"algorithm": "gumbel"}),
     "several leaves": QUICK.model_copy(update={"leaves_per_tree": 4}),
-    "resignation": QUICK.model_copy(update={"resignation": ResignationSettings(enabled=True, threshold=0.3, consecutive=1)}),
+    "resignation": QUICK.model_copy(
+        update={"resignation": ResignationSettings(enabled=True, threshold=0.3, consecutive=1)}
+    ),
 }
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_games_do_not_depend_on_the_games_beside_them(variant: str) -> None:
-    records = [play(CONNECT_FOUR, VARIANTS[variant], 30, parallel_games=parallel_games) for parallel_games in (1, 3, 64)]
+    records = [
+        play(CONNECT_FOUR, VARIANTS[variant], 30, parallel_games=parallel_games) for parallel_games in (1, 3, 64)
+    ]
     assert same(records[0], records[1])
     assert same(records[0], records[2])
     assert len({record.actions.tobytes() for record in records[0]}) > 25
@@ -134,7 +142,9 @@ def test_the_position_cache_saves_evaluations_and_changes_nothing(algorithm: str
 
 def test_a_new_model_is_used_at_once_and_named_in_the_games_it_plays() -> None:
     evaluator = StubEvaluator(CONNECT_FOUR, seed=1)
-    self_play = SelfPlay(CONNECT_FOUR, lambda planes: evaluator(planes), QUICK, parallel_games=8, cache_positions=100_000)
+    self_play = SelfPlay(
+        CONNECT_FOUR, lambda planes: evaluator(planes), QUICK, parallel_games=8, cache_positions=100_000
+    )
     old = play_on(self_play, list(range(8)))
     evaluator = StubEvaluator(CONNECT_FOUR, seed=2)
     self_play.change_model(7)
@@ -159,7 +169,13 @@ def test_a_new_model_is_used_at_once_and_named_in_the_games_it_plays() -> None:
 def test_records_can_be_replayed_and_their_targets_are_legal(game: Game, variant: str) -> None:
     for record in play(game, VARIANTS[variant], 60):
         state = game.initial_state()
-        assert record.actions.size == record.flags.size == record.root_values.size == record.policy_sizes.size == record.surprise.size
+        assert (
+            record.actions.size
+            == record.flags.size
+            == record.root_values.size
+            == record.policy_sizes.size
+            == record.surprise.size
+        )
         for action, flags, (policy, weights) in zip(record.actions, record.flags, targets(record), strict=True):
             legal = game.legal_actions(state)
             assert bool(flags & FULL_SEARCH) == (policy.size > 0)
@@ -177,14 +193,20 @@ def test_records_can_be_replayed_and_their_targets_are_legal(game: Game, variant
 
 def test_a_full_search_without_forcing_and_proofs_has_all_its_visits_in_the_target() -> None:
     settings = SearchSettings(
-        num_simulations=20, full_search_probability=1.0, subtree_reuse=False, forced_playouts=False, proven_results=False
+        num_simulations=20,
+        full_search_probability=1.0,
+        subtree_reuse=False,
+        forced_playouts=False,
+        proven_results=False,
     )
     for record in play(CONNECT_FOUR, settings, 10):
         assert all(weights.sum() == 20 for _, weights in targets(record))
 
 
 def test_with_reuse_a_full_search_has_at_least_its_visits_in_the_target() -> None:
-    settings = SearchSettings(num_simulations=20, full_search_probability=1.0, forced_playouts=False, proven_results=False)
+    settings = SearchSettings(
+        num_simulations=20, full_search_probability=1.0, forced_playouts=False, proven_results=False
+    )
     sums = [weights.sum() for record in play(CONNECT_FOUR, settings, 10) for _, weights in targets(record)]
     assert set(sums) == {20}
 
@@ -206,7 +228,9 @@ def test_a_cheap_search_evaluates_less() -> None:
     evaluations = []
     for cheap in (4, 32):
         evaluator = StubEvaluator(CONNECT_FOUR)
-        settings = SearchSettings(num_simulations=32, cheap_simulations=cheap, full_search_probability=0.01, subtree_reuse=False)
+        settings = SearchSettings(
+            num_simulations=32, cheap_simulations=cheap, full_search_probability=0.01, subtree_reuse=False
+        )
         records = play(CONNECT_FOUR, settings, 20, evaluate=evaluator)
         evaluations.append(evaluator.positions / sum(record.actions.size for record in records))
     assert evaluations[0] < 8 < 16 < evaluations[1]
@@ -247,7 +271,9 @@ def test_of_a_random_opening_a_share_of_the_moves_is_drawn_evenly() -> None:
 
 
 def test_later_moves_are_random_too_in_each_game_as_often_as_it_draws() -> None:
-    settings = SearchSettings(num_simulations=8, full_search_probability=1.0, random_move_share=0.3, proven_results=False)
+    settings = SearchSettings(
+        num_simulations=8, full_search_probability=1.0, random_move_share=0.3, proven_results=False
+    )
     for algorithm in ("puct", "gumbel"):
         records = play(CONNECT_FOUR, settings.model_copy(update={"algorithm": algorithm}), 600, evaluate=one_hot)
         shares = np.array([(record.flags & RANDOM_MOVE > 0).mean() for record in records])
@@ -266,11 +292,15 @@ def test_what_is_proven_is_played_to_its_end() -> None:
     random = np.concatenate([record.flags & RANDOM_MOVE > 0 for record in records])
     assert proven.sum() > 100 and random.sum() > 100 and not (proven & random).any()
     won = [record.returns[0] != 0 for record in records]
-    assert all(record.root_values[-1] == 1 for record, decided in zip(records, won, strict=True) if decided)  # nobody ran into it by chance
+    assert all(
+        record.root_values[-1] == 1 for record, decided in zip(records, won, strict=True) if decided
+    )  # nobody ran into it by chance
 
 
 def test_without_a_random_opening_no_move_is_marked() -> None:
-    assert all((record.flags & RANDOM_MOVE == 0).all() for record in play(CONNECT_FOUR, SearchSettings(num_simulations=16), 20))
+    assert all(
+        (record.flags & RANDOM_MOVE == 0).all() for record in play(CONNECT_FOUR, SearchSettings(num_simulations=16), 20)
+    )
 
 
 # The choice of moves.
@@ -322,7 +352,9 @@ def gloomy(observations: Planes) -> tuple[Floats, Floats]:
 
 
 def resigning(**changes: Any) -> SearchSettings:
-    resignation = ResignationSettings(**{"enabled": True, "threshold": 0.8, "consecutive": 3, "no_resign_fraction": 0.0} | changes)
+    resignation = ResignationSettings(
+        **{"enabled": True, "threshold": 0.8, "consecutive": 3, "no_resign_fraction": 0.0} | changes
+    )
     return SearchSettings(num_simulations=8, cheap_simulations=4, proven_results=False, resignation=resignation)
 
 
@@ -331,7 +363,9 @@ def test_a_player_resigns_after_so_many_hopeless_moves_of_his_own() -> None:
         for record in play(CONNECT_FOUR, resigning(consecutive=consecutive), 10, evaluate=gloomy):
             assert record.resigned == 1
             assert record.returns.tolist() == [-1, 1]
-            assert record.actions.size == 2 * (consecutive - 1)  # plies 0, 2, 4 are the first player's; the last is not played
+            assert record.actions.size == 2 * (
+                consecutive - 1
+            )  # plies 0, 2, 4 are the first player's; the last is not played
             assert record.policy_sizes.size == record.actions.size
 
 

@@ -58,7 +58,9 @@ def test_games_may_begin_with_moves_that_are_given() -> None:
         for action in record.actions.tolist():
             TIC_TAC_TOE.play(replayed, action)
         assert TIC_TAC_TOE.terminal(replayed) and record.returns.tolist() == TIC_TAC_TOE.returns(replayed).tolist()
-    assert same([records[1]], play(TIC_TAC_TOE, QUICK, 1, first_seed=2))  # without an opening a game is what it would have been
+    assert same(
+        [records[1]], play(TIC_TAC_TOE, QUICK, 1, first_seed=2)
+    )  # without an opening a game is what it would have been
 
 
 @pytest.mark.parametrize(

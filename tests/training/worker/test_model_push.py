@@ -35,7 +35,9 @@ from training.worker.model_push import ModelInbox, ModelPush, PublishedModel, Wh
 from training.worker.worker_folder import WorkerFolder
 
 
-def network_file(version: int, *, channels: int = 16, seed: int = 1, dtype: Literal["bfloat16", "float16"] = "bfloat16") -> PublishedModel:
+def network_file(
+    version: int, *, channels: int = 16, seed: int = 1, dtype: Literal["bfloat16", "float16"] = "bfloat16"
+) -> PublishedModel:
     """A model; each version differs from the one before a little, as after some steps of training."""
     torch.manual_seed(seed)
     size = NETWORK | {"channels": channels}
@@ -44,7 +46,9 @@ def network_file(version: int, *, channels: int = 16, seed: int = 1, dtype: Lite
     with torch.no_grad():
         for weight in network.parameters():
             weight.add_(torch.randn_like(weight), alpha=version * 1e-4)
-    data = encode_model(Model(description=describe_model(GAME, size, version), weights=network.state_dict()), GAME, dtype=dtype)
+    data = encode_model(
+        Model(description=describe_model(GAME, size, version), weights=network.state_dict()), GAME, dtype=dtype
+    )
     return PublishedModel(version=version, data=data, sha256=content_sha256(data))
 
 
@@ -91,7 +95,11 @@ def arbitrary(seed: int, dtype: Literal["bfloat16", "float16"]) -> Content:
     halves = (numbers, none) if dtype == "bfloat16" else (none, numbers)
     words = (*halves, rng.integers(0, 2**32, 9, dtype=np.uint32), rng.integers(0, 2**63, 1).astype(np.uint64))
     kinds: tuple[Any, ...] = ("bfloat16", "float16", "float32", "int64")
-    entries = [TensorEntry(name=kind, shape=(row.size,), dtype=kind) for kind, row in zip(kinds, words, strict=True) if row.size]
+    entries = [
+        TensorEntry(name=kind, shape=(row.size,), dtype=kind)
+        for kind, row in zip(kinds, words, strict=True)
+        if row.size
+    ]
     header = open_model(SEVEN.data).header.model_copy(update={"tensors": tuple(entries)})
     raw = header.model_dump_json().encode()
     head = PREFIX.pack(MAGIC, FORMAT, len(raw)) + raw
@@ -204,10 +212,19 @@ def damaged(data: bytes) -> bytes:
 INBOXES: dict[str, Callable[[], list[tuple[str, bytes]]]] = {
     "nothing": lambda: [],
     "a delta without its base": lambda: [pushed(EIGHT, SEVEN)],
-    "a delta whose base is another": lambda: [("model-000007.model", network_file(7, seed=5).data), pushed(EIGHT, SEVEN)],
-    "a delta whose base is of another size": lambda: [("model-000007.model", network_file(7, channels=8).data), pushed(EIGHT, SEVEN)],
+    "a delta whose base is another": lambda: [
+        ("model-000007.model", network_file(7, seed=5).data),
+        pushed(EIGHT, SEVEN),
+    ],
+    "a delta whose base is of another size": lambda: [
+        ("model-000007.model", network_file(7, channels=8).data),
+        pushed(EIGHT, SEVEN),
+    ],
     "a delta whose base is empty": lambda: [("model-000007.model", b""), pushed(EIGHT, SEVEN)],
-    "a damaged delta": lambda: [pushed(SEVEN, None), ("model-000008.from-000007.delta", damaged(pushed(EIGHT, SEVEN)[1]))],
+    "a damaged delta": lambda: [
+        pushed(SEVEN, None),
+        ("model-000008.from-000007.delta", damaged(pushed(EIGHT, SEVEN)[1])),
+    ],
     "an empty delta": lambda: [pushed(SEVEN, None), ("model-000008.from-000007.delta", b"")],
     "a delta that is a model": lambda: [pushed(SEVEN, None), ("model-000008.from-000007.delta", EIGHT.data)],
     "a damaged file": lambda: [("model-000008.model", damaged(EIGHT.data))],
@@ -216,7 +233,9 @@ INBOXES: dict[str, Callable[[], list[tuple[str, bytes]]]] = {
 
 
 @pytest.mark.parametrize("inbox", INBOXES)
-def test_what_does_not_make_the_model_is_no_model_and_the_whole_file_is_asked_for(folder: WorkerFolder, inbox: str) -> None:
+def test_what_does_not_make_the_model_is_no_model_and_the_whole_file_is_asked_for(
+    folder: WorkerFolder, inbox: str
+) -> None:
     put(folder, *INBOXES[inbox]())
     with pytest.raises(WholeModelNeeded) as error:
         ModelInbox(folder).receive(8, EIGHT.sha256)

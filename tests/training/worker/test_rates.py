@@ -7,8 +7,13 @@ import pytest
 from training.worker.rates import Rates, Speed
 
 
-def measure(*, slots: int, granted_at_once: int, pause: float, seconds: float, evaluations_per_game: int = 40) -> tuple[float, float]:
-    """A worker that makes 200 evaluations a second and is granted so many games, then pauses. Returns its speed and its rate."""
+def measure(
+    *, slots: int, granted_at_once: int, pause: float, seconds: float, evaluations_per_game: int = 40
+) -> tuple[float, float]:
+    """A worker that makes 200 evaluations a second and is granted so many games, then pauses.
+
+    Returns its speed and its rate.
+    """
     rng, now, finished, games = random.Random(1), 0.0, 0, list[int]()
     speed, rates, left, playing = Speed(now), Rates(now), granted_at_once, 0
     while now < seconds:

@@ -85,7 +85,10 @@ def test_a_worker_that_lives_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_games_are_spooled_where_they_may_wait_for_long_and_only_there(tmp_path: Path) -> None:
-    waiting, hurried = Main(tmp_path / "waiting", granted=GRANTED), Main(tmp_path / "hurried", granted=GRANTED, flush_seconds=30.0)
+    waiting, hurried = (
+        Main(tmp_path / "waiting", granted=GRANTED),
+        Main(tmp_path / "hurried", granted=GRANTED, flush_seconds=30.0),
+    )
     for main in (waiting, hurried):
         killed(main, finished=5)
     assert (tmp_path / "waiting" / FILE).exists() and not (tmp_path / "hurried" / FILE).exists()
@@ -93,7 +96,9 @@ def test_games_are_spooled_where_they_may_wait_for_long_and_only_there(tmp_path:
     assert not (tmp_path / "waiting" / FILE).exists(), "all games are in batches"
 
 
-def test_a_full_disk_takes_nothing_and_costs_no_game_of_a_worker_that_lives(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_takes_nothing_and_costs_no_game_of_a_worker_that_lives(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     main = Main(tmp_path, granted=GRANTED, batch_games=100)
     worker = Worker(tmp_path, clock=lambda: main.now)
     (tmp_path / FILE).symlink_to("/dev/full")

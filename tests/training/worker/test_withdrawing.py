@@ -14,17 +14,23 @@ from training.worker.worker_folder import Assignment, Heartbeat
 
 
 class Desk:
-    """A main node with its books and two workers, of which the test says when they look at their folders and when they play."""
+    """A main node with its books and two workers, of which the test says when they look at their folders and when they
+    play.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.root = folder
         self.now = 0.0
         (folder / "run").mkdir(exist_ok=True)
         self.ledger: Ledger = open_ledger(folder / "run", GAME, run_id="run")
-        settings = small_settings(folder, self_play={"games_per_worker": 100, "flush_seconds": 1.0, "parallel_games": 4})
+        settings = small_settings(
+            folder, self_play={"games_per_worker": 100, "flush_seconds": 1.0, "parallel_games": 4}
+        )
         self.backend = FolderBackend(folder / "workers", ["a", "b"], game=GAME, settings=settings, run_id="run")
         self.told: list[str] = []
-        self.granting = Granting(settings=settings, ledger=self.ledger, backend=self.backend, clock=lambda: self.now, tell=self.told.append)
+        self.granting = Granting(
+            settings=settings, ledger=self.ledger, backend=self.backend, clock=lambda: self.now, tell=self.told.append
+        )
         self.granting.restore()
         self.backend.publish(1, model_bytes(1))
 
@@ -135,7 +141,9 @@ def test_a_worker_that_has_begun_them_all_keeps_them_all(desk: Desk) -> None:
 
 @pytest.mark.medium
 def test_an_old_answer_is_not_taken_for_a_new_one(desk: Desk) -> None:
-    """Lowered to 50, taken back, raised to 100 and lowered to 50 again: the first answer says nothing about the second question."""
+    """Lowered to 50, taken back, raised to 100 and lowered to 50 again: the first answer says nothing about the second
+    question.
+    """
     worker = begin(desk)
     desk.backend.lower("a", 50)
     desk.look(worker)
@@ -177,7 +185,9 @@ def test_a_worker_that_is_killed_after_its_answer_plays_what_is_left_to_it(desk:
 
 @pytest.mark.medium
 @pytest.mark.parametrize("answered", [True, False])
-def test_a_main_node_that_is_killed_before_the_entry_shows_what_the_books_have(desk: Desk, answered: bool, tmp_path: Path) -> None:
+def test_a_main_node_that_is_killed_before_the_entry_shows_what_the_books_have(
+    desk: Desk, answered: bool, tmp_path: Path
+) -> None:
     worker = begin(desk)
     desk.backend.lower("a", 50)
     if answered:

@@ -103,7 +103,9 @@ def test_batches_leave_when_they_are_full_and_the_rest_when_the_grant_is_used_up
     assert [batch.num_games for batch in main.batches()] == [10, 10, 3]
 
 
-def test_a_batch_of_long_games_leaves_before_it_has_its_number_of_games(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_of_long_games_leaves_before_it_has_its_number_of_games(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("training.worker.batching.MOST_POSITIONS", 27)  # three games of tic-tac-toe at the longest
     main = Main(tmp_path, granted=40)
     worker = main.worker()
@@ -111,7 +113,9 @@ def test_a_batch_of_long_games_leaves_before_it_has_its_number_of_games(tmp_path
     while len(main.batches()) < 3:
         worker.cycle()
     early = main.batches()
-    assert worker._begun - len(numbers(early)) >= 1  # games are still played: nothing but their length has made batches of these
+    assert (
+        worker._begun - len(numbers(early)) >= 1
+    )  # games are still played: nothing but their length has made batches of these
     main.play(worker)
     assert numbers(main.batches()) == list(range(40))
     assert all(3 <= batch.num_games < 10 and batch.num_positions <= 27 for batch in early)
@@ -180,7 +184,10 @@ def test_the_assignment_of_another_run_is_refused_and_both_runs_are_named(tmp_pa
     main.play(worker, seconds=2.0)
     assert numbers(main.batches()) == [0, 1] and not worker.stopping
     assert main.heartbeat().run_id == mine
-    assert main.heartbeat().error == f"the assignment is refused: it is of run intruder, and this worker plays for run {mine}"
+    assert (
+        main.heartbeat().error
+        == f"the assignment is refused: it is of run intruder, and this worker plays for run {mine}"
+    )
     main.assign(granted=3, stop=False, run_id=mine)
     main.play(worker, seconds=2.0)
     assert main.heartbeat().error == "" and numbers(main.batches()) == [0, 1, 2]
@@ -292,7 +299,9 @@ def test_a_worker_that_takes_over_counts_on_and_plays_no_game_again(tmp_path: Pa
     main.play(main.worker())
     new = [batch for batch in main.batches() if batch.first_game >= 6]
     assert numbers(new) == list(range(6, 12))
-    assert not {int(seed) for batch in old for seed in batch.seeds} & {int(seed) for batch in new for seed in batch.seeds}
+    assert not {int(seed) for batch in old for seed in batch.seeds} & {
+        int(seed) for batch in new for seed in batch.seeds
+    }
 
 
 def test_games_that_were_finished_out_of_turn_are_not_played_twice_after_a_kill(tmp_path: Path) -> None:
@@ -328,7 +337,9 @@ def test_network_calls_of_at_most_so_many_positions_give_the_same_games(tmp_path
     main.play(main.worker())
     parts = Main(tmp_path / "parts", granted=9, parallel_games=9, max_positions=2)
     parts.play(parts.worker())
-    assert [path.read_bytes() for path in main.folder.batches()] == [path.read_bytes() for path in parts.folder.batches()]
+    assert [path.read_bytes() for path in main.folder.batches()] == [
+        path.read_bytes() for path in parts.folder.batches()
+    ]
 
 
 def test_the_heartbeat_names_the_process_and_its_counts(tmp_path: Path) -> None:
@@ -358,7 +369,9 @@ def test_a_model_that_says_something_else_here_than_where_it_was_made_is_not_pla
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = model_file._canary
-    forged = Canary(values=(0.9, -0.9, 0.9, -0.9), policy_logits=honest(decode_model(model_bytes(1)), GAME).policy_logits)
+    forged = Canary(
+        values=(0.9, -0.9, 0.9, -0.9), policy_logits=honest(decode_model(model_bytes(1)), GAME).policy_logits
+    )
     monkeypatch.setattr(model_file, "_canary", lambda model, game: forged)
     main = Main(tmp_path, granted=10)
     worker = main.worker()

@@ -1,4 +1,6 @@
-"""Workers of the user's own: the class that the config names plays, and one that cannot be had is named with the reason."""
+"""Workers of the user's own: the class that the config names plays, and one that cannot be had is named with the
+reason.
+"""
 
 import re
 import sys
@@ -104,7 +106,9 @@ def test_the_guide_s_worker_plays_at_its_own_temperature(tmp_path: Path, monkeyp
         return usual(self, game, evaluate, assignment)
 
     monkeypatch.setattr(Worker, "make_self_play", noted)
-    backend = InlineBackend(tmp_path / "w", game=GAME, settings=small_settings(tmp_path, distributed=CUSTOM), run_id="run")
+    backend = InlineBackend(
+        tmp_path / "w", game=GAME, settings=small_settings(tmp_path, distributed=CUSTOM), run_id="run"
+    )
     play(backend, 10)
     backend.close()
     assert temperatures == [1.3]
@@ -113,7 +117,9 @@ def test_the_guide_s_worker_plays_at_its_own_temperature(tmp_path: Path, monkeyp
 @pytest.mark.trial
 @pytest.mark.usefixtures("guide")
 def test_the_guide_s_worker_plays_in_processes_of_its_own(tmp_path: Path) -> None:
-    backend = LocalProcesses(tmp_path / "w", count=1, game=GAME, settings=small_settings(tmp_path, distributed=CUSTOM), run_id="run")
+    backend = LocalProcesses(
+        tmp_path / "w", count=1, game=GAME, settings=small_settings(tmp_path, distributed=CUSTOM), run_id="run"
+    )
     try:
         play(backend, 10)
     finally:

@@ -56,7 +56,10 @@ def test_a_heartbeat_that_is_not_one_is_refused(tmp_path: Path, changes: dict[st
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 50_000, b" " * (MAX_JSON_BYTES + 1)])
 def test_a_message_that_is_no_object_or_too_long_is_refused(tmp_path: Path, text: bytes) -> None:
     folder = WorkerFolder(tmp_path).make()
-    for path, read in ((tmp_path / "worker.json", folder.read_heartbeat), (folder.inbox / "assignment.json", folder.read_assignment)):
+    for path, read in (
+        (tmp_path / "worker.json", folder.read_heartbeat),
+        (folder.inbox / "assignment.json", folder.read_assignment),
+    ):
         path.write_bytes(text)
         with pytest.raises(BrokenMessage, match=path.name):
             read()

@@ -95,7 +95,9 @@ def test_games_under_way_wait_for_a_match_and_are_then_played_to_their_end(tmp_p
     main.play(worker)
     undisturbed.play(undisturbed.worker())
     assert numbers(main.batches()) == list(range(9))
-    assert [path.read_bytes() for path in main.folder.batches()] == [path.read_bytes() for path in undisturbed.folder.batches()]
+    assert [path.read_bytes() for path in main.folder.batches()] == [
+        path.read_bytes() for path in undisturbed.folder.batches()
+    ]
 
 
 class Watched(Organizer):
@@ -195,7 +197,9 @@ def test_an_order_that_cannot_be_played_is_refused_with_the_reason(tmp_path: Pat
 
 
 @pytest.mark.medium
-def test_files_of_players_and_results_go_when_they_are_named_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_players_and_results_go_when_they_are_named_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("training.worker.worker_match.SURPLUS_SECONDS", 0.0)
     main = Organizer(tmp_path)
     worker = main.worker()
@@ -207,11 +211,15 @@ def test_files_of_players_and_results_go_when_they_are_named_no_more(tmp_path: P
     early.write_bytes(model_bytes(4))  # its assignment is still on the way
     main.publish(5)
     main.play(worker)
-    assert sorted(path.name for path in main.folder.inbox.glob("player-*")) == [main.player(v).file_name for v in (2, 3, 4)]
+    assert sorted(path.name for path in main.folder.inbox.glob("player-*")) == [
+        main.player(v).file_name for v in (2, 3, 4)
+    ]
     assert main.results() == ["a"]
     main.assign(players=(main.player(3), main.player(4)), matches=())
     main.play(worker)
-    assert sorted(path.name for path in main.folder.inbox.glob("player-*")) == [main.player(v).file_name for v in (3, 4)]
+    assert sorted(path.name for path in main.folder.inbox.glob("player-*")) == [
+        main.player(v).file_name for v in (3, 4)
+    ]
     assert main.results() == []
 
 
@@ -222,7 +230,9 @@ def test_a_player_that_comes_again_before_it_was_seen_to_be_named_no_more_stays(
     main.play(worker)
     main.assign(players=())
     (main.folder.inbox / main.player(2).file_name).write_bytes(model_bytes(2))
-    main.play(worker)  # it sees the assignment without the player only now, and the player's file has come for the next one
+    main.play(
+        worker
+    )  # it sees the assignment without the player only now, and the player's file has come for the next one
     main.assign(players=(main.player(2),), matches=(main.order("a", 2, None),))
     main.play(worker)
     assert main.result(main.order("a", 2, None)).refused == ""

@@ -1,8 +1,8 @@
 """Two tasks that nobody can do without a memory: by them one sees whether a recurrent policy has learned to remember.
 
-The T-maze (B. Bakker, "Reinforcement learning with long short-term memory", 2001): a sign at the start of a corridor says at which
-side of its far end the reward is. CartPole (Barto, Sutton & Anderson, 1983, with Gymnasium's numbers) shows where the cart and the pole
-are, and not how fast they move.
+The T-maze (B. Bakker, "Reinforcement learning with long short-term memory", 2001): a sign at the start of a corridor
+says at which side of its far end the reward is. CartPole (Barto, Sutton & Anderson, 1983, with Gymnasium's numbers)
+shows where the cart and the pole are, and not how fast they move.
 """
 
 import math
@@ -42,9 +42,10 @@ class Poles(NamedTuple):
 class TMaze(ArrayWorlds):
     """Corridors of ``length`` steps; see ``training.ppo.worlds.world.Worlds``.
 
-    Actions are forward, left and right. At the end of the corridor, left or right ends the episode: with 4 if the sign showed that side,
-    else with -0.1. Anything else that does not lead on costs 0.1. Shown are: the sign (-1 or 1 at the start, else 0), whether the start
-    is here, whether the corridor is, whether its end is. Episodes are cut off after twice the corridor's length.
+    Actions are forward, left and right. At the end of the corridor, left or right ends the episode: with 4 if the sign
+    showed that side, else with -0.1. Anything else that does not lead on costs 0.1. Shown are: the sign (-1 or 1 at the
+    start, else 0), whether the start is here, whether the corridor is, whether its end is. Episodes are cut off after
+    twice the corridor's length.
 
     Args:
         seeds: uint64 ``[B]``: where the random numbers of each world start.
@@ -118,7 +119,9 @@ def step_mazes(length: int, mazes: Mazes, actions: Moves, now: Moment) -> None:
 
 
 class BlindCartPole(ArrayWorlds):
-    """CartPole that shows no speeds; see ``training.ppo.worlds.world.Worlds``. Push left or right; 1 for each step, 500 at most.
+    """CartPole that shows no speeds; see ``training.ppo.worlds.world.Worlds``.
+
+    Push left or right; 1 for each step, 500 at most.
 
     Args:
         seeds: uint64 ``[B]``: where the random numbers of each world start.

@@ -1,13 +1,14 @@
 """A market to trade on with the money of nobody: many accounts at once, stepped by one compiled kernel.
 
-In each bar an account may *hold*, *buy* or *sell*. Who decides has seen bars up to the close of the last one; the order is carried out
-at the open of the next, worsened by the slippage and charged the fee. A buy closes the oldest short position, or opens a long one; a
-sell the other way round. Each opened position is worth a fixed share of the capital, and an order that would need more than the
-account can bear is refused. An episode is a window of bars: it is *truncated* at its end, where positions may still be open, and
+In each bar an account may *hold*, *buy* or *sell*. Who decides has seen bars up to the close of the last one; the order
+is carried out at the open of the next, worsened by the slippage and charged the fee. A buy closes the oldest short
+position, or opens a long one; a sell the other way round. Each opened position is worth a fixed share of the capital,
+and an order that would need more than the account can bear is refused. An episode is a window of bars: it is
+*truncated* at its end, where positions may still be open, and
 *terminated* when the account is ruined. The reward is the change of the account's worth, in per cent of the capital.
 
-Prices come from a history, of which each episode is a window at random, or are simulated as they are needed: what is not drawn yet
-cannot be seen. Of a history, no kernel reads a row after the bar that has just closed.
+Prices come from a history, of which each episode is a window at random, or are simulated as they are needed: what is
+not drawn yet cannot be seen. Of a history, no kernel reads a row after the bar that has just closed.
 """
 
 from collections.abc import Mapping
@@ -110,7 +111,9 @@ class TradingMarkets(ArrayWorlds):
         rules = self.settings = settings or TradingSettings()
         needed = PAST + rules.window
         if history is not None and len(history) < needed:
-            raise ValueError(f"a history of {len(history)} bars is too short: episodes of {rules.window} bars need {needed}")
+            raise ValueError(
+                f"a history of {len(history)} bars is too short: episodes of {rules.window} bars need {needed}"
+            )
         count = len(seeds)
         self._rules = Rules(
             np.ascontiguousarray(NO_HISTORY if history is None else history, np.float64),
@@ -129,7 +132,9 @@ class TradingMarkets(ArrayWorlds):
         self._tape = Tape(np.zeros((2, rules.window, TAPE_WORDS)), np.zeros(2, np.int64))
         super().__init__(empty_moment(count, len(FEATURES), len(FIGURES)), self._worlds._asdict())
         begin_all(self._rules, self._worlds, self.moment.observations)
-        self._step = specialized(step_all, self._rules, self._worlds, self._tape, np.zeros(count, np.int64), self.moment)
+        self._step = specialized(
+            step_all, self._rules, self._worlds, self._tape, np.zeros(count, np.int64), self.moment
+        )
 
     def step(self, actions: NDArray[np.int64]) -> None:
         """Carry out the order of each account, from ``ACTIONS``; ``moment`` says what came of it."""
@@ -145,7 +150,9 @@ class TradingMarkets(ArrayWorlds):
         bars = self._tape.bars[1, : self._tape.lengths[1]].copy()
         if not len(bars):
             return None
-        return TradedEpisode(bars[:, CLOSE_WAS], bars[:, WORTH_WAS], bars[:, TRADE].astype(np.int64), bars[:, FILLED_AT])
+        return TradedEpisode(
+            bars[:, CLOSE_WAS], bars[:, WORTH_WAS], bars[:, TRADE].astype(np.int64), bars[:, FILLED_AT]
+        )
 
     @property
     def close(self) -> NDArray[np.float64]:

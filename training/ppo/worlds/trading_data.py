@@ -1,9 +1,10 @@
 """Prices to trade on: histories from CSV and Parquet files, looked through before they are used, and simulated ones.
 
-A *bar* is what a market did in one span of time: the open, high, low and close price, and the volume traded. The simulated market is
-a geometric Brownian motion whose drift and volatility depend on a regime that changes at random (Hamilton, "A new approach to the
-economic analysis of nonstationary time series", 1989), with jumps (Merton, "Option pricing when underlying stock returns are
-discontinuous", 1976), pulled back to a fair value that follows the drift alone. Nothing in it can be sold to anybody.
+A *bar* is what a market did in one span of time: the open, high, low and close price, and the volume traded. The
+simulated market is a geometric Brownian motion whose drift and volatility depend on a regime that changes at random
+(Hamilton, "A new approach to the economic analysis of nonstationary time series", 1989), with jumps (Merton, "Option
+pricing when underlying stock returns are discontinuous", 1976), pulled back to a fair value that follows the drift
+alone. Nothing in it can be sold to anybody.
 """
 
 import csv
@@ -33,7 +34,9 @@ REGIME, FAIR, PRICE = range(3)
 MARKET_WORDS = 3
 
 # Parameters of a simulated market, as compiled code receives them.
-SWITCH, REVERSION, JUMPS, JUMP_SIZE, START, DRIFT = range(6)  # from DRIFT on: for each regime its drift, and then its volatility
+SWITCH, REVERSION, JUMPS, JUMP_SIZE, START, DRIFT = range(
+    6
+)  # from DRIFT on: for each regime its drift, and then its volatility
 REGIMES = 3
 PARTS = 4  # steps within a bar, of which its high and low are taken
 YEAR = 252.0  # bars, if one is a day
@@ -47,7 +50,11 @@ class BadHistory(ValueError):
 class SimulatedMarket:
     """What the simulated market is like; all is for one bar, which by default may be taken for a day."""
 
-    drifts: tuple[float, float, float] = (0.20 / YEAR, 0.0, -0.30 / YEAR)  # of the fair value's logarithm: rising, idle, falling
+    drifts: tuple[float, float, float] = (
+        0.20 / YEAR,
+        0.0,
+        -0.30 / YEAR,
+    )  # of the fair value's logarithm: rising, idle, falling
     volatilities: tuple[float, float, float] = (0.010, 0.008, 0.022)
     switch: float = 0.02  # how likely the regime changes
     reversion: float = 0.05  # of the distance from the fair value that is made good
@@ -114,14 +121,16 @@ def simulate(count: int, *, market: SimulatedMarket | None = None, seed: int = 0
 
 
 def read_history(path: Path, *, max_gap: float = MAX_GAP) -> Bars:
-    """The bars in a CSV or Parquet file with the columns timestamp, open, high, low, close and volume, in any order and case.
+    """The bars in a CSV or Parquet file with the columns timestamp, open, high, low, close and volume, in any order and
+    case.
 
     Args:
         path: ends in .csv, or in .parquet, which needs pyarrow.
         max_gap: two rows may be so many times as far apart as is usual in the file; 0 allows any distance.
 
     Raises:
-        BadHistory: rows are out of order, missing or twice there; a price is missing, not finite or not above 0; high and low do not
+        BadHistory: rows are out of order, missing or twice there; a price is missing, not finite or not above 0; high
+        and low do not
             enclose open and close. The message names the row, counted as an editor counts the lines of a CSV file.
         OSError: the file is missing or unreadable.
     """
@@ -140,7 +149,9 @@ def read_history(path: Path, *, max_gap: float = MAX_GAP) -> Bars:
 
 
 def first_problem(times: NDArray[np.float64], bars: Bars, *, max_gap: float = MAX_GAP) -> tuple[int, str] | None:
-    """The first row from 0 in which something is wrong with these bars at ``times`` ``[N]``, in seconds, and what it is."""
+    """The first row from 0 in which something is wrong with these bars at ``times`` ``[N]``, in seconds, and what it
+    is.
+    """
     finite = np.isfinite(bars)
     steps = np.diff(times, prepend=-np.inf)
     usual = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
@@ -157,7 +168,9 @@ def first_problem(times: NDArray[np.float64], bars: Bars, *, max_gap: float = MA
         }
         if max_gap:
             gap = f"rows are missing before it, for it is more than {max_gap:g} times the usual distance after the row before"
-            wrong[f"{gap}; if that is right, allow it by --max-gap 0"] = np.isfinite(steps) & (steps > max_gap * usual) & (usual > 0)
+            wrong[f"{gap}; if that is right, allow it by --max-gap 0"] = (
+                np.isfinite(steps) & (steps > max_gap * usual) & (usual > 0)
+            )
     found = [(int(rows.argmax()), text) for text, rows in wrong.items() if rows.any()]
     return min(found, key=lambda problem: problem[0]) if found else None
 
@@ -189,11 +202,17 @@ def _read_parquet(path: Path) -> tuple[NDArray[np.float64], Bars]:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise BadHistory(f"{path}: reading Parquet files needs pyarrow: pip install pyarrow, or write the prices as CSV") from None
+        raise BadHistory(
+            f"{path}: reading Parquet files needs pyarrow: pip install pyarrow, or write the prices as CSV"
+        ) from None
     try:
         table: Any = pyarrow.parquet.read_table(path)
         columns = [table.column(place).to_numpy() for place in _places(path, table.column_names)]
-        times = columns[0].astype("datetime64[ns]").astype(np.float64) / 1e9 if columns[0].dtype.kind == "M" else _numbers(columns[0])
+        times = (
+            columns[0].astype("datetime64[ns]").astype(np.float64) / 1e9
+            if columns[0].dtype.kind == "M"
+            else _numbers(columns[0])
+        )
         return times, np.stack([column.astype(np.float64) for column in columns[1:]], axis=1)
     except (pyarrow.ArrowException, ValueError, TypeError) as error:
         raise BadHistory(f"{path}: {error}") from error
@@ -225,6 +244,8 @@ def _seconds(text: str) -> float:
         try:
             moment = datetime.fromisoformat(text.strip())
         except ValueError:
-            raise ValueError(f"{text!r} is no time: write seconds since 1970 or a date such as 2024-01-31 09:30:00") from None
+            raise ValueError(
+                f"{text!r} is no time: write seconds since 1970 or a date such as 2024-01-31 09:30:00"
+            ) from None
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     return number / 1e3 if number > 1e11 else number

@@ -1,4 +1,5 @@
-"""The trading market as a Gymnasium environment, for other people's programs: one account on the very kernel that training steps.
+"""The trading market as a Gymnasium environment, for other people's programs: one account on the very kernel that
+training steps.
 
 Needs gymnasium, which nothing else here does: ``pip install gymnasium``.
 """
@@ -19,7 +20,9 @@ Observation = NDArray[np.float32]  # [F]
 
 
 class TradingEnv(gymnasium.Env[Observation, np.int64]):
-    """One account on a market; see ``training/ppo/worlds/trading.py``. Actions are hold, buy and sell; an observation is ``FEATURES``.
+    """One account on a market; see ``training/ppo/worlds/trading.py``.
+
+    Actions are hold, buy and sell; an observation is ``FEATURES``.
 
     Args:
         history: a CSV or Parquet file of prices; None: a simulated market.
@@ -33,7 +36,11 @@ class TradingEnv(gymnasium.Env[Observation, np.int64]):
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (as Gymnasium declares it)
 
     def __init__(
-        self, history: Path | str | None = None, *, settings: TradingSettings | None = None, market: SimulatedMarket | None = None
+        self,
+        history: Path | str | None = None,
+        *,
+        settings: TradingSettings | None = None,
+        market: SimulatedMarket | None = None,
     ) -> None:
         self.action_space = spaces.Discrete(len(ACTIONS))
         self.observation_space = spaces.Box(-LIMIT, LIMIT, (len(FEATURES),), np.float32)
@@ -41,7 +48,9 @@ class TradingEnv(gymnasium.Env[Observation, np.int64]):
         self._options["history"] = None if history is None else read_history(Path(history))
         self._worlds = TradingMarkets(np.zeros(1, np.uint64), **self._options)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
         """Begin an episode; the same seed begins the same one. There are no options."""
         super().reset(seed=seed)
         self._worlds = TradingMarkets(self.np_random.integers(2**64, size=1, dtype=np.uint64), **self._options)

@@ -1,4 +1,6 @@
-"""What happens on the market, for many accounts at once: the compiled part of ``trading.py``, which says what the rules are."""
+"""What happens on the market, for many accounts at once: the compiled part of ``trading.py``, which says what the rules
+are.
+"""
 
 import math
 from typing import NamedTuple
@@ -16,9 +18,16 @@ Counts = NDArray[np.int64]
 
 HOLD, BUY, SELL = range(3)
 ACTIONS = ("hold", "buy", "sell")
-FIGURES = ("profit", "closed", "won", "open", "fees")  # of an episode: money, positions closed, of those with profit, still open, money
+FIGURES = (
+    "profit",
+    "closed",
+    "won",
+    "open",
+    "fees",
+)  # of an episode: money, positions closed, of those with profit, still open, money
 
-# What an observation shows. Prices are as logarithms, in units of the market's recent volatility; the account is as shares.
+# What an observation shows. Prices are as logarithms, in units of the market's recent volatility; the account is as
+# shares.
 FEATURES = (
     "last_return",  # of the last bar, from close to close
     "bar_range",  # from low to high
@@ -38,11 +47,17 @@ FEATURES = (
 # Words of an account, and of what is known of its market.
 CASH, WORTH, FEES = range(3)
 ACCOUNT_WORDS = 3
-LAST, RANGE, PLACE, FAST, MIDDLE, SLOW, MEAN, SQUARE, LOG_VOLUME, VOLUME_CHANGE, LOG_CLOSE, OPENED, CLOSED_AT = range(13)
+LAST, RANGE, PLACE, FAST, MIDDLE, SLOW, MEAN, SQUARE, LOG_VOLUME, VOLUME_CHANGE, LOG_CLOSE, OPENED, CLOSED_AT = range(
+    13
+)
 KNOWN_WORDS = 13
-TIME, ROW, LOTS, CLOSED, WON = range(5)  # bars of this episode, the row of the history that comes next, positions open, closed, won
+TIME, ROW, LOTS, CLOSED, WON = range(
+    5
+)  # bars of this episode, the row of the history that comes next, positions open, closed, won
 COUNTER_WORDS = 5
-UNITS, PAID = range(2)  # of a position: the units, negative if short, and the money it has cost or brought, fees counted
+UNITS, PAID = range(
+    2
+)  # of a position: the units, negative if short, and the money it has cost or brought, fees counted
 
 LIMIT = 100.0  # nothing that is observed is larger
 PAST = 64  # bars before an episode that are only looked at
@@ -50,7 +65,9 @@ CAPITAL, LOT, FEE, SLIPPAGE, EXPOSURE, RUIN = range(6)  # of the rules, as compi
 WINDOW, MAX_POSITIONS, SHORT = range(3)  # of the rules that are whole numbers
 NOTHING, LONG_OPENED, SHORT_OPENED, LONG_CLOSED, SHORT_CLOSED = range(5)  # what an order has come to
 TRADES = ("nothing", "long opened", "short opened", "long closed", "short closed")
-CLOSE_WAS, WORTH_WAS, TRADE, FILLED_AT = range(4)  # of a bar that is written down; the price of the trade, if there was one
+CLOSE_WAS, WORTH_WAS, TRADE, FILLED_AT = range(
+    4
+)  # of a bar that is written down; the price of the trade, if there was one
 TAPE_WORDS = 4
 
 
@@ -75,7 +92,9 @@ class Accounts(NamedTuple):
 
 
 class Tape(NamedTuple):
-    """The bars of world 0, for people to look at: those of its present episode, and of the last one that was written down whole."""
+    """The bars of world 0, for people to look at: those of its present episode, and of the last one that was written
+    down whole.
+    """
 
     bars: Floats  # [2, window, TAPE_WORDS]
     lengths: Counts  # [2]
@@ -161,7 +180,10 @@ def close_oldest(worlds: Accounts, b: int, price: float, fee: float) -> None:
 
 @lean
 def carry_out(rules: Rules, worlds: Accounts, b: int, action: int, market_price: float) -> tuple[int, float]:
-    """Buy or sell at this price, worsened: which of ``TRADES`` has come of it, at what price. What the rules do not allow is refused."""
+    """Buy or sell at this price, worsened: which of ``TRADES`` has come of it, at what price.
+
+    What the rules do not allow is refused.
+    """
     if action == HOLD:
         return NOTHING, market_price
     shares, accounts, lots = rules.shares, worlds.accounts, worlds.lots
@@ -242,7 +264,11 @@ def step_all(rules: Rules, worlds: Accounts, tape: Tape, actions: Counts, now: M
         if ended:
             now.last_observations[b] = now.observations[b]
             now.figures[b, 0] = worth - capital
-            now.figures[b, 1], now.figures[b, 2], now.figures[b, 3] = counters[b, CLOSED], counters[b, WON], counters[b, LOTS]
+            now.figures[b, 1], now.figures[b, 2], now.figures[b, 3] = (
+                counters[b, CLOSED],
+                counters[b, WON],
+                counters[b, LOTS],
+            )
             now.figures[b, 4] = accounts[b, FEES]
             begin_one(rules, worlds, b)
             observe(rules, worlds, b, now.observations)
@@ -257,7 +283,12 @@ def write_down(tape: Tape, time: int, ended: bool, close: float, worth: float, t
     if lengths[0] != time - 1:
         return
     now, last = tape.bars[0], tape.bars[1]
-    now[time - 1, CLOSE_WAS], now[time - 1, WORTH_WAS], now[time - 1, TRADE], now[time - 1, FILLED_AT] = close, worth, trade, price
+    now[time - 1, CLOSE_WAS], now[time - 1, WORTH_WAS], now[time - 1, TRADE], now[time - 1, FILLED_AT] = (
+        close,
+        worth,
+        trade,
+        price,
+    )
     lengths[0] = time
     if ended:
         for i in range(time):

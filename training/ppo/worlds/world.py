@@ -1,8 +1,9 @@
 """Worlds that are stepped many at once: where policies are trained on rewards, rather than games on a search.
 
-A world here is what reinforcement learning calls an environment. B of them are one object of arrays, and one call of compiled code
-steps them all. An episode ends by *termination*, an end in the world itself after which nothing is to be won, or by *truncation*, a
-limit of time: there the last observation is kept, so that what would have come can be estimated. The next episode begins at once.
+A world here is what reinforcement learning calls an environment. B of them are one object of arrays, and one call of
+compiled code steps them all. An episode ends by *termination*, an end in the world itself after which nothing is to be
+won, or by *truncation*, a limit of time: there the last observation is kept, so that what would have come can be
+estimated. The next episode begins at once.
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,10 @@ WorldState = dict[str, NDArray[Any]]  # arrays by name, the first axis being the
 
 
 class Moment(NamedTuple):
-    """What the worlds show after a step. The arrays stay the same and are written anew by each step; compiled code takes them as one."""
+    """What the worlds show after a step.
+
+    The arrays stay the same and are written anew by each step; compiled code takes them as one.
+    """
 
     observations: Observations  # [B, F] now: of a new episode where one has ended
     last_observations: Observations  # [B, F] where an episode has ended, its last one; elsewhere without meaning

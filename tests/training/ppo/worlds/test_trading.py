@@ -3,7 +3,18 @@ import pytest
 
 from training.ppo.worlds.trading import TradingMarkets, TradingSettings
 from training.ppo.worlds.trading_data import NO_HISTORY, Bars, simulate
-from training.ppo.worlds.trading_kernels import BUY, FEATURES, FIGURES, HOLD, LONG_CLOSED, LONG_OPENED, NOTHING, PAST, SELL, SHORT_OPENED
+from training.ppo.worlds.trading_kernels import (
+    BUY,
+    FEATURES,
+    FIGURES,
+    HOLD,
+    LONG_CLOSED,
+    LONG_OPENED,
+    NOTHING,
+    PAST,
+    SELL,
+    SHORT_OPENED,
+)
 
 FREE = {"fee": 0.0, "slippage": 0.0}
 
@@ -143,7 +154,10 @@ def test_the_future_of_a_simulated_market_is_not_drawn_before_it_is_needed() -> 
 
 def test_worlds_go_on_from_a_saved_state_bit_for_bit() -> None:
     rng = np.random.default_rng(2)
-    one, two = TradingMarkets(seeds(16), TradingSettings(window=20)), TradingMarkets(seeds(16, first=50), TradingSettings(window=20))
+    one, two = (
+        TradingMarkets(seeds(16), TradingSettings(window=20)),
+        TradingMarkets(seeds(16, first=50), TradingSettings(window=20)),
+    )
     for _ in range(30):
         one.step(rng.integers(0, 3, 16))
     two.restore(one.state())

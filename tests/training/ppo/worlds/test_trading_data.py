@@ -7,7 +7,12 @@ import pytest
 from training.ppo.worlds.trading_data import BadHistory, read_history, simulate
 
 HEADER = "timestamp,open,high,low,close,volume"
-ROWS = ["2024-01-01,10,11,9,10.5,100", "2024-01-02,10.5,12,10,11,150", "2024-01-03,11,11.5,10.8,11,120", "2024-01-04,11,12,11,12,0"]
+ROWS = [
+    "2024-01-01,10,11,9,10.5,100",
+    "2024-01-02,10.5,12,10,11,150",
+    "2024-01-03,11,11.5,10.8,11,120",
+    "2024-01-04,11,12,11,12,0",
+]
 
 
 def written(folder: Path, rows: list[str], header: str = HEADER) -> Path:
@@ -24,7 +29,9 @@ def test_a_csv_file_is_read_whatever_the_order_and_case_of_its_columns(tmp_path:
     np.testing.assert_array_equal(read_history(path), bars)
 
 
-@pytest.mark.parametrize("times", [("0", "60", "120", "180"), ("1700000000000", "1700000060000", "1700000120000", "1700000180000")])
+@pytest.mark.parametrize(
+    "times", [("0", "60", "120", "180"), ("1700000000000", "1700000060000", "1700000120000", "1700000180000")]
+)
 def test_times_may_be_numbers_of_seconds_or_milliseconds(tmp_path: Path, times: tuple[str, ...]) -> None:
     rows = [f"{time},{row.partition(',')[2]}" for time, row in zip(times, ROWS, strict=True)]
     assert read_history(written(tmp_path, rows)).shape == (4, 5)

@@ -21,7 +21,9 @@ def test_it_is_the_market_that_training_steps() -> None:
     settings = TradingSettings(window=20)
     env = TradingEnv(settings=settings)
     seen, _ = env.reset(seed=5)
-    worlds = TradingMarkets(np.random.default_rng(np.random.PCG64(5)).integers(2**64, size=1, dtype=np.uint64), settings)
+    worlds = TradingMarkets(
+        np.random.default_rng(np.random.PCG64(5)).integers(2**64, size=1, dtype=np.uint64), settings
+    )
     np.testing.assert_array_equal(seen, worlds.moment.observations[0])
     rng = np.random.default_rng(1)
     for _ in range(19):
