@@ -196,7 +196,7 @@ def train(run_dir: Path, settings: Settings, config: Path, ranks: Ranks, *, take
     if config != run_dir / "config.yaml":  # which is the run's own copy
         write_atomically(run_dir / FOLLOWED, str(config.resolve()).encode())
     observers = make_observers(run_dir, name=settings.run.name, game=settings.game.name)
-    tell = teller(observers)
+    log_event = teller(observers)
 
     def make_backend(game: Game, run_id: str) -> SelfPlayBackend:
         if settings.distributed.enabled:
@@ -209,9 +209,9 @@ def train(run_dir: Path, settings: Settings, config: Path, ranks: Ranks, *, take
                 settings=settings,
                 run_id=run_id,
                 takeover=takeover,
-                tell=tell,
+                log_event=log_event,
             )
-        return spread_processes(run_dir / "workers", game=game, settings=settings, run_id=run_id, tell=tell)
+        return spread_processes(run_dir / "workers", game=game, settings=settings, run_id=run_id, log_event=log_event)
 
     with session(run_dir, settings, make_backend=make_backend, observers=observers, ranks=ranks) as coach:
         report = coach.run()

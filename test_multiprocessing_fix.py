@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
-from distributed.local.devices import gpus_here, see_only, take_seats
+from distributed.local.devices import device_slots, gpus_here, see_only
 from distributed.local.multi_gpu import train
 from games import load_game
 from scripts.train_multi_gpu import read_arguments, settings_of
@@ -51,15 +51,15 @@ def check(asked: str) -> int:
     """Play, read what was handed over, and say what it is."""
     console = Console(highlight=False)
     gpus = gpus_here()
-    seats = take_seats("0" if asked == "0,1" and len(gpus) == 1 else asked, gpus, cores=2)
+    slots = device_slots("0" if asked == "0,1" and len(gpus) == 1 else asked, gpus, cores=2)
     with TemporaryDirectory() as folder:
         run_dir = Path(folder) / "run"
         run_dir.mkdir()
-        settings = settings_of(read_arguments([*SMALLEST, "--save-dir", str(run_dir)]), seats)
-        see_only(seats)
+        settings = settings_of(read_arguments([*SMALLEST, "--save-dir", str(run_dir)]), slots)
+        see_only(slots)
         errors: list[str] = []
         ended = train(
-            run_dir, settings, seats, say=lambda line: errors.append(line) if line.startswith("ERROR") else None
+            run_dir, settings, slots, say=lambda line: errors.append(line) if line.startswith("ERROR") else None
         )
         game = load_game(settings.game.name, **settings.game.options)
         window = ReplayWindow(game, capacity_positions=1_000_000)

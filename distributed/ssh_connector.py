@@ -129,7 +129,7 @@ from distributed.operations import requests as control
 from distributed.operations import status
 from distributed.setup import machine as remote
 from distributed.setup.bootstrap import bootstrap
-from distributed.setup.check import Finding, findings, in_the_way, seats
+from distributed.setup.check import Finding, findings, in_the_way, worker_slots
 from distributed.setup.release import PROJECT, Ours, ours
 from distributed.setup.worker_list import add_worker, remove_worker
 from distributed.ssh import ssh
@@ -166,7 +166,7 @@ class _There:
     transport: Transport
     probe: remote.Probe
     ours: Ours
-    seats: tuple[remote.WorkerSlot, ...]
+    slots: tuple[remote.WorkerSlot, ...]
 
 
 class SSHConnector:
@@ -178,7 +178,7 @@ class SSHConnector:
         config: the settings file; by default the one that a running Coach follows, else configs/config.yaml.
         control_folder: where a running Coach is asked. status_folder: where it writes how the workers stand. connect:
         makes a transport to a machine; raises ClusterError. root: the checkout whose code is to run on the machines.
-        seconds: how long a Coach gets for its answer. tell: is told what has come of a change; by default it goes to
+        seconds: how long a Coach gets for its answer. log_event: is told what has come of a change; by default it goes to
         standard error, or wherever the script's log goes.
     """
 
@@ -191,15 +191,15 @@ class SSHConnector:
         connect: Connect | None = None,
         root: Path = PROJECT,
         seconds: float = control.WAIT_SECONDS,
-        tell: Callable[[str], None] = log.warning,
+        log_event: Callable[[str], None] = log.warning,
     ) -> None:
         self._status_folder = status_folder
-        self._control, self._seconds, self._connect, self._root, self._tell = (
+        self._control, self._seconds, self._connect, self._root, self._log_event = (
             control_folder,
             seconds,
             connect,
             root,
-            tell,
+            log_event,
         )
         facts = control.coach_facts(control_folder)
         self.config = config or (Path(facts.config) if facts else CONFIG)
@@ -219,10 +219,10 @@ class SSHConnector:
             raise NotDone(f"{host} cannot be added: {control.complaint(error)}") from None
         answer = self._asked(control.Request(command="add", machine=new))
         if answer is not None:
-            return self._told(answer)
+            return self._reported(answer)
         with _said():
             add_worker(self.config, new)
-        return self._told(
+        return self._reported(
             f"{new.name} is in {self.config}. No Coach is running: it plays from the next start on. If it is bare, make it ready with\n"
             f"  {connector(self.config)} --bootstrap {new.name}"
         )
@@ -231,10 +231,10 @@ class SSHConnector:
         """Remove a machine; a running Coach takes in what it has finished first."""
         answer = self._asked(control.Request(command="remove", worker=name))
         if answer is not None:
-            return self._told(answer)
+            return self._reported(answer)
         with _said():
             remove_worker(self.config, name)
-        return self._told(
+        return self._reported(
             f"{name} is no longer in {self.config}. No Coach is running; what {name} has finished stays there."
         )
 
@@ -242,27 +242,27 @@ class SSHConnector:
         """End a worker, or all of a machine, and start it again."""
         answer = self._asked(control.Request(command="restart", worker=name))
         if answer is not None:
-            return self._told(answer)
+            return self._reported(answer)
         lines = []
         with self._at(name) as there:
-            for seat in there.seats:
-                remote.stop(there.transport, seat.name, python=there.machine.python)
-                started = remote.start(there.transport, seat, machine=there.machine, probe=there.probe, ours=there.ours)
-                lines.append(f"{seat.name} runs there again, as process {started.pid}")
-        return self._told("\n".join([*lines, "No Coach is running: it plays what it has been granted, and waits."]))
+            for slot in there.slots:
+                remote.stop(there.transport, slot.name, python=there.machine.python)
+                started = remote.start(there.transport, slot, machine=there.machine, probe=there.probe, ours=there.ours)
+                lines.append(f"{slot.name} runs there again, as process {started.pid}")
+        return self._reported("\n".join([*lines, "No Coach is running: it plays what it has been granted, and waits."]))
 
     def stop_worker(self, name: str) -> str:
         """End a worker, or all of a machine; a running Coach does not start it again before it is told to restart it."""
         answer = self._asked(control.Request(command="stop", worker=name))
         if answer is not None:
-            return self._told(answer)
+            return self._reported(answer)
         lines = []
         with self._at(name) as there:
-            for seat in there.seats:
-                stopped = remote.stop(there.transport, seat.name, python=there.machine.python)
+            for slot in there.slots:
+                stopped = remote.stop(there.transport, slot.name, python=there.machine.python)
                 ended = "had to be killed" if stopped.killed else "has handed over and ended"
-                lines.append(f"{seat.name} {ended if stopped.found else 'was not running'}")
-        return self._told("\n".join(lines))
+                lines.append(f"{slot.name} {ended if stopped.found else 'was not running'}")
+        return self._reported("\n".join(lines))
 
     def take_over_worker(self, name: str) -> str:
         """Have the running Coach take a worker, or all of a machine, over from another one; that one's finished games
@@ -273,7 +273,7 @@ class SSHConnector:
             raise NotDone(
                 "no Coach is running, for which it could be taken over; begin one with: start_main.py --distributed --takeover"
             )
-        return self._told(answer)
+        return self._reported(answer)
 
     def status(self) -> str:
         """How all workers stand: as the running Coach sees them, else as the machines themselves say."""
@@ -288,17 +288,17 @@ class SSHConnector:
         for found in self._settings().workers:
             try:
                 with self._at(found.name) as there:
-                    for seat in there.seats:
-                        alive = remote.alive(there.transport, seat.name, python=found.python)
+                    for slot in there.slots:
+                        alive = remote.alive(there.transport, slot.name, python=found.python)
                         lines.append(
-                            f"  {seat.name}: {f'runs, as process {alive.pid}' if alive.running else 'does not run'}"
+                            f"  {slot.name}: {f'runs, as process {alive.pid}' if alive.running else 'does not run'}"
                         )
             except NotDone as error:
                 lines.append(f"  {error}")
         return "\n".join(lines if len(lines) > 1 else [*lines, "  there are none: --add HOST USER adds one"])
 
-    def _told(self, text: str) -> str:
-        self._tell(text)
+    def _reported(self, text: str) -> str:
+        self._log_event(text)
         return text
 
     def _asked(self, request: control.Request, *, any_config: bool = False) -> str | None:
@@ -325,18 +325,18 @@ class SSHConnector:
         for found in self._settings().workers:
             yield self._checked(found, version)
 
-    def bootstrap_worker(self, name: str, *, tell: Callable[[str], None], wheels: Path | None = None) -> str:
+    def bootstrap_worker(self, name: str, *, report: Callable[[str], None], wheels: Path | None = None) -> str:
         """Send the code to a machine, make the environment there, and verify both.
 
         Args:
             name: the machine's.
-            tell: is told how it goes.
+            report: is told how it goes.
             wheels: a folder with the packages, which are sent, in place of what the settings say.
         """
         with _said(), self._connected(self._machine_of(name)) as (found, transport):
             pip = self._settings().pip
             pip = pip.model_copy(update={"wheels": str(wheels)}) if wheels else pip
-            bootstrap(transport, found, tell=tell, ours_here=self._ours(), pip=pip, root=self._root)
+            bootstrap(transport, found, report=report, ours_here=self._ours(), pip=pip, root=self._root)
         return f"{found.name} is ready to play"
 
     def logs(self, name: str, *, lines: int = LOG_LINES) -> str:
@@ -344,12 +344,12 @@ class SSHConnector:
         with self._at(name) as there:
             found = there.machine
             texts = {
-                seat.name: remote.tail(there.transport, seat.name, lines=lines, python=found.python)
-                for seat in there.seats
+                slot.name: remote.tail(there.transport, slot.name, lines=lines, python=found.python)
+                for slot in there.slots
             }
         parts = [
-            f"==> {found.directory}/{remote.log_name(seat)} <==\n{text or '(nothing yet)'}"
-            for seat, text in texts.items()
+            f"==> {found.directory}/{remote.log_name(worker)} <==\n{text or '(nothing yet)'}"
+            for worker, text in texts.items()
         ]
         return "\n\n".join(parts)
 
@@ -400,11 +400,11 @@ class SSHConnector:
         with _said(), self._connected(self._machine_of(name)) as (found, transport):
             version = self._ours()
             probed = remote.probe(transport, found, version)
-            every = seats(probed, found)
-            meant = tuple(seat for seat in every if name in (found.name, seat.name))
+            every = worker_slots(probed, found)
+            meant = tuple(slot for slot in every if name in (found.name, slot.name))
             if not meant:
                 raise NotDone(
-                    f"{found.name} has no worker {name}; its workers are: {', '.join(seat.name for seat in every)}"
+                    f"{found.name} has no worker {name}; its workers are: {', '.join(slot.name for slot in every)}"
                 )
             yield _There(found, transport, probed, version, meant)
 
@@ -442,7 +442,7 @@ def connection_findings(error: ClusterError | None) -> Iterator[Finding]:
 
 def _quiet(config: Path | None) -> SSHConnector:
     """One whose words are shown by who has asked for them."""
-    return SSHConnector(config, tell=lambda text: None)
+    return SSHConnector(config, log_event=lambda text: None)
 
 
 @interruptible
@@ -452,20 +452,20 @@ def main(argv: Sequence[str] | None = None, *, make: Callable[[Path | None], SSH
     """
     arguments = parse(argv)
     console = Console(highlight=False, emoji=False)
-    tell = partial(console.print, markup=False, soft_wrap=True)
+    show = partial(console.print, markup=False, soft_wrap=True)
     try:
         machines = make(arguments.config)
         if arguments.check:
             say(f"looking at the machines of {machines.config}")
-            return check(machines, tell)
-        tell(carry_out(machines, arguments, tell))
+            return check(machines, show)
+        show(carry_out(machines, arguments, show))
     except NotDone as error:
         Console(stderr=True, highlight=False, emoji=False).print(str(error), style="red", markup=False, soft_wrap=True)
         return 1
     return 0
 
 
-def carry_out(machines: SSHConnector, arguments: argparse.Namespace, tell: Callable[[str], None]) -> str:
+def carry_out(machines: SSHConnector, arguments: argparse.Namespace, show: Callable[[str], None]) -> str:
     """Do what the command line says; returns what has come of it."""
     if arguments.restart:
         return machines.restart_worker(arguments.restart)
@@ -476,7 +476,7 @@ def carry_out(machines: SSHConnector, arguments: argparse.Namespace, tell: Calla
     if arguments.remove:
         return machines.remove_worker(arguments.remove)
     if arguments.bootstrap:
-        return machines.bootstrap_worker(arguments.bootstrap, tell=tell, wheels=arguments.wheels)
+        return machines.bootstrap_worker(arguments.bootstrap, report=show, wheels=arguments.wheels)
     if arguments.logs:
         return machines.logs(arguments.logs, lines=arguments.lines)
     if arguments.add:
@@ -485,23 +485,23 @@ def carry_out(machines: SSHConnector, arguments: argparse.Namespace, tell: Calla
     return machines.status()
 
 
-def check(machines: SSHConnector, tell: Callable[[str], None]) -> int:
+def check(machines: SSHConnector, show: Callable[[str], None]) -> int:
     """Tell what is found on each machine, with the remedies; returns 1 unless all can play."""
     ready: list[str] = []
     wanting: list[str] = []
     for checked in machines.check():
-        tell(f"{checked.machine.name} ({checked.machine.host})")
+        show(f"{checked.machine.name} ({checked.machine.host})")
         for finding in checked.findings:
             sign = "✓" if finding.ok else "✗" if finding.fatal else "!"
-            tell(f"  {sign} {finding.what:9}  {finding.text}")
+            show(f"  {sign} {finding.what:9}  {finding.text}")
             if finding.remedy and not finding.ok:
-                tell(f"{'':14}-> {finding.remedy}")
+                show(f"{'':14}-> {finding.remedy}")
         (ready if checked.ready else wanting).append(checked.machine.name)
     if not ready and not wanting:
-        tell(f"{machines.config} lists no workers: --add HOST USER adds one")
+        show(f"{machines.config} lists no workers: --add HOST USER adds one")
         return 1
-    tell("")
-    tell(
+    show("")
+    show(
         "\n".join(f"{what}: {', '.join(names)}" for what, names in (("ready", ready), ("not ready", wanting)) if names)
     )
     return 1 if wanting else 0

@@ -46,10 +46,10 @@ def train(
     folder = Path(run_dir) if run_dir else Path(settings.run.directory) / settings.run.name
     make_run_folder(folder, resume=resume, option="run_dir")
     observers = make_observers(folder, name=settings.run.name, game=settings.game.name, terminal=observer)
-    tell = teller(observers)
+    log_event = teller(observers)
 
     def make_backend(game: Game, run_id: str) -> LocalProcesses:
-        return spread_processes(folder / "workers", game=game, settings=settings, run_id=run_id, tell=tell)
+        return spread_processes(folder / "workers", game=game, settings=settings, run_id=run_id, log_event=log_event)
 
     with RunLock(folder), session(folder, settings, make_backend=make_backend, observers=observers) as coach:
         return coach.run()

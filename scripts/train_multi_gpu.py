@@ -149,7 +149,7 @@ from rich.console import Console
 
 from configs.load import load_settings
 from configs.schema import Settings
-from distributed.local.devices import DeviceSlot, gpus_here, see_only, take_seats
+from distributed.local.devices import DeviceSlot, device_slots, gpus_here, see_only
 from distributed.local.multi_gpu import Session, synchronous, train
 from distributed.local.wiring import default_settings, shipped_rules, validated
 from training.common.files import write_atomically
@@ -225,7 +225,7 @@ def told_in(document: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def settings_of(arguments: argparse.Namespace, seats: Sequence[DeviceSlot]) -> Settings:
+def settings_of(arguments: argparse.Namespace, slots: Sequence[DeviceSlot]) -> Settings:
     """The settings of the run that is asked for.
 
     Raises:
@@ -255,7 +255,7 @@ def settings_of(arguments: argparse.Namespace, seats: Sequence[DeviceSlot]) -> S
         "learning_rate": arguments.lr,
         "window": {**window, "min_positions": max(window["min_positions"], arguments.batch_size)},
     }
-    settings = synchronous(document, seats)
+    settings = synchronous(document, slots)
     if arguments.parallel_games is None:
         return settings
     document = settings.model_dump()
@@ -265,41 +265,41 @@ def settings_of(arguments: argparse.Namespace, seats: Sequence[DeviceSlot]) -> S
 
 def begin(arguments: argparse.Namespace) -> int:
     """Train, and say where everything lies."""
-    seats = take_seats(
+    slots = device_slots(
         arguments.gpus, gpus_here(), cores=len(os.sched_getaffinity(0)), per_device=arguments.workers_per_gpu
     )
     if arguments.save_dir is None:
         arguments.save_dir = Path("runs") / f"{arguments.document['game']['name']}-{time.strftime('%Y%m%d-%H%M%S')}"
-    settings = settings_of(arguments, seats)
+    settings = settings_of(arguments, slots)
     make_run_folder(arguments.save_dir, resume=arguments.resume, option="--save-dir")
     if arguments.gpus:
         write_atomically(arguments.save_dir / ASKED, arguments.gpus.encode())
-    see_only(seats)
+    see_only(slots)
     console = TerminalConsole(highlight=False)
 
     def say(line: str) -> None:
         console.print(line, style="red" if line.startswith("ERROR") else None, markup=False, soft_wrap=True)
 
-    for line in banner(settings, seats):
+    for line in banner(settings, slots):
         say(line)
-    if arguments.gpus and "cpu" not in arguments.gpus and not seats[0].device:
-        say(f"No GPU is to be seen here: {len(seats)} processes play on the CPU instead of GPUs {arguments.gpus}.")
+    if arguments.gpus and "cpu" not in arguments.gpus and not slots[0].device:
+        say(f"No GPU is to be seen here: {len(slots)} processes play on the CPU instead of GPUs {arguments.gpus}.")
     say("")
-    ended = train(arguments.save_dir, settings, seats, say=say)
+    ended = train(arguments.save_dir, settings, slots, say=say)
     say_goodbye(console, arguments.save_dir, ended)
     return INTERRUPTED if ended.stopped else 0
 
 
-def banner(settings: Settings, seats: Sequence[DeviceSlot]) -> list[str]:
+def banner(settings: Settings, slots: Sequence[DeviceSlot]) -> list[str]:
     """The lines with which a run begins: what it is, and where it trains and plays."""
     kind = " SNN" if settings.network.type == "spiking" else ""
-    devices = list(dict.fromkeys(seat.title for seat in seats))
+    devices = list(dict.fromkeys(slot.title for slot in slots))
     numbers = [int(title.split()[1]) for title in devices]
     return [
         "=" * WIDTH,
         f"  Multi-GPU {settings.game.name.replace('_', ' ').title()}{kind} Training",
         "=" * WIDTH,
-        f"Primary training device: {f'cuda:{numbers[0]}' if seats[0].device else 'cpu'}",
+        f"Primary training device: {f'cuda:{numbers[0]}' if slots[0].device else 'cpu'}",
         f"Parallel self-play {devices[0].split()[0]}s: {numbers}",
     ]
 

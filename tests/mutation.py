@@ -72,12 +72,12 @@ class Module:
 
 MODULES = {
     "distributed/fleet/worker_state.py": Module(
-        ("distributed/fleet/test_worker_state.py", "distributed/fleet/test_link_trouble.py")
+        ("distributed/fleet/test_worker_state.py", "distributed/fleet/test_connection_failures.py")
     ),
     "distributed/fleet/mirror.py": Module(
         (
-            "distributed/fleet/test_link.py",
-            "distributed/fleet/test_link_trouble.py",
+            "distributed/fleet/test_machine_connection.py",
+            "distributed/fleet/test_connection_failures.py",
             "distributed/fleet/test_ownership.py",
         )
     ),

@@ -77,9 +77,9 @@ class Result:
     latency_95: float
     cpu: float  # share of one core
     cpu_a_game: float  # seconds
-    look: float  # seconds, median
-    look_max: float
-    looks: float  # a second
+    poll: float  # seconds, median
+    poll_max: float
+    polls: float  # a second
     threads: int
     memory: float  # bytes
     start: float  # seconds
@@ -89,32 +89,32 @@ class NobodyStarts:
     """A crew for workers that run already."""
 
     def prepare(
-        self, transport: Transport, tell: Callable[[str], None], go_on: Callable[[], bool]
+        self, transport: Transport, log_event: Callable[[str], None], go_on: Callable[[], bool]
     ) -> tuple[WorkerSlot, ...]:
         """One worker a machine."""
         return (WorkerSlot(transport.worker),)
 
-    def start(self, transport: Transport, seat: WorkerSlot) -> None:
+    def start(self, transport: Transport, slot: WorkerSlot) -> None:
         """There is nothing to start."""
 
-    def stop(self, transport: Transport, seat: str, *, seconds: float = 10.0) -> None:
+    def stop(self, transport: Transport, worker: str, *, seconds: float = 10.0) -> None:
         """Tell it, and wait until it has handed over what it has."""
         transport.put(b"", STOP_FILE)
         until = time.monotonic() + seconds
-        while time.monotonic() < until and not self._has_ended(transport, seat):
+        while time.monotonic() < until and not self._has_ended(transport, worker):
             time.sleep(0.1)
 
-    def _has_ended(self, transport: Transport, seat: str) -> bool:
+    def _has_ended(self, transport: Transport, worker: str) -> bool:
         try:
-            return b'"ended"' in transport.get(f"{place(seat)}/worker.json", MAX_JSON_BYTES)
+            return b'"ended"' in transport.get(f"{place(worker)}/worker.json", MAX_JSON_BYTES)
         except FileNotFoundError:
             return True
 
-    def alive(self, transport: Transport, seat: str) -> bool:
+    def alive(self, transport: Transport, worker: str) -> bool:
         """It is."""
         return True
 
-    def tail(self, transport: Transport, seat: str) -> str:
+    def tail(self, transport: Transport, worker: str) -> str:
         """There is no log."""
         return ""
 
@@ -131,15 +131,15 @@ class SimulatedCluster(Fleet):
             settings=settings,
             run_id=run_id,
             connect=lambda machine: LocalTransport(hosts / machine.name, worker=machine.name),
-            crew=lambda machine: NobodyStarts(),
-            tell=lambda text: None,
+            process_manager=lambda machine: NobodyStarts(),
+            log_event=lambda text: None,
         )
 
     def collect(self) -> list[PendingBatch]:
         """See ``Fleet``."""
-        parcels = super().collect()
+        batches = super().collect()
         self._status.show(self.view)
-        return parcels
+        return batches
 
     def cluster(self) -> ClusterReport:
         """See ``Cluster``."""
@@ -196,7 +196,7 @@ def figures_of(coach: Coach, *, seconds: float, count: int, simulator: "subproce
     begun = time.monotonic()
     coach.start()
 
-    def look() -> float:
+    def poll() -> float:
         if simulator.poll() is not None:
             raise SystemExit("the simulated workers have ended")
         then = time.perf_counter()
@@ -211,21 +211,21 @@ def figures_of(coach: Coach, *, seconds: float, count: int, simulator: "subproce
             raise SystemExit(
                 f"after {READY_SECONDS:.0f} s, {report.active if report else 0} of {count} workers are Active"
             )
-        look()
+        poll()
     start = time.monotonic() - begun
     since, then, cpu = time.time(), time.monotonic(), time.process_time()
-    looks = []
+    polls = []
     while time.monotonic() < then + seconds:
-        looks.append(look())
+        polls.append(poll())
     took, cpu = time.monotonic() - then, time.process_time() - cpu
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return {
         "since": since,
         "until": time.time(),
         "cpu": cpu / took,
-        "look": statistics.median(looks),
-        "look_max": max(looks),
-        "looks": len(looks) / took,
+        "poll": statistics.median(polls),
+        "poll_max": max(polls),
+        "polls": len(polls) / took,
         "threads": int(status["Threads"]),
         "memory": int(status["VmRSS"].split()[0]) * 1024,
         "start": start,
@@ -276,7 +276,7 @@ def row(result: Result) -> str:
     """A line of the table."""
     return (
         f"{result.workers:7d} {result.offered:9.1f} {result.taken:9.1f} {result.behind:7d}  {result.latency:6.2f} {result.latency_95:4.2f} "
-        f"{result.cpu:4.0%} {result.cpu_a_game * 1e3:8.2f} {result.look * 1e3:8.1f} {result.look_max * 1e3:8.0f} {result.looks:5.1f} "
+        f"{result.cpu:4.0%} {result.cpu_a_game * 1e3:8.2f} {result.poll * 1e3:8.1f} {result.poll_max * 1e3:8.0f} {result.polls:5.1f} "
         f"{result.threads:8d} {result.memory / 1e6:7.0f} {result.start:6.1f}"
     )
 

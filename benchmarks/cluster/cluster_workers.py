@@ -54,7 +54,7 @@ class SimulatedWorker:
         self._handed_over = 0
         self._flush_at = 0.0
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read the assignment, if it is new, and play on; to be called every ``LOOK_SECONDS``."""
         now = time.monotonic()
         if self.assignment and not self.stopping:
@@ -151,10 +151,10 @@ def simulate(hosts: Path, count: int, games_per_second: float, game: Game) -> No
     shares = np.random.default_rng(1).random((count, 3))
     rate, workers = games_per_second / count, []
     due: list[tuple[float, int, float]] = []  # when, which worker, and then again after so many seconds
-    for index, (share, look, beat) in enumerate(shares):
+    for index, (share, poll, beat) in enumerate(shares):
         root = hosts / worker_name(index) / "workers" / worker_name(index)
         workers.append(SimulatedWorker(root, rate=rate, share=share, games=games, game=game))
-        due.append((time.monotonic() + look * LOOK_SECONDS, index, LOOK_SECONDS))
+        due.append((time.monotonic() + poll * LOOK_SECONDS, index, LOOK_SECONDS))
         due.append((time.monotonic() + beat * BEAT_SECONDS, index, BEAT_SECONDS))
     heapq.heapify(due)
     while not all(worker.ended for worker in workers):
@@ -165,7 +165,7 @@ def simulate(hosts: Path, count: int, games_per_second: float, game: Game) -> No
         if again == BEAT_SECONDS:
             worker.beat()
             continue
-        worker.look()
+        worker.poll()
         for batch in worker.hand_over():
             print(json.dumps(batch), flush=True)
 

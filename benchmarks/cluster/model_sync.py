@@ -66,7 +66,7 @@ class Receiver:
         )
         self.answer()
 
-    def tell(self, line: str) -> None:
+    def log_event(self, line: str) -> None:
         """Have it check a model: its version and SHA-256; version 0: remove all."""
         assert self._ssh.stdin is not None
         print(line, file=self._ssh.stdin, flush=True)
@@ -119,7 +119,7 @@ class Cluster:
     def empty(self) -> None:
         """Remove all models from all inboxes."""
         for receiver in self.receivers:
-            receiver.tell("0 -")
+            receiver.log_event("0 -")
             receiver.answer()
 
     def push(
@@ -147,7 +147,7 @@ class Cluster:
         started = time.perf_counter()
         self.transports[number].put(sent.data, f"workers/{self.hosts[number].name}/inbox/{sent.name}", durable=False)
         arrived = time.perf_counter()
-        self.receivers[number].tell(f"{file.version} {file.sha256}")
+        self.receivers[number].log_event(f"{file.version} {file.sha256}")
         assert int(self.receivers[number].answer()) > 20_000_000
         return arrived - started, time.perf_counter() - arrived
 

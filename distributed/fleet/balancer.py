@@ -34,7 +34,7 @@ FREE = 0.999  # a worker that plays for at least this part of the time is not pa
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class WorkerLoad:
     """How an Active worker stands, from its account and its last heartbeat."""
 
     finished: int  # games in all; of a worker that has not said anything yet, those that are in the books
@@ -45,7 +45,7 @@ class Standing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class WorkerHistory:
     """What is remembered of a worker from one look to the next."""
 
     finished: int  # the most that it has ever said
@@ -60,7 +60,7 @@ class Part:
 class Balance:
     """What is remembered of all workers."""
 
-    parts: Mapping[str, Part] = field(default_factory=dict)
+    parts: Mapping[str, WorkerHistory] = field(default_factory=dict)
     time: float = 0.0  # of the last look, by a clock that never goes back
 
 
@@ -77,7 +77,7 @@ class Decision:
 
 def balance(
     before: Balance,
-    workers: Mapping[str, Standing],
+    workers: Mapping[str, WorkerLoad],
     now: float,
     *,
     ahead: int,
@@ -104,7 +104,7 @@ def balance(
     duty = _duty(claims, speeds, [name for name in measured if name not in stragglers])
     free = {name for name in measured if name not in stragglers and duty[name] >= FREE}
     paced = {name for name in measured if free and duty[name] < FREE}
-    after: dict[str, Part] = {name: part for name, part in parts.items() if name not in workers}
+    after: dict[str, WorkerHistory] = {name: part for name, part in parts.items() if name not in workers}
     pace = sum(_progress(parts[name], workers[name]) for name in free) / max(sum(claims[name] for name in free), 1e-12)
     decisions = {}
     total = sum(claims.values())
@@ -154,12 +154,12 @@ def split(total: int, claims: Mapping[str, float]) -> dict[str, int]:
     return shares
 
 
-def _measured(before: Balance, workers: Mapping[str, Standing], now: float) -> dict[str, Part]:
+def _measured(before: Balance, workers: Mapping[str, WorkerLoad], now: float) -> dict[str, WorkerHistory]:
     """The parts with their speeds and what they have in hand brought up to now; those who join begin with what they
     have finished.
     """
     keep = 0.5 ** (max(now - before.time, 0.0) / HALF_LIFE)
-    parts = {name: Part(finished=-1, speed=part.speed) for name, part in before.parts.items()}
+    parts = {name: WorkerHistory(finished=-1, speed=part.speed) for name, part in before.parts.items()}
     for name, worker in workers.items():
         old = before.parts.get(name)
         left = float(worker.granted - worker.finished)
@@ -168,24 +168,26 @@ def _measured(before: Balance, workers: Mapping[str, Standing], now: float) -> d
             keep * earlier + (1 - keep) * worker.speed if earlier > 0 and worker.speed > 0 else worker.speed or earlier
         )
         if old is None or old.finished < 0:
-            parts[name] = Part(finished=worker.finished, speed=speed, in_hand=left)
+            parts[name] = WorkerHistory(finished=worker.finished, speed=speed, in_hand=left)
         else:
             in_hand = keep * old.in_hand + (1 - keep) * left
-            parts[name] = Part(finished=old.finished, speed=speed, owed=old.owed, in_hand=in_hand)
+            parts[name] = WorkerHistory(finished=old.finished, speed=speed, owed=old.owed, in_hand=in_hand)
     return parts
 
 
-def _noted(part: Part, worker: Standing, owed: float) -> Part:
-    return Part(finished=max(part.finished, worker.finished), speed=part.speed, owed=owed, in_hand=part.in_hand)
+def _noted(part: WorkerHistory, worker: WorkerLoad, owed: float) -> WorkerHistory:
+    return WorkerHistory(
+        finished=max(part.finished, worker.finished), speed=part.speed, owed=owed, in_hand=part.in_hand
+    )
 
 
-def _progress(part: Part, worker: Standing) -> int:
+def _progress(part: WorkerHistory, worker: WorkerLoad) -> int:
     """Games finished since the last look; a worker that was killed and plays lost ones again makes none with them."""
     return max(0, worker.finished - part.finished)
 
 
 def _lookahead(
-    workers: Mapping[str, Standing],
+    workers: Mapping[str, WorkerLoad],
     speeds: Mapping[str, float],
     claims: Mapping[str, float],
     measured: set[str],
@@ -216,7 +218,7 @@ def _lookahead(
 
 
 def _stragglers(
-    workers: Mapping[str, Standing], speeds: Mapping[str, float], lookahead: Mapping[str, int], *, ahead: int
+    workers: Mapping[str, WorkerLoad], speeds: Mapping[str, float], lookahead: Mapping[str, int], *, ahead: int
 ) -> set[str]:
     """Those whose games would take them several times as long as all games take all, with far more than they would be
     granted now.
@@ -238,7 +240,7 @@ def _duty(claims: Mapping[str, float], speeds: Mapping[str, float], among: list[
 
 
 def _reason(
-    worker: Standing, speed: float, duty: float, measured: bool, paced: bool, straggler: bool, load_balancing: bool
+    worker: WorkerLoad, speed: float, duty: float, measured: bool, paced: bool, straggler: bool, load_balancing: bool
 ) -> str:
     """Why the share is what it is, for the log and the status."""
     text = f"weight {worker.weight:g} x {speed:.3g} games/s" if load_balancing else "equal shares"

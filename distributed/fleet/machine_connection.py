@@ -18,12 +18,12 @@ from pathlib import Path
 from configs.schema import Settings, WorkerSettings
 from distributed.fleet.mirror import MARK, Mirror
 from distributed.fleet.ownership import Claim, Claimant, owner_here
-from distributed.fleet.remote_worker import DesiredState, Leaving, RemoteWorker, SeatReport, reason
+from distributed.fleet.remote_worker import DesiredState, Leaving, RemoteWorker, WorkerReport, reason
 from distributed.fleet.worker_state import (
     NEVER,
     Busy,
+    Connected,
     Event,
-    Linked,
     Lost,
     Restart,
     Stop,
@@ -44,15 +44,15 @@ log = logging.getLogger(__name__)
 
 SLOW_RETRY_SECONDS = 60.0  # after a refusal: somebody has to change something first
 UNREACHABLE_SECONDS = 15.0  # a machine that is to be left and cannot be reached gets so long to come back
-GOODBYE_POLL = 0.3
+LEAVING_POLL_SECONDS = 0.3
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinkReport:
+class MachineReport:
     """A machine as its link sees it."""
 
-    seats: tuple[SeatReport, ...]
-    settled: bool  # the machine itself has said which seats there are
+    workers: tuple[WorkerReport, ...]
+    inspected: bool  # the machine itself has said which workers it has
     transferred: int  # bytes of files in both directions, so far
 
 
@@ -61,7 +61,7 @@ class MachineConnection:
 
     Args:
         machine: as the config has it.
-        crew: who starts and ends workers there.
+        process_manager: who starts and ends workers there.
         connect: makes a transport; raises ClusterError.
         root: the folder of the mirrors.
         run_id: the run's.
@@ -79,7 +79,7 @@ class MachineConnection:
         self,
         machine: WorkerSettings,
         *,
-        crew: ProcessManager,
+        process_manager: ProcessManager,
         connect: Callable[[], Transport],
         root: Path,
         run_id: str,
@@ -95,11 +95,11 @@ class MachineConnection:
         self.done = False  # the machine has been left; nothing more is to be done
         distributed = settings.distributed
         self.timing = Timing(offline_seconds=distributed.offline_seconds, retry_seconds=distributed.retry_seconds)
-        self._poll = distributed.heartbeat_seconds / 2
+        self._poll_seconds = distributed.heartbeat_seconds / 2
         self._sync_interval = (
             distributed.sync_interval if settings.training.asynchronous else 0
         )  # else an iteration has one model
-        self._crew, self._connect, self._root, self._run_id = crew, connect, root, run_id
+        self._process_manager, self._connect, self._root, self._run_id = process_manager, connect, root, run_id
         self._clock, self._draw = clock, draw
         self._claimant = claimant or Claimant(owner=owner_here(run_id, lease_seconds=distributed.lease_seconds))
         self._wanted: dict[str, Assignment] = {}
@@ -111,15 +111,15 @@ class MachineConnection:
         self._transport: Transport | None = None
         self._transferred = 0  # by earlier connections
         self._failures, self._retry_at, self._tried_at = 0, clock(), NEVER
-        self._settled = False
-        self._posts = {name: self._post(WorkerSlot(name)) for name in expected_seats(machine, root)}
+        self._inspected = False
+        self._workers = {name: self._remote_worker(WorkerSlot(name)) for name in expected_workers(machine, root)}
         self.report = self._reported()
 
     # What the Coach's thread wants.
 
-    def assign(self, seat: str, assignment: Assignment) -> None:
+    def assign(self, worker: str, assignment: Assignment) -> None:
         """Have a worker be given this assignment; the model that it names is replaced by the one that lies there."""
-        self._wanted[seat] = assignment
+        self._wanted[worker] = assignment
 
     def publish(self, model: PublishedModel) -> None:
         """Have all workers play with this model, each when it is its turn."""
@@ -176,50 +176,50 @@ class MachineConnection:
                 return 0.0
             if self._clock() < self._retry_at and not self._leaving_at_once:
                 self._feed_all(Tick())
-                return min(self._poll, self._retry_at - self._clock())
+                return min(self._poll_seconds, self._retry_at - self._clock())
             self._tried_at = self._clock()
             self._transport = self._connect()
             self._make_ready(self._transport)
-        for post in list(self._posts.values()):
-            if not post.ended:
-                post.tend(
+        for worker in list(self._workers.values()):
+            if not worker.ended:
+                worker.poll(
                     self._transport,
-                    lambda post=post: self._supplies(post.name),  # type: ignore[misc]
+                    lambda worker=worker: self._desired(worker.name),  # type: ignore[misc]
                     beside=self._holder,
-                    is_turn=lambda post=post: self._is_turn(post),  # type: ignore[misc]
+                    is_turn=lambda worker=worker: self._is_turn(worker),  # type: ignore[misc]
                 )
         if self._leaving:
-            self._say_goodbye(self._leaving, self._transport)
-            return GOODBYE_POLL
-        return 0.0 if any(post.mirror.more for post in self._posts.values()) else self._poll
+            self._end_workers(self._leaving, self._transport)
+            return LEAVING_POLL_SECONDS
+        return 0.0 if any(worker.mirror.more for worker in self._workers.values()) else self._poll_seconds
 
     def _take_commands(self) -> None:
         while self._commands:
             name, event = self._commands.popleft()
-            for post in self._posts.values():
-                if name in (self.name, post.name):
-                    post.feed(event) if event else post.mirror.claim.take_over()
+            for worker in self._workers.values():
+                if name in (self.name, worker.name):
+                    worker.feed(event) if event else worker.mirror.claim.take_over()
             self._failures, self._retry_at = 0, self._clock()
 
     def _make_ready(self, transport: Transport) -> None:
         """See that the machine can play, and where."""
-        seats = self._crew.prepare(transport, self._busy_with, lambda: self._leaving is None)
-        for seat in seats:
-            post = self._posts.setdefault(seat.name, self._post(seat))
-            post.seat, post.retired = seat, False
-        self._settled, self._failures = True, 0
-        for post in self._posts.values():
-            post.settled = False
-            post.feed(Linked())
-        for name in self._posts.keys() - {
-            seat.name for seat in seats
+        slots = self._process_manager.prepare(transport, self._busy_with, lambda: self._leaving is None)
+        for slot in slots:
+            worker = self._workers.setdefault(slot.name, self._remote_worker(slot))
+            worker.slot, worker.retired = slot, False
+        self._inspected, self._failures = True, 0
+        for worker in self._workers.values():
+            worker.claimed = False
+            worker.feed(Connected())
+        for name in self._workers.keys() - {
+            slot.name for slot in slots
         }:  # an earlier session's: their games are still fetched
-            self._posts[name].retired = True
-            self._posts[name].feed(Stop())
-        names = ", ".join(seat.name for seat in seats)
-        self._tell(f"connected; {'its worker is' if len(seats) == 1 else 'its workers are'} {names}")
+            self._workers[name].retired = True
+            self._workers[name].feed(Stop())
+        names = ", ".join(slot.name for slot in slots)
+        self._log_event(f"connected; {'its worker is' if len(slots) == 1 else 'its workers are'} {names}")
 
-    def _supplies(self, name: str) -> DesiredState | None:
+    def _desired(self, name: str) -> DesiredState | None:
         wanted, model = self._wanted.get(name), self._model
         if wanted is None or model is None:
             return None
@@ -229,16 +229,21 @@ class MachineConnection:
 
     def _holder(self, sha256: str) -> str | None:
         """A worker of this machine that has been given the model in this connection."""
-        return next((post.name for post in self._posts.values() if post.settled and post.mirror.sha256 == sha256), None)
+        return next(
+            (worker.name for worker in self._workers.values() if worker.claimed and worker.mirror.sha256 == sha256),
+            None,
+        )
 
-    def _is_turn(self, post: RemoteWorker) -> bool:
+    def _is_turn(self, worker: RemoteWorker) -> bool:
         """Whether the worker may be started: not while the run ends; and until one is ready, one at a time: the first
         compiles for all.
         """
         if self._leaving and (not self._leaving.drain or self._clock() >= self._leaving.until):
             return False
         others = [
-            other for other in self._posts.values() if other is not post and other.state.running and not other.retired
+            other
+            for other in self._workers.values()
+            if other is not worker and other.state.running and not other.retired
         ]
         return not others or any(other.is_ready for other in others)
 
@@ -252,19 +257,19 @@ class MachineConnection:
             return False
         if self._leaving_at_once:
             return self._tried_at >= self._leaving.begun
-        return not self._settled or self._clock() >= self._leaving.begun + UNREACHABLE_SECONDS
+        return not self._inspected or self._clock() >= self._leaving.begun + UNREACHABLE_SECONDS
 
     @property
     def _leaving_at_once(self) -> bool:
         """Whether the run ends."""
         return self._leaving is not None and not self._leaving.drain
 
-    def _say_goodbye(self, leaving: Leaving, transport: Transport) -> None:
+    def _end_workers(self, leaving: Leaving, transport: Transport) -> None:
         """End each worker that has nothing more to do, or no more time."""
-        for post in self._posts.values():
-            if not post.ended and not post.goes_on(leaving):
-                post.end(transport, leaving)
-        if all(post.ended for post in self._posts.values()):
+        for worker in self._workers.values():
+            if not worker.ended and not worker.goes_on(leaving):
+                worker.end(transport, leaving)
+        if all(worker.ended for worker in self._workers.values()):
             self._disconnect()
             self._feed_all(Lost("the machine has been left"))
             self.done = True
@@ -273,13 +278,13 @@ class MachineConnection:
 
     def _cut(self, event: Lost | TurnedDown, seconds: float) -> float:
         """Drop the connection, and try again after so long."""
-        if event.reason not in (post.state.lost for post in self._posts.values()):
-            self._tell(event.reason)
+        if event.reason not in (worker.state.lost for worker in self._workers.values()):
+            self._log_event(event.reason)
         self._disconnect()
         self._failures += 1
         self._retry_at = self._clock() + seconds
         self._feed_all(event)
-        return 0.0 if self._is_given_up() else min(seconds, self._poll)
+        return 0.0 if self._is_given_up() else min(seconds, self._poll_seconds)
 
     def _disconnect(self) -> None:
         if self._transport is not None:
@@ -295,25 +300,25 @@ class MachineConnection:
         self._renew_report()
 
     def _feed_all(self, event: Event) -> None:
-        for post in self._posts.values():
-            post.feed(event)
+        for worker in self._workers.values():
+            worker.feed(event)
 
-    def _tell(self, text: str) -> None:
+    def _log_event(self, text: str) -> None:
         self.news.append(f"{self.name}: {text}")
 
-    def _post(self, seat: WorkerSlot) -> RemoteWorker:
+    def _remote_worker(self, slot: WorkerSlot) -> RemoteWorker:
         return RemoteWorker(
-            seat,
+            slot,
             Mirror(
-                seat.name,
+                slot.name,
                 root=self._root,
                 run_id=self._run_id,
-                claim=Claim(seat.name, self._claimant, clock=self._clock),
+                claim=Claim(slot.name, self._claimant, clock=self._clock),
             ),
-            crew=self._crew,
+            process_manager=self._process_manager,
             timing=self.timing,
             arrived=self.arrived.append,
-            tell=self.news.append,
+            log_event=self.news.append,
             changed=self._renew_report,
             python=self.machine.python,
             clock=self._clock,
@@ -322,13 +327,13 @@ class MachineConnection:
     def _renew_report(self) -> None:
         self.report = self._reported()
 
-    def _reported(self) -> LinkReport:
+    def _reported(self) -> MachineReport:
         now = 0 if self._transport is None else self._transport.sent + self._transport.received
-        seats = tuple(post.report() for post in self._posts.values() if not post.retired)
-        return LinkReport(seats=seats, settled=self._settled, transferred=self._transferred + now)
+        reports = tuple(worker.report() for worker in self._workers.values() if not worker.retired)
+        return MachineReport(workers=reports, inspected=self._inspected, transferred=self._transferred + now)
 
 
-def expected_seats(machine: WorkerSettings, root: Path) -> list[str]:
+def expected_workers(machine: WorkerSettings, root: Path) -> list[str]:
     """The seats that a machine had in an earlier session; else those that it most likely has."""
     if machine.gpu_ids and len(machine.gpu_ids) > 1:
         return [f"{machine.name}-{number}" for number, _ in enumerate(machine.gpu_ids, start=1)]

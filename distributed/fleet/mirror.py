@@ -52,12 +52,12 @@ class Mirror:
         claim: to the worker's folder.
     """
 
-    def __init__(self, seat: str, *, root: Path, run_id: str, claim: Claim) -> None:
-        self.seat, self.claim = seat, claim
-        self._at = place(seat)  # where games are fetched from: its folder, or the one in which ours are set aside
+    def __init__(self, worker: str, *, root: Path, run_id: str, claim: Claim) -> None:
+        self.worker, self.claim = worker, claim
+        self._at = place(worker)  # where games are fetched from: its folder, or the one in which ours are set aside
         self._checked = float("-inf")  # when the folder was last seen to be ours, by this machine's clock
         self._strangers: set[str] = set()  # batches of other runs, by their content alone
-        self.folder = open_mirror(root, seat, run_id)
+        self.folder = open_mirror(root, worker, run_id)
         self.run_id = run_id
         self.model: PublishedModel | None = None  # that lies on the worker, as the assignment there has it
         self.sent: Assignment | None = None  # that lies on the worker
@@ -76,7 +76,7 @@ class Mirror:
         """Whether the worker's outbox was empty at the last look, or holds only what it may forget."""
         return self.waiting == 0 and not self._fetched - set(self._free)
 
-    def settle(self, transport: Transport, end_worker: Callable[[], object], *, python: str) -> None:
+    def claim_folder(self, transport: Transport, end_worker: Callable[[], object], *, python: str) -> None:
         """See that the worker's folder is ours; the worker of another run is ended, if it may be, and its games are set
         aside.
 
@@ -94,7 +94,7 @@ class Mirror:
         Raises:
             ClusterError: it could not be done.
         """
-        transport.remove(f"{place(self.seat)}/outbox/{self.claim.owner.file_name}")  # a name that is nobody else's
+        transport.remove(f"{place(self.worker)}/outbox/{self.claim.owner.file_name}")  # a name that is nobody else's
 
     def _forget_all(self) -> None:
         """Nothing is known of what lies on the worker."""
@@ -102,14 +102,14 @@ class Mirror:
         self._heard = False
         self._players.clear()
 
-    def look(self, transport: Transport) -> Heartbeat | None:
+    def read_heartbeat(self, transport: Transport) -> Heartbeat | None:
         """The worker's heartbeat, if there is one, and if it is this run's.
 
         Raises:
             ClusterError: it could not be read.
         """
         try:
-            text = transport.get(f"{place(self.seat)}/worker.json", MAX_JSON_BYTES)
+            text = transport.get(f"{place(self.worker)}/worker.json", MAX_JSON_BYTES)
             heartbeat = Heartbeat.model_validate(json.loads(text))
         except FileNotFoundError:
             if self._heard:  # somebody has deleted the folder
@@ -135,7 +135,7 @@ class Mirror:
         Raises:
             ClusterError: a file could not be fetched, or not be kept; it is tried again at the next call.
         """
-        self._at = place(self.seat)
+        self._at = place(self.worker)
         found = self._listed(transport)
         self._fetch_results(transport, {entry.name for entry in found})
         return self._fetch_batches(transport, found, came, seconds, clock)
@@ -153,7 +153,7 @@ class Mirror:
         Raises:
             Moved: it is not ours any more.
         """
-        found = transport.names(f"{place(self.seat)}/outbox")
+        found = transport.names(f"{place(self.worker)}/outbox")
         self.claim.check(transport, (entry.name for entry in found))
         self._checked = time.monotonic()
         return found
@@ -255,7 +255,7 @@ class Mirror:
             ClusterError: a file could not be removed; it is tried again at the next call.
         """
         while counted and self._free:
-            if self._at == place(self.seat):
+            if self._at == place(self.worker):
                 self._check(transport)
             transport.remove(f"{self._at}/outbox/{self._free[0]}")
             self._fetched.discard(self._free.pop(0))
@@ -286,7 +286,7 @@ class Mirror:
                 file = push.file_for(model, None)
             began = time.monotonic()
             transport.put(
-                file.data, f"{place(self.seat)}/inbox/{file.name}", durable=False
+                file.data, f"{place(self.worker)}/inbox/{file.name}", durable=False
             )  # the worker checks all of it
             if len(file.data) >= LARGE:
                 self._rate = len(file.data) / max(time.monotonic() - began, 1e-6)
@@ -319,14 +319,14 @@ class Mirror:
                 continue
             same = self.model is not None and self.model.sha256 == player.sha256
             model = self.folder.model_path(player.version).name
-            if not (same and self._link(transport, self.seat, model, player.file_name)):
-                transport.put(players[player], f"{place(self.seat)}/inbox/{player.file_name}", durable=False)
+            if not (same and self._link(transport, self.worker, model, player.file_name)):
+                transport.put(players[player], f"{place(self.worker)}/inbox/{player.file_name}", durable=False)
             self._players.add(player)
 
-    def _link(self, transport: Transport, seat: str, name: str, new: str) -> bool:
+    def _link(self, transport: Transport, worker: str, name: str, new: str) -> bool:
         """Have a file that lies in an inbox of the machine in this one too."""
         make = 'mkdir -p -m 700 "${2%/*}" && ln -f "$1" "$2"'
-        files = [f"{place(seat)}/inbox/{name}", f"{place(self.seat)}/inbox/{new}"]
+        files = [f"{place(worker)}/inbox/{name}", f"{place(self.worker)}/inbox/{new}"]
         return transport.run(["sh", "-c", make, "keima", *files]).code == 0
 
     def send_assignment(self, transport: Transport, wanted: Assignment) -> None:
@@ -346,23 +346,23 @@ class Mirror:
         assignment = wanted.model_copy(update=changes)
         if assignment != self.sent:
             self._check(transport)
-            transport.put(assignment.model_dump_json(indent=1).encode(), f"{place(self.seat)}/inbox/assignment.json")
+            transport.put(assignment.model_dump_json(indent=1).encode(), f"{place(self.worker)}/inbox/assignment.json")
             self.sent = assignment
             self._players &= set(assignment.players)  # the worker removes what its assignment does not name
 
 
-def open_mirror(root: Path, seat: str, run_id: str) -> WorkerFolder:
+def open_mirror(root: Path, worker: str, run_id: str) -> WorkerFolder:
     """The mirror of a worker; one of another run is put aside.
 
     Raises:
         OSError: this machine's disk does not take it.
     """
-    mark = root / seat / MARK
+    mark = root / worker / MARK
     if mark.exists():
         owner = mark.read_text(encoding="utf-8", errors="replace")[:64]
         if owner != run_id:
-            mark.parent.rename(root / f"{seat}.{owner if LABEL.fullmatch(owner) else STRANGER}")
-    folder = WorkerFolder(root / seat).make()
+            mark.parent.rename(root / f"{worker}.{owner if LABEL.fullmatch(owner) else STRANGER}")
+    folder = WorkerFolder(root / worker).make()
     if not mark.exists():
         write_atomically(mark, run_id.encode())
     return folder

@@ -127,10 +127,10 @@ class Claim:
         clock: seconds that never go back.
     """
 
-    def __init__(self, seat: str, claimant: Claimant, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, worker: str, claimant: Claimant, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.owner = claimant.owner
         self.is_lost = False  # another Coach has it
-        self._seat, self._connector, self._clock = seat, claimant.connector, clock
+        self._worker, self._connector, self._clock = worker, claimant.connector, clock
         self._fresh = True  # it was never ours
         self._takeover = claimant.takeover
         self._ask_at = 0.0
@@ -144,7 +144,7 @@ class Claim:
     @property
     def aside(self) -> str:
         """The folder in which our games are set aside while another Coach has the worker."""
-        return f"{place(self._seat)}.{self.owner.label}"
+        return f"{place(self._worker)}.{self.owner.label}"
 
     def take_over(self) -> None:
         """Have the worker be taken over, whoever has it, at the next contact."""
@@ -159,11 +159,11 @@ class Claim:
         """
         found = list(names)
         if not all(is_of_run(name, self.owner.run_id) for name in found):
-            raise Moved(transport.worker, f"{place(self._seat)} holds games of another run", "they are set aside")
+            raise Moved(transport.worker, f"{place(self._worker)} holds games of another run", "they are set aside")
         if [name for name in found if name.endswith(OWNER)] != [self.owner.file_name]:
             raise Moved(
                 transport.worker,
-                f"{place(self._seat)} was deleted, or taken over by another Coach",
+                f"{place(self._worker)} was deleted, or taken over by another Coach",
                 "it is looked at again",
             )
 
@@ -187,7 +187,7 @@ class Claim:
             end_worker()
         if foreign or answer.unsorted:
             request = {"coach": self.owner.coach, "contents": answer.contents, **self._sorting}
-            call(transport, "give_way", {"place": place(self._seat), **request}, python=python)
+            call(transport, "give_way", {"place": place(self._worker), **request}, python=python)
         self._fresh = self._takeover = self.is_lost = False
         self._watched = self._refusal = None
         return foreign or not answer.contents
@@ -200,7 +200,7 @@ class Claim:
             "expired": expired,
             **self._sorting,
         }
-        answer = call(transport, "own", {"place": place(self._seat), **request}, python=python, seconds=CALL_SECONDS)
+        answer = call(transport, "own", {"place": place(self._worker), **request}, python=python, seconds=CALL_SECONDS)
         return understood(transport, _Answered, answer)
 
     def _has_run_out(self, owner: Owner, token: str) -> bool:
@@ -217,8 +217,8 @@ class Claim:
         who = f"run {owner.run_id} of {owner.host or 'an earlier version'}"
         if owner.run_id == self.owner.run_id:
             who += ", as another Coach has it"
-        what = f"{self._seat} plays for {who}, lease until {until:%H:%M}"
-        remedy = f"{self._connector} --takeover {self._seat} takes it over, after its finished games are set aside for that run"
+        what = f"{self._worker} plays for {who}, lease until {until:%H:%M}"
+        remedy = f"{self._connector} --takeover {self._worker} takes it over, after its finished games are set aside for that run"
         self.is_lost, self._ask_at = True, now + ASK_SECONDS
         self._refusal = Taken(transport.worker, what, remedy, owner)
         return self._refusal

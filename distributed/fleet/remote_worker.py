@@ -16,7 +16,7 @@ from distributed.fleet.worker_state import (
     Event,
     Failed,
     Found,
-    Looked,
+    HeartbeatSeen,
     Sent,
     Stop,
     Tailed,
@@ -56,7 +56,7 @@ class Leaving:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeatReport:
+class WorkerReport:
     """A worker as its link sees it; times by the link's clock."""
 
     name: str
@@ -83,10 +83,10 @@ class RemoteWorker:
     Args:
         seat: where it plays.
         mirror: of its folder.
-        crew: who starts and ends it.
+        process_manager: who starts and ends it.
         timing: by which its mark is decided.
         arrived: is told the worker and the file when games have come.
-        tell: is told what is worth a line in the log.
+        log_event: is told what is worth a line in the log.
         changed: is called before something long begins.
         python: of the machine, for our program there.
         clock: seconds that never go back.
@@ -94,38 +94,38 @@ class RemoteWorker:
 
     def __init__(
         self,
-        seat: WorkerSlot,
+        slot: WorkerSlot,
         mirror: Mirror,
         *,
-        crew: ProcessManager,
+        process_manager: ProcessManager,
         timing: Timing,
         arrived: Callable[[tuple[str, str]], None],
-        tell: Callable[[str], None],
+        log_event: Callable[[str], None],
         changed: Callable[[], None],
         python: str = PYTHON,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.seat, self.mirror = seat, mirror
+        self.slot, self.mirror = slot, mirror
         self.state = begin(clock())
         self.retired = False  # the machine has no such seat any more
-        self.settled = False  # in this connection
+        self.claimed = False  # in this connection
         self.ended = False  # nothing of it is left to be done
         self._heartbeat: Heartbeat | None = None
         self._last_batch: float | None = None
         self._model_since = self._model_sent = clock()
         self._finished_then: int | None = None  # games, when it took up the model that it was sent last
-        self._crew, self._timing, self._clock = crew, timing, clock
-        self._arrived, self._tell, self._changed, self._python = arrived, tell, changed, python
-        self._told_taken: Owner | None = None  # by whom
+        self._process_manager, self._timing, self._clock = process_manager, timing, clock
+        self._arrived, self._log_event, self._changed, self._python = arrived, log_event, changed, python
+        self._logged_owner: Owner | None = None  # by whom
 
     @property
     def name(self) -> str:
         """The worker's."""
-        return self.seat.name
+        return self.slot.name
 
-    def report(self) -> SeatReport:
+    def report(self) -> WorkerReport:
         """How it stands."""
-        return SeatReport(
+        return WorkerReport(
             name=self.name,
             state=self.state,
             heartbeat=self._heartbeat,
@@ -147,7 +147,7 @@ class RemoteWorker:
             )
         return actions
 
-    def tend(
+    def poll(
         self,
         transport: Transport,
         wanted: Callable[[], DesiredState | None],
@@ -171,18 +171,18 @@ class RemoteWorker:
         except (Unreachable, Refused):
             raise
         except Taken as error:
-            if self._told_taken != error.owner:
-                self._tell(str(error))
-            self._told_taken = error.owner
+            if self._logged_owner != error.owner:
+                self._log_event(str(error))
+            self._logged_owner = error.owner
             self.feed(Failed(reason(error)))
         except RemoteFailure as error:
             if isinstance(error, Moved):
-                self.settled = False
+                self.claimed = False
             if self.state.failure != reason(error):
-                self._tell(str(error))
+                self._log_event(str(error))
             self.feed(Failed(reason(error)))
         else:
-            self._told_taken = None
+            self._logged_owner = None
             self.feed(Worked())
 
     def _exchange(
@@ -197,24 +197,26 @@ class RemoteWorker:
         A heartbeat that cannot be understood stops nothing of this: if its process has died, only another one writes a
         better one.
         """
-        if not self.settled:
-            self._settle(transport)
-        trouble = self._listen(transport)
+        if not self.claimed:
+            self._claim_folder(transport)
+        failure = self._read_heartbeat(transport)
         self._fetch(transport)
-        supplies = None if self.retired else wanted()
-        if supplies:
-            self._send_players(supplies, transport)
-            self._supply(supplies, transport, beside)
-        self.mirror.forget(transport, counted=supplies is not None or (self.retired and self.state.running is False))
-        self._act(transport, may_start=lambda: supplies is not None and is_turn())
-        if trouble:
-            raise trouble
+        desired = None if self.retired else wanted()
+        if desired:
+            self._send_players(desired, transport)
+            self._send_desired(desired, transport, beside)
+        self.mirror.forget(transport, counted=desired is not None or (self.retired and self.state.running is False))
+        self._act(transport, may_start=lambda: desired is not None and is_turn())
+        if failure:
+            raise failure
 
-    def _settle(self, transport: Transport) -> None:
+    def _claim_folder(self, transport: Transport) -> None:
         """Claim the worker's folder; while another Coach has it, take in what that one has set aside of ours."""
         try:
-            self.mirror.settle(transport, lambda: self._crew.stop(transport, self.name), python=self._python)
-            self.settled = True
+            self.mirror.claim_folder(
+                transport, lambda: self._process_manager.stop(transport, self.name), python=self._python
+            )
+            self.claimed = True
         except Taken:
             self.feed(Found(False))  # of ours
             if self.mirror.fetch_aside(
@@ -224,10 +226,10 @@ class RemoteWorker:
             self.mirror.forget(transport, counted=True)
             raise
 
-    def _listen(self, transport: Transport) -> RemoteFailure | None:
+    def _read_heartbeat(self, transport: Transport) -> RemoteFailure | None:
         """Take note of the heartbeat; returns why that cannot be done."""
         try:
-            if heartbeat := self.mirror.look(transport):
+            if heartbeat := self.mirror.read_heartbeat(transport):
                 self._note(heartbeat)
         except Refused:
             raise
@@ -239,7 +241,7 @@ class RemoteWorker:
         before = self.state.model_version
         self._heartbeat = heartbeat
         self.feed(
-            Looked(
+            HeartbeatSeen(
                 pid=heartbeat.pid,
                 beat=heartbeat.beat,
                 state=heartbeat.state,
@@ -260,8 +262,8 @@ class RemoteWorker:
         try:
             self._fetch_all(transport)
         except Moved:
-            self.settled = False
-            self._settle(transport)
+            self.claimed = False
+            self._claim_folder(transport)
             self._fetch_all(transport)
 
     def _fetch_all(self, transport: Transport) -> None:
@@ -270,51 +272,51 @@ class RemoteWorker:
 
     # What goes up.
 
-    def _supply(self, supplies: DesiredState, transport: Transport, beside: Callable[[str], str | None]) -> None:
+    def _send_desired(self, desired: DesiredState, transport: Transport, beside: Callable[[str], str | None]) -> None:
         """Send the assignment, and the newest model when it is time for it."""
-        due = self._is_due(supplies)
-        if self.mirror.model and not (due and supplies.sync_interval == 0):
-            self.mirror.send_assignment(transport, supplies.assignment)  # nobody waits for a model's way
+        due = self._is_due(desired)
+        if self.mirror.model and not (due and desired.sync_interval == 0):
+            self.mirror.send_assignment(transport, desired.assignment)  # nobody waits for a model's way
         if not due:
             return
-        self.feed(Busy(f"model {supplies.model.version} is being sent"))
+        self.feed(Busy(f"model {desired.model.version} is being sent"))
         self._changed()
-        model, heartbeat = supplies.model, self._heartbeat
+        model, heartbeat = desired.model, self._heartbeat
         again = model.sha256 == self.mirror.sha256
         played = heartbeat.model_version if heartbeat and self.state.talks and not again else None
         self.mirror.send_model(
-            transport, model, push=supplies.push, played=played, beside=None if again else beside(model.sha256)
+            transport, model, push=desired.push, played=played, beside=None if again else beside(model.sha256)
         )
-        self.mirror.send_assignment(transport, supplies.assignment)
+        self.mirror.send_assignment(transport, desired.assignment)
         self._finished_then, self._model_sent = None, self._clock()
-        self.feed(Sent(supplies.model.version))
+        self.feed(Sent(desired.model.version))
         self.feed(Busy())
 
-    def _send_players(self, supplies: DesiredState, transport: Transport) -> None:
+    def _send_players(self, desired: DesiredState, transport: Transport) -> None:
         """Send the models of evaluation games before the assignment names them."""
-        if self.mirror.has_players(supplies.assignment, supplies.players):
+        if self.mirror.has_players(desired.assignment, desired.players):
             return
         self.feed(Busy("models of evaluation games are being sent"))
         self._changed()
-        self.mirror.send_players(transport, supplies.assignment, supplies.players)
+        self.mirror.send_players(transport, desired.assignment, desired.players)
         self.feed(Busy())
 
-    def _is_due(self, supplies: DesiredState) -> bool:
+    def _is_due(self, desired: DesiredState) -> bool:
         """Whether the worker is to have this model now: when it has none, idles, or has played long enough with the
         last one.
         """
         last, heartbeat = self.mirror.model, self._heartbeat
         if last is None:
             return True
-        if last.sha256 == supplies.model.sha256:
+        if last.sha256 == desired.model.sha256:
             if heartbeat is None or heartbeat.state != "error" or heartbeat.model_version == last.version:
                 return False
             asked = asks_for_whole(heartbeat.error, last.version)
             seconds = RESEND_SECONDS if not asked else 0.0 if self.mirror.can_send_whole else ASKED_SECONDS
             return self._clock() - self._model_sent >= seconds
-        if supplies.sync_interval == 0 or heartbeat is None or not self.state.talks or heartbeat.state != "playing":
+        if desired.sync_interval == 0 or heartbeat is None or not self.state.talks or heartbeat.state != "playing":
             return True
-        return self._finished_then is not None and heartbeat.finished - self._finished_then >= supplies.sync_interval
+        return self._finished_then is not None and heartbeat.finished - self._finished_then >= desired.sync_interval
 
     # Its process.
 
@@ -329,20 +331,24 @@ class RemoteWorker:
     def _carried_out(self, action: Do, transport: Transport) -> Event:
         match action:
             case Do.ASK:
-                return Found(self._crew.alive(transport, self.name))
+                return Found(self._process_manager.alive(transport, self.name))
             case Do.START:
                 again = (
                     self.state.starts or self.state.talks
                 )  # or an earlier session has started the one that was heard
-                self._tell(f"{self.name}: its process {'has ended and is started again' if again else 'is started'}")
-                self._crew.start(transport, self.seat)
+                self._log_event(
+                    f"{self.name}: its process {'has ended and is started again' if again else 'is started'}"
+                )
+                self._process_manager.start(transport, self.slot)
                 return Began()
             case Do.STOP:
-                self._crew.stop(transport, self.name)
+                self._process_manager.stop(transport, self.name)
                 return Found(False)
             case Do.TAIL:
-                text = self._crew.tail(transport, self.name) or "(nothing)"
-                self._tell(f"{self.name}: its process ended again and again and is given up; its log ends:\n{text}")
+                text = self._process_manager.tail(transport, self.name) or "(nothing)"
+                self._log_event(
+                    f"{self.name}: its process ended again and again and is given up; its log ends:\n{text}"
+                )
                 return Tailed(text)
 
     @property
@@ -379,7 +385,9 @@ class RemoteWorker:
         if self.mirror.claim.is_lost:  # nothing there is ours
             self.ended = True
             return
-        self._crew.stop(transport, self.name, seconds=min(STOP_SECONDS, max(1.0, leaving.until - self._clock())))
+        self._process_manager.stop(
+            transport, self.name, seconds=min(STOP_SECONDS, max(1.0, leaving.until - self._clock()))
+        )
         self.feed(Stop())
         self.feed(Found(False))
         until = self._clock() + LAST_FETCH_SECONDS
@@ -387,7 +395,7 @@ class RemoteWorker:
         while self.mirror.more and self._clock() < until:
             self._fetch(transport)
         if self.mirror.waiting:
-            self._tell(
+            self._log_event(
                 f"{self.name}: there was no time for the last {self.mirror.waiting} files of games, they stay there"
             )
         self.mirror.release(transport)

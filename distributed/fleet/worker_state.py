@@ -47,7 +47,7 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Linked:
+class Connected:
     """The machine is connected, checked, and ready to play."""
 
 
@@ -87,7 +87,7 @@ class Busy:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Looked:
+class HeartbeatSeen:
     """A heartbeat was read; it need not be a new one."""
 
     pid: int
@@ -139,7 +139,20 @@ class Tick:
 
 
 Event = (
-    Linked | Lost | TurnedDown | Failed | Worked | Busy | Looked | Sent | Found | Began | Tailed | Restart | Stop | Tick
+    Connected
+    | Lost
+    | TurnedDown
+    | Failed
+    | Worked
+    | Busy
+    | HeartbeatSeen
+    | Sent
+    | Found
+    | Began
+    | Tailed
+    | Restart
+    | Stop
+    | Tick
 )
 
 
@@ -150,7 +163,7 @@ class WorkerState:
     mark: Mark = Mark.SYNCING
     since: float  # when the mark became what it is
     reason: str = "connecting"
-    linked: bool = False
+    connected: bool = False
     lost: str = ""  # why it is not linked; empty before the first attempt has ended
     refusal: str = ""
     failure: str = ""
@@ -203,10 +216,10 @@ def _taken(state: WorkerState, event: Event, now: float, timing: Timing) -> Work
     match event:
         case Tick():  # by far the most frequent
             return state
-        case Linked():
+        case Connected():
             return replace(
                 state,
-                linked=True,
+                connected=True,
                 lost="",
                 refusal="",
                 failure="",
@@ -217,16 +230,16 @@ def _taken(state: WorkerState, event: Event, now: float, timing: Timing) -> Work
                 talks=False,
             )
         case Lost(reason):
-            return replace(state, linked=False, lost=reason, busy="", refusal="")
+            return replace(state, connected=False, lost=reason, busy="", refusal="")
         case TurnedDown(reason):
-            return replace(state, linked=False, lost=reason, busy="", refusal=reason)
+            return replace(state, connected=False, lost=reason, busy="", refusal=reason)
         case Failed(reason):
             return replace(state, failure=reason, busy="")
         case Worked():
             return replace(state, failure="") if state.failure else state
         case Busy(text):
             return replace(state, busy=text, heard=max(state.heard, now))
-        case Looked():
+        case HeartbeatSeen():
             return _listened(state, event, now)
         case Sent(version):
             return replace(state, sent_version=version)
@@ -247,7 +260,7 @@ def _taken(state: WorkerState, event: Event, now: float, timing: Timing) -> Work
             return replace(state, stopped=True)
 
 
-def _listened(state: WorkerState, heard: Looked, now: float) -> WorkerState:
+def _listened(state: WorkerState, heard: HeartbeatSeen, now: float) -> WorkerState:
     """A beat counts only when it has moved: what lies there may be left over from a process that is no longer."""
     beat = (heard.pid, heard.beat)
     if beat == state.beat:
@@ -267,7 +280,7 @@ def _listened(state: WorkerState, heard: Looked, now: float) -> WorkerState:
 
 def _decide(state: WorkerState, now: float, timing: Timing) -> tuple[WorkerState, tuple[Do, ...]]:
     """What to do about the worker's process."""
-    if not state.linked:
+    if not state.connected:
         return state, ()
     silence = now - state.heard
     if state.running is None:
@@ -295,11 +308,11 @@ def _marked(state: WorkerState, now: float, timing: Timing) -> tuple[Mark, str]:
     silence = now - state.heard
     if state.refusal:
         return Mark.ERROR, state.refusal
-    if state.stopped and not (state.linked and state.running):
+    if state.stopped and not (state.connected and state.running):
         return Mark.OFFLINE, "stopped; --restart starts it again"
     if state.busy:
         return Mark.SYNCING, state.busy
-    if not state.linked:
+    if not state.connected:
         if not state.lost:
             return Mark.SYNCING, "connecting"
         if silence >= timing.offline_seconds:

@@ -1,13 +1,13 @@
 """A worker as people see it, from what its link, its heartbeat and the balancer say."""
 
 from distributed.fleet.balancer import Decision
-from distributed.fleet.remote_worker import SeatReport
+from distributed.fleet.remote_worker import WorkerReport
 from distributed.fleet.views import WorkerView
 from distributed.fleet.worker_state import Mark, WorkerState
 
 
 def worker_view(
-    seat: SeatReport,
+    report: WorkerReport,
     state: WorkerState,
     now: float,
     *,
@@ -31,14 +31,14 @@ def worker_view(
         refused: why the last batch of it was; empty when it was good.
         weight: of its machine, in the config.
     """
-    heartbeat = seat.heartbeat
+    heartbeat = report.heartbeat
     plays = state.mark not in (Mark.ERROR, Mark.OFFLINE) and heartbeat is not None
     match = "plays evaluation games" if heartbeat and heartbeat.order and plays else ""
     notes = ["is being removed" if leaving else "", match, heartbeat.note if heartbeat else ""]
     granted, delivered = account
     blamed = bool(refused) and state.mark in (Mark.ACTIVE, Mark.SYNCING)
     return WorkerView(
-        name=seat.name,
+        name=report.name,
         machine=machine,
         mark=Mark.ERROR if blamed else state.mark,
         since=now - state.since,
@@ -49,6 +49,6 @@ def worker_view(
         outstanding=granted - delivered,
         share=decision.share if decision else 0.0,
         weight=weight,
-        last_batch=None if seat.last_batch is None else now - seat.last_batch,
+        last_batch=None if report.last_batch is None else now - report.last_batch,
         note="; ".join(note for note in notes if note),
     )

@@ -95,7 +95,7 @@ def spread_here(settings: Settings, *, per_gpu: int | None = None) -> Spread:
     return spread_workers(gpus, cores=len(os.sched_getaffinity(0)), workers=workers, per_gpu=per_gpu)
 
 
-def take_seats(asked: str | None, gpus: Sequence[str], *, cores: int, per_device: int = 1) -> tuple[DeviceSlot, ...]:
+def device_slots(asked: str | None, gpus: Sequence[str], *, cores: int, per_device: int = 1) -> tuple[DeviceSlot, ...]:
     """The workers on the devices that somebody has asked for, the first device's first.
 
     Args:
@@ -154,6 +154,6 @@ def gpus_here() -> tuple[str, ...]:
     return visible_gpus(count_gpus(), os.environ.get(CUDA_VISIBLE_DEVICES))
 
 
-def see_only(seats: Sequence[DeviceSlot]) -> None:
+def see_only(slots: Sequence[DeviceSlot]) -> None:
     """Have this process see the GPUs of these workers alone, the first one's first; to be done before it uses any."""
-    os.environ[CUDA_VISIBLE_DEVICES] = ",".join(dict.fromkeys(seat.device for seat in seats))
+    os.environ[CUDA_VISIBLE_DEVICES] = ",".join(dict.fromkeys(slot.device for slot in slots))

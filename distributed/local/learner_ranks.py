@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 HERE = "localhost"
 END_SECONDS = 2.0  # a rank gets so long to end by itself
-LOOK_SECONDS = 0.05
+POLL_SECONDS = 0.05
 
 
 @contextmanager
@@ -56,7 +56,7 @@ def learner_ranks(settings: Settings, run_dir: Path, *, present: Ranks = ALONE) 
             while not store.check([mark(rank) for rank in processes]):
                 if fallen := describe(processes, run_dir):
                     raise RankLost(fallen)
-                time.sleep(LOOK_SECONDS)
+                time.sleep(POLL_SECONDS)
             with joined(place(0, count), device=device, store=store) as ranks:
                 yield ranks
         except RankLost as error:

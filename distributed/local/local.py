@@ -52,8 +52,8 @@ class LocalProcesses(FolderBackend):
     Args:
         devices: what CUDA_VISIBLE_DEVICES names for each of them (see ``distributed.local.devices``); by default what
         it names here. names: of the workers, instead of local-1, local-2, ... restarts: so many times within ten
-        minutes a worker that dies is replaced. tell: is told what is worth a line in the log. tell_death: is told of a
-        worker, by its name, what has become of it when it has died; by default ``tell`` is. target: what a process
+        minutes a worker that dies is replaced. log_event: is told what is worth a line in the log. log_death: is told of a
+        worker, by its name, what has become of it when it has died; by default ``log_event`` is. target: what a process
         does, given its folder and the id of this process. compiled: whether the search has been compiled; by default
         its compile cache is looked at.
     """
@@ -69,15 +69,15 @@ class LocalProcesses(FolderBackend):
         devices: Sequence[str] | None = None,
         names: Sequence[str] | None = None,
         restarts: int = RESTARTS,
-        tell: Callable[[str], None] = log.warning,
-        tell_death: Callable[[str, str], None] | None = None,
+        log_event: Callable[[str], None] = log.warning,
+        log_death: Callable[[str, str], None] | None = None,
         target: Callable[[Path, int], None] | None = None,
         compiled: bool | None = None,
     ) -> None:
         named = names or [f"local-{number}" for number in range(1, count + 1)]
         super().__init__(root, named, game=game, settings=settings, run_id=run_id)
-        self._tell, self._restarts = tell, restarts
-        self._tell_death = tell_death or (lambda name, what: tell(f"worker {name} {what}"))
+        self._log_event, self._restarts = log_event, restarts
+        self._log_death = log_death or (lambda name, what: log_event(f"worker {name} {what}"))
         self._devices: dict[str, str] = dict(zip(named, devices, strict=True)) if devices is not None else {}
         load_worker_class(settings.distributed.worker_class)  # a class that cannot be had is named here, once
         self._target = target or partial(play_in_folder, worker_class=settings.distributed.worker_class)
@@ -94,7 +94,7 @@ class LocalProcesses(FolderBackend):
         """See ``SelfPlayBackend``."""
         super().publish(version, model)
         if not self._processes and not self._compiled:
-            self._tell(FIRST_TIME)
+            self._log_event(FIRST_TIME)
         self._start_missing()
 
     def collect(self) -> list[PendingBatch]:
@@ -175,7 +175,7 @@ class LocalProcesses(FolderBackend):
             self._given_up[name] = what = f"ended {times}, last with exit code {exit_code}; {see}"
         else:
             what = f"ended with exit code {exit_code} and is started again; {see}"
-        self._tell_death(name, what)
+        self._log_death(name, what)
         self._dead.add(name)
         salvage_if_left(self.folders[name])
         if self._unfinished(name) == 0:
@@ -207,7 +207,7 @@ class LocalProcesses(FolderBackend):
             for heartbeat in heartbeats.values():
                 if heartbeat and heartbeat.state == "compiling" and heartbeat.note not in ("", self._compiling):
                     self._compiling = heartbeat.note
-                    self._tell(heartbeat.note)
+                    self._log_event(heartbeat.note)
         if ready and not self._compiled:
             self._compiled = True
             self._start_missing()
@@ -224,10 +224,10 @@ def spread_processes(
     game: Game,
     settings: Settings,
     run_id: str,
-    tell: Callable[[str], None],
+    log_event: Callable[[str], None],
     spread: Spread | None = None,
 ) -> LocalProcesses:
-    """The workers of this machine as its GPUs and the run's settings have them, or as ``spread`` has; ``tell`` hears
+    """The workers of this machine as its GPUs and the run's settings have them, or as ``spread`` has; ``log_event`` hears
     what is special.
 
     Raises:
@@ -235,9 +235,15 @@ def spread_processes(
     """
     spread = spread or spread_here(settings)
     if spread.note:
-        tell(spread.note)
+        log_event(spread.note)
     return LocalProcesses(
-        root, count=len(spread), game=game, settings=settings, run_id=run_id, devices=spread.devices, tell=tell
+        root,
+        count=len(spread),
+        game=game,
+        settings=settings,
+        run_id=run_id,
+        devices=spread.devices,
+        log_event=log_event,
     )
 
 

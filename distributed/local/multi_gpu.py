@@ -41,29 +41,29 @@ class Session:
     model: Path  # the file of the last weights
 
 
-def synchronous(document: dict[str, Any], seats: Sequence[DeviceSlot]) -> Settings:
+def synchronous(document: dict[str, Any], slots: Sequence[DeviceSlot]) -> Settings:
     """The settings in a document, for these workers, all of whom play an iteration's games with one model.
 
     Raises:
         ValueError: some are out of range; the message names them.
     """
-    on_gpu = bool(seats[0].device)
+    on_gpu = bool(slots[0].device)
     training = {
         **document["training"],
         "asynchronous": False,
         "steps_per_model": None,
         "device": "cuda" if on_gpu else "cpu",
     }
-    spread = Spread(devices=tuple(seat.device for seat in seats))
+    spread = Spread(devices=tuple(slot.device for slot in slots))
     return with_workers({**document, "training": training}, spread, batch_games=BATCH_GAMES)
 
 
-def train(run_dir: Path, settings: Settings, seats: Sequence[DeviceSlot], *, say: Callable[[str], None]) -> Session:
+def train(run_dir: Path, settings: Settings, slots: Sequence[DeviceSlot], *, say: Callable[[str], None]) -> Session:
     """Train in ``run_dir``, which is there, new or with a run to go on with, until the run's bounds or a stop.
 
     Args:
         settings: of ``synchronous``.
-        seats: where the workers play.
+        slots: where the workers play.
         say: is given lines for people.
 
     Raises:
@@ -72,24 +72,24 @@ def train(run_dir: Path, settings: Settings, seats: Sequence[DeviceSlot], *, say
         TrainingDiverged: losses or gradients are not finite.
         ValueError, OSError, sqlite3.Error: see ``training.run.run.open_coach``.
     """
-    titles = {seat.worker: seat.title for seat in seats}
+    titles = {slot.worker: slot.title for slot in slots}
     with RunLock(run_dir), logged(run_dir / "coach.log"), learner_ranks(settings, run_dir) as ranks:
         lines = DeviceLines(titles, say, epochs=settings.training.samples_per_position)
         observers = make_observers(run_dir, name=settings.run.name, game=settings.game.name, terminal=lines)
-        tell = teller(observers)
+        log_event = teller(observers)
 
         def make_backend(game: Game, run_id: str) -> SelfPlayBackend:
             return LocalProcesses(
                 run_dir / "workers",
-                count=len(seats),
-                names=[seat.worker for seat in seats],
-                devices=[seat.device for seat in seats],
+                count=len(slots),
+                names=[slot.worker for slot in slots],
+                devices=[slot.device for slot in slots],
                 restarts=RESTARTS,
                 game=game,
                 settings=settings,
                 run_id=run_id,
-                tell=tell,
-                tell_death=lambda worker, what: tell(f"ERROR in {titles[worker]}: {what}"),
+                log_event=log_event,
+                log_death=lambda worker, what: log_event(f"ERROR in {titles[worker]}: {what}"),
             )
 
         with session(run_dir, settings, make_backend=make_backend, observers=observers, ranks=ranks) as coach:

@@ -148,11 +148,16 @@ class ParallelZeroTrainer:
     def _sit(self, settings: Settings, spread: Spread, ranks: Ranks) -> IterationReport | None:
         """Run the Coach to its end, and take over what it has learned."""
         observers = list(self._make_observers(self.run_dir))
-        tell = teller(observers)
+        log_event = teller(observers)
 
         def make_backend(game: Game, run_id: str) -> SelfPlayBackend:
             return spread_processes(
-                self.run_dir / "workers", game=game, settings=settings, run_id=run_id, tell=tell, spread=spread
+                self.run_dir / "workers",
+                game=game,
+                settings=settings,
+                run_id=run_id,
+                log_event=log_event,
+                spread=spread,
             )
 
         weights = self.model.state_dict()

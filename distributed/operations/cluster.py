@@ -18,7 +18,7 @@ from distributed.operations import status
 from distributed.operations.command_handler import CommandHandler
 from distributed.operations.requests import RequestInbox
 from distributed.operations.status import StatusFile
-from distributed.setup.process_manager import RemoteCrew
+from distributed.setup.process_manager import RemoteProcessManager
 from distributed.setup.release import ours
 from distributed.ssh import ssh
 from games import Game
@@ -39,7 +39,7 @@ class Cluster(Fleet):
         settings: the run's.
         run_id: the run's.
         takeover: whether workers that play for others are taken over at the first contact.
-        tell: is told what is worth a line in the log.
+        log_event: is told what is worth a line in the log.
         control_folder: where requests come in.
         status_folder: where status.txt is written.
 
@@ -58,17 +58,17 @@ class Cluster(Fleet):
         settings: Settings,
         run_id: str,
         takeover: bool = False,
-        tell: Callable[[str], None] = log.warning,
+        log_event: Callable[[str], None] = log.warning,
         control_folder: Path = control.FOLDER,
         status_folder: Path = status.FOLDER,
     ) -> None:
         distributed = settings.distributed
         if distributed.unused_weights:
-            tell(distributed.unused_weights)
+            log_event(distributed.unused_weights)
         code = ours(distributed.worker_class, config=config)
         owner = owner_here(run_id, lease_seconds=distributed.lease_seconds)
         title = f"{settings.run.name}: {game.name}"
-        self._desk = RequestInbox(control_folder, run=run_dir, config=config)
+        self._requests = RequestInbox(control_folder, run=run_dir, config=config)
         self._status = StatusFile(status_folder, title=title)
         self._ended = False
         super().__init__(
@@ -80,21 +80,21 @@ class Cluster(Fleet):
             connect=partial(
                 ssh.connect, host_key_policy=distributed.host_key_policy, login_seconds=distributed.login_seconds
             ),
-            crew=partial(
-                RemoteCrew, ours=code, bootstrap=distributed.bootstrap, pip=distributed.pip, coach=owner.coach
+            process_manager=partial(
+                RemoteProcessManager, ours=code, bootstrap=distributed.bootstrap, pip=distributed.pip, coach=owner.coach
             ),
             claimant=Claimant(owner=owner, takeover=takeover, connector=code.connector),
-            tell=tell,
+            log_event=log_event,
         )
-        self._steering = CommandHandler(self, config, desk=self._desk, title=title, tell=tell)
+        self._commands = CommandHandler(self, config, inbox=self._requests, title=title, log_event=log_event)
 
     def collect(self) -> list[PendingBatch]:
         """See ``SelfPlayBackend``; also does what is asked, follows the config, and shows how things stand."""
-        parcels = super().collect()
+        batches = super().collect()
         if not self._ended:
-            self._steering.step()
+            self._commands.step()
             self._status.show(self.view)
-        return parcels
+        return batches
 
     def cluster(self) -> ClusterReport:
         """See ``SelfPlayBackend``."""
@@ -107,7 +107,7 @@ class Cluster(Fleet):
         super().close()
         self._ended = True
         self._status.close(self.view())
-        self._desk.close()
+        self._requests.close()
 
 
 def cluster_report(view: FleetView) -> ClusterReport:

@@ -17,7 +17,7 @@ from distributed.setup.worker_list import add_worker, remove_worker
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 1.0  # between two looks at the file
+POLL_SECONDS = 1.0  # between two looks at the file
 AT_ONCE = 0.25  # of the machines, or one: so many that play may be away at a time because their settings have changed
 LOST = {Mark.ERROR, Mark.OFFLINE}
 RETRY_SECONDS = 5.0  # after a machine could not be taken in or let go
@@ -26,7 +26,7 @@ RETRY_SECONDS = 5.0  # after a machine could not be taken in or let go
 _Reading = DistributedSettings | str  # what the file says, or what is wrong with it
 
 
-class Steered(Protocol):
+class CommandedFleet(Protocol):
     """What is steered; ``Fleet`` says more. A name or machine that it does not know is a ValueError."""
 
     @property
@@ -58,43 +58,43 @@ class CommandHandler:
     Args:
         fleet: what is steered.
         config: the file whose ``distributed.workers`` play.
-        desk: where requests arrive.
+        inbox: where requests arrive.
         title: what plays, for people.
-        tell: is told what is worth a line in the log.
+        log_event: is told what is worth a line in the log.
         clock: seconds that never go back.
     """
 
     def __init__(
         self,
-        fleet: Steered,
+        fleet: CommandedFleet,
         config: Path,
         *,
-        desk: RequestInbox,
+        inbox: RequestInbox,
         title: str = "",
-        tell: Callable[[str], None] = log.warning,
+        log_event: Callable[[str], None] = log.warning,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._fleet, self._config, self._desk, self._title = fleet, config, desk, title
-        self._tell, self._clock = tell, clock
+        self._fleet, self._config, self._requests, self._title = fleet, config, inbox, title
+        self._log_event, self._clock = log_event, clock
         self._read = _state_of(config)
         self._first: _Reading | None = None  # of a file that has changed, until a second reading has found the same
         self._wanted: tuple[WorkerSettings, ...] = fleet.machines
-        self._away: set[str] = set()  # machines that have gone to come back with other settings, until they play
-        self._look_at = 0.0
+        self._returning: set[str] = set()  # machines that have gone to come back with other settings, until they play
+        self._poll_at = 0.0
         self._retry_at = 0.0
-        self._told = ""
+        self._logged_problems = ""
 
     def step(self) -> None:
         """Carry out what has been asked, and follow the file if it has changed."""
-        self._desk.serve(self._carry_out)
-        if self._clock() < self._look_at:
+        self._requests.serve(self._carry_out)
+        if self._clock() < self._poll_at:
             return
-        self._look_at = self._clock() + LOOK_SECONDS
-        self._look()
+        self._poll_at = self._clock() + POLL_SECONDS
+        self._poll_config()
         if self._clock() >= self._retry_at:
             self._follow()
 
-    def _look(self) -> None:
+    def _poll_config(self) -> None:
         """Take the file up if it has changed, once two looks have found the same in it: a single one may see half of
         what is written.
         """
@@ -158,11 +158,11 @@ class CommandHandler:
         """Want what the file says; one that is not right is not followed."""
         self._first, self._retry_at = None, 0.0
         if isinstance(reading, str):
-            self._tell(f"the workers stay as they are until this is put right: {reading}")
+            self._log_event(f"the workers stay as they are until this is put right: {reading}")
             return
         self._wanted = reading.workers
         if reading.unused_weights:
-            self._tell(f"{self._config}: {reading.unused_weights}")
+            self._log_event(f"{self._config}: {reading.unused_weights}")
 
     def _follow(self) -> None:
         """Bring the fleet to what is wanted.
@@ -180,7 +180,7 @@ class CommandHandler:
                     if name in wanted
                     else f"{self._config} has it no more"
                 )
-                self._tell(f"{name}: {why}")
+                self._log_event(f"{name}: {why}")
                 problems += _attempt(lambda name=name: self._fleet.remove(name))  # type: ignore[misc]
         for name, machine in wanted.items():
             if name not in have:
@@ -189,29 +189,29 @@ class CommandHandler:
         waiting = sum(name in wanted and wanted[name] != have[name] and name not in going for name in have)
         if waiting:
             problems.append(
-                f"{waiting} more with other settings play on as they are until {', '.join(sorted(self._away))} is back and plays"
+                f"{waiting} more with other settings play on as they are until {', '.join(sorted(self._returning))} is back and plays"
             )
-        told = "; ".join(problems)
-        if told and told != self._told:
-            self._tell(told)
-        self._told = told
+        logged = "; ".join(problems)
+        if logged and logged != self._logged_problems:
+            self._log_event(logged)
+        self._logged_problems = logged
 
     def _may_go(self, have: Mapping[str, WorkerSettings], wanted: Mapping[str, WorkerSettings]) -> set[str]:
         """The machines whose settings have changed and that may leave now: of those that play, only a part is away at a
         time.
         """
         changed = [name for name in have if name in wanted and wanted[name] != have[name]]
-        if not changed and not self._away:
+        if not changed and not self._returning:
             return set()
         marks: dict[str, set[Mark]] = {}
         for worker in self._fleet.view().workers:
             marks.setdefault(worker.machine, set()).add(worker.mark)
         back = {name for name in have if wanted.get(name) == have[name] and marks.get(name) == {Mark.ACTIVE}}
-        self._away = (self._away - back) & wanted.keys()
-        idle = {name for name in changed if name in self._away or marks.get(name, set()) <= LOST}
-        room = max(1, int(len(wanted) * AT_ONCE)) - len(self._away)
+        self._returning = (self._returning - back) & wanted.keys()
+        idle = {name for name in changed if name in self._returning or marks.get(name, set()) <= LOST}
+        room = max(1, int(len(wanted) * AT_ONCE)) - len(self._returning)
         going = [name for name in changed if name not in idle][: max(0, room)]
-        self._away.update(going)
+        self._returning.update(going)
         return idle | set(going)
 
 

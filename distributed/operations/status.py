@@ -30,7 +30,7 @@ NAME_WIDTH = 22
 COLUMNS = (7, 8, 8, 10, 9)  # share, games/s, model, last batch, grant
 CELL = 26  # of an Active worker among many
 SYMBOLS = {Mark.ACTIVE: "🟢", Mark.SYNCING: "🟡", Mark.ERROR: "🔴", Mark.OFFLINE: "⚪"}
-TROUBLE_FIRST = (Mark.ERROR, Mark.OFFLINE, Mark.SYNCING, Mark.ACTIVE)
+WORST_FIRST = (Mark.ERROR, Mark.OFFLINE, Mark.SYNCING, Mark.ACTIVE)
 
 
 class StatusFile:
@@ -136,15 +136,15 @@ def _header(view: FleetView, title: str, when: str) -> list[str]:
 def _workers(workers: Sequence[WorkerView]) -> list[str]:
     if not workers:
         return ["No workers: add one with python distributed/ssh_connector.py --add HOST USER"]
-    ordered = sorted(workers, key=lambda worker: TROUBLE_FIRST.index(worker.mark))  # else as the config has them
+    ordered = sorted(workers, key=lambda worker: WORST_FIRST.index(worker.mark))  # else as the config has them
     if len(ordered) <= MOST_IN_FULL:
         return [_titles(), *(line for worker in ordered for line in _in_full(worker, most=None))]
-    trouble = [worker for worker in ordered if worker.mark != Mark.ACTIVE]
+    failing = [worker for worker in ordered if worker.mark != Mark.ACTIVE]
     active = [worker for worker in ordered if worker.mark == Mark.ACTIVE]
-    if len(trouble) > MOST_IN_FULL:
-        return [*(_in_one_line(worker) for worker in trouble), *_in_short(active)]
+    if len(failing) > MOST_IN_FULL:
+        return [*(_in_one_line(worker) for worker in failing), *_in_short(active)]
     lines = (
-        [_titles(), *(line for worker in trouble for line in _in_full(worker, most=CROWDED_REASON))] if trouble else []
+        [_titles(), *(line for worker in failing for line in _in_full(worker, most=CROWDED_REASON))] if failing else []
     )
     return lines + _in_short(active)
 

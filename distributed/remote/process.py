@@ -196,9 +196,9 @@ def start(request: dict[str, Any]) -> dict[str, Any]:
         os.close(theirs)
         os.waitpid(child, 0)
         with os.fdopen(ours, "rb") as pipe:
-            trouble = pipe.read().decode("utf-8", "replace")
-        if trouble:
-            raise Failed(trouble)
+            error_text = pipe.read().decode("utf-8", "replace")
+        if error_text:
+            raise Failed(error_text)
         return dict(json.loads((place / "process.json").read_text()), already=False)
 
 
@@ -244,7 +244,7 @@ def stop(request: dict[str, Any]) -> dict[str, Any]:
         if found is None:
             return {"found": False, "killed": False}
         for number, patience in ((signal.SIGTERM, seconds), (signal.SIGKILL, LOCK_SECONDS)):
-            tell(found["pid"], number)
+            signal_process(found["pid"], number)
             deadline = time.monotonic() + patience
             while time.monotonic() < deadline:
                 if not (running(place) or members(found["pid"])):
@@ -254,7 +254,7 @@ def stop(request: dict[str, Any]) -> dict[str, Any]:
     raise Failed(f"process {found['pid']} does not end, not even killed: its disk or its GPU hangs")
 
 
-def tell(pid: int, number: int) -> None:
+def signal_process(pid: int, number: int) -> None:
     """Signal the process, and its group if it leads one."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number) if not members(pid) else os.killpg(pid, number)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from configs.schema import PipSettings, WorkerSettings
 from distributed.setup import wheels
-from distributed.setup.bootstrap_trouble import explained
-from distributed.setup.check import Finding, findings, refuse, seats
+from distributed.setup.check import Finding, findings, refuse, worker_slots
+from distributed.setup.install_errors import explained
 from distributed.setup.machine import (
     Alive,
     Probe,
@@ -60,7 +60,7 @@ def bootstrap(
     transport: Transport,
     machine: WorkerSettings,
     *,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
     ours_here: Ours | None = None,
     pip: PipSettings = NO_PIP_SETTINGS,
     game: str = REHEARSAL_GAME,
@@ -72,7 +72,7 @@ def bootstrap(
     Args:
         transport: to the machine.
         machine: as the settings have it.
-        tell: is told how it goes.
+        report: is told how it goes.
         ours_here: what it must have.
         pip: where it takes the packages from.
         game: what the rehearsal plays.
@@ -86,7 +86,7 @@ def bootstrap(
     """
     for line in bootstrap_steps(transport, machine, ours_here=ours_here, pip=pip, game=game, root=root):
         if line:
-            tell(line)
+            report(line)
         else:
             sleep(POLL_SECONDS)
 
@@ -108,9 +108,9 @@ def bootstrap_steps(
     found = probe(transport, machine, ours_here)
     gpus = f"{len(found.gpus)} {'GPU' if len(found.gpus) == 1 else 'GPUs'}" if found.gpus else "no GPU"
     yield f"found {found.platform}, {found.cpus} {'core' if found.cpus == 1 else 'cores'}, {gpus}, {found.disk_free / 1e9:.0f} GB free"
-    looked_at = findings(found, machine, ours_here)
-    refuse(transport.worker, (each for each in looked_at if each.what in NOT_TO_BE_MENDED), named=True)
-    lacking = [each for each in looked_at if each.what == "packages" and not each.ok]
+    checked = findings(found, machine, ours_here)
+    refuse(transport.worker, (each for each in checked if each.what in NOT_TO_BE_MENDED), named=True)
+    lacking = [each for each in checked if each.what == "packages" and not each.ok]
     if lacking and own_python(machine) and found.python and found.python.environment:
         refuse(transport.worker, lacking, named=True)  # an environment of the user's own is theirs to change
     sent = choose_wheels(transport, found, pip, root) if lacking else []
@@ -124,11 +124,11 @@ def bootstrap_steps(
         found = probe(transport, machine, ours_here)
     else:
         yield "the environment is complete"
-    looked_at = findings(found, machine, ours_here)
-    refuse(transport.worker, looked_at, named=True)
+    checked = findings(found, machine, ours_here)
+    refuse(transport.worker, checked, named=True)
     yield from play_rehearsal(transport, machine, found, ours_here, game)
-    yield from (f"note: {finding.text}; {finding.remedy}" for finding in looked_at if not finding.ok)
-    yield f"ready: {', '.join(seat.name for seat in seats(found, machine))}"
+    yield from (f"note: {finding.text}; {finding.remedy}" for finding in checked if not finding.ok)
+    yield f"ready: {', '.join(slot.name for slot in worker_slots(found, machine))}"
 
 
 def send_code(transport: Transport, machine: WorkerSettings, ours_here: Ours, root: Path) -> int:
@@ -238,16 +238,16 @@ def play_rehearsal(
     Raises:
         RemoteFailure: it failed; the text has the last lines of what was said.
     """
-    folder, seat = found.folder_of(ours_here.code_hash), seats(found, machine)[0]
+    folder, slot = found.folder_of(ours_here.code_hash), worker_slots(found, machine)[0]
     assert found.python is not None
     place = f"{REHEARSAL}-{ours_here.code_hash}-{game}"
-    if look(transport, place, machine).code == 0:
+    if job_status(transport, place, machine).code == 0:
         return
     yield from hand_over_compiled(transport, machine, found)
     yield "plays a rehearsal; whatever of the search has not been compiled there is compiled first, which takes minutes"
     argv = [found.python.path, f"{folder}/start_worker.py", "--rehearse", game]
-    argv += [] if seat.gpu is None else ["--gpu", str(seat.gpu)]
-    env = environment(seat, machine)
+    argv += [] if slot.gpu is None else ["--gpu", str(slot.gpu)]
+    env = environment(slot, machine)
     yield from long_step(transport, place, argv, env, "the rehearsal", machine=machine, ours_here=ours_here)
 
 
@@ -295,7 +295,7 @@ def long_step(
     yield from follow(transport, place, read, what, machine=machine, ours_here=ours_here)
 
 
-def look(transport: Transport, place: str, machine: WorkerSettings) -> Alive:
+def job_status(transport: Transport, place: str, machine: WorkerSettings) -> Alive:
     """How the long command at ``place`` is doing."""
     return understood(transport, Alive, call(transport, "alive", {"place": place}, python=machine.python))
 
@@ -309,9 +309,9 @@ def follow(
         RemoteFailure: it has not.
     """
     said: list[str] = []
-    began = told = time.monotonic()
+    began = reported = time.monotonic()
     while True:
-        state = look(transport, place, machine)
+        state = job_status(transport, place, machine)
         request = {"log": JOB_LOG, "lines": 200, "offset": read}
         new = understood(transport, Tail, call(transport, "tail", request, python=machine.python))
         read = new.end
@@ -319,15 +319,15 @@ def follow(
         said = (said + lines)[-REMEMBERED:]
         yield from lines
         now = time.monotonic()
-        told = now if lines else told
+        reported = now if lines else reported
         if not state.running:
             break
         if now - began > JOB_SECONDS:
             raise RemoteFailure(
                 transport.worker, f"{what} has not ended after {JOB_SECONDS / 3600:.0f} hours", f"see {JOB_LOG} there"
             )
-        if now - told >= STILL_SECONDS:
-            told = now
+        if now - reported >= STILL_SECONDS:
+            reported = now
             yield f"still at it, after {(now - began) / 60:.0f} min"
         yield ""
     again = remedy_bootstrap(ours_here, transport.worker)

@@ -45,24 +45,24 @@ def findings(
     ]
 
 
-def in_the_way(looked_at: Iterable[Finding]) -> list[Finding]:
+def in_the_way(checked: Iterable[Finding]) -> list[Finding]:
     """What has to be put right before any worker can play."""
-    return [finding for finding in looked_at if finding.fatal and not finding.ok]
+    return [finding for finding in checked if finding.fatal and not finding.ok]
 
 
-def refuse(worker: str, looked_at: Iterable[Finding], *, named: bool = False) -> None:
+def refuse(worker: str, checked: Iterable[Finding], *, named: bool = False) -> None:
     """Go no further if any of these findings stands in the way; ``named``: the text says what was looked at.
 
     Raises:
         Refused: with all that stand in the way, and what remedies them.
     """
-    wrong = in_the_way(looked_at)
+    wrong = in_the_way(checked)
     if wrong:
         what = "; ".join(f"{finding.what}: {finding.text}" if named else finding.text for finding in wrong)
         raise Refused(worker, what, "; ".join(dict.fromkeys(finding.remedy for finding in wrong)))
 
 
-def seats(probe: Probe, machine: WorkerSettings) -> list[WorkerSlot]:
+def worker_slots(probe: Probe, machine: WorkerSettings) -> list[WorkerSlot]:
     """The workers of a machine: one for each of its GPUs that the config names, or where there is none, one for each
     core.
     """
@@ -98,7 +98,7 @@ def _disk(probe: Probe) -> Finding:
 
 
 def _memory(probe: Probe, machine: WorkerSettings) -> Finding:
-    workers = len(seats(probe, machine))
+    workers = len(worker_slots(probe, machine))
     text = f"{_gigabytes(probe.memory)} for {workers} {'worker' if workers == 1 else 'workers'}"
     if probe.memory >= workers * LEAST_MEMORY:
         return _good("memory", text)
@@ -190,7 +190,7 @@ def _gpu(probe: Probe, machine: WorkerSettings) -> Finding:
         return _bad("gpu", text, f"mend {'gpu_ids' if machine.gpu_ids else 'gpu_id'} in the config")
     if probe.gpus:
         return _good("gpu", ", ".join(_described(gpu) for gpu in probe.gpus if gpu.index in wanted))
-    workers = len(seats(probe, machine))
+    workers = len(worker_slots(probe, machine))
     instead = f"its processor plays, in {workers} {'process' if workers == 1 else 'processes'}"
     if machine.gpu_ids:
         text = probe.gpu_trouble or "no NVIDIA GPU is found"

@@ -166,14 +166,14 @@ class WorkerSlot:
     gpu: int | None = None
 
 
-def place(seat: str) -> str:
+def place(worker: str) -> str:
     """The worker folder of a seat."""
-    return f"workers/{seat}"
+    return f"workers/{worker}"
 
 
-def log_name(seat: str) -> str:
+def log_name(worker: str) -> str:
     """The log file of a seat."""
-    return f"logs/worker_{seat}.log"
+    return f"logs/worker_{worker}.log"
 
 
 def release_folder(code_hash: str) -> str:
@@ -227,7 +227,7 @@ def probe(transport: Transport, machine: WorkerSettings, ours: Ours) -> Probe:
 
 
 def start(
-    transport: Transport, seat: WorkerSlot, *, machine: WorkerSettings, probe: Probe, ours: Ours, coach: str = ""
+    transport: Transport, slot: WorkerSlot, *, machine: WorkerSettings, probe: Probe, ours: Ours, coach: str = ""
 ) -> Started:
     """Start a seat's worker, unless it runs; it plays on when the connection ends.
 
@@ -241,14 +241,14 @@ def start(
     if folder is None or probe.python is None:
         lacks = "our code" if folder is None else "Python"
         raise Refused(transport.worker, f"the machine is without {lacks}", remedy_bootstrap(ours, transport.worker))
-    argv = [probe.python.path, f"{folder}/start_worker.py", "--folder", place(seat.name), "--log", log_name(seat.name)]
-    argv += [] if seat.gpu is None else ["--gpu", str(seat.gpu)]
+    argv = [probe.python.path, f"{folder}/start_worker.py", "--folder", place(slot.name), "--log", log_name(slot.name)]
+    argv += [] if slot.gpu is None else ["--gpu", str(slot.gpu)]
     argv += ["--worker-class", ours.worker_class] if ours.extra else []
     request: dict[str, Any] = {
-        "place": place(seat.name),
+        "place": place(slot.name),
         "argv": argv,
-        "env": environment(seat, machine),
-        "log": log_name(seat.name),
+        "env": environment(slot, machine),
+        "log": log_name(slot.name),
     }
     request["coach"] = coach
     if folder.startswith("/"):  # a clone of the user's, who looks for its log there
@@ -258,14 +258,14 @@ def start(
     )
 
 
-def environment(seat: WorkerSlot, machine: WorkerSettings) -> dict[str, str]:
+def environment(slot: WorkerSlot, machine: WorkerSettings) -> dict[str, str]:
     """The variables of a seat's process: its share of the machine, and what the user has said."""
-    if seat.gpu is not None:  # the order that nvidia-smi numbers them in
-        return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **machine.env, "CUDA_VISIBLE_DEVICES": str(seat.gpu)}
+    if slot.gpu is not None:  # the order that nvidia-smi numbers them in
+        return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **machine.env, "CUDA_VISIBLE_DEVICES": str(slot.gpu)}
     return {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **machine.env}
 
 
-def stop(transport: Transport, seat: str, *, seconds: float = 10.0, python: str = PYTHON, coach: str = "") -> Stopped:
+def stop(transport: Transport, worker: str, *, seconds: float = 10.0, python: str = PYTHON, coach: str = "") -> Stopped:
     """End a seat's worker; it hands over its finished games, for which it gets so many seconds.
 
     No other process is touched, nor is one of another Coach than ``coach``.
@@ -273,28 +273,30 @@ def stop(transport: Transport, seat: str, *, seconds: float = 10.0, python: str 
     Raises:
         ClusterError: see ``call``.
     """
-    request = {"place": place(seat), "seconds": seconds, "coach": coach}
+    request = {"place": place(worker), "seconds": seconds, "coach": coach}
     return understood(
         transport, Stopped, call(transport, "stop", request, python=python, seconds=seconds + CALL_SECONDS + 5.0)
     )
 
 
-def alive(transport: Transport, seat: str, *, python: str = PYTHON) -> Alive:
+def alive(transport: Transport, worker: str, *, python: str = PYTHON) -> Alive:
     """Whether a seat's worker runs.
 
     Raises:
         ClusterError: see ``call``.
     """
-    return understood(transport, Alive, call(transport, "alive", {"place": place(seat)}, python=python))
+    return understood(transport, Alive, call(transport, "alive", {"place": place(worker)}, python=python))
 
 
-def tail(transport: Transport, seat: str, *, lines: int = 20, python: str = PYTHON) -> str:
+def tail(transport: Transport, worker: str, *, lines: int = 20, python: str = PYTHON) -> str:
     """The last lines of a seat's log; empty when there is none.
 
     Raises:
         ClusterError: see ``call``.
     """
-    found = understood(transport, Tail, call(transport, "tail", {"log": log_name(seat), "lines": lines}, python=python))
+    found = understood(
+        transport, Tail, call(transport, "tail", {"log": log_name(worker), "lines": lines}, python=python)
+    )
     return "\n".join(printable(line) for line in found.text.splitlines())
 
 

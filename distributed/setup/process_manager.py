@@ -8,12 +8,12 @@ from typing import Protocol
 from configs.schema import PipSettings, WorkerSettings
 from distributed.setup import machine as remote
 from distributed.setup.bootstrap import NO_PIP_SETTINGS, bootstrap_steps
-from distributed.setup.check import Finding, findings, in_the_way, refuse, seats
+from distributed.setup.check import Finding, findings, in_the_way, refuse, worker_slots
 from distributed.setup.machine import Probe, WorkerSlot
 from distributed.setup.release import PROJECT, Ours
 from distributed.ssh.transport import Transport
 
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 MENDED_BY_BOOTSTRAP = {"python", "packages", "code"}
 TAIL_LINES = 12
 STOP_SECONDS = 10.0
@@ -22,26 +22,26 @@ STOP_SECONDS = 10.0
 class ProcessManager(Protocol):
     """The workers of one machine. Every method raises ClusterError when it cannot do its work."""
 
-    def prepare(self, transport: Transport, tell: Tell, go_on: Callable[[], bool]) -> tuple[WorkerSlot, ...]:
+    def prepare(self, transport: Transport, report: Report, go_on: Callable[[], bool]) -> tuple[WorkerSlot, ...]:
         """See that the machine can play, or make it so; returns its seats.
 
         Long work ends early when ``go_on`` says no.
         """
 
-    def start(self, transport: Transport, seat: WorkerSlot) -> None:
+    def start(self, transport: Transport, slot: WorkerSlot) -> None:
         """Start a seat's worker, unless it runs."""
 
-    def stop(self, transport: Transport, seat: str, *, seconds: float = STOP_SECONDS) -> None:
+    def stop(self, transport: Transport, worker: str, *, seconds: float = STOP_SECONDS) -> None:
         """End a seat's worker, if it runs; it hands over what it has finished."""
 
-    def alive(self, transport: Transport, seat: str) -> bool:
+    def alive(self, transport: Transport, worker: str) -> bool:
         """Whether a seat's worker runs."""
 
-    def tail(self, transport: Transport, seat: str) -> str:
+    def tail(self, transport: Transport, worker: str) -> str:
         """The last lines of a seat's log."""
 
 
-class RemoteCrew:
+class RemoteProcessManager:
     """Real worker processes on a real machine.
 
     Args:
@@ -67,38 +67,38 @@ class RemoteCrew:
         self._coach = coach
         self._probe: Probe | None = None
 
-    def prepare(self, transport: Transport, tell: Tell, go_on: Callable[[], bool]) -> tuple[WorkerSlot, ...]:
+    def prepare(self, transport: Transport, report: Report, go_on: Callable[[], bool]) -> tuple[WorkerSlot, ...]:
         """See ``ProcessManager``."""
-        tell("looking at the machine")
+        report("looking at the machine")
         remote.install_remote(transport)
-        found, wrong = self._look(transport)
+        found, wrong = self._inspect(transport)
         if wrong and self._bootstrap and go_on() and {finding.what for finding in wrong} <= MENDED_BY_BOOTSTRAP:
             for line in bootstrap_steps(transport, self._machine, ours_here=self._ours, pip=self._pip, root=self._root):
                 if not go_on():
                     break
-                tell(f"being set up: {line}") if line else time.sleep(1.0)
-            found, wrong = self._look(transport)
+                report(f"being set up: {line}") if line else time.sleep(1.0)
+            found, wrong = self._inspect(transport)
         refuse(transport.worker, wrong)
         self._probe = found
-        return tuple(seats(found, self._machine))
+        return tuple(worker_slots(found, self._machine))
 
-    def _look(self, transport: Transport) -> tuple[Probe, list[Finding]]:
+    def _inspect(self, transport: Transport) -> tuple[Probe, list[Finding]]:
         found = remote.probe(transport, self._machine, self._ours)
         return found, in_the_way(findings(found, self._machine, self._ours))
 
-    def start(self, transport: Transport, seat: WorkerSlot) -> None:
+    def start(self, transport: Transport, slot: WorkerSlot) -> None:
         """See ``ProcessManager``."""
         assert self._probe is not None
-        remote.start(transport, seat, machine=self._machine, probe=self._probe, ours=self._ours, coach=self._coach)
+        remote.start(transport, slot, machine=self._machine, probe=self._probe, ours=self._ours, coach=self._coach)
 
-    def stop(self, transport: Transport, seat: str, *, seconds: float = STOP_SECONDS) -> None:
+    def stop(self, transport: Transport, worker: str, *, seconds: float = STOP_SECONDS) -> None:
         """See ``ProcessManager``."""
-        remote.stop(transport, seat, seconds=seconds, python=self._machine.python, coach=self._coach)
+        remote.stop(transport, worker, seconds=seconds, python=self._machine.python, coach=self._coach)
 
-    def alive(self, transport: Transport, seat: str) -> bool:
+    def alive(self, transport: Transport, worker: str) -> bool:
         """See ``ProcessManager``."""
-        return remote.alive(transport, seat, python=self._machine.python).running
+        return remote.alive(transport, worker, python=self._machine.python).running
 
-    def tail(self, transport: Transport, seat: str) -> str:
+    def tail(self, transport: Transport, worker: str) -> str:
         """See ``ProcessManager``."""
-        return remote.tail(transport, seat, lines=TAIL_LINES, python=self._machine.python)
+        return remote.tail(transport, worker, lines=TAIL_LINES, python=self._machine.python)

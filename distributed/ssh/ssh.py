@@ -47,7 +47,7 @@ from training.common.files import PART, FileTooLarge
 BIG = 2**20  # bytes; from here on SCP is faster than SFTP, and it is worth while to go on with what was cut off
 MODELS = (".model", ".delta")  # go by SCP whatever their size: 4 ms more for a small one, once an iteration
 MOST_OUTPUT = 16 * 2**20  # bytes of a program's output
-LOOK_SECONDS = 0.05  # how often a program's stderr is looked at while stdout is silent
+POLL_SECONDS = 0.05  # how often a program's stderr is looked at while stdout is silent
 NOISY = (
     "its shell prints text where nobody reads it: put `case $- in *i*) ;; *) return ;; esac` first in its ~/.bashrc (or what its "
     "shell reads instead), or `Subsystem sftp internal-sftp` in its sshd_config"
@@ -212,7 +212,7 @@ class SshTransport:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise Unreachable(self.worker, f"{program} has not ended after {seconds:g} s")
-            channel.settimeout(min(left, LOOK_SECONDS))
+            channel.settimeout(min(left, POLL_SECONDS))
             with suppress(TimeoutError):
                 chunk = channel.recv(2**16)
                 stdout += chunk
@@ -222,7 +222,7 @@ class SshTransport:
             if len(stdout) + len(stderr) > MOST_OUTPUT:
                 raise RemoteFailure(self.worker, f"{program} says more than {MOST_OUTPUT:,} bytes")
             if ended and not channel.exit_status_ready():
-                channel.status_event.wait(timeout=min(left, LOOK_SECONDS))
+                channel.status_event.wait(timeout=min(left, POLL_SECONDS))
         code = channel.recv_exit_status()
         if code < 0:
             raise EOFError("the connection was lost")

@@ -489,13 +489,13 @@ def read_all(sftp: SftpClient, file: SftpFile, size: int) -> bytes:
     return answers.data()
 
 
-def write_all(sftp: SftpClient, file: SftpFile, data: bytes, start: int, tell: Callable[[int], None]) -> None:
-    """Write ``data`` from ``start`` on to its place in a file; ``tell`` is told of the bytes of each request."""
+def write_all(sftp: SftpClient, file: SftpFile, data: bytes, start: int, advance: Callable[[int], None]) -> None:
+    """Write ``data`` from ``start`` on to its place in a file; ``advance`` is told of the bytes of each request."""
     answers = _Answers(sftp)
     for offset in range(start, len(data), CHUNK):
         chunk = data[offset : offset + CHUNK]
         answers.ask(CMD_WRITE, file.handle, int64(offset), chunk)
-        tell(len(chunk))
+        advance(len(chunk))
     answers.data()
 
 

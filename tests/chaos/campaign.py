@@ -23,7 +23,7 @@ SHORT, LONG_MORE = (0.5, 4.0), 2.0  # seconds: a fault that need not be noticed;
 LONG_SHARE = 0.5  # of the lasting faults that must be noticed
 BUSY_SHARE = {MACHINE: 0.6, WORKER: 0.8, MAIN: 0.12}  # of the moments at which a fault could begin
 BOOKS_SECONDS, HEALTH_SECONDS = 10.0, 20.0
-LOOK_SHARE = 10.0  # times what a look takes passes until the next one
+POLL_SHARE = 10.0  # times what a look takes passes until the next one
 GIVEN_UP = "put it right and --restart it"  # the status of a worker whose process has ended again and again
 
 
@@ -39,7 +39,7 @@ class Fault:
     began: float
     until: float | None  # when it is undone; None: once it was noticed
     undone: bool = False
-    look_at: float = 0.0  # when its sign is looked for again
+    poll_at: float = 0.0  # when its sign is looked for again
 
 
 class Campaign:
@@ -50,7 +50,7 @@ class Campaign:
         report: what happens is entered here.
         kinds: which faults; all by default.
         most_faults, seconds: it ends when either is reached.
-        tell: is told of each fault that is over.
+        log_event: is told of each fault that is over.
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class Campaign:
         *,
         most_faults: int,
         seconds: float,
-        tell: Callable[[str], None],
+        log_event: Callable[[str], None],
         kinds: Collection[str] = (),
     ) -> None:
         self.scene, self.report, self.judge = scene, report, Judge(scene)
         self._kinds = [kind for name, kind in KINDS.items() if not kinds or name in kinds]
-        self._most_faults, self._seconds, self._tell = most_faults, seconds, tell
+        self._most_faults, self._seconds, self._log_event = most_faults, seconds, log_event
         self._began = time.monotonic()
         self._faults: list[Fault] = []
         self._quiet_since = {host.name: self._began for host in scene.hosts}
@@ -98,14 +98,14 @@ class Campaign:
         return len(self.report.events) >= self._most_faults or time.monotonic() - self._began >= self._seconds
 
     def _tick(self, *, draw: bool) -> None:
-        self.scene.look()
+        self.scene.poll()
         self._see_to_the_coach()
         for fault in list(self._faults):
             self._advance(fault)
         self._watch_all()
         if draw:
             self._draw()
-        self._look_now_and_then()
+        self._poll_now_and_then()
         time.sleep(TICK)
 
     # Beginning.
@@ -162,7 +162,7 @@ class Campaign:
             fault.sign
             and event.noticed is None
             and not fault.undone
-            and now >= fault.look_at
+            and now >= fault.poll_at
             and self._sees(fault, fault.sign)
         ):
             event.noticed = round(now - fault.began, 2)
@@ -197,13 +197,13 @@ class Campaign:
     def _finish(self, fault: Fault, seconds: float | None) -> None:
         fault.event.recovered = seconds if seconds is None else round(seconds, 2)
         self._faults.remove(fault)
-        self._tell(line(fault.event, fault.kind))
+        self._log_event(line(fault.event, fault.kind))
 
     def _sees(self, fault: Fault, sign: Sign) -> bool:
         """Whether the sign is there; one that takes long to look for is looked for rarely."""
         began = time.monotonic()
         seen = sign()
-        fault.look_at = time.monotonic() + LOOK_SHARE * (time.monotonic() - began)
+        fault.poll_at = time.monotonic() + POLL_SHARE * (time.monotonic() - began)
         return seen
 
     # Watching.
@@ -247,7 +247,7 @@ class Campaign:
         text = f"{host.name} is not Active {seconds:.0f} s after all was well (load {os.getloadavg()[0]:.1f})"
         problem = f"{time.monotonic() - self._began:.0f} s: {text}: {worker.get('mark')}, {worker.get('reason')}"
         self.scene.problems.append(problem)
-        self._tell(problem)
+        self._log_event(problem)
 
     def _restart(self, host: Host) -> None:
         """What the status of a worker asks for whose process was killed too often."""
@@ -279,13 +279,13 @@ class Campaign:
         ):
             scene.driver.start()
 
-    def _look_now_and_then(self) -> None:
+    def _poll_now_and_then(self) -> None:
         now = time.monotonic()
         for host in self.scene.hosts:
-            self.judge.look_at_processes(host)
+            self.judge.check_processes(host)
         if now - self._books_at >= BOOKS_SECONDS:
             self._books_at = now
-            self.judge.look_at_books()
+            self.judge.audit_ledger()
         if now - self._health_at >= HEALTH_SECONDS:
             self._health_at = now
             if health := self.judge.health(now - self._began):

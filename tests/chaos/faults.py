@@ -162,7 +162,7 @@ def fill_worker_disk(scene: Scene, host: Host) -> Iterator[Sign | None]:
 def delete_folder(scene: Scene, host: Host) -> Iterator[Sign | None]:
     """Somebody deletes the worker's folder while it plays; what was only there is gone."""
     replaced = scene.is_replaced(host)
-    scene.driver.look()
+    scene.driver.poll()
     scene.excused |= dict.fromkeys(scene.driver.spool(host), f"{host.name}'s folder was deleted")
     shutil.rmtree(scene.folder(host), ignore_errors=True)
     yield replaced
@@ -330,7 +330,7 @@ def damage_games(scene: Scene, host: Host) -> Iterator[Sign | None]:
         scene.coach_is_down = True
         scene.driver.kill()
         _start_coach(scene)
-        scene.damaged_sitting = before if scene.damaged_sitting is None else scene.damaged_sitting
+        scene.damaged_session = before if scene.damaged_session is None else scene.damaged_session
     yield scene.audit_names(sample[0])
     path.write_bytes(sample[1])
 
@@ -344,7 +344,7 @@ def second_coach(scene: Scene, host: Host) -> Iterator[Sign | None]:
     second.start("--distributed", *(["--takeover"] if takes_over else []))
     deadline = time.monotonic() + SECOND_SECONDS
     while time.monotonic() < deadline and second.runs and not set(second.marks().values()) & SETTLED_MARKS:
-        scene.look()
+        scene.poll()
         time.sleep(0.1)
     yield scene.is_not_active(host) if takes_over and second.marks().get(host.name) == ACTIVE else None
     second.kill() if scene.chance.random() < 0.5 else second.interrupt()

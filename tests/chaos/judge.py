@@ -32,7 +32,7 @@ class Judge:
         self._doubled: dict[str, float] = {}  # host -> since when it has had two worker processes
         self._known: set[str] = set()  # batches in the books at the last look
 
-    def look_at_processes(self, host: Host) -> None:
+    def check_processes(self, host: Host) -> None:
         """No folder has two workers for longer than it takes the second one to find out."""
         if len(self._scene.driver.worker_processes(host)) < 2:
             self._doubled.pop(host.name, None)
@@ -40,7 +40,7 @@ class Judge:
             self._say(f"{host.name} has had two worker processes for longer than {SECOND_PROCESS_SECONDS:.0f} s")
             self._doubled.pop(host.name)
 
-    def look_at_books(self) -> None:
+    def audit_ledger(self) -> None:
         """What was in the books stays there, once."""
         received = self._scene.driver.received()
         if len(set(received)) != len(received):
@@ -85,16 +85,16 @@ class Judge:
         scene, driver = self._scene, self._scene.driver
         deadline = time.monotonic() + in_time(DRAIN_SECONDS)
         while time.monotonic() < deadline and not self._all_is_in():
-            scene.look()
+            scene.poll()
             tend()
             time.sleep(0.2)
-        scene.look()
+        scene.poll()
         if late := {host.name: scene.mark(host) for host in scene.hosts if scene.mark(host) != ACTIVE}:
             self._say(f"in the end not all are Active: {late}")
         code = driver.interrupt()
         if code != 128 + signal.SIGINT:
             self._say(f"the Coach ended with exit code {code} after Ctrl-C")
-        driver.look()
+        driver.poll()
         for left in orphans(scene.hosts):
             self._say(f"left over: {left}")
         if "\nTraceback" in driver.output.read_text(errors="replace"):  # else it is quoted from a worker's log
@@ -155,7 +155,7 @@ class Judge:
         """
         lines = (self._scene.driver.run_dir / "coach.log").read_text(errors="replace").splitlines()
         saved = {match[1]: match[2] for line in lines if (match := SAVED.search(line))}
-        first = self._scene.damaged_sitting
+        first = self._scene.damaged_session
         for number, match in enumerate(filter(None, map(RESUMED.search, lines))):
             had, has = saved.get(match[1], match[2]), match[2]
             if first is not None and number >= first:

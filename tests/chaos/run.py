@@ -40,7 +40,7 @@ def campaign(
     seed: int,
     most_faults: int,
     seconds: float,
-    tell: Console,
+    log_event: Console,
     kinds: Sequence[str] = (),
     keep: Path | None = None,
 ) -> Report:
@@ -54,7 +54,7 @@ def campaign(
             report,
             most_faults=most_faults,
             seconds=seconds,
-            tell=lambda text: tell.print(text, highlight=False, markup=False, soft_wrap=True),
+            log_event=lambda text: log_event.print(text, highlight=False, markup=False, soft_wrap=True),
             kinds=kinds,
         )
         try:
@@ -106,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             seed=arguments.seed,
             most_faults=arguments.faults,
             seconds=60.0 * minutes,
-            tell=console,
+            log_event=console,
             kinds=arguments.only,
             keep=arguments.keep,
         )

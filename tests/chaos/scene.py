@@ -59,7 +59,7 @@ class Scene:
     marks: dict[str, str] = field(default_factory=dict)  # as status.json has them
     excused: dict[str, str] = field(default_factory=dict)  # batches that need not be in the books, and why
     forged: set[str] = field(default_factory=set)  # batches that no worker has made
-    damaged_sitting: int | None = None  # the first one that began without a batch, because that was damaged
+    damaged_session: int | None = None  # the first one that began without a batch, because that was damaged
     problems: list[str] = field(default_factory=list)
     coach_is_down: bool = False  # on purpose
     second: Driver | None = None  # another run's Coach on the same hosts, once there was one
@@ -68,13 +68,13 @@ class Scene:
     def hosts(self) -> Hosts:
         return self.driver.hosts
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read how things stand."""
         found = self.driver.status()
         self.marks = (
             {worker["name"]: worker["mark"] for worker in found.get("workers", [])} if not found.get("ended") else {}
         )
-        self.driver.look()
+        self.driver.poll()
 
     def another(self) -> Driver:
         """Another checkout with a run of its own, whose config lists the same hosts."""

@@ -27,7 +27,7 @@ def test_whatever_befalls_a_cluster_no_game_is_lost_and_everything_heals(tmp_pat
     if reason := why_not():
         pytest.skip(reason)
     report = campaign(
-        hosts=1, seed=2, most_faults=5, seconds=30.0, tell=Console(), kinds=[*CHEAP, *DEAR], keep=tmp_path / "kept"
+        hosts=1, seed=2, most_faults=5, seconds=30.0, log_event=Console(), kinds=[*CHEAP, *DEAR], keep=tmp_path / "kept"
     )
     assert not report.problems
     assert report.events

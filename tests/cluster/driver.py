@@ -239,7 +239,7 @@ class Driver:
             assert time.monotonic() - began < seconds, (
                 f"waited {seconds:.0f} s in vain for {what}; {self._how_it_stands()}"
             )
-            self.look()
+            self.poll()
             time.sleep(0.05)
         return time.monotonic() - began
 
@@ -294,7 +294,7 @@ class Driver:
         """The batches that lie on a host."""
         return {path.stem for path in (host.home / "keima" / "workers").glob("*/outbox/*.games")}
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Take note of every batch that lies on a host now."""
         for host in self.hosts:
             self.seen |= self.spool(host)

@@ -257,7 +257,7 @@ def test_a_coach_that_was_killed_takes_over_the_workers_and_their_games(cluster:
     deadline = time.monotonic() + 60.0
     while not all(len(cluster.spool(host)) > 2 for host in hosts) and time.monotonic() < deadline:
         time.sleep(0.1)
-    cluster.look()
+    cluster.poll()
     spools = set().union(*(cluster.spool(host) for host in hosts))
     assert len(spools) > 2 * len(hosts)
     cluster.start()
@@ -267,9 +267,9 @@ def test_a_coach_that_was_killed_takes_over_the_workers_and_their_games(cluster:
 
 
 def test_after_ctrl_c_nothing_is_left_on_any_machine_and_the_books_balance(cluster: Driver) -> None:
-    cluster.look()
+    cluster.poll()
     assert cluster.interrupt() == 128 + signal.SIGINT
-    cluster.look()
+    cluster.poll()
     for host in cluster.hosts:
         assert not [line for line in map(command_line, host.pids()) if "python" in line]
     assert cluster.status()["ended"]

@@ -14,7 +14,7 @@ from tests.cluster.hosts import Host, running_hosts
 
 pytestmark = [pytest.mark.trial, pytest.mark.timeout(400)]
 
-SEATS = ("worker3-1", "worker3-2")
+SLOTS = ("worker3-1", "worker3-2")
 HEARTBEAT_SECONDS = 2.0
 STARTS = 6  # of a process that dies again and again; then it is given up
 
@@ -62,15 +62,15 @@ def test_a_machine_that_only_another_one_reaches_plays_through_it(cluster: Drive
 
 def test_each_process_of_a_machine_plays_is_shown_and_has_its_share(cluster: Driver) -> None:
     assert len(cluster.worker_processes(cluster.hosts[2])) == 2
-    wait_for_games(cluster, *SEATS)
+    wait_for_games(cluster, *SLOTS)
 
     def shown() -> bool:
         text, now = status_text(cluster), cluster.workers()
-        return "Workers active: 4/4" in text and all(seat in text and now[seat]["share"] > 0.05 for seat in SEATS)
+        return "Workers active: 4/4" in text and all(slot in text and now[slot]["share"] > 0.05 for slot in SLOTS)
 
     cluster.wait(shown, "all four to be shown as Active, each with its share")  # one may just be Syncing
     workers = cluster.workers()
-    assert {workers[seat]["machine"] for seat in SEATS} == {"worker3"}
+    assert {workers[slot]["machine"] for slot in SLOTS} == {"worker3"}
     assert sum(worker["share"] for worker in workers.values()) == pytest.approx(1.0, abs=1e-6)
 
 
@@ -78,11 +78,11 @@ def test_stopping_a_machine_ends_all_of_its_processes_and_one_can_be_stopped_alo
     host = cluster.hosts[2]
     assert cluster.connector("--stop", "worker3").returncode == 0
     cluster.wait(lambda: not cluster.worker_processes(host), "both processes to end")
-    cluster.wait(lambda: {cluster.marks()[seat] for seat in SEATS} == {"Offline"}, "both to be shown as stopped")
-    assert cluster.connector("--restart", SEATS[0]).returncode == 0
-    cluster.wait(lambda: [cluster.marks()[seat] for seat in SEATS] == [ACTIVE, "Offline"], "one of them to play")
+    cluster.wait(lambda: {cluster.marks()[slot] for slot in SLOTS} == {"Offline"}, "both to be shown as stopped")
+    assert cluster.connector("--restart", SLOTS[0]).returncode == 0
+    cluster.wait(lambda: [cluster.marks()[slot] for slot in SLOTS] == [ACTIVE, "Offline"], "one of them to play")
     assert len(cluster.worker_processes(host)) == 1
-    assert cluster.connector("--restart", SEATS[1]).returncode == 0
+    assert cluster.connector("--restart", SLOTS[1]).returncode == 0
     cluster.wait_until_all_play(4)
 
 
@@ -94,7 +94,7 @@ def test_a_machine_whose_packets_are_lost_is_offline_in_time_and_hands_over_its_
     processes = cluster.worker_processes(host)
     host.blackhole()
     try:
-        took = cluster.wait(lambda: {cluster.marks()[seat] for seat in SEATS} == {"Offline"}, "it to be Offline")
+        took = cluster.wait(lambda: {cluster.marks()[slot] for slot in SLOTS} == {"Offline"}, "it to be Offline")
         assert took < in_time(10.0 + HEARTBEAT_SECONDS)
         wait_for_games(cluster, "worker1", "worker2")
         trained = max(worker["model_version"] for worker in cluster.workers().values())
@@ -120,7 +120,7 @@ def test_a_worker_that_dies_at_once_is_given_up_with_its_log_until_the_fault_is_
     assert f"ended {STARTS} times in 10 minutes" in text and "libgo.so.9: cannot open shared object file" in text
     tried = cluster.log.read_text().count(starts) - before
     assert tried <= STARTS
-    wait_for_games(cluster, "worker2", *SEATS)
+    wait_for_games(cluster, "worker2", *SLOTS)
     until = time.monotonic() + 10.0
     cluster.wait(lambda: time.monotonic() >= until, "nothing")
     assert cluster.log.read_text().count(starts) - before == tried and not cluster.worker_processes(host)
@@ -131,17 +131,17 @@ def test_a_worker_that_dies_at_once_is_given_up_with_its_log_until_the_fault_is_
 
 @pytest.mark.slow
 def test_a_run_that_ends_asks_machines_once_more_that_have_been_away_for_their_games(cluster: Driver) -> None:
-    away = cluster.hosts[:2]  # the second one is behind the first
-    away[0].cut()
+    cut_off = cluster.hosts[:2]  # the second one is behind the first
+    cut_off[0].cut()
     try:
-        cluster.wait(lambda: all(cluster.marks()[host.name] == "Offline" for host in away), "both to be Offline")
-        cluster.wait(lambda: all(len(cluster.spool(host)) > 1 for host in away), "both to play on")
+        cluster.wait(lambda: all(cluster.marks()[host.name] == "Offline" for host in cut_off), "both to be Offline")
+        cluster.wait(lambda: all(len(cluster.spool(host)) > 1 for host in cut_off), "both to play on")
         attempts_are_rare = time.monotonic() + 15.0
         cluster.wait(lambda: time.monotonic() > attempts_are_rare, "attempts to become rare")
     finally:
-        away[0].heal()
+        cut_off[0].heal()
     assert cluster.interrupt() == 128 + signal.SIGINT
-    cluster.look()
+    cluster.poll()
     assert cluster.seen <= {*cluster.received()}
     assert not any(cluster.worker_processes(host) for host in cluster.hosts)
     assert not cluster.audit().problems

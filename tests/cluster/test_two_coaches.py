@@ -14,7 +14,7 @@ from tests.cluster.two_coaches import meet
 def test_two_coaches_take_the_same_hosts_from_each_other_and_no_game_is_lost_or_in_the_other_s_books(
     hosts: Hosts, tmp_path: Path
 ) -> None:
-    meeting = meet(tmp_path, hosts, seconds=60.0, tell=lambda text: None)
+    meeting = meet(tmp_path, hosts, seconds=60.0, log_event=lambda text: None)
     assert meeting.takeovers == 3
     assert (meeting.lost, meeting.foreign, meeting.problems) == ([], [], [])
     assert meeting.batches_seen > 0 and all(games > 0 for games in meeting.games.values()) and len(meeting.games) == 2

@@ -51,8 +51,8 @@ class Meeting:
 class Pair:
     """Two Coaches on the same hosts."""
 
-    def __init__(self, first: Driver, second: Driver, hosts: Hosts, tell: Callable[[str], None]) -> None:
-        self.first, self.second, self.hosts, self._tell = first, second, hosts, tell
+    def __init__(self, first: Driver, second: Driver, hosts: Hosts, log_event: Callable[[str], None]) -> None:
+        self.first, self.second, self.hosts, self._log_event = first, second, hosts, log_event
         self.meeting = Meeting(hosts=len(hosts))
 
     def play(self, seconds: float) -> None:
@@ -86,7 +86,7 @@ class Pair:
             assert done.returncode == 0, done.stderr
         self.meeting.takeovers += 1
         self.plays_for(driver, hosts)
-        self._tell(
+        self._log_event(
             f"takeover {self.meeting.takeovers}: {', '.join(host.name for host in hosts)} play for run {run_of(driver)}"
         )
 
@@ -113,7 +113,7 @@ def run_of(driver: Driver) -> str:
         return ledger.run_id
 
 
-def meet(folder: Path, hosts: Hosts, *, seconds: float, tell: Callable[[str], None]) -> Meeting:
+def meet(folder: Path, hosts: Hosts, *, seconds: float, log_event: Callable[[str], None]) -> Meeting:
     """Have two Coaches play on the same hosts for about so long, with three takeovers."""
     (folder / "first").mkdir()
     (folder / "second").mkdir()
@@ -122,7 +122,7 @@ def meet(folder: Path, hosts: Hosts, *, seconds: float, tell: Callable[[str], No
         driven(folder / "first", hosts, in_config=count) as first,
         driven(folder / "second", hosts, in_config=count, installed=True) as second,
     ):
-        pair = Pair(first, second, hosts, tell)
+        pair = Pair(first, second, hosts, log_event)
         first.start()
         first.wait_until_all_play(count, seconds=START_SECONDS)
         began = time.monotonic()
@@ -131,7 +131,7 @@ def meet(folder: Path, hosts: Hosts, *, seconds: float, tell: Callable[[str], No
             lambda: (second.run_dir / "run.db").exists() and len(second.marks()) == count, "the second Coach to begin"
         )
         pair.plays_for(first, hosts)
-        tell(f"run {run_of(first)} plays on {count} hosts, and run {run_of(second)} is told so")
+        log_event(f"run {run_of(first)} plays on {count} hosts, and run {run_of(second)} is told so")
         pair.play(part)
         pair.take_over(second, hosts)
         pair.play(part)
@@ -139,18 +139,18 @@ def meet(folder: Path, hosts: Hosts, *, seconds: float, tell: Callable[[str], No
         pair.play(part)
         first.kill()
         pair.plays_for(second, hosts)
-        tell(f"run {run_of(first)} was killed, and its hosts play for run {run_of(second)}")
+        log_event(f"run {run_of(first)} was killed, and its hosts play for run {run_of(second)}")
         first.start("--distributed", "--takeover")
         pair.meeting.takeovers += 1
         pair.plays_for(first, hosts)
-        tell(f"takeover {pair.meeting.takeovers}: all hosts play for run {run_of(first)}, which is back")
+        log_event(f"takeover {pair.meeting.takeovers}: all hosts play for run {run_of(first)}, which is back")
         pair.play(part)
         pair.wait(lambda: not aside(hosts, run_of(second)), "what is set aside to be handed in")
         for driver in (second, first):
             code = driver.interrupt()
             if code != 128 + signal.SIGINT:
                 pair.meeting.problems.append(f"a Coach ended with exit code {code} after Ctrl-C")
-            driver.look()
+            driver.poll()
         pair.meeting.seconds = round(time.monotonic() - began, 1)
         return pair.count()
 
@@ -171,7 +171,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with running_hosts(arguments.hosts) as hosts, tempfile.TemporaryDirectory() as folder:
-        meeting = meet(Path(folder), hosts, seconds=60.0 * arguments.minutes, tell=console.print)
+        meeting = meet(Path(folder), hosts, seconds=60.0 * arguments.minutes, log_event=console.print)
     console.print(json.dumps(asdict(meeting), indent=1))
     return 1 if meeting.lost or meeting.foreign or meeting.problems else 0
 

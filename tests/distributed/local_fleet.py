@@ -7,7 +7,7 @@ from typing import Any
 
 from configs.schema import Settings, WorkerSettings
 from distributed.fleet.fleet import Fleet
-from distributed.setup.process_manager import ProcessManager, RemoteCrew
+from distributed.setup.process_manager import ProcessManager, RemoteProcessManager
 from distributed.setup.release import PROJECT, ours
 from distributed.ssh.errors import Unreachable
 from distributed.ssh.transport import Completed, Entry, LocalTransport, Transport
@@ -97,7 +97,7 @@ def open_fleet(
     *,
     settings: Settings | None = None,
     network: Network | None = None,
-    crew: Callable[[WorkerSettings], ProcessManager] | None = None,
+    process_manager: Callable[[WorkerSettings], ProcessManager] | None = None,
     run_id: str = "run",
     **options: Any,
 ) -> Fleet:
@@ -110,6 +110,6 @@ def open_fleet(
         settings=settings or fleet_settings(root),
         run_id=run_id,
         connect=(network or Network(root / "hosts")).connect,
-        crew=crew or (lambda machine: RemoteCrew(machine, ours=ours())),
+        process_manager=process_manager or (lambda machine: RemoteProcessManager(machine, ours=ours())),
         **options,
     )

@@ -170,7 +170,7 @@ def test_a_worker_is_restarted_seen_read_and_stopped_without_a_coach(
 ) -> None:
     desktop.list_workers(at(server))
     connector = desktop.connector()
-    connector.bootstrap_worker("worker1", tell=lambda line: None)
+    connector.bootstrap_worker("worker1", report=lambda line: None)
     assert "worker1: does not run" in connector.status()
 
     assert "worker1 runs there again" in connector.restart_worker("worker1")
@@ -193,7 +193,7 @@ def test_a_worker_is_restarted_seen_read_and_stopped_without_a_coach(
 def test_one_worker_of_several_is_meant_by_its_own_name(desktop: Desktop, server: Sshd, there: Path) -> None:
     desktop.list_workers(at(server, processes=2))
     connector = desktop.connector()
-    connector.bootstrap_worker("worker1", tell=lambda line: None)
+    connector.bootstrap_worker("worker1", report=lambda line: None)
     assert connector.restart_worker("worker1-2").splitlines()[0].startswith("worker1-2 runs")
     assert running(there / place("worker1-1")) is None
     assert connector.restart_worker("worker1").count("runs there again") == 2

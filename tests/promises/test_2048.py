@@ -137,9 +137,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The games are played in this process, whatever number of workers is asked for."""
 
-    def inline(root: Path, *, tell: Any, spread: Any, **options: Any) -> SelfPlayBackend:
+    def inline(root: Path, *, log_event: Any, spread: Any, **options: Any) -> SelfPlayBackend:
         if spread.note:
-            tell(spread.note)
+            log_event(spread.note)
         return InlineBackend(root, cycles=40, **options)
 
     monkeypatch.setattr(parallel_zero, "spread_processes", inline)

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import pytest
 
-from distributed.local.devices import take_seats
+from distributed.local.devices import device_slots
 from scripts.train_multi_gpu import banner, read_arguments, settings_of
 from tests.sources import ROOT
 from training.networks.weights_file import load_weights
@@ -213,12 +213,12 @@ def test_the_other_commands_train(here: Path, command: str) -> None:
 def test_the_commands_ask_for_what_the_guide_says(command: str, gpus: int, iterations: int, games: int) -> None:
     arguments = read_arguments(["--save-dir", "run", *words_of(command)])
     names = tuple(f"GPU-{number}" for number in range(8))
-    seats = take_seats(arguments.gpus, names, cores=2)
-    settings = settings_of(arguments, seats)
+    slots = device_slots(arguments.gpus, names, cores=2)
+    settings = settings_of(arguments, slots)
     assert (settings.run.iterations, settings.training.games_per_iteration) == (iterations, games)
     assert settings.network.type == "spiking" and settings.training.device == "cuda"
-    assert [seat.device for seat in seats] == list(names[:gpus])
-    assert banner(settings, seats)[1:] == [
+    assert [slot.device for slot in slots] == list(names[:gpus])
+    assert banner(settings, slots)[1:] == [
         "  Multi-GPU Chess SNN Training",
         "=" * 70,
         "Primary training device: cuda:0",

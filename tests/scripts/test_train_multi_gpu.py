@@ -7,7 +7,7 @@ import pytest
 
 from configs.load import load_settings, save_resolved
 from configs.schema import Settings
-from distributed.local.devices import take_seats
+from distributed.local.devices import device_slots
 from scripts import train_multi_gpu
 from scripts.train_multi_gpu import read_arguments, settings_of
 from tests.programs import printed
@@ -18,7 +18,7 @@ from training.run.bounds import window_capacity
 from views.files import read_stats
 
 OF_THE_GUIDE = {"--gpus", "--iterations", "--games-per-iter", "--save-dir", "--resume"}
-SEATS = take_seats("cpu,cpu", (), cores=1)
+SLOTS = device_slots("cpu,cpu", (), cores=1)
 GO = ROOT / "configs" / "go9.yaml"
 
 
@@ -33,7 +33,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def told(*arguments: object) -> Settings:
     """The settings of the run that the command line asks for."""
     read = read_arguments([str(argument) for argument in ("--save-dir", "run", *arguments)])
-    return settings_of(read, SEATS)
+    return settings_of(read, SLOTS)
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
@@ -124,7 +124,7 @@ def test_a_run_that_goes_on_is_told_what_it_was_told_but_for_what_is_new(here: P
     (here / "run" / "gpus").write_text("cpu,cpu,cpu")
     save_resolved(told("--game", "connect_four", "--iterations", 5, "--blocks", 2, "--simulations", 9), here / "run")
     read = read_arguments(["--save-dir", "run", "--resume", "--iterations", "8"])
-    settings = settings_of(read, SEATS)
+    settings = settings_of(read, SLOTS)
     assert (read.gpus, settings.game.name, settings.run.iterations) == ("cpu,cpu,cpu", "connect_four", 8)
     assert (settings.network.blocks, settings.search.num_simulations) == (2, 9)
     assert read_arguments(["--save-dir", "run", "--resume", "--gpus", "cpu"]).gpus == "cpu"

@@ -83,7 +83,7 @@ class SelfPlayBackend(Protocol):
         Among them are those of workers that are no longer: of earlier sessions, or failed.
         """
 
-    def release(self, parcel: PendingBatch, *, delivered: int, refused: str = "") -> None:
+    def release(self, batch: PendingBatch, *, delivered: int, refused: str = "") -> None:
         """The batch is safe: raise the worker's account to ``delivered`` games, then delete its copy.
 
         Args:
@@ -210,18 +210,18 @@ class FolderBackend:
             if is_of_run(path.name, self._run_id)
         ]
 
-    def release(self, parcel: PendingBatch, *, delivered: int, refused: str = "") -> None:
+    def release(self, batch: PendingBatch, *, delivered: int, refused: str = "") -> None:
         """See ``SelfPlayBackend``."""
-        self._judge(parcel, refused)
-        granted, _ = self._accounts.get(parcel.worker, (0, 0))
-        self.grant(parcel.worker, granted=granted, delivered=delivered)
-        if parcel.worker not in self._unwritten:  # else it does not know yet, and the next look releases the batch
-            (WorkerFolder(self.root / parcel.worker).outbox / f"{parcel.batch_id}.games").unlink(missing_ok=True)
+        self._judge(batch, refused)
+        granted, _ = self._accounts.get(batch.worker, (0, 0))
+        self.grant(batch.worker, granted=granted, delivered=delivered)
+        if batch.worker not in self._unwritten:  # else it does not know yet, and the next look releases the batch
+            (WorkerFolder(self.root / batch.worker).outbox / f"{batch.batch_id}.games").unlink(missing_ok=True)
 
-    def _judge(self, parcel: PendingBatch, refused: str) -> None:
-        self._refused.pop(parcel.worker, None)
+    def _judge(self, batch: PendingBatch, refused: str) -> None:
+        self._refused.pop(batch.worker, None)
         if refused:
-            self._refused[parcel.worker] = f"batch {parcel.batch_id} is in the run's quarantine/: {refused}"
+            self._refused[batch.worker] = f"batch {batch.batch_id} is in the run's quarantine/: {refused}"
 
     def status(self) -> dict[str, Heartbeat | None]:
         """See ``SelfPlayBackend``; a heartbeat that cannot be read counts as none."""
@@ -369,13 +369,13 @@ class InlineBackend(FolderBackend):
 
     def collect(self) -> list[PendingBatch]:
         """See ``SelfPlayBackend``."""
-        parcels = super().collect()
+        batches = super().collect()
         if self._stop:
-            return parcels
+            return batches
         self._worker.look()
         for _ in range(self._cycles):
             self._worker.cycle()
-        return parcels or super().collect()
+        return batches or super().collect()
 
     def match_hosts(self) -> None:
         """See ``SelfPlayBackend``; whoever waits here is the one who would have to play."""

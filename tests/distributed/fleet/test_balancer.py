@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed.fleet.balancer import START, Balance, Decision, Standing, balance, split
+from distributed.fleet.balancer import START, Balance, Decision, WorkerLoad, balance, split
 
 NAMES = st.text("abcdef", min_size=1, max_size=4)
 CLAIMS = st.dictionaries(NAMES, st.floats(1e-3, 1e3), min_size=1, max_size=12)
@@ -30,8 +30,8 @@ def test_the_largest_remainders_get_what_rounding_leaves_and_ties_go_by_name() -
     assert split(10, {"a": 0.14, "b": 0.26, "c": 0.6}) == {"a": 1, "b": 3, "c": 6}
 
 
-STANDINGS = st.builds(
-    lambda finished, left, speed, parallel, weight: Standing(
+LOADS = st.builds(
+    lambda finished, left, speed, parallel, weight: WorkerLoad(
         finished=finished, granted=finished + left, speed=speed, parallel_games=parallel, weight=weight
     ),
     st.integers(0, 10_000),
@@ -40,16 +40,16 @@ STANDINGS = st.builds(
     st.integers(0, 512),
     st.floats(0.01, 100),
 )
-FLEETS = st.dictionaries(NAMES, STANDINGS, max_size=6)
+FLEETS = st.dictionaries(NAMES, LOADS, max_size=6)
 
 
 @pytest.mark.medium
 @given(st.lists(FLEETS, min_size=1, max_size=5), st.integers(0, 500), st.integers(1, 200), st.booleans())
 def test_whatever_the_workers_say_decisions_are_sound(
-    looks: list[dict[str, Standing]], ahead: int, batch: int, balanced: bool
+    polls: list[dict[str, WorkerLoad]], ahead: int, batch: int, balanced: bool
 ) -> None:
     state = Balance()
-    for number, workers in enumerate(looks):
+    for number, workers in enumerate(polls):
         state, decisions = balance(
             state, workers, 2.0 * number, ahead=ahead, batch_games=batch, load_balancing=balanced
         )
@@ -66,14 +66,14 @@ def test_whatever_the_workers_say_decisions_are_sound(
 
 
 def decide(
-    workers: dict[str, Standing], *, ahead: int = 200, batch_games: int = 10, **options: Any
+    workers: dict[str, WorkerLoad], *, ahead: int = 200, batch_games: int = 10, **options: Any
 ) -> dict[str, Decision]:
     return balance(Balance(), workers, 0.0, ahead=ahead, batch_games=batch_games, **options)[1]
 
 
 def test_games_ahead_last_all_workers_of_one_weight_equally_long() -> None:
     decisions = decide(
-        {"a": Standing(finished=0, granted=0, speed=1.0), "b": Standing(finished=70, granted=90, speed=3.0)}
+        {"a": WorkerLoad(finished=0, granted=0, speed=1.0), "b": WorkerLoad(finished=70, granted=90, speed=3.0)}
     )
     assert {name: decision.grant for name, decision in decisions.items()} == {"a": 100, "b": 280}
     assert {name: decision.share for name, decision in decisions.items()} == {"a": 0.25, "b": 0.75}
@@ -82,18 +82,18 @@ def test_games_ahead_last_all_workers_of_one_weight_equally_long() -> None:
 
 def test_everybody_has_a_batch_ahead_and_a_game_for_every_slot() -> None:
     workers = {
-        "fast": Standing(finished=0, granted=0, speed=10.0, parallel_games=8),
-        "wide": Standing(finished=0, granted=0, speed=2.0, parallel_games=64),
-        "slow": Standing(finished=0, granted=0, speed=2.0, parallel_games=8),
+        "fast": WorkerLoad(finished=0, granted=0, speed=10.0, parallel_games=8),
+        "wide": WorkerLoad(finished=0, granted=0, speed=2.0, parallel_games=64),
+        "slow": WorkerLoad(finished=0, granted=0, speed=2.0, parallel_games=8),
     }
     assert [decision.grant for decision in decide(workers, ahead=50, batch_games=40).values()] == [107, 64, 40]
 
 
 def test_a_new_worker_is_supposed_to_be_as_fast_as_the_others_and_is_granted_a_start() -> None:
     workers = {
-        "a": Standing(finished=0, granted=0, speed=2.0),
-        "b": Standing(finished=0, granted=0, speed=4.0),
-        "new": Standing(finished=0, granted=0, parallel_games=16),
+        "a": WorkerLoad(finished=0, granted=0, speed=2.0),
+        "b": WorkerLoad(finished=0, granted=0, speed=4.0),
+        "new": WorkerLoad(finished=0, granted=0, parallel_games=16),
     }
     decision = decide(workers)["new"]
     assert (decision.grant, decision.speed) == (
@@ -105,7 +105,7 @@ def test_a_new_worker_is_supposed_to_be_as_fast_as_the_others_and_is_granted_a_s
 
 
 def test_nobody_is_granted_any_while_the_learner_is_behind() -> None:
-    assert decide({"a": Standing(finished=0, granted=0, speed=1.0)}, ahead=0)["a"].grant == 0
+    assert decide({"a": WorkerLoad(finished=0, granted=0, speed=1.0)}, ahead=0)["a"].grant == 0
 
 
 def test_without_workers_nothing_is_decided() -> None:
@@ -113,12 +113,12 @@ def test_without_workers_nothing_is_decided() -> None:
 
 
 def test_a_worker_that_has_become_slow_has_what_it_has_not_begun_taken_back() -> None:
-    workers = {name: Standing(finished=100, granted=300, speed=2.0, parallel_games=8) for name in "abc"}
+    workers = {name: WorkerLoad(finished=100, granted=300, speed=2.0, parallel_games=8) for name in "abc"}
     state, decisions = balance(Balance(), workers, 0.0, ahead=200, batch_games=10)
     assert all(decision.lower is None for decision in decisions.values())
     workers["c"] = replace(workers["c"], speed=0.1)
-    for look in range(1, 40):
-        state, decisions = balance(state, workers, 2.0 * look, ahead=200, batch_games=10)
+    for poll in range(1, 40):
+        state, decisions = balance(state, workers, 2.0 * poll, ahead=200, batch_games=10)
     assert decisions["a"].lower is decisions["b"].lower is None
     assert decisions["c"].lower is not None
     assert 100 + 8 <= decisions["c"].lower < 130
@@ -126,12 +126,12 @@ def test_a_worker_that_has_become_slow_has_what_it_has_not_begun_taken_back() ->
 
 
 def test_a_worker_that_is_alone_is_no_straggler() -> None:
-    assert decide({"a": Standing(finished=0, granted=200, speed=0.001)})["a"].lower is None
+    assert decide({"a": WorkerLoad(finished=0, granted=200, speed=0.001)})["a"].lower is None
 
 
 def test_a_worker_that_was_away_begins_anew_with_the_speed_that_it_had() -> None:
-    here = Standing(finished=500, granted=700, speed=2.0)
-    away = Standing(finished=100, granted=100, speed=6.0)
+    here = WorkerLoad(finished=500, granted=700, speed=2.0)
+    away = WorkerLoad(finished=100, granted=100, speed=6.0)
     state, _ = balance(Balance(), {"here": here, "away": away}, 0.0, ahead=200, batch_games=10)
     state, _ = balance(state, {"here": here}, 2.0, ahead=200, batch_games=10)
     back = replace(away, finished=300, granted=300, speed=0.0)
@@ -179,7 +179,7 @@ def simulate(
     """
     rng, state, time = random.Random(seed), Balance(), 0.0
     seen = {
-        name: Standing(finished=player.finished, granted=0, weight=player.weight) for name, player in players.items()
+        name: WorkerLoad(finished=player.finished, granted=0, weight=player.weight) for name, player in players.items()
     }
     begun = sum(player.finished for player in players.values())
     while sum(player.finished for player in players.values()) - begun < games:

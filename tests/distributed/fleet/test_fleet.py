@@ -30,7 +30,7 @@ Open = Callable[..., Fleet]
 
 
 class StandIn:
-    """A crew whose workers beat, and play nothing."""
+    """A process manager whose workers send heartbeats and play nothing."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -39,21 +39,21 @@ class StandIn:
         self.running: set[str] = set()
 
     def prepare(
-        self, transport: Transport, tell: Callable[[str], None], go_on: Callable[[], bool]
+        self, transport: Transport, log_event: Callable[[str], None], go_on: Callable[[], bool]
     ) -> tuple[WorkerSlot, ...]:
         time.sleep(self.seconds)
         return (WorkerSlot(transport.worker),)
 
-    def start(self, transport: Transport, seat: WorkerSlot) -> None:
-        self.running.add(seat.name)
+    def start(self, transport: Transport, slot: WorkerSlot) -> None:
+        self.running.add(slot.name)
 
-    def stop(self, transport: Transport, seat: str, *, seconds: float = 10.0) -> None:
-        self.running.discard(seat)
+    def stop(self, transport: Transport, worker: str, *, seconds: float = 10.0) -> None:
+        self.running.discard(worker)
 
-    def alive(self, transport: Transport, seat: str) -> bool:
-        return seat in self.running
+    def alive(self, transport: Transport, worker: str) -> bool:
+        return worker in self.running
 
-    def tail(self, transport: Transport, seat: str) -> str:
+    def tail(self, transport: Transport, worker: str) -> str:
         return "nothing"
 
     @classmethod
@@ -127,21 +127,21 @@ class Books:
         self.batches: set[str] = set()
 
     def take(self) -> None:
-        for parcel in self.fleet.collect():
-            batch = decode(parcel.fetch(2**20))
-            if parcel.batch_id not in self.batches:
-                assert batch.first_game == self.delivered.get(parcel.worker, 0)
-                self.batches.add(parcel.batch_id)
-                self.delivered[parcel.worker] = batch.first_game + batch.num_games
-            self.fleet.release(parcel, delivered=self.delivered[parcel.worker])
+        for pending in self.fleet.collect():
+            batch = decode(pending.fetch(2**20))
+            if pending.batch_id not in self.batches:
+                assert batch.first_game == self.delivered.get(pending.worker, 0)
+                self.batches.add(pending.batch_id)
+                self.delivered[pending.worker] = batch.first_game + batch.num_games
+            self.fleet.release(pending, delivered=self.delivered[pending.worker])
 
 
 # With stand-ins.
 
 
 def test_no_call_waits_for_a_machine_that_is_slow_or_away(opened: Open, tmp_path: Path) -> None:
-    crew, network = StandIn(tmp_path), Network(tmp_path / "hosts")
-    crew.seconds = 2.0
+    processes, network = StandIn(tmp_path), Network(tmp_path / "hosts")
+    processes.seconds = 2.0
 
     def slow(what: str, file: str) -> None:
         time.sleep(2.0)
@@ -149,7 +149,7 @@ def test_no_call_waits_for_a_machine_that_is_slow_or_away(opened: Open, tmp_path
 
     network.failing["worker1"] = slow
     begun = time.monotonic()
-    fleet = opened("worker1", "worker2", crew=lambda machine: crew, network=network)
+    fleet = opened("worker1", "worker2", process_manager=lambda machine: processes, network=network)
     fleet.publish(1, b"model")
     show_all(fleet)
     for _ in range(20):
@@ -157,21 +157,21 @@ def test_no_call_waits_for_a_machine_that_is_slow_or_away(opened: Open, tmp_path
         fleet.status()
         fleet.view()
         fleet.share_out(dict.fromkeys(fleet.workers, 0), 40)
-    assert time.monotonic() - begun < crew.seconds  # whoever had waited once would have taken at least as long
+    assert time.monotonic() - begun < processes.seconds  # whoever had waited once would have taken at least as long
 
 
 def test_marks_figures_and_grants_follow_what_the_workers_say(opened: Open, tmp_path: Path) -> None:
-    crew = StandIn(tmp_path)
+    processes = StandIn(tmp_path)
     changes = {
         "distributed": {"workers": [{"host": "worker1"}, {"host": "worker2"}], "worker_weights": {"worker2": 2.0}}
     }
-    fleet = opened("worker1", "worker2", "worker3", crew=lambda machine: crew, changes=changes)
+    fleet = opened("worker1", "worker2", "worker3", process_manager=lambda machine: processes, changes=changes)
     fleet.publish(1, b"model")
     show_all(fleet, granted=0)
 
     def beat() -> None:
-        crew.beat("worker1", games_per_second=5.0, speed=10.0, parallel_games=8)
-        crew.beat("worker2", games_per_second=10.0, speed=10.0, parallel_games=8)
+        processes.beat("worker1", games_per_second=5.0, speed=10.0, parallel_games=8)
+        processes.beat("worker2", games_per_second=10.0, speed=10.0, parallel_games=8)
 
     wait_until(fleet, lambda: list(marks(fleet).values()).count(Mark.ACTIVE) == 2, doing=beat)
     shares = fleet.share_out(dict.fromkeys(fleet.workers, 0), 40)
@@ -187,14 +187,14 @@ def test_marks_figures_and_grants_follow_what_the_workers_say(opened: Open, tmp_
 
 
 def test_a_worker_that_says_nonsense_is_granted_a_bounded_number_of_games(opened: Open, tmp_path: Path) -> None:
-    crew, most = StandIn(tmp_path), 2**53
-    fleet = opened("worker1", "worker2", crew=lambda machine: crew)
+    processes, most = StandIn(tmp_path), 2**53
+    fleet = opened("worker1", "worker2", process_manager=lambda machine: processes)
     fleet.publish(1, b"model")
     show_all(fleet, granted=40)
 
     def beat() -> None:
-        crew.beat("worker1", finished=most, begun=most, granted=most, parallel_games=2**20, speed=1e9)
-        crew.beat("worker2", finished=40, begun=40, granted=40, parallel_games=8, speed=10.0)
+        processes.beat("worker1", finished=most, begun=most, granted=most, parallel_games=2**20, speed=1e9)
+        processes.beat("worker2", finished=40, begun=40, granted=40, parallel_games=8, speed=10.0)
 
     wait_until(fleet, lambda: all_active(fleet), doing=beat)
     for _ in range(3):
@@ -206,8 +206,8 @@ def test_a_worker_that_says_nonsense_is_granted_a_bounded_number_of_games(opened
 
 
 def test_a_machine_is_added_and_removed_while_the_run_goes_on(opened: Open, tmp_path: Path) -> None:
-    crew, told = StandIn(tmp_path), list[str]()
-    fleet = opened("worker1", crew=lambda machine: crew, tell=told.append)
+    processes, events = StandIn(tmp_path), list[str]()
+    fleet = opened("worker1", process_manager=lambda machine: processes, log_event=events.append)
     fleet.publish(1, b"model")
     show_all(fleet)
     fleet.add(worker_settings("worker2"))
@@ -218,7 +218,7 @@ def test_a_machine_is_added_and_removed_while_the_run_goes_on(opened: Open, tmp_
     def beat() -> None:
         show_all(fleet)
         for worker in fleet.workers:
-            crew.beat(worker)
+            processes.beat(worker)
 
     wait_until(fleet, lambda: len(fleet.workers) == 2 and all_active(fleet), doing=beat)
     assert time.monotonic() - begun < 10.0
@@ -227,28 +227,28 @@ def test_a_machine_is_added_and_removed_while_the_run_goes_on(opened: Open, tmp_
     with pytest.raises(ValueError, match="no machine worker7 to remove; the machines are: worker1, worker2"):
         fleet.remove("worker7")
     idle = {"state": "waiting", "granted": 0, "begun": 5, "finished": 5}
-    wait_until(fleet, lambda: fleet.workers == ("worker2",), doing=lambda: crew.beat("worker1", **idle))
-    assert "worker1" not in crew.running
-    assert any("worker1 has been removed" in text for text in told)
+    wait_until(fleet, lambda: fleet.workers == ("worker2",), doing=lambda: processes.beat("worker1", **idle))
+    assert "worker1" not in processes.running
+    assert any("worker1 has been removed" in text for text in events)
 
 
 def test_an_account_that_is_not_known_yet_is_not_shown_to_a_worker(opened: Open, tmp_path: Path) -> None:
-    crew = StandIn(tmp_path)
-    fleet = opened("worker1", crew=lambda machine: crew)
+    processes = StandIn(tmp_path)
+    fleet = opened("worker1", process_manager=lambda machine: processes)
     fleet.publish(1, b"model")
     fleet.add(worker_settings("worker2"))
-    wait_until(fleet, lambda: len(fleet.workers) == 2 and "worker1" in crew.running)
+    wait_until(fleet, lambda: len(fleet.workers) == 2 and "worker1" in processes.running)
     time.sleep(0.5)
-    assert "worker2" not in crew.running
+    assert "worker2" not in processes.running
     fleet.grant("worker2", granted=700, delivered=600)
-    wait_until(fleet, lambda: "worker2" in crew.running)
+    wait_until(fleet, lambda: "worker2" in processes.running)
     text = (tmp_path / "hosts" / "worker2" / "workers" / "worker2" / "inbox" / "assignment.json").read_text()
     assert (json.loads(text)["granted"], json.loads(text)["delivered"]) == (700, 600)
 
 
 def test_a_machine_plays_as_many_games_side_by_side_as_its_settings_say(opened: Open, tmp_path: Path) -> None:
-    crew = StandIn(tmp_path)
-    fleet = opened(crew=lambda machine: crew)
+    processes = StandIn(tmp_path)
+    fleet = opened(process_manager=lambda machine: processes)
     fleet.add(worker_settings("worker1", parallel_games=3))
     fleet.publish(1, b"model")
     fleet.grant("worker1", granted=10, delivered=0)
@@ -259,8 +259,10 @@ def test_a_machine_plays_as_many_games_side_by_side_as_its_settings_say(opened: 
 
 
 def test_leases_are_renewed_while_nothing_else_changes(opened: Open, tmp_path: Path) -> None:
-    crew = StandIn(tmp_path)
-    fleet = opened("worker1", crew=lambda machine: crew, changes={"distributed": {"lease_seconds": 10.0}})
+    processes = StandIn(tmp_path)
+    fleet = opened(
+        "worker1", process_manager=lambda machine: processes, changes={"distributed": {"lease_seconds": 10.0}}
+    )
     fleet.publish(1, b"model")
     folder = WorkerFolder(tmp_path / "hosts" / "worker1" / "workers" / "worker1")
     leases: set[str] = set()
@@ -273,8 +275,8 @@ def test_leases_are_renewed_while_nothing_else_changes(opened: Open, tmp_path: P
 
 
 def test_a_worker_that_cannot_play_says_so_in_its_status(opened: Open, tmp_path: Path) -> None:
-    crew, network = StandIn(tmp_path), Network(tmp_path / "hosts")
-    fleet = opened("worker1", "worker2", crew=lambda machine: crew, network=network)
+    processes, network = StandIn(tmp_path), Network(tmp_path / "hosts")
+    fleet = opened("worker1", "worker2", process_manager=lambda machine: processes, network=network)
 
     def refuse(what: str, file: str) -> None:
         raise Refused("worker1", "its host key has changed", "run ssh-keygen -R worker1")
@@ -291,12 +293,12 @@ def test_a_worker_that_cannot_play_says_so_in_its_status(opened: Open, tmp_path:
 
 
 def test_closing_twice_is_harmless_and_nothing_can_be_added_then(opened: Open, tmp_path: Path) -> None:
-    crew = StandIn(tmp_path)
-    fleet = opened("worker1", crew=lambda machine: crew)
+    processes = StandIn(tmp_path)
+    fleet = opened("worker1", process_manager=lambda machine: processes)
     fleet.publish(1, b"model")
-    wait_until(fleet, lambda: crew.running)
+    wait_until(fleet, lambda: processes.running)
     fleet.close()
-    assert crew.running == set()
+    assert processes.running == set()
     fleet.close()
     assert fleet.collect() == []
     with pytest.raises(ValueError, match="the run ends"):

@@ -66,7 +66,7 @@ def settings_of(folder: Path) -> Settings:
     return fleet_settings(folder, evaluation=evaluation)
 
 
-def play(away: RemoteMatches, settings: Settings, look: Callable[[], object]) -> None:
+def play(remote: RemoteMatches, settings: Settings, poll: Callable[[], object]) -> None:
     files = {version: model_bytes(version) for version in (2, 3)}
     contestants = {version: Contestant(version=version, sha256=content_sha256(data)) for version, data in files.items()}
     models = {contestants[version]: decode_model(data) for version, data in files.items()}
@@ -78,16 +78,16 @@ def play(away: RemoteMatches, settings: Settings, look: Callable[[], object]) ->
         Fixture(first=contestants[2], second=second, pairs=PAIRS, seed=1, opening_plies=2, num_simulations=16)
         for second in (contestants[3], None)
     ]
-    with away.tour({contestants[version]: data for version, data in files.items()}):
-        results = away.play(fixtures, player, look=lambda: (look(), None)[1])
+    with remote.tour({contestants[version]: data for version, data in files.items()}):
+        results = remote.play(fixtures, player, poll=lambda: (poll(), None)[1])
     for result in results:
         assert result.wins + result.draws + result.losses == 2 * PAIRS
 
 
 def test_a_match_is_played_by_worker_processes(backend: LocalProcesses, tmp_path: Path) -> None:
-    away = RemoteMatches(GAME, backend)
-    play(away, settings_of(tmp_path), backend.collect)
-    assert (away.games_away, away.games_at_home) == (4 * PAIRS, 0)
+    remote = RemoteMatches(GAME, backend)
+    play(remote, settings_of(tmp_path), backend.collect)
+    assert (remote.games_away, remote.games_at_home) == (4 * PAIRS, 0)
     deadline = time.monotonic() + PATIENCE
     while left := [*tmp_path.glob("workers/*/inbox/player-*"), *tmp_path.glob("workers/*/outbox/*.match")]:
         assert time.monotonic() < deadline, left
@@ -96,9 +96,9 @@ def test_a_match_is_played_by_worker_processes(backend: LocalProcesses, tmp_path
 
 @pytest.mark.slow
 def test_a_match_is_played_by_the_machines_of_a_fleet(fleet: Fleet, tmp_path: Path) -> None:
-    away = RemoteMatches(GAME, fleet)
-    play(away, settings_of(tmp_path), fleet.collect)
-    assert (away.games_away, away.games_at_home) == (4 * PAIRS, 0)
+    remote = RemoteMatches(GAME, fleet)
+    play(remote, settings_of(tmp_path), fleet.collect)
+    assert (remote.games_away, remote.games_at_home) == (4 * PAIRS, 0)
     deadline = time.monotonic() + PATIENCE
     while left := [*tmp_path.glob("hosts/*/workers/*/inbox/player-*"), *tmp_path.rglob("*.match")]:
         assert time.monotonic() < deadline, left
@@ -113,16 +113,16 @@ def test_a_machine_that_is_cut_off_in_the_middle_of_a_match_keeps_nobody_waiting
     machines = [worker_settings("worker1"), worker_settings("worker2")]
     fleet = open_fleet(tmp_path, machines, settings=settings_of(tmp_path), network=network)
     try:
-        away = RemoteMatches(GAME, started(fleet))
+        remote = RemoteMatches(GAME, started(fleet))
 
-        def look() -> None:
+        def poll() -> None:
             fleet.collect()
             if fleet._orders.get("worker1"):
                 network.cut.add("worker1")
 
-        play(away, settings_of(tmp_path), look)
+        play(remote, settings_of(tmp_path), poll)
         assert network.cut == {"worker1"}
-        assert away.games_away + away.games_at_home == 4 * PAIRS
+        assert remote.games_away + remote.games_at_home == 4 * PAIRS
     finally:
         network.cut.clear()
         fleet.close()
@@ -132,19 +132,19 @@ def test_a_machine_that_is_cut_off_in_the_middle_of_a_match_keeps_nobody_waiting
 def test_a_match_is_played_whole_although_a_worker_is_killed_in_the_middle(
     backend: LocalProcesses, tmp_path: Path
 ) -> None:
-    away = RemoteMatches(GAME, backend)
+    remote = RemoteMatches(GAME, backend)
     killed: list[str] = []
 
-    def look() -> None:
+    def poll() -> None:
         backend.collect()
         if not killed and backend._orders.get("local-1"):
             backend._processes["local-1"].kill()
             killed.append("local-1")
 
-    play(away, settings_of(tmp_path), look)
+    play(remote, settings_of(tmp_path), poll)
     assert killed == ["local-1"]
-    assert away.games_away + away.games_at_home == 4 * PAIRS
-    assert away.games_away > 0
+    assert remote.games_away + remote.games_at_home == 4 * PAIRS
+    assert remote.games_away > 0
 
 
 def model_that(*, plays_blindly: bool, version: int) -> Model:
@@ -164,31 +164,31 @@ def test_gating_by_workers_reaches_the_verdict_of_gating_at_home(
     settings = settings_of(tmp_path)
     candidate = model_that(plays_blindly=not is_better, version=9)
     best = model_that(plays_blindly=is_better, version=8)
-    away = RemoteMatches(GAME, backend)
+    remote = RemoteMatches(GAME, backend)
     verdicts = []
-    for number, who in enumerate([away, None]):
+    for number, who in enumerate([remote, None]):
         (tmp_path / str(number)).mkdir()
         with open_ledger(tmp_path / str(number), GAME) as ledger:
-            strength = Strength(GAME, settings, ledger, away=who)
+            strength = Strength(GAME, settings, ledger, remote=who)
             file = encode_model(candidate, GAME)
-            verdicts.append(strength.accepts(candidate, best, file=file, look=lambda: (backend.collect(), None)[1]))
+            verdicts.append(strength.accepts(candidate, best, file=file, poll=lambda: (backend.collect(), None)[1]))
             ((first, second, wins, draws, losses, _),) = ledger.matches()
             assert (first, second) == ("model-000009", "model-000008")
             assert wins + draws + losses >= 32
     assert verdicts == [is_better, is_better]
-    assert away.games_away >= 32
-    assert away.games_at_home == 0
+    assert remote.games_away >= 32
+    assert remote.games_at_home == 0
 
 
 def test_rating_games_are_played_by_workers(backend: LocalProcesses, tmp_path: Path) -> None:
-    away = RemoteMatches(GAME, backend)
+    remote = RemoteMatches(GAME, backend)
     with open_ledger(tmp_path, GAME) as ledger:
-        strength = Strength(GAME, settings_of(tmp_path), ledger, away=away)
-        report = strength.measure(decode_model(model_bytes(2)), look=lambda: (backend.collect(), None)[1])
+        strength = Strength(GAME, settings_of(tmp_path), ledger, remote=remote)
+        report = strength.measure(decode_model(model_bytes(2)), poll=lambda: (backend.collect(), None)[1])
         ((first, second, *counts, simulations),) = ledger.matches()
     assert (first, second, sum(counts), simulations) == ("model-000002", "random", 20, 16)
     assert report.elo is not None
-    assert (away.games_away, away.games_at_home) == (20, 0)
+    assert (remote.games_away, remote.games_at_home) == (20, 0)
 
 
 @pytest.mark.parametrize("asynchronous", [True, False])

@@ -13,7 +13,7 @@ from distributed.fleet.ownership import ASK_SECONDS, Claimant, owner_here
 from distributed.fleet.worker_state import Mark
 from distributed.remote.process import claim
 from distributed.ssh.errors import Unreachable
-from tests.distributed.fleet.linked_machine import NAME, Machine
+from tests.distributed.fleet.connected_machine import NAME, Machine
 from tests.training.small_networks import CONNECT_FOUR
 from tests.training.synthetic import synthetic_batch
 from training.data.records import encode
@@ -48,7 +48,7 @@ class Coach(Machine):
     def gone(self) -> "Coach":
         """The same run's next session, after this one was killed."""
         self.claimant = Claimant(owner=owner_here(self.run_id, lease_seconds=LEASE), connector="connector")
-        self.link = self.open_link()
+        self.connection = self.open_connection()
         return self
 
 
@@ -87,7 +87,7 @@ def test_a_second_coach_touches_nothing_of_a_worker_that_plays_for_another(
     assert touched == []
     first.beat(model_version=1)
     first.step()
-    assert list(first.link.arrived) == [(NAME, file)] and not second.link.arrived
+    assert list(first.connection.arrived) == [(NAME, file)] and not second.connection.arrived
     assert first.mark() is Mark.ACTIVE and first.assignment().run_id == "aaaa"
 
 
@@ -99,7 +99,7 @@ def test_a_coach_that_was_robbed_of_its_worker_touches_nothing_more_and_gets_its
     file = first.finish(0)
     second.want()
     second.step()
-    second.link.take_over(NAME)
+    second.connection.take_over(NAME)
     second.step(steps=2)
     assert second.stopped == [NAME] and second.started == [NAME]
     assert second.assignment().run_id == "bbbb"
@@ -110,7 +110,7 @@ def test_a_coach_that_was_robbed_of_its_worker_touches_nothing_more_and_gets_its
     first.step(steps=3)
     assert first.mark() is Mark.ERROR and "plays for run bbbb" in first.reason
     assert first.started == [NAME] and second.assignment().run_id == "bbbb"
-    assert list(first.link.arrived) == [(NAME, file)] and second.in_outbox() == [mine]
+    assert list(first.connection.arrived) == [(NAME, file)] and second.in_outbox() == [mine]
     (first.mirror().outbox / file).unlink()  # it is in the books
     first.step(after=ASK_SECONDS, steps=2)
     assert second.aside(first) == [] and second.in_outbox() == [mine]
@@ -121,15 +121,15 @@ def test_what_is_set_aside_comes_back_when_its_run_does(coaches: Callable[..., t
     first.play()
     files = [first.finish(0), first.finish(10)]
     second.want()
-    second.link.take_over(NAME)
+    second.connection.take_over(NAME)
     second.step(steps=2)
     mine = second.finish(0)
-    second.link.leave(drain=False, seconds=0.0)
+    second.connection.leave(drain=False, seconds=0.0)
     second.step(steps=2)
-    assert second.link.done and list(second.link.arrived) == [(NAME, mine)]
+    assert second.connection.done and list(second.connection.arrived) == [(NAME, mine)]
     first.gone().want()
     first.step(steps=2)
-    assert first.in_outbox() == files and [name for _, name in first.link.arrived] == files
+    assert first.in_outbox() == files and [name for _, name in first.connection.arrived] == files
     assert first.aside(second) == [mine]  # which is not in the books yet, for all that anybody knows here
     assert not (first.folder(f"{NAME}.aaaa").root).exists()
 
@@ -137,7 +137,7 @@ def test_what_is_set_aside_comes_back_when_its_run_does(coaches: Callable[..., t
 def test_a_worker_that_was_let_go_is_free_at_once(coaches: Callable[..., tuple[Coach, Coach]]) -> None:
     first, second = coaches()
     first.play()
-    first.link.leave(drain=False, seconds=0.0)
+    first.connection.leave(drain=False, seconds=0.0)
     first.step(steps=2)
     second.want()
     second.step(steps=2)
@@ -183,7 +183,7 @@ def test_the_next_sitting_of_a_run_has_its_workers_at_once_and_the_last_one_none
     again = Coach(tmp_path / "again", "aaaa", beside=first)
     again.want()
     again.step(steps=2)
-    assert list(again.link.arrived) == [(NAME, file)]
+    assert list(again.connection.arrived) == [(NAME, file)]
     assert (again.started, again.stopped) == ([], []) and first.running == {NAME}
     first.step(after=ASK_SECONDS, steps=3)
     assert "plays for run aaaa" in first.reason and "as another Coach has it" in first.reason
@@ -194,7 +194,7 @@ def test_a_takeover_counts_once_so_that_two_do_not_take_turns(coaches: Callable[
     first, second = coaches()
     for coach in (first, second):
         coach.claimant = replace(coach.claimant, takeover=True)
-        coach.link = coach.open_link()
+        coach.connection = coach.open_connection()
         coach.want()
         coach.step(steps=2)
     for _ in range(3):
@@ -216,7 +216,7 @@ def test_batches_of_another_run_are_neither_fetched_nor_removed_whatever_their_n
     for number in range(3):
         first.assign(granted=100 + number)
         first.step()
-    assert list(first.link.arrived) == [(NAME, unnamed["aaaa"])]
+    assert list(first.connection.arrived) == [(NAME, unnamed["aaaa"])]
     assert first.in_outbox() == sorted(unnamed.values()) and first.aside(second) == [foreign]
     assert first.in_mirror() == [unnamed["aaaa"]] and first.stopped == [] and first.mark() is Mark.ACTIVE
 
@@ -234,7 +234,7 @@ def test_a_takeover_that_was_cut_off_is_gone_on_with(
 
     with monkeypatch.context() as patch:
         patch.setattr(second, "stop", cut)
-        second.link.take_over(NAME)
+        second.connection.take_over(NAME)
         second.step(steps=2)
     first.step()
     assert "plays for run bbbb" in first.reason and second.started == []
@@ -249,9 +249,9 @@ def test_games_among_those_of_another_run_go_each_to_its_own(coaches: Callable[.
     first.play()
     theirs, mine = first.finish(0), second.finish(0)
     second.want()
-    second.link.take_over(NAME)
+    second.connection.take_over(NAME)
     second.step(steps=2)
-    assert second.aside(first) == [theirs] and [name for _, name in second.link.arrived] == [mine]
+    assert second.aside(first) == [theirs] and [name for _, name in second.connection.arrived] == [mine]
 
 
 def test_a_coach_of_an_earlier_version_is_known_by_its_assignment(coaches: Callable[..., tuple[Coach, Coach]]) -> None:
@@ -285,13 +285,13 @@ def test_a_folder_that_changes_hands_in_the_middle_of_an_exchange_gets_nothing_m
     first, second = coaches()
     first.play()
     second.want()
-    second.link.take_over(NAME)
+    second.connection.take_over(NAME)
     second.step(steps=2)
     monkeypatch.setattr("distributed.fleet.mirror.CHECK_SECONDS", 0.0)
-    link = first.link
-    post = link._posts[NAME]
+    connection = first.connection
+    worker = connection._workers[NAME]
     with pytest.raises(ownership.Moved):
-        post.mirror.send_assignment(first.network.connect(link.machine), second.assignment())
+        worker.mirror.send_assignment(first.network.connect(connection.machine), second.assignment())
     assert second.assignment().run_id == "bbbb"
 
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from distributed.fleet.worker_state import (
     Began,
     Busy,
+    Connected,
     Do,
     Event,
     Failed,
     Found,
-    Linked,
-    Looked,
+    HeartbeatSeen,
     Lost,
     Mark,
     Restart,
@@ -34,8 +34,8 @@ from distributed.fleet.worker_state import (
 TIMING = Timing()
 
 
-def beat(number: int, state: str = "playing", *, version: int = 1, pid: int = 7, error: str = "") -> Looked:
-    return Looked(pid=pid, beat=number, state=state, model_version=version, error=error)
+def beat(number: int, state: str = "playing", *, version: int = 1, pid: int = 7, error: str = "") -> HeartbeatSeen:
+    return HeartbeatSeen(pid=pid, beat=number, state=state, model_version=version, error=error)
 
 
 class Story:
@@ -58,13 +58,13 @@ class Story:
 
 
 def playing() -> Story:
-    return Story().then(Linked(), Found(False), Sent(1), Began(), beat(1), beat(2))
+    return Story().then(Connected(), Found(False), Sent(1), Began(), beat(1), beat(2))
 
 
 def test_a_worker_is_syncing_until_it_plays_with_the_model_that_it_was_sent() -> None:
     story = Story()
     assert (story.mark, story.state.reason) == (Mark.SYNCING, "connecting")
-    assert story.then(Linked()).actions == (Do.ASK,)
+    assert story.then(Connected()).actions == (Do.ASK,)
     assert story.then(Found(False)).actions == (Do.START,)
     assert story.then(Sent(1), Began(), beat(1, "starting", version=0)).mark is Mark.SYNCING
     assert story.then(beat(2, "compiling", version=0)).mark is Mark.SYNCING
@@ -74,14 +74,14 @@ def test_a_worker_is_syncing_until_it_plays_with_the_model_that_it_was_sent() ->
 
 
 def test_a_worker_that_still_runs_is_taken_over_without_being_started() -> None:
-    story = Story().then(Linked(), beat(50, version=3), Found(True), Sent(3))
+    story = Story().then(Connected(), beat(50, version=3), Found(True), Sent(3))
     assert story.actions == ()
     assert story.then(beat(51, version=3)).mark is Mark.ACTIVE
 
 
 def test_compiling_may_take_long_without_a_beat() -> None:
     story = Story().then(
-        Linked(), Found(False), Began(), beat(1, "compiling", version=0), beat(2, "compiling", version=0)
+        Connected(), Found(False), Began(), beat(1, "compiling", version=0), beat(2, "compiling", version=0)
     )
     for _ in range(200):
         story.then(Found(True), after=1.0)
@@ -95,7 +95,8 @@ def test_a_lost_connection_is_offline_after_ten_seconds_of_silence_and_a_short_o
     assert story.then(Tick(), after=0.2).mark is Mark.OFFLINE
     assert story.state.reason == "no route"
     assert (
-        playing().then(Lost("no route"), after=1.0).then(Linked(), Found(True), beat(9), after=5.0).mark is Mark.ACTIVE
+        playing().then(Lost("no route"), after=1.0).then(Connected(), Found(True), beat(9), after=5.0).mark
+        is Mark.ACTIVE
     )
 
 
@@ -107,10 +108,10 @@ def test_silence_is_counted_to_the_second() -> None:
 
 
 def test_a_connection_or_a_start_is_a_sign_of_life_though_nothing_was_heard_yet() -> None:
-    back = playing().then(Lost("no route"), Tick(), after=20.0).then(Linked(), Lost("no route"))
+    back = playing().then(Lost("no route"), Tick(), after=20.0).then(Connected(), Lost("no route"))
     assert back.mark is Mark.SYNCING
     assert back.then(Tick(), after=10.0).mark is Mark.OFFLINE
-    started = Story().then(Linked()).then(Found(False), after=20.0).then(Began(), Lost("no route"))
+    started = Story().then(Connected()).then(Found(False), after=20.0).then(Began(), Lost("no route"))
     assert started.mark is Mark.SYNCING
     assert started.then(Tick(), after=10.0).mark is Mark.OFFLINE
 
@@ -146,7 +147,7 @@ def test_a_frozen_process_is_offline_and_at_last_ended_and_started_again() -> No
 
 
 def test_a_dead_process_is_started_five_times_in_ten_minutes_and_no_more() -> None:
-    story = Story().then(Linked(), Sent(1))
+    story = Story().then(Connected(), Sent(1))
     starts = 0
     while story.then(Found(False), after=5.0).actions == (Do.START,):
         story.then(Began())
@@ -163,14 +164,14 @@ def test_a_dead_process_is_started_five_times_in_ten_minutes_and_no_more() -> No
 
 
 def test_a_process_that_dies_rarely_is_always_started_again() -> None:
-    story = Story().then(Linked(), Sent(1))
+    story = Story().then(Connected(), Sent(1))
     for _ in range(30):
         assert story.then(Found(False), after=130.0).actions == (Do.START,)
         story.then(Began())
 
 
 def test_old_deaths_count_no_more_once_a_process_has_lived_for_ten_minutes() -> None:
-    story = Story().then(Linked(), Sent(1))
+    story = Story().then(Connected(), Sent(1))
     for _ in range(1 + TIMING.restarts):
         assert story.then(Found(False), after=1.0).actions == (Do.START,)
         story.then(Began())
@@ -195,7 +196,7 @@ def test_a_refusal_is_an_error_and_stays_one_however_long_it_lasts() -> None:
     for _ in range(10):
         assert story.then(Tick(), after=30.0).mark is Mark.ERROR
     assert story.then(Busy("looking at the machine")).mark is Mark.ERROR
-    assert story.then(Linked()).mark is Mark.SYNCING
+    assert story.then(Connected()).mark is Mark.SYNCING
 
 
 def test_a_refused_machine_is_offline_for_that_reason_once_it_is_to_be_tried_again() -> None:
@@ -214,7 +215,7 @@ def test_a_stopped_worker_stays_so_until_it_is_restarted() -> None:
     assert story.actions == (Do.STOP,)
     story.then(Found(False))
     assert story.mark is Mark.OFFLINE and not story.actions
-    assert story.then(Lost("gone"), Linked(), Found(False), after=100.0).actions == ()
+    assert story.then(Lost("gone"), Connected(), Found(False), after=100.0).actions == ()
     assert story.then(Restart()).actions == (Do.START,)
 
 
@@ -222,7 +223,7 @@ def test_a_restart_ends_what_runs_first_also_when_the_machine_comes_back_later()
     assert playing().then(Restart()).actions == (Do.STOP,)
     story = playing().then(Lost("gone"), Restart())
     assert story.actions == ()
-    assert story.then(Linked(), Found(True)).actions == (Do.STOP,)
+    assert story.then(Connected(), Found(True)).actions == (Do.STOP,)
     assert story.then(Found(False)).actions == (Do.START,)
     assert story.then(Began(), Tick()).actions == ()
 
@@ -230,7 +231,7 @@ def test_a_restart_ends_what_runs_first_also_when_the_machine_comes_back_later()
 EVENTS = st.one_of(
     st.sampled_from(
         [
-            Linked(),
+            Connected(),
             Lost("gone"),
             TurnedDown("no"),
             Failed("full"),
@@ -269,7 +270,7 @@ def states_of(
 @given(HISTORIES)
 def test_active_means_connected_running_heard_of_late_and_up_to_date(history: Sequence[tuple[Event, float]]) -> None:
     for now, _, _, state, _ in states_of(history):
-        if state.mark is Mark.ACTIVE and state.linked:
+        if state.mark is Mark.ACTIVE and state.connected:
             assert state.running and state.talks and now - state.heard < TIMING.offline_seconds
             assert not (state.failure or state.refusal or state.given_up or state.busy)
             assert state.model_version == state.sent_version
@@ -283,7 +284,7 @@ def test_since_says_when_the_mark_became_what_it_is_and_each_other_mark_has_its_
 ) -> None:
     for now, _, before, state, _ in states_of(history):
         assert state.since == (before.since if state.mark is before.mark else now)
-        assert state.reason or state.mark in (Mark.ACTIVE, Mark.ERROR) or not state.linked
+        assert state.reason or state.mark in (Mark.ACTIVE, Mark.ERROR) or not state.connected
 
 
 @given(HISTORIES)
@@ -292,7 +293,7 @@ def test_nothing_is_done_without_a_connection_and_nothing_started_that_runs_or_s
 ) -> None:
     for now, _, _, state, actions in states_of(history):
         assert len(actions) <= 1
-        assert state.linked or not actions
+        assert state.connected or not actions
         if actions == (Do.START,):
             assert state.running is False and not state.stopped and not state.given_up
             recent = [start for start in state.starts if now - start < TIMING.restart_window]
@@ -314,7 +315,7 @@ def test_from_anywhere_a_restart_on_a_good_machine_leads_to_active(history: Sequ
     now, state = (found[-1][0], found[-1][3]) if found else (0.0, begin(0.0))
     good: list[Event] = [
         Restart(),
-        Linked(),
+        Connected(),
         Worked(),
         Found(False),
         Sent(2),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from distributed.local import devices
-from distributed.local.devices import Spread, see_only, spread_here, spread_workers, take_seats, visible_gpus
+from distributed.local.devices import Spread, device_slots, see_only, spread_here, spread_workers, visible_gpus
 from tests.training.small_run import small_settings
 
 FOUR = ("0", "1", "2", "3")
@@ -116,33 +116,33 @@ def test_so_many_for_each_gpu_take_the_place_of_what_the_settings_leave_open(mon
     assert shares(spread_here(settings, per_gpu=3)) == {"0": 3, "1": 3}
 
 
-def seats_of(asked: str | None, gpus: int, **options: int) -> list[tuple[str, str, str]]:
+def slots_of(asked: str | None, gpus: int, **options: int) -> list[tuple[str, str, str]]:
     """The workers, their titles, and what CUDA_VISIBLE_DEVICES names for them."""
     names = [f"GPU-{number}" for number in range(gpus)]
-    return [(seat.worker, seat.title, seat.device) for seat in take_seats(asked, names, **{"cores": 3, **options})]
+    return [(slot.worker, slot.title, slot.device) for slot in device_slots(asked, names, **{"cores": 3, **options})]
 
 
 def test_gpus_are_taken_in_the_order_in_which_they_are_asked_for() -> None:
-    assert seats_of("2,0", 3) == [("gpu-2", "GPU 2", "GPU-2"), ("gpu-0", "GPU 0", "GPU-0")]
+    assert slots_of("2,0", 3) == [("gpu-2", "GPU 2", "GPU-2"), ("gpu-0", "GPU 0", "GPU-0")]
 
 
 def test_the_cpu_is_taken_as_often_as_it_is_asked_for() -> None:
-    assert seats_of("cpu, cpu", 0) == seats_of("cpu,cpu", 2) == [("cpu-0", "CPU 0", ""), ("cpu-1", "CPU 1", "")]
+    assert slots_of("cpu, cpu", 0) == slots_of("cpu,cpu", 2) == [("cpu-0", "CPU 0", ""), ("cpu-1", "CPU 1", "")]
 
 
 def test_where_there_is_no_gpu_the_cpu_stands_in_for_each() -> None:
-    assert seats_of("3,0", 0) == [("cpu-0", "CPU 0", ""), ("cpu-1", "CPU 1", "")]
+    assert slots_of("3,0", 0) == [("cpu-0", "CPU 0", ""), ("cpu-1", "CPU 1", "")]
     with pytest.raises(ValueError, match="names a GPU twice"):
-        seats_of("0,0", 0)
+        slots_of("0,0", 0)
 
 
 def test_by_itself_all_gpus_are_taken_or_all_cores() -> None:
-    assert [title for _, title, _ in seats_of(None, 2)] == ["GPU 0", "GPU 1"]
-    assert [title for _, title, _ in seats_of(None, 0)] == ["CPU 0", "CPU 1", "CPU 2"]
+    assert [title for _, title, _ in slots_of(None, 2)] == ["GPU 0", "GPU 1"]
+    assert [title for _, title, _ in slots_of(None, 0)] == ["CPU 0", "CPU 1", "CPU 2"]
 
 
 def test_several_workers_of_a_gpu_take_turns_so_that_the_shares_of_gpus_stay_even() -> None:
-    assert [worker for worker, _, _ in seats_of("0,1", 2, per_device=2)] == ["gpu-0-1", "gpu-1-1", "gpu-0-2", "gpu-1-2"]
+    assert [worker for worker, _, _ in slots_of("0,1", 2, per_device=2)] == ["gpu-0-1", "gpu-1-1", "gpu-0-2", "gpu-1-2"]
 
 
 @pytest.mark.parametrize(
@@ -159,15 +159,15 @@ def test_several_workers_of_a_gpu_take_turns_so_that_the_shares_of_gpus_stay_eve
 )
 def test_a_gpu_that_is_not_there_is_named_with_those_that_are(asked: str, gpus: int, words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
-        seats_of(asked, gpus)
+        slots_of(asked, gpus)
 
 
 def test_workers_of_a_gpu_are_at_least_one() -> None:
     with pytest.raises(ValueError, match="0 workers for each device"):
-        seats_of("cpu", 0, per_device=0)
+        slots_of("cpu", 0, per_device=0)
 
 
 def test_this_process_sees_what_its_workers_play_on_the_first_one_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
-    see_only(take_seats("2,0", visible_gpus(3, "4,5,6"), cores=1, per_device=2))
+    see_only(device_slots("2,0", visible_gpus(3, "4,5,6"), cores=1, per_device=2))
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "6,4"

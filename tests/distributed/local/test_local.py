@@ -42,7 +42,7 @@ def wait_until(done: Callable[[], bool]) -> None:
 @pytest.mark.medium
 def test_a_worker_that_dies_again_and_again_is_given_up_with_its_log(open_processes: Open) -> None:
     told: list[str] = []
-    backend = open_processes(count=1, target=die, compiled=True, tell=told.append)
+    backend = open_processes(count=1, target=die, compiled=True, log_event=told.append)
     backend.publish(1, b"model")
 
     def given_up() -> bool:
@@ -59,7 +59,7 @@ def test_a_worker_that_dies_again_and_again_is_given_up_with_its_log(open_proces
 @pytest.mark.medium
 def test_where_nothing_is_compiled_the_others_wait_for_the_first_worker(open_processes: Open, tmp_path: Path) -> None:
     told: list[str] = []
-    backend = open_processes(count=3, target=idle, compiled=False, tell=told.append)
+    backend = open_processes(count=3, target=idle, compiled=False, log_event=told.append)
     assert not list(tmp_path.glob("*/begun"))
     backend.publish(1, b"model")
     assert told == [FIRST_TIME]
@@ -106,7 +106,7 @@ def test_the_games_of_a_dead_worker_are_withdrawn_before_it_is_replaced(open_pro
         names=["gpu-0", "gpu-1"],
         target=die_once,
         compiled=True,
-        tell_death=lambda name, what: deaths.append((name, what)),
+        log_death=lambda name, what: deaths.append((name, what)),
     )
     (tmp_path / "gpu-1" / "begun").touch()  # it lives
     (tmp_path / "gpu-0" / "logs" / "worker_gpu-0.log").write_text("playing\nOutOfMemoryError: none left\n\n")
@@ -141,7 +141,7 @@ def test_the_games_of_a_dead_worker_are_withdrawn_before_it_is_replaced(open_pro
 @pytest.mark.medium
 def test_a_worker_that_may_not_be_started_again_leaves_the_others_to_play(open_processes: Open, tmp_path: Path) -> None:
     told: list[str] = []
-    backend = open_processes(count=2, target=die_once, compiled=True, restarts=0, tell=told.append)
+    backend = open_processes(count=2, target=die_once, compiled=True, restarts=0, log_event=told.append)
     (tmp_path / "local-2" / "begun").touch()
     for worker in backend.workers:
         backend.grant(worker, granted=50, delivered=0)

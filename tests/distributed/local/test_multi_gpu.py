@@ -13,7 +13,7 @@ import torch
 
 from configs.schema import Settings
 from distributed.local import multi_gpu
-from distributed.local.devices import DeviceSlot, take_seats
+from distributed.local.devices import DeviceSlot, device_slots
 from distributed.local.multi_gpu import FINAL, synchronous, train
 from scripts.audit import main as audit
 from tests.training.small_run import small_settings
@@ -25,18 +25,18 @@ from training.worker.spool import FILE, spooled
 from training.worker.worker_folder import WorkerFolder
 from views.files import StatsRow, read_stats
 
-SEATS = take_seats("cpu,cpu", (), cores=1)
+SLOTS = device_slots("cpu,cpu", (), cores=1)
 GAMES = 21
 Say = Callable[[str], None]
 
 
 def settings_in(
-    folder: Path, *, iterations: int, games: int = GAMES, seats: tuple[DeviceSlot, ...] = SEATS
+    folder: Path, *, iterations: int, games: int = GAMES, slots: tuple[DeviceSlot, ...] = SLOTS
 ) -> Settings:
     document = small_settings(folder.parent, run={"name": folder.name, "iterations": iterations}).model_dump()
     document["training"] |= {"games_per_iteration": games, "steps_per_model": 7, "batch_size": 8}
     document["distributed"]["worker_class"] = "training.worker.Worker"
-    return synchronous(document, seats)
+    return synchronous(document, slots)
 
 
 def test_all_play_an_iteration_with_one_model_and_hand_games_over_by_the_hundred(tmp_path: Path) -> None:
@@ -44,8 +44,8 @@ def test_all_play_an_iteration_with_one_model_and_hand_games_over_by_the_hundred
     assert not settings.training.asynchronous and settings.training.steps_per_model is None
     assert settings.distributed.batch_size == 100 and not settings.distributed.enabled
     assert (settings.self_play.workers, settings.training.device) == (2, "cpu")
-    on_gpus = take_seats("0,1,2", ("0", "1", "2"), cores=1)
-    assert settings_in(tmp_path / "run", iterations=1, seats=on_gpus).training.device == "cuda"
+    on_gpus = device_slots("0,1,2", ("0", "1", "2"), cores=1)
+    assert settings_in(tmp_path / "run", iterations=1, slots=on_gpus).training.device == "cuda"
 
 
 def numbers(line: str) -> list[float]:
@@ -94,12 +94,12 @@ def check_iteration(said: list[str], row: StatsRow) -> None:
 def test_what_is_said_is_what_the_files_have_and_a_resumed_run_goes_on(tmp_path: Path) -> None:
     folder, said = tmp_path / "run", list[str]()
     folder.mkdir()
-    ended = train(folder, settings_in(folder, iterations=1), SEATS, say=said.append)
+    ended = train(folder, settings_in(folder, iterations=1), SLOTS, say=said.append)
     assert ended.report and ended.report.iteration == 1 and not ended.stopped
     check_iteration(said, read_stats(folder / STATS_NAME)[0])
     first = load_weights(folder / FINAL)
     said.clear()
-    train(folder, settings_in(folder, iterations=10), SEATS, say=said.append)
+    train(folder, settings_in(folder, iterations=10), SLOTS, say=said.append)
     rows = read_stats(folder / STATS_NAME)
     assert [row.iteration for row in rows] == [*range(1, 11)] and rows[1].total_games == 2 * GAMES
     check_iteration(said[: said.index("=== Iteration 3 ===")], rows[1])
@@ -118,7 +118,7 @@ class Crash:
         self.times, self.finished, self.killed = times, set[int](), set[int]()
         self.said: list[str] = []
 
-    def look(self) -> None:
+    def poll(self) -> None:
         heartbeat, assignment, spool = (
             self.folder.read_heartbeat(),
             self.folder.read_assignment(),
@@ -151,11 +151,11 @@ def test_a_crash_in_mid_iteration_costs_no_finished_game(
     collect = multi_gpu.LocalProcesses.collect
 
     def watched(backend: multi_gpu.LocalProcesses) -> object:
-        crash.look()
+        crash.poll()
         return collect(backend)
 
     monkeypatch.setattr(multi_gpu.LocalProcesses, "collect", watched)
-    ended = train(folder, Settings.model_validate(document), SEATS, say=crash.said.append)
+    ended = train(folder, Settings.model_validate(document), SLOTS, say=crash.said.append)
     assert crash.times == 0 and crash.finished
     assert ended.report and ended.report.total_games == games * times
     errors = [line for line in crash.said if line.startswith("ERROR in CPU 1: ended")]

@@ -72,7 +72,7 @@ class Alone:
         self.watching = Listener()
 
     def processes(
-        self, root: Path, *, game: Game, settings: Settings, run_id: str, tell: object, spread: Spread
+        self, root: Path, *, game: Game, settings: Settings, run_id: str, log_event: object, spread: Spread
     ) -> SelfPlayBackend:
         self.settings.append(settings)
         self.spreads.append(spread)

@@ -37,8 +37,8 @@ class Account:
         """Games that nobody is to play."""
         return 2 * GAMES - sum(self.granted.values())
 
-    def look(self) -> None:
-        parcels = self.backend.collect()
+    def poll(self) -> None:
+        batches = self.backend.collect()
         for worker, games in self.backend.withdrawn().items():
             self.granted[worker] -= games
             self.withdrawn[worker] = self.withdrawn.get(worker, 0) + games
@@ -46,21 +46,21 @@ class Account:
         if self.left():
             self.granted[self.backend.workers[0]] += self.left()
             self.show()
-        self.take_in(parcels)
+        self.take_in(batches)
 
-    def take_in(self, parcels: list[PendingBatch]) -> None:
-        for parcel in parcels:
-            batch = decode(parcel.fetch(10**7))
-            assert batch.first_game == self.games[parcel.worker], "no game is missing and none is there twice"
-            self.games[parcel.worker] += len(batch.seeds)
+    def take_in(self, batches: list[PendingBatch]) -> None:
+        for pending in batches:
+            batch = decode(pending.fetch(10**7))
+            assert batch.first_game == self.games[pending.worker], "no game is missing and none is there twice"
+            self.games[pending.worker] += len(batch.seeds)
             self.seeds += batch.seeds.tolist()
-            self.backend.release(parcel, delivered=self.games[parcel.worker])
+            self.backend.release(pending, delivered=self.games[pending.worker])
 
-    def look_until(self, done: Callable[[], bool]) -> None:
+    def poll_until(self, done: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE
         while not done():
             assert time.monotonic() < deadline
-            self.look()
+            self.poll()
             time.sleep(0.02)
 
 
@@ -73,7 +73,7 @@ def told() -> list[str]:
 def backend(tmp_path: Path, told: list[str]) -> Iterator[LocalProcesses]:
     settings = small_settings(tmp_path, self_play={"parallel_games": 40}, distributed={"batch_size": 20})
     opened = LocalProcesses(
-        tmp_path, count=2, game=GAME, settings=settings, run_id="run", tell=told.append, compiled=True
+        tmp_path, count=2, game=GAME, settings=settings, run_id="run", log_event=told.append, compiled=True
     )
     yield opened
     opened.close()
@@ -89,17 +89,17 @@ def test_a_worker_that_is_killed_while_it_plays_is_replaced_and_its_games_are_ot
         heartbeat = backend.status()["local-1"]
         return heartbeat is not None and 0 < heartbeat.finished < heartbeat.begun < GAMES
 
-    account.look_until(has_games_under_way)
+    account.poll_until(has_games_under_way)
     victim = backend.status()["local-1"]
     assert victim
     os.kill(victim.pid, signal.SIGKILL)
-    account.look_until(lambda: sum(account.games.values()) == 2 * GAMES)
+    account.poll_until(lambda: sum(account.games.values()) == 2 * GAMES)
     assert len(set(account.seeds)) == 2 * GAMES
     assert list(account.withdrawn) == ["local-1"]
     assert account.games["local-1"] == GAMES - account.withdrawn["local-1"] < GAMES, "what it has handed over counts"
     assert [text for text in told if text.startswith("worker local-1 ended with exit code -9 and is started again")]
     assert not [text for text in told if "local-2" in text]
-    account.look_until(lambda: backend.workers == ("local-1", "local-2"))
+    account.poll_until(lambda: backend.workers == ("local-1", "local-2"))
     successor = backend.status()["local-1"]
     assert successor and successor.pid != victim.pid
 

@@ -12,7 +12,7 @@ from distributed.remote.process import running
 from distributed.setup.bootstrap import NO_PIP_SETTINGS, bootstrap, bootstrap_steps, job
 from distributed.setup.check import findings
 from distributed.setup.machine import WorkerSlot, alive, probe, start, stop, tail
-from distributed.setup.process_manager import RemoteCrew
+from distributed.setup.process_manager import RemoteProcessManager
 from distributed.setup.release import code_hash, ours
 from distributed.ssh.errors import Refused, RemoteFailure
 from distributed.ssh.transport import LocalTransport
@@ -57,7 +57,7 @@ def run(
     bootstrap(
         LocalTransport(root, worker="worker1"),
         machine,
-        tell=told.append,
+        report=told.append,
         pip=pip,
         root=project,
         sleep=lambda seconds: None,
@@ -241,7 +241,7 @@ def test_a_machine_that_fails_the_rehearsal_is_not_ready(root: Path, project: Pa
     machine = MACHINE.model_copy(update={"env": {"NO_GPU": "1"}})
     with pytest.raises(RemoteFailure, match="the rehearsal failed: rehearsed connect_four"):
         bootstrap(
-            LocalTransport(root, worker="worker1"), machine, tell=lambda line: None, game="connect_four", root=project
+            LocalTransport(root, worker="worker1"), machine, report=lambda line: None, game="connect_four", root=project
         )
     assert run(root, project)[-1] == "ready: worker1"
 
@@ -251,7 +251,7 @@ def test_a_machine_plays_with_our_real_code(root: Path) -> None:
     ours_here = ours()
     machine = WorkerSettings.model_validate({"host": "worker1", "processes": 1, "python": sys.executable})
     there = LocalTransport(root, worker="worker1")
-    bootstrap(there, machine, tell=lambda line: None)
+    bootstrap(there, machine, report=lambda line: None)
     main = Main(root / "workers/worker1", granted=20)
     start(there, WorkerSlot("worker1"), machine=machine, probe=probe(there, machine, ours_here), ours=ours_here)
     wait_until(lambda: sum(batch.num_games for batch in main.batches()) == 20)
@@ -262,7 +262,7 @@ def test_a_machine_plays_with_our_real_code(root: Path) -> None:
 
 
 def test_a_machine_is_not_set_up_for_a_run_that_ends(root: Path, project: Path) -> None:
-    crew = RemoteCrew(MACHINE, ours=ours(root=project), bootstrap=True)
+    process_manager = RemoteProcessManager(MACHINE, ours=ours(root=project), bootstrap=True)
     with pytest.raises(Refused, match="our code is not there"):
-        crew.prepare(LocalTransport(root, worker="worker1"), lambda text: None, lambda: False)
+        process_manager.prepare(LocalTransport(root, worker="worker1"), lambda text: None, lambda: False)
     assert not (root / "releases").exists()

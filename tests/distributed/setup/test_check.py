@@ -8,7 +8,7 @@ import pytest
 
 from configs.commands import CONFIG, connector
 from configs.schema import WorkerSettings
-from distributed.setup.check import Finding, findings, seats
+from distributed.setup.check import Finding, findings, worker_slots
 from distributed.setup.machine import Probe, WorkerSlot
 from distributed.setup.release import Ours
 
@@ -175,4 +175,4 @@ def test_a_clone_in_the_folder_itself_serves_if_it_is_the_same_code() -> None:
 def test_a_machine_has_a_worker_for_each_gpu_or_else_for_each_core(
     changes: dict[str, Any], settings: dict[str, Any], expected: list[WorkerSlot]
 ) -> None:
-    assert seats(a_probe(**changes), machine(**settings)) == expected
+    assert worker_slots(a_probe(**changes), machine(**settings)) == expected

@@ -30,7 +30,7 @@ from tests.distributed.small_project import make_project, root, settings, wait_u
 
 __all__ = ["root"]
 
-SEAT = WorkerSlot("worker1")
+SLOT = WorkerSlot("worker1")
 
 
 @pytest.fixture
@@ -45,14 +45,14 @@ def ours_in(root: Path, worker_class: str = "training.worker.Worker") -> Ours:
     )
 
 
-def look(there: LocalTransport, root: Path, **values: object) -> Probe:
+def inspect_machine(there: LocalTransport, root: Path, **values: object) -> Probe:
     return probe(there, settings(**values), ours_in(root))
 
 
-def begin(there: LocalTransport, root: Path, *, seat: WorkerSlot = SEAT, **values: object) -> dict[str, Any]:
+def begin(there: LocalTransport, root: Path, *, slot: WorkerSlot = SLOT, **values: object) -> dict[str, Any]:
     """Start a worker; returns what it has seen of the world."""
-    start(there, seat, machine=settings(**values), probe=look(there, root), ours=ours_in(root))
-    seen = root / place(seat.name) / "seen.json"
+    start(there, slot, machine=settings(**values), probe=inspect_machine(there, root), ours=ours_in(root))
+    seen = root / place(slot.name) / "seen.json"
     wait_until(lambda: seen.exists() and seen.read_text().endswith("}"))
     found = json.loads(seen.read_text())
     assert isinstance(found, dict)
@@ -69,11 +69,11 @@ def test_the_first_contact_puts_our_program_there_and_no_other_does(there: Local
 
 def test_a_program_that_was_removed_is_put_there_again(there: LocalTransport, root: Path) -> None:
     (root / install_remote(there)).unlink()
-    assert look(there, root).writable
+    assert inspect_machine(there, root).writable
 
 
 def test_a_probe_says_what_there_is(there: LocalTransport, root: Path) -> None:
-    found = look(there, root)
+    found = inspect_machine(there, root)
     assert found.root == str(root)
     assert found.python and found.python.version == sys.version_info[:3]
     assert found.folder_of(code_hash(root)) == "."
@@ -82,7 +82,7 @@ def test_a_probe_says_what_there_is(there: LocalTransport, root: Path) -> None:
 
 @pytest.mark.medium
 def test_a_chosen_interpreter_that_is_not_there_is_found_missing(there: LocalTransport, root: Path) -> None:
-    assert look(there, root, python="/no/such/python").python is None
+    assert inspect_machine(there, root, python="/no/such/python").python is None
 
 
 @pytest.mark.medium
@@ -91,7 +91,7 @@ def test_one_that_does_not_work_is_refused(there: LocalTransport, root: Path) ->
     broken.write_text("#!/bin/sh\nexit 1\n")
     broken.chmod(0o700)
     with pytest.raises(Refused, match=r"does not work as a Python interpreter.*`python:`"):
-        look(there, root, python=str(broken))
+        inspect_machine(there, root, python=str(broken))
 
 
 @pytest.mark.medium
@@ -101,7 +101,7 @@ def test_a_worker_is_started_seen_and_stopped(there: LocalTransport, root: Path)
     assert seen["argv"] == ["./start_worker.py", "--folder", "workers/worker1", "--log", "logs/worker_worker1.log"]
     assert seen["cwd"] == str(root)
     assert alive(there, "worker1").running
-    again = start(there, SEAT, machine=settings(), probe=look(there, root), ours=ours_in(root))
+    again = start(there, SLOT, machine=settings(), probe=inspect_machine(there, root), ours=ours_in(root))
     assert again.already and again.pid == alive(there, "worker1").pid
     assert "the worker begins" in tail(there, "worker1")
     stopped = stop(there, "worker1")
@@ -117,7 +117,7 @@ def test_a_seat_without_a_gpu_has_one_thread_and_sees_none(there: LocalTransport
 
 @pytest.mark.medium
 def test_a_seat_with_a_gpu_sees_that_one_alone(there: LocalTransport, root: Path) -> None:
-    seen = begin(there, root, seat=WorkerSlot("worker1-2", 3))
+    seen = begin(there, root, slot=WorkerSlot("worker1-2", 3))
     assert seen["env"]["CUDA_VISIBLE_DEVICES"] == "3"
     assert seen["argv"][-2:] == ["--gpu", "3"]
 
@@ -144,25 +144,25 @@ def test_variables_of_the_config_reach_the_worker_but_no_list_of_processes(
 @pytest.mark.medium
 def test_the_users_own_worker_class_is_named_to_the_worker(there: LocalTransport, root: Path) -> None:
     own = ours_in(root, "custom_worker.CustomWorker")
-    start(there, SEAT, machine=settings(), probe=probe(there, settings(), own), ours=own)
+    start(there, SLOT, machine=settings(), probe=probe(there, settings(), own), ours=own)
     seen = root / "workers/worker1/seen.json"
     wait_until(lambda: seen.exists() and seen.read_text().endswith("}"))
     assert json.loads(seen.read_text())["argv"][-2:] == ["--worker-class", "custom_worker.CustomWorker"]
 
 
 def test_nobody_is_started_with_other_code_than_ours(there: LocalTransport, root: Path) -> None:
-    before = look(there, root)
+    before = inspect_machine(there, root)
     (root / "games/__init__.py").write_text("x = 1\n")
     with pytest.raises(Refused, match=r"worker1: .*our code.*--bootstrap worker1"):
-        start(there, SEAT, machine=settings(), probe=before, ours=ours_in(root))
+        start(there, SLOT, machine=settings(), probe=before, ours=ours_in(root))
 
 
 def test_a_program_that_cannot_be_started_says_why(there: LocalTransport, root: Path) -> None:
-    found = look(there, root)
+    found = inspect_machine(there, root)
     assert found.python
     gone = found.model_copy(update={"python": found.python.model_copy(update={"path": "/gone/python"})})
     with pytest.raises(RemoteFailure, match="/gone/python cannot be started"):
-        start(there, SEAT, machine=settings(), probe=gone, ours=ours_in(root))
+        start(there, SLOT, machine=settings(), probe=gone, ours=ours_in(root))
     assert running(root / place("worker1")) is None
 
 

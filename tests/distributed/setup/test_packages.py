@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from configs.schema import PipSettings, WorkerSettings
-from distributed.setup import bootstrap_trouble, compile_cache, wheels
+from distributed.setup import compile_cache, install_errors, wheels
 from distributed.setup.bootstrap import (
     CPU_ENVIRONMENT,
     CPU_TORCH,
@@ -22,7 +22,7 @@ from distributed.setup.bootstrap import (
     wheels_folder,
 )
 from distributed.setup.machine import call, install_remote, probe
-from distributed.setup.process_manager import RemoteCrew
+from distributed.setup.process_manager import RemoteProcessManager
 from distributed.setup.release import ours
 from distributed.setup.wheels import NoWheels, choose
 from distributed.ssh.errors import Refused, RemoteFailure
@@ -79,16 +79,16 @@ def test_a_machine_without_any_interpreter_of_ours_is_set_up_when_it_is_connecte
     transport = connect(bare, host_key_policy="strict")
     told: list[str] = []
 
-    def crew(pip: PipSettings) -> RemoteCrew:
-        return RemoteCrew(bare, ours=ours(root=project), bootstrap=True, pip=pip, root=project)
+    def process_manager(pip: PipSettings) -> RemoteProcessManager:
+        return RemoteProcessManager(bare, ours=ours(root=project), bootstrap=True, pip=pip, root=project)
 
     with pytest.raises(RemoteFailure) as failed:
-        crew(PipSettings()).prepare(transport, told.append, lambda: True)
+        process_manager(PipSettings()).prepare(transport, told.append, lambda: True)
     assert "making the environment failed: it cannot reach the package index (" in failed.value.what
     assert "`--wheels DIR`" in failed.value.remedy and "logs/bootstrap.log there" in failed.value.remedy
     folder = make_wheels(tmp_path / "wheels", *PURE)
-    (seat,) = crew(PipSettings(wheels=str(folder))).prepare(transport, told.append, lambda: True)
-    assert seat.name == "worker1"
+    (slot,) = process_manager(PipSettings(wheels=str(folder))).prepare(transport, told.append, lambda: True)
+    assert slot.name == "worker1"
     assert any(line.startswith("being set up: sends 2 packages") for line in told)
     found = probe(transport, bare, ours(root=project)).python
     assert found and found.path == f"{bare.directory}/{ours(root=project).environment}/bin/python"
@@ -111,7 +111,7 @@ exec {BARE} -S "$@"
     bootstrap(
         transport,
         bare,
-        tell=told.append,
+        report=told.append,
         ours_here=ours(root=project),
         pip=PipSettings(wheels=str(folder)),
         root=project,
@@ -127,7 +127,7 @@ def test_wheels_that_are_missing_are_named_before_anything_is_sent(root: Path, p
         bootstrap(
             LocalTransport(root, worker="worker1"),
             own,
-            tell=lambda line: None,
+            report=lambda line: None,
             ours_here=ours(root=project),
             pip=PipSettings(wheels=str(folder)),
             root=project,
@@ -238,7 +238,7 @@ def test_the_packages_need_room_by_what_torch_it_is(free: int, pip: dict[str, st
     ],
 )
 def test_a_failure_is_explained_in_a_sentence_with_its_remedy(said: list[str], why: str, remedy: str) -> None:
-    found, remedied = bootstrap_trouble.explained(said, 7)
+    found, remedied = install_errors.explained(said, 7)
     assert why in found and remedy in remedied
     assert "\n" not in found
 

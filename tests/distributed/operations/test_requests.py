@@ -49,7 +49,7 @@ def config(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def desk(folder: Path, config: Path) -> Iterator[RequestInbox]:
+def inbox(folder: Path, config: Path) -> Iterator[RequestInbox]:
     opened = RequestInbox(folder, run=folder.parent / "run", config=config)
     yield opened
     opened.close()
@@ -70,53 +70,53 @@ def answer_in(path: Path) -> Answer:
     return Answer.model_validate_json(path.read_bytes())
 
 
-def test_a_request_is_carried_out_and_answered(desk: RequestInbox, folder: Path) -> None:
+def test_a_request_is_carried_out_and_answered(inbox: RequestInbox, folder: Path) -> None:
     answer = ask(
         Request(command="restart", worker="worker1"),
         folder,
-        sleep=beside(lambda: desk.serve(lambda r: f"{r.command} {r.worker}")),
+        sleep=beside(lambda: inbox.serve(lambda r: f"{r.command} {r.worker}")),
     )
     assert answer == Answer(ok=True, text="restart worker1")
 
 
-def test_nothing_is_left_of_a_request_that_was_answered(desk: RequestInbox, folder: Path) -> None:
+def test_nothing_is_left_of_a_request_that_was_answered(inbox: RequestInbox, folder: Path) -> None:
     before = sorted(folder.iterdir())
-    ask(Request(command="status"), folder, sleep=beside(lambda: desk.serve(lambda r: "")))
+    ask(Request(command="status"), folder, sleep=beside(lambda: inbox.serve(lambda r: "")))
     assert sorted(folder.iterdir()) == before
 
 
-def test_a_machine_arrives_as_it_was_described(desk: RequestInbox, folder: Path) -> None:
+def test_a_machine_arrives_as_it_was_described(inbox: RequestInbox, folder: Path) -> None:
     machine = WorkerSettings(host="new.example.com", user="me", gpu_ids=(0, 1), env={"A": "b"})
     seen: list[Request] = []
     ask(
         Request(command="add", machine=machine),
         folder,
-        sleep=beside(lambda: desk.serve(lambda r: seen.append(r) or "")),
+        sleep=beside(lambda: inbox.serve(lambda r: seen.append(r) or "")),
     )  # type: ignore[func-returns-value]
     assert seen[0].machine == machine
 
 
-def test_several_requests_are_answered_each_for_itself(desk: RequestInbox, folder: Path) -> None:
+def test_several_requests_are_answered_each_for_itself(inbox: RequestInbox, folder: Path) -> None:
     answers = [
         drop(folder, Request(command="stop", worker=f"w{n}").model_dump_json(), name=f"{n:016x}") for n in range(5)
     ]
-    desk.serve(lambda request: request.worker)
+    inbox.serve(lambda request: request.worker)
     assert [answer_in(path).text for path in answers] == [f"w{n}" for n in range(5)]
 
 
-def test_what_goes_wrong_is_answered_in_its_own_words(desk: RequestInbox, folder: Path) -> None:
+def test_what_goes_wrong_is_answered_in_its_own_words(inbox: RequestInbox, folder: Path) -> None:
     def refuse(request: Request) -> str:
         raise ValueError("there is no worker7")
 
-    answer = ask(Request(command="restart", worker="worker7"), folder, sleep=beside(lambda: desk.serve(refuse)))
+    answer = ask(Request(command="restart", worker="worker7"), folder, sleep=beside(lambda: inbox.serve(refuse)))
     assert answer == Answer(ok=False, text="there is no worker7")
 
 
-def test_not_even_a_bug_ends_the_coach(desk: RequestInbox, folder: Path) -> None:
+def test_not_even_a_bug_ends_the_coach(inbox: RequestInbox, folder: Path) -> None:
     def fail(request: Request) -> str:
         raise KeyError("bug")
 
-    answer = ask(Request(command="status"), folder, sleep=beside(lambda: desk.serve(fail)))
+    answer = ask(Request(command="status"), folder, sleep=beside(lambda: inbox.serve(fail)))
     assert not answer.ok and "KeyError" in answer.text
 
 
@@ -140,32 +140,32 @@ def test_not_even_a_bug_ends_the_coach(desk: RequestInbox, folder: Path) -> None
         json.dumps({"command": "stop", "worker": "w" * 1000}),
     ],
 )
-def test_a_malformed_request_is_answered_with_an_error(desk: RequestInbox, folder: Path, content: str | bytes) -> None:
+def test_a_malformed_request_is_answered_with_an_error(inbox: RequestInbox, folder: Path, content: str | bytes) -> None:
     answer = drop(folder, content)
-    desk.serve(lambda request: pytest.fail("it was carried out"))
+    inbox.serve(lambda request: pytest.fail("it was carried out"))
     assert not answer_in(answer).ok
     assert "the request cannot be" in answer_in(answer).text
 
 
-def test_a_request_that_is_no_file_is_answered_with_an_error(desk: RequestInbox, folder: Path) -> None:
+def test_a_request_that_is_no_file_is_answered_with_an_error(inbox: RequestInbox, folder: Path) -> None:
     (folder / "0123456789abcdef.request").symlink_to(folder / "nowhere")
     (folder / "1123456789abcdef.request").mkdir()
-    desk.serve(lambda request: pytest.fail("it was carried out"))
+    inbox.serve(lambda request: pytest.fail("it was carried out"))
     assert not answer_in(folder / "0123456789abcdef.answer").ok
 
 
-def test_other_files_in_the_folder_are_left_alone(desk: RequestInbox, folder: Path) -> None:
+def test_other_files_in_the_folder_are_left_alone(inbox: RequestInbox, folder: Path) -> None:
     names = ["notes.txt", "x.request", "0123456789abcdef.request.part"]
     for name in names:
         (folder / name).write_text("{}")
-    assert desk.pending() == []
+    assert inbox.pending() == []
     assert all((folder / name).exists() for name in names)
 
 
-def test_a_request_is_taken_once(desk: RequestInbox, folder: Path) -> None:
+def test_a_request_is_taken_once(inbox: RequestInbox, folder: Path) -> None:
     drop(folder, '{"command": "status"}')
-    assert desk.pending() == [Pending("0123456789abcdef", Request(command="status"))]
-    assert desk.pending() == []
+    assert inbox.pending() == [Pending("0123456789abcdef", Request(command="status"))]
+    assert inbox.pending() == []
 
 
 def test_without_a_coach_nobody_is_asked(folder: Path) -> None:
@@ -174,30 +174,30 @@ def test_without_a_coach_nobody_is_asked(folder: Path) -> None:
     assert not folder.exists()
 
 
-def test_a_coach_that_has_ended_is_none(desk: RequestInbox, folder: Path) -> None:
+def test_a_coach_that_has_ended_is_none(inbox: RequestInbox, folder: Path) -> None:
     assert coach_runs(folder)
-    desk.close()
+    inbox.close()
     assert not coach_runs(folder)
     with pytest.raises(NoCoach):
         ask(Request(command="status"), folder)
 
 
-def test_a_coach_that_does_not_look_is_waited_for_no_longer_than_said(desk: RequestInbox, folder: Path) -> None:
+def test_a_coach_that_does_not_look_is_waited_for_no_longer_than_said(inbox: RequestInbox, folder: Path) -> None:
     began = time.monotonic()
     with pytest.raises(NotAnswered, match="taken back"):
         ask(Request(command="stop", worker="w"), folder, seconds=0.3)
     assert 0.3 <= time.monotonic() - began < 3
-    assert desk.pending() == []
+    assert inbox.pending() == []
 
 
-def test_who_gives_up_is_told_that_the_request_was_taken(desk: RequestInbox, folder: Path) -> None:
+def test_who_gives_up_is_told_that_the_request_was_taken(inbox: RequestInbox, folder: Path) -> None:
     with pytest.raises(NotAnswered, match="has taken the request"):
-        ask(Request(command="stop", worker="w"), folder, seconds=0.3, sleep=beside(desk.pending))
+        ask(Request(command="stop", worker="w"), folder, seconds=0.3, sleep=beside(inbox.pending))
 
 
-def test_a_coach_that_ends_before_it_looks_is_as_none(desk: RequestInbox, folder: Path) -> None:
+def test_a_coach_that_ends_before_it_looks_is_as_none(inbox: RequestInbox, folder: Path) -> None:
     with pytest.raises(NoCoach, match="ended before it took"):
-        ask(Request(command="status"), folder, sleep=beside(desk.close))
+        ask(Request(command="status"), folder, sleep=beside(inbox.close))
     assert not list(folder.glob("*.request"))
 
 
@@ -230,7 +230,7 @@ def test_a_coach_in_another_process_answers_until_it_is_killed(folder: Path) -> 
 
 
 @pytest.mark.medium
-def test_a_second_coach_is_told_of_the_first(desk: RequestInbox, folder: Path, config: Path) -> None:
+def test_a_second_coach_is_told_of_the_first(inbox: RequestInbox, folder: Path, config: Path) -> None:
     with pytest.raises(RunLocked, match=f"process {os.getpid()}, for "):
         RequestInbox(folder, run=Path("other"), config=config)
 
@@ -259,10 +259,10 @@ def test_a_new_coach_sweeps_out_only_what_nobody_waits_for(folder: Path, config:
     for path in (old, new):
         path.write_text('{"command": "status"}')
     os.utime(old, (0, 0))
-    desk = RequestInbox(folder, run=folder, config=config)
-    assert [pending.id for pending in desk.pending()] == [new.stem]
-    desk.close()
+    inbox = RequestInbox(folder, run=folder, config=config)
+    assert [pending.id for pending in inbox.pending()] == [new.stem]
+    inbox.close()
 
 
-def test_only_this_user_may_put_requests_there(desk: RequestInbox, folder: Path) -> None:
+def test_only_this_user_may_put_requests_there(inbox: RequestInbox, folder: Path) -> None:
     assert folder.stat().st_mode & 0o777 == 0o700

@@ -10,7 +10,7 @@ from distributed.fleet import mirror
 from distributed.fleet.mirror import waiting_files
 from distributed.fleet.remote_worker import ASKED_SECONDS
 from distributed.fleet.worker_state import Mark
-from tests.distributed.fleet.linked_machine import NAME, Machine, disk_full_for, full
+from tests.distributed.fleet.connected_machine import NAME, Machine, disk_full_for, full
 from tests.training.small_run import GAME, NETWORK
 from training.common.files import FileTooLarge, read_limited, sha256_hex
 from training.data.receive import MAX_BYTES
@@ -45,7 +45,7 @@ def test_games_are_fetched_oldest_first_and_forgotten_after_the_account_was_rais
     machine.play()
     second, first = machine.finish(10), machine.finish(0)
     machine.step()
-    assert list(machine.link.arrived) == [(NAME, first), (NAME, second)]
+    assert list(machine.connection.arrived) == [(NAME, first), (NAME, second)]
     machine.step(steps=5)
     assert machine.in_outbox() == machine.in_mirror() == [first, second]
     machine.assign(delivered=10)
@@ -55,7 +55,7 @@ def test_games_are_fetched_oldest_first_and_forgotten_after_the_account_was_rais
     assert machine.in_outbox() == [second]
     done = [(what, file.rpartition("/")[2]) for _, what, file in machine.network.done]
     assert done.index(("put", "assignment.json")) < done.index(("remove", first))
-    assert len(machine.link.arrived) == 2
+    assert len(machine.connection.arrived) == 2
 
 
 def test_no_file_is_forgotten_while_the_assignment_cannot_be_written(machine: Machine) -> None:
@@ -81,10 +81,10 @@ def test_after_a_crash_of_the_main_node_everything_is_fetched_or_forgotten_once_
     machine.step()
     (machine.mirror().outbox / taken).unlink()  # in the books, and then the main node was killed
     new = machine.finish(20)
-    machine.link = machine.open_link()
+    machine.connection = machine.open_connection()
     assert waiting_files(machine.root / "workers", "run") == {NAME: {fetched}}
     machine.step()
-    assert [file for _, file in machine.link.arrived] == [taken, new]
+    assert [file for _, file in machine.connection.arrived] == [taken, new]
     assert machine.started == [NAME]  # the worker runs, and is taken over
     for file in (taken, fetched, new):
         (machine.mirror().outbox / file).unlink()
@@ -98,7 +98,7 @@ def test_after_a_restart_no_file_is_forgotten_before_an_assignment_counts_it(mac
     machine.play()
     file = machine.finish(0)
     machine.step()
-    machine.link = machine.open_link()
+    machine.connection = machine.open_connection()
     machine.publish(1)
     machine.step()
     (machine.mirror().outbox / file).unlink()  # in the books, and no assignment says so yet
@@ -113,11 +113,11 @@ def test_a_file_that_is_too_large_is_left_where_it_is_and_a_stand_in_says_so(mac
     machine.play()
     file = machine.finish(0)
     os.truncate(machine.folder().outbox / file, MAX_BYTES + 5)
-    received = machine.link.report.transferred
+    received = machine.connection.report.transferred
     machine.step()
     with pytest.raises(FileTooLarge):
         read_limited(machine.mirror().outbox / file, MAX_BYTES)
-    assert machine.link.report.transferred - received < 10_000
+    assert machine.connection.report.transferred - received < 10_000
     (machine.mirror().outbox / file).unlink()
     machine.assign()
     machine.step()
@@ -129,7 +129,7 @@ def test_names_that_no_batch_has_are_not_fetched(machine: Machine) -> None:
     for name in ("x.games", "000000000-10-worker1-00.games.part", "000000000-10-w.exe", "0-1-a.games"):
         (machine.folder().outbox / name).write_bytes(b"x")
     machine.step(steps=2)
-    assert not machine.link.arrived
+    assert not machine.connection.arrived
 
 
 def test_a_full_disk_here_is_an_error_with_the_remedy_and_heals(
@@ -201,7 +201,7 @@ def test_in_synchronous_mode_a_grant_never_reaches_a_worker_before_the_model_tha
 
 def test_a_machine_is_sent_a_model_once_for_all_its_workers(tmp_path: Path) -> None:
     names = ("worker1-1", "worker1-2", "worker1-3")
-    machine = Machine(tmp_path, seats=names)
+    machine = Machine(tmp_path, slots=names)
     machine.step()
     machine.play(*names)
     assert sum(what == "put" and "model-" in file for _, what, file in machine.network.done) == 1
@@ -210,7 +210,7 @@ def test_a_machine_is_sent_a_model_once_for_all_its_workers(tmp_path: Path) -> N
 
 
 def test_the_first_worker_of_a_machine_compiles_before_the_others_start(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, seats=("worker1-1", "worker1-2"))
+    machine = Machine(tmp_path, slots=("worker1-1", "worker1-2"))
     machine.step()
     machine.publish(1)
     for name in ("worker1-1", "worker1-2"):
@@ -229,12 +229,12 @@ def test_a_worker_that_has_the_last_model_is_sent_what_has_changed_and_the_whole
 ) -> None:
     first, second = two_models_that_differ_little()
     machine.play()
-    machine.link.publish(PublishedModel(version=2, data=first, sha256=sha256_hex(first)))
+    machine.connection.publish(PublishedModel(version=2, data=first, sha256=sha256_hex(first)))
     machine.beat(model_version=1, finished=10)
     machine.step()
     machine.beat(model_version=2, finished=10)
     machine.step()
-    machine.link.publish(PublishedModel(version=3, data=second, sha256=sha256_hex(second)))
+    machine.connection.publish(PublishedModel(version=3, data=second, sha256=sha256_hex(second)))
     machine.beat(model_version=2, finished=50)
     machine.step()
     assert (machine.folder().inbox / "model-000003.from-000002.delta").exists()
@@ -274,7 +274,7 @@ def test_over_a_link_so_fast_that_undoing_takes_longer_the_whole_model_is_sent(
     monkeypatch.setattr(mirror, "LARGE", 1)
     machine.play()
     for version, data in enumerate(two_models_that_differ_little(), start=2):
-        machine.link.publish(PublishedModel(version=version, data=data, sha256=sha256_hex(data)))
+        machine.connection.publish(PublishedModel(version=version, data=data, sha256=sha256_hex(data)))
         machine.beat(model_version=version - 1, finished=50 * version)
         machine.step()
         if version == 2:
@@ -295,14 +295,14 @@ def two_models_that_differ_little() -> tuple[bytes, bytes]:
 
 def test_players_of_evaluation_games_come_before_their_orders_and_results_come_back(machine: Machine) -> None:
     machine.play()
-    own, guest = (
+    own, opponent = (
         Contestant(version=1, sha256=sha256_hex(b"model 1")),
         Contestant(version=9, sha256=sha256_hex(b"guest")),
     )
     order = MatchOrder(
         id="order-1",
         first=own,
-        second=guest,
+        second=opponent,
         seed=1,
         opening_plies=2,
         match_pairs=2,
@@ -310,13 +310,13 @@ def test_players_of_evaluation_games_come_before_their_orders_and_results_come_b
         pairs=2,
         num_simulations=8,
     )
-    wanted = machine.assignment().model_copy(update={"players": (own, guest), "matches": (order,), "lease": "new"})
-    machine.link.bring({own: b"model 1", guest: b"guest"})
-    machine.link.assign(NAME, wanted)
+    wanted = machine.assignment().model_copy(update={"players": (own, opponent), "matches": (order,), "lease": "new"})
+    machine.connection.bring({own: b"model 1", opponent: b"guest"})
+    machine.connection.assign(NAME, wanted)
     machine.network.done.clear()
     machine.step()
     puts = [file.rpartition("/")[2] for _, what, file in machine.network.done if what == "put"]
-    assert puts == [guest.file_name, "assignment.json"]  # the other lies there for self-play already
+    assert puts == [opponent.file_name, "assignment.json"]  # the other lies there for self-play already
     assert (machine.folder().inbox / own.file_name).read_bytes() == b"model 1"
     assert machine.assignment().matches == (order,)
     result = machine.folder().outbox / order.file_name
@@ -331,13 +331,13 @@ def test_players_of_evaluation_games_come_before_their_orders_and_results_come_b
 
 def test_a_player_that_was_named_no_more_is_sent_again(machine: Machine) -> None:
     machine.play()
-    guest = Contestant(version=9, sha256=sha256_hex(b"guest"))
+    opponent = Contestant(version=9, sha256=sha256_hex(b"guest"))
     without = machine.assignment()
-    machine.link.bring({guest: b"guest"})
-    for lease, players in (("first", (guest,)), ("second", ()), ("third", (guest,))):
-        machine.link.assign(NAME, without.model_copy(update={"players": players, "lease": lease}))
+    machine.connection.bring({opponent: b"guest"})
+    for lease, players in (("first", (opponent,)), ("second", ()), ("third", (opponent,))):
+        machine.connection.assign(NAME, without.model_copy(update={"players": players, "lease": lease}))
         machine.step()
         if not players:
-            (machine.folder().inbox / guest.file_name).unlink()  # as the worker does
-    assert machine.assignment().players == (guest,)
-    assert (machine.folder().inbox / guest.file_name).read_bytes() == b"guest"
+            (machine.folder().inbox / opponent.file_name).unlink()  # as the worker does
+    assert machine.assignment().players == (opponent,)
+    assert (machine.folder().inbox / opponent.file_name).read_bytes() == b"guest"

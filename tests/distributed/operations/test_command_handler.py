@@ -11,9 +11,9 @@ from distributed.fleet.views import FleetView, WorkerView
 from distributed.fleet.worker_state import Mark
 from distributed.operations.command_handler import CommandHandler
 from distributed.operations.requests import Answer, Request, RequestInbox, ask
-from tests.distributed.operations.test_control import CONFIG, beside, config, desk, folder
+from tests.distributed.operations.test_requests import CONFIG, beside, config, folder, inbox
 
-__all__ = ["config", "desk", "folder"]
+__all__ = ["config", "folder", "inbox"]
 
 
 class Fleet:
@@ -82,21 +82,23 @@ class Fleet:
 class Coach:
     """A Coach that does nothing but be steered, with a clock that is put forward by hand."""
 
-    def __init__(self, desk: RequestInbox, config: Path, *, machines: int = 2) -> None:
+    def __init__(self, inbox: RequestInbox, config: Path, *, machines: int = 2) -> None:
         self.now = 0.0
         self.events: list[str] = []
         self.fleet = Fleet(*(WorkerSettings(host=f"worker{n}.example.com", user="me") for n in range(1, machines + 1)))
-        self.steering = CommandHandler(self.fleet, config, desk=desk, tell=self.events.append, clock=lambda: self.now)
+        self.handler = CommandHandler(
+            self.fleet, config, inbox=inbox, log_event=self.events.append, clock=lambda: self.now
+        )
 
     def cycle(self, *, times: int = 1) -> None:
         for _ in range(times):
             self.now += 2.0
-            self.steering.step()
+            self.handler.step()
 
 
 @pytest.fixture
-def coach(desk: RequestInbox, config: Path) -> Coach:
-    return Coach(desk, config)
+def coach(inbox: RequestInbox, config: Path) -> Coach:
+    return Coach(inbox, config)
 
 
 def asked(coach: Coach, folder: Path, request: Request) -> Answer:
@@ -228,9 +230,11 @@ def test_a_change_that_no_machine_survives_costs_one_and_is_taken_back_there(coa
     assert coach.fleet.told[3:] == ["add worker1"]
 
 
-@pytest.mark.parametrize(("count", "away"), [(3, 1), (8, 2), (12, 3)])
-def test_of_many_machines_a_quarter_is_away_at_a_time(desk: RequestInbox, config: Path, count: int, away: int) -> None:
-    coach = Coach(desk, config, machines=count)
+@pytest.mark.parametrize(("count", "returning"), [(3, 1), (8, 2), (12, 3)])
+def test_of_many_machines_a_quarter_is_away_at_a_time(
+    inbox: RequestInbox, config: Path, count: int, returning: int
+) -> None:
+    coach = Coach(inbox, config, machines=count)
     coach.fleet.marks = dict.fromkeys(coach.fleet.all, Mark.ACTIVE)
     config.write_text(
         CONFIG + "".join(f"    - {{host: worker{n}.example.com, user: me}}\n" for n in range(3, count + 1))
@@ -238,7 +242,7 @@ def test_of_many_machines_a_quarter_is_away_at_a_time(desk: RequestInbox, config
     coach.cycle(times=2)
     config.write_text(all_changed(config.read_text()))
     coach.cycle(times=9)
-    assert len(coach.fleet.told) == away
+    assert len(coach.fleet.told) == returning
     for _ in range(count):
         coach.fleet.left()
         coach.cycle(times=9)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from distributed.fleet.machine_connection import SLOW_RETRY_SECONDS, expected_seats
+from distributed.fleet.machine_connection import SLOW_RETRY_SECONDS, expected_workers
 from distributed.fleet.mirror import waiting_files
 from distributed.fleet.worker_state import Mark, Restart, Stop
 from distributed.ssh.errors import Refused
-from tests.distributed.fleet.linked_machine import GAMES, NAME, Machine
+from tests.distributed.fleet.connected_machine import GAMES, NAME, Machine
 from tests.distributed.local_fleet import worker_settings
 
 
@@ -44,7 +44,7 @@ def test_a_lost_machine_is_offline_after_ten_seconds_and_back_at_once(machine: M
 def test_a_worker_is_looked_at_twice_in_a_heartbeat_of_the_settings(tmp_path: Path, seconds: float) -> None:
     machine = Machine(tmp_path, distributed={"heartbeat_seconds": seconds, "offline_seconds": 10.0})
     machine.play()
-    assert machine.link.step() == seconds / 2
+    assert machine.connection.step() == seconds / 2
 
 
 @pytest.mark.parametrize("seconds", [1.0, 7.0, 20.0])
@@ -79,7 +79,7 @@ def test_attempts_to_connect_become_rarer_up_to_the_cap_and_a_success_resets_the
     machine.step()
     machine.network.cut.clear()
     machine.step(after=1.0)
-    assert machine.link.report.settled and machine.network.connections[-1] == NAME
+    assert machine.connection.report.inspected and machine.network.connections[-1] == NAME
 
 
 def test_a_refused_machine_is_asked_once_a_minute_and_at_once_after_a_restart(machine: Machine) -> None:
@@ -90,9 +90,9 @@ def test_a_refused_machine_is_asked_once_a_minute_and_at_once_after_a_restart(ma
     machine.step(after=SLOW_RETRY_SECONDS)
     assert len(machine.network.connections) == 2
     machine.refusal = None
-    machine.link.command(NAME, Restart())
+    machine.connection.command(NAME, Restart())
     machine.step()
-    assert machine.link.report.settled
+    assert machine.connection.report.inspected
 
 
 def test_a_process_that_ends_is_started_again_until_it_is_given_up_with_its_log(machine: Machine) -> None:
@@ -103,7 +103,7 @@ def test_a_process_that_ends_is_started_again_until_it_is_given_up_with_its_log(
     assert machine.started == [NAME] * 6
     assert machine.mark() is Mark.ERROR
     assert "Segmentation fault" in machine.reason
-    machine.link.command(NAME, Restart())
+    machine.connection.command(NAME, Restart())
     machine.step()
     assert machine.started == [NAME] * 7
 
@@ -113,20 +113,20 @@ def test_the_death_of_a_process_that_an_earlier_sitting_has_started_is_told_as_o
     machine.play()
     assert machine.started == []
     machine.running.clear()
-    machine.link.news.clear()
+    machine.connection.news.clear()
     machine.step(after=2.1, steps=2)
-    assert list(machine.link.news) == [f"{NAME}: its process has ended and is started again"]
+    assert list(machine.connection.news) == [f"{NAME}: its process has ended and is started again"]
 
 
 def test_stop_and_restart_do_what_they_say(machine: Machine) -> None:
     machine.play()
-    machine.link.command(NAME, Stop())
+    machine.connection.command(NAME, Stop())
     machine.step(steps=3)
     assert (machine.running, machine.mark()) == (set(), Mark.OFFLINE)
-    machine.link.command(NAME, Restart())
+    machine.connection.command(NAME, Restart())
     machine.step(steps=2)
     assert machine.running == {NAME}
-    machine.link.command(NAME, Restart())
+    machine.connection.command(NAME, Restart())
     machine.step(steps=2)
     assert (machine.running, len(machine.started)) == ({NAME}, 3)
 
@@ -219,16 +219,16 @@ def test_a_mirror_of_another_run_is_put_aside(tmp_path: Path) -> None:
 
 
 def test_seats_that_are_no_longer_are_ended_and_their_games_fetched(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, seats=("worker1-1", "worker1-2"))
+    machine = Machine(tmp_path, slots=("worker1-1", "worker1-2"))
     machine.step()
     machine.play("worker1-1", "worker1-2")
     file = machine.finish(0, "worker1-2")
-    machine.seats = machine.seats[:1]
-    assert expected_seats(worker_settings(NAME), tmp_path / "workers") == ["worker1-1", "worker1-2"]
-    machine.link = machine.open_link()
+    machine.slots = machine.slots[:1]
+    assert expected_workers(worker_settings(NAME), tmp_path / "workers") == ["worker1-1", "worker1-2"]
+    machine.connection = machine.open_connection()
     machine.step()
-    assert [seat.name for seat in machine.link.report.seats] == ["worker1-1"]
-    assert ("worker1-2", file) in machine.link.arrived
+    assert [slot.name for slot in machine.connection.report.workers] == ["worker1-1"]
+    assert ("worker1-2", file) in machine.connection.arrived
     assert machine.running == {"worker1-1"}
     (machine.mirror("worker1-2").outbox / file).unlink()
     machine.step(steps=2)
@@ -241,45 +241,45 @@ def test_seats_that_are_no_longer_are_ended_and_their_games_fetched(tmp_path: Pa
 def test_a_machine_that_is_removed_plays_its_games_to_their_end(machine: Machine) -> None:
     machine.play()
     machine.assign(granted=0)
-    machine.link.leave(drain=True, seconds=100.0)
+    machine.connection.leave(drain=True, seconds=100.0)
     machine.beat(model_version=1, granted=0, begun=30, finished=20)
     machine.step(steps=3)
-    assert machine.running and not machine.link.done
+    assert machine.running and not machine.connection.done
     file = machine.finish(0)
     machine.beat(model_version=1, granted=0, begun=30, finished=30, state="waiting")
     machine.step(steps=3)
-    assert machine.running and not machine.link.done  # the Coach has not taken it in yet
+    assert machine.running and not machine.connection.done  # the Coach has not taken it in yet
     (machine.mirror().outbox / file).unlink()
     machine.step(steps=2)
-    assert machine.link.done and not machine.running
+    assert machine.connection.done and not machine.running
     assert machine.in_outbox() == []
 
 
 def test_a_removed_machine_that_does_not_come_to_an_end_is_left_when_time_is_up(machine: Machine) -> None:
     machine.play()
-    machine.link.leave(drain=True, seconds=100.0)
+    machine.connection.leave(drain=True, seconds=100.0)
     for _ in range(99):
         machine.beat(model_version=1, begun=30, finished=20)
         machine.step(after=1.0)
-    assert not machine.link.done
+    assert not machine.connection.done
     machine.step(after=2.0)
-    assert machine.link.done and not machine.running
+    assert machine.connection.done and not machine.running
 
 
 def test_a_removed_machine_that_cannot_be_reached_is_left_soon(machine: Machine) -> None:
     machine.play()
     machine.network.cut.add(NAME)
     machine.step()
-    machine.link.leave(drain=True, seconds=100.0)
+    machine.connection.leave(drain=True, seconds=100.0)
     machine.step(after=1.0)
-    assert not machine.link.done
+    assert not machine.connection.done
     machine.step(after=1.0, steps=20)
-    assert machine.link.done
+    assert machine.connection.done
 
 
 def test_at_the_end_of_the_run_what_is_handed_over_is_fetched(machine: Machine) -> None:
     machine.play()
-    machine.link.leave(drain=False, seconds=20.0)
+    machine.connection.leave(drain=False, seconds=20.0)
     machine.beat(model_version=1)
     machine.step()
     assert machine.running
@@ -287,8 +287,8 @@ def test_at_the_end_of_the_run_what_is_handed_over_is_fetched(machine: Machine) 
     machine.running.clear()
     machine.beat(model_version=1, state="ended")
     machine.step(steps=2)
-    assert machine.link.done
-    assert list(machine.link.arrived) == [(NAME, file)]
+    assert machine.connection.done
+    assert list(machine.connection.arrived) == [(NAME, file)]
     assert machine.started == [NAME]
 
 
@@ -306,9 +306,9 @@ def test_at_the_end_of_the_run_a_machine_that_is_away_is_tried_once_more_and_not
     machine.play()
     out_of_reach_for_long(machine)
     before = len(machine.network.connections)
-    machine.link.leave(drain=False, seconds=20.0)
+    machine.connection.leave(drain=False, seconds=20.0)
     machine.step(steps=2)
-    assert machine.link.done
+    assert machine.connection.done
     assert len(machine.network.connections) == before + 1
 
 
@@ -318,10 +318,10 @@ def test_at_the_end_of_the_run_a_machine_that_is_back_and_was_not_tried_yet_hand
     out_of_reach_for_long(machine)
     file = machine.finish(0)
     machine.network.cut.clear()
-    machine.link.leave(drain=False, seconds=20.0)
+    machine.connection.leave(drain=False, seconds=20.0)
     machine.step(steps=3)
-    assert machine.link.done and not machine.running
-    assert list(machine.link.arrived) == [(NAME, file)]
+    assert machine.connection.done and not machine.running
+    assert list(machine.connection.arrived) == [(NAME, file)]
     assert machine.started == [NAME]
 
 

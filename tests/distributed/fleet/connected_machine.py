@@ -26,13 +26,13 @@ GAMES = "{:09d}-10-worker1-00.games"
 
 
 class Machine:
-    """A machine with one link, and its workers as the crew of the tests knows them."""
+    """A machine with one connection, and its workers as the process manager of the tests knows them."""
 
     def __init__(
         self,
         root: Path,
         *,
-        seats: tuple[str, ...] = (NAME,),
+        slots: tuple[str, ...] = (NAME,),
         run_id: str = "run",
         claimant: Claimant | None = None,
         **changes: Any,
@@ -40,21 +40,21 @@ class Machine:
         self.root, self.run_id, self.claimant = root, run_id, claimant
         self.now = 1000.0
         self.network = Network(root / "hosts")
-        self.seats = tuple(WorkerSlot(name) for name in seats)
+        self.slots = tuple(WorkerSlot(name) for name in slots)
         self.running: set[str] = set()
         self.started: list[str] = []
         self.stopped: list[str] = []
         self.refusal: Exception | None = None
         self.settings = fleet_settings(root, **changes)
         (root / "workers").mkdir(exist_ok=True)
-        self.link = self.open_link()
+        self.connection = self.open_connection()
         self.beats = 0
 
-    def open_link(self) -> MachineConnection:
+    def open_connection(self) -> MachineConnection:
         machine = worker_settings(NAME)
         return MachineConnection(
             machine,
-            crew=self,
+            process_manager=self,
             connect=lambda: self.network.connect(machine),
             root=self.root / "workers",
             run_id=self.run_id,
@@ -64,28 +64,28 @@ class Machine:
             draw=lambda: 1.0,
         )
 
-    # The crew.
+    # The process manager.
 
     def prepare(
-        self, transport: Transport, tell: Callable[[str], None], go_on: Callable[[], bool]
+        self, transport: Transport, log_event: Callable[[str], None], go_on: Callable[[], bool]
     ) -> tuple[WorkerSlot, ...]:
-        tell("looking at the machine")
+        log_event("looking at the machine")
         if self.refusal:
             raise self.refusal
-        return self.seats
+        return self.slots
 
-    def start(self, transport: Transport, seat: WorkerSlot) -> None:
-        self.running.add(seat.name)
-        self.started.append(seat.name)
+    def start(self, transport: Transport, slot: WorkerSlot) -> None:
+        self.running.add(slot.name)
+        self.started.append(slot.name)
 
-    def stop(self, transport: Transport, seat: str, *, seconds: float = 10.0) -> None:
-        self.running.discard(seat)
-        self.stopped.append(seat)
+    def stop(self, transport: Transport, worker: str, *, seconds: float = 10.0) -> None:
+        self.running.discard(worker)
+        self.stopped.append(worker)
 
-    def alive(self, transport: Transport, seat: str) -> bool:
-        return seat in self.running
+    def alive(self, transport: Transport, worker: str) -> bool:
+        return worker in self.running
 
-    def tail(self, transport: Transport, seat: str) -> str:
+    def tail(self, transport: Transport, worker: str) -> str:
         return "Segmentation fault"
 
     # What happens.
@@ -93,7 +93,7 @@ class Machine:
     def step(self, *, after: float = 0.1, steps: int = 1) -> None:
         for _ in range(steps):
             self.now += after
-            self.link.step()
+            self.connection.step()
 
     def folder(self, name: str = NAME) -> WorkerFolder:
         return WorkerFolder(self.network.root / NAME / "workers" / name)
@@ -114,11 +114,11 @@ class Machine:
     def assign(self, name: str = NAME, *, granted: int = 100, delivered: int = 0) -> None:
         backend = FolderBackend(self.root / "elsewhere", [name], game=GAME, settings=self.settings, run_id=self.run_id)
         backend.grant(name, granted=granted, delivered=delivered)
-        self.link.assign(name, backend._assignment(name))
+        self.connection.assign(name, backend._assignment(name))
 
     def publish(self, version: int) -> None:
         data = f"model {version}".encode()
-        self.link.publish(PublishedModel(version=version, data=data, sha256=sha256_hex(data)))
+        self.connection.publish(PublishedModel(version=version, data=data, sha256=sha256_hex(data)))
 
     def assignment(self, name: str = NAME) -> Assignment:
         found = self.folder(name).read_assignment()
@@ -135,14 +135,14 @@ class Machine:
             for name in names or (NAME,):
                 self.beat(name, model_version=1)
         self.step()
-        assert {seat.state.mark for seat in self.link.report.seats} == {Mark.ACTIVE}
+        assert {slot.state.mark for slot in self.connection.report.workers} == {Mark.ACTIVE}
 
     def mark(self) -> Mark:
-        return self.link.report.seats[0].state.mark
+        return self.connection.report.workers[0].state.mark
 
     @property
     def reason(self) -> str:
-        return self.link.report.seats[0].state.reason
+        return self.connection.report.workers[0].state.reason
 
     def in_outbox(self) -> list[str]:
         return [path.name for path in self.folder().batches()]
