@@ -32,7 +32,7 @@ from configs.commands import connector, settings_file
 from configs.flags import as_setting
 from training.common.run_folder import see_run_folder
 from training.common.signals import INTERRUPTED, interruptible
-from training.common.start import before_imports, see_file, telling
+from training.common.start import before_imports, reports_compiling, see_file
 
 QUICKSTART = Path("configs/quickstart.yaml")
 CLUSTER = Path("configs/config.yaml")
@@ -42,7 +42,7 @@ LOG_BYTES = 10 * 2**20
 
 
 @interruptible
-@telling
+@reports_compiling
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code: 0, or 130 after Ctrl-C, 2 when something is wrong that can be put right."""
     arguments = parse(argv)
@@ -127,7 +127,7 @@ from training.common.run_lock import RunLock
 from training.ranks.ranks import Place, Ranks, joined
 from training.run.backend import SelfPlayBackend
 from training.run.following import follow
-from training.run.session import exit_code, game_of, make_run_folder, session, teller
+from training.run.session import event_logger, exit_code, game_of, make_run_folder, session
 from views import make_observers
 from views.plain import score_line
 
@@ -196,7 +196,7 @@ def train(run_dir: Path, settings: Settings, config: Path, ranks: Ranks, *, take
     if config != run_dir / "config.yaml":  # which is the run's own copy
         write_atomically(run_dir / FOLLOWED, str(config.resolve()).encode())
     observers = make_observers(run_dir, name=settings.run.name, game=settings.game.name)
-    log_event = teller(observers)
+    log_event = event_logger(observers)
 
     def make_backend(game: Game, run_id: str) -> SelfPlayBackend:
         if settings.distributed.enabled:

@@ -65,7 +65,7 @@ def check(asked: str) -> int:
         window = ReplayWindow(game, capacity_positions=1_000_000)
         with read_ledger(run_dir) as ledger:
             for row in ledger.received_batches():
-                if batch := load_if_intact(run_dir, row, tell=errors.append):
+                if batch := load_if_intact(run_dir, row, log_event=errors.append):
                     window.add(batch)
     if errors or ended.stopped or window.num_games != settings.training.games_per_iteration:
         raise ValueError(

@@ -46,7 +46,7 @@ from configs.flags import HIGHEST_PORT, as_setting, whole
 from games import GAMES
 from training.common.disk_words import in_words
 from training.common.signals import INTERRUPTED, interruptible, leave_lost_terminal, stop_on_signals
-from training.common.start import before_imports, see_file, telling
+from training.common.start import before_imports, reports_compiling, see_file
 from training.ranks.meeting import DEFAULT_PORT
 
 USUAL_BATCH = 256  # to which learning rates are scaled
@@ -76,7 +76,7 @@ class RefusedByAll(ValueError):
 
 
 @interruptible
-@telling
+@reports_compiling
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code: 0, or 130 after Ctrl-C, 2 when something is wrong that can be put right."""
     words = words_of(argv)

@@ -38,14 +38,14 @@ from typing import Any
 from configs.flags import as_setting, whole
 from training.common.run_folder import see_run_folder
 from training.common.signals import INTERRUPTED, interruptible
-from training.common.start import before_imports, see_file, telling
+from training.common.start import before_imports, reports_compiling, see_file
 
 CHECKPOINTS = Path("checkpoints")
 SMOKE = {"epochs": 2, "games_per_epoch": 8, "batch_size": 16, "simulations": 4, "filters": 8, "blocks": 1}
 
 
 @interruptible
-@telling
+@reports_compiling
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code: 0, or 130 after Ctrl-C, 2 when something is wrong that can be put right."""
     return exit_code("train_parallel.py", lambda: train(read_arguments(argv)))

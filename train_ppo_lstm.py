@@ -49,7 +49,7 @@ from typing import Any
 from configs.flags import HIGHEST_PORT, HIGHEST_SEED, number, whole
 from training.common.disk_words import in_words
 from training.common.signals import INTERRUPTED, interruptible, leave_lost_terminal, stop_on_signals
-from training.common.start import before_imports, see_file, telling
+from training.common.start import before_imports, reports_compiling, see_file
 from training.ranks.meeting import DEFAULT_PORT
 
 log = logging.getLogger("training.ppo.trainer")
@@ -91,7 +91,7 @@ BY_HAND = ("rank", "world_size", "local_rank", "master_addr")  # said where rank
 
 
 @interruptible
-@telling
+@reports_compiling
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code: 0, or 130 after Ctrl-C, 2 when something is wrong that can be put right."""
     words = list(sys.argv[1:] if argv is None else argv)

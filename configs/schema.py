@@ -401,7 +401,7 @@ class DistributedSettings(Section):
             )
         for account in names.keys() & SEED_ACCOUNTS.values():
             raise ValueError(
-                f"workers: {account} is the name under which the books have games that come from files; choose another"
+                f"workers: {account} is the name under which the ledger has games that come from files; choose another"
             )
         if self.offline_seconds <= self.heartbeat_seconds:
             raise ValueError(

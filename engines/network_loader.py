@@ -20,7 +20,7 @@ UNKNOWN_RUN = SearchSettings(algorithm="gumbel")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidate:
+class PlayableNetwork:
     """A network, a file that holds it, and how it searches."""
 
     game: Game
@@ -34,16 +34,16 @@ class Candidate:
         return NetworkContender(model=self.path.resolve(), search=search, num_simulations=num_simulations)
 
 
-def candidate_of_run(run: Path, version: int | None = None) -> Candidate:
+def network_from_run(run: Path, version: int | None = None) -> PlayableNetwork:
     """A run's model, by default the newest that was accepted.
 
     Raises:
         ValueError, OSError: there is none, or it cannot be read.
     """
-    return candidate_of_model(model_path_of_run(run, version))
+    return network_from_model(model_path_of_run(run, version))
 
 
-def candidate_of_model(path: Path) -> Candidate:
+def network_from_model(path: Path) -> PlayableNetwork:
     """The model in a file; it searches as its run did, if that is where the file lies.
 
     Raises:
@@ -53,7 +53,7 @@ def candidate_of_model(path: Path) -> Candidate:
     return fitted(model, path, load_settings(config).search if config.is_file() else UNKNOWN_RUN)
 
 
-def candidate_of_weights(path: Path, config: Path | None, folder: Path) -> Candidate:
+def network_from_weights(path: Path, config: Path | None, folder: Path) -> PlayableNetwork:
     """The network in a state dictionary, written as a model into ``folder``.
 
     Args:
@@ -85,7 +85,7 @@ def candidate_of_weights(path: Path, config: Path | None, folder: Path) -> Candi
         raise ValueError(f"{path} is not of the network that {beside} describes: {error}") from error
 
 
-def fitted(model: Model, path: Path, search: SearchSettings) -> Candidate:
+def fitted(model: Model, path: Path, search: SearchSettings) -> PlayableNetwork:
     """A model whose weights are those of its network, which is seen here and not in other processes.
 
     Raises:
@@ -94,7 +94,7 @@ def fitted(model: Model, path: Path, search: SearchSettings) -> Candidate:
     """
     game = load_game(model.description.game, **model.description.options)
     model.build(game)
-    return Candidate(game=game, model=model, path=path, search=search)
+    return PlayableNetwork(game=game, model=model, path=path, search=search)
 
 
 def earlier_versions(run: Path, versions: Sequence[int], num_simulations: int, algorithm: str | None) -> list[Entrant]:
@@ -105,7 +105,7 @@ def earlier_versions(run: Path, versions: Sequence[int], num_simulations: int, a
     """
     return [
         Entrant(
-            name=f"version-{version}", contender=candidate_of_run(run, version).contender(num_simulations, algorithm)
+            name=f"version-{version}", contender=network_from_run(run, version).contender(num_simulations, algorithm)
         )
         for version in versions
     ]
@@ -119,7 +119,7 @@ def others(paths: Sequence[Path], game: Game, num_simulations: int, algorithm: s
     """
     found = []
     for path in paths:
-        other = candidate_of_run(path) if path.is_dir() else candidate_of_model(path)
+        other = network_from_run(path) if path.is_dir() else network_from_model(path)
         if (other.game.name, other.game.options) != (game.name, game.options):
             raise ValueError(
                 f"--against: {path} plays {other.game.name} {other.game.options}, not {game.name} {game.options}"

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs.schema import SearchSettings
-from engines.network_loader import candidate_of_model, candidate_of_run
+from engines.network_loader import network_from_model, network_from_run
 from games import Game
 from games.game import Planes
 from keima.playing import state_after
@@ -102,5 +102,5 @@ def load_network(source: str | Path, *, version: int | None = None, device: str 
         ValueError, OSError: it is none, or cannot be read; the message names the file.
     """
     path = Path(source)
-    found = candidate_of_run(path, version) if path.is_dir() else candidate_of_model(path)
+    found = network_from_run(path, version) if path.is_dir() else network_from_model(path)
     return LoadedNetwork(found.game, found.model, found.search, device=device)

@@ -94,7 +94,7 @@ def batch_of(
         worker: names who played them.
         first_game: the first one's number among all games of this worker.
     """
-    return batching.batch_of(
+    return batching.make_batch(
         records,
         run_id=run_id,
         worker=worker,

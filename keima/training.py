@@ -9,7 +9,7 @@ from distributed.local.local import LocalProcesses, spread_processes
 from games import Game
 from training.common.reports import IterationReport, Observer
 from training.common.run_lock import RunLock
-from training.run.session import game_of, make_run_folder, session, teller
+from training.run.session import event_logger, game_of, make_run_folder, session
 from views import make_observers
 
 
@@ -46,7 +46,7 @@ def train(
     folder = Path(run_dir) if run_dir else Path(settings.run.directory) / settings.run.name
     make_run_folder(folder, resume=resume, option="run_dir")
     observers = make_observers(folder, name=settings.run.name, game=settings.game.name, terminal=observer)
-    log_event = teller(observers)
+    log_event = event_logger(observers)
 
     def make_backend(game: Game, run_id: str) -> LocalProcesses:
         return spread_processes(folder / "workers", game=game, settings=settings, run_id=run_id, log_event=log_event)

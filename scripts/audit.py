@@ -1,4 +1,4 @@
-"""Prove that the books of a run balance: no finished game is lost, and none counts twice.
+"""Prove that the ledger of a run balance: no finished game is lost, and none counts twice.
 
     python scripts/audit.py runs/connect_four
     python scripts/audit.py runs/connect_four --quick      without replaying the games
@@ -7,8 +7,8 @@
 For every worker, granted = received + quarantined + missing + discarded + outstanding. Quarantined games were refused
 (the reason is in quarantine/), missing ones are in no batch although later ones are, discarded ones were given up, and
 outstanding ones are still to come. Beyond the sums: every received batch has its file with the right SHA-256, and its
-games can be replayed by the rules; every file in games/ is in the books; no game is in two batches; every model has its
-file; and the newest checkpoint has learned from exactly the games that the books have up to its last batch. The run may
+games can be replayed by the rules; every file in games/ is in the ledger; no game is in two batches; every model has its
+file; and the newest checkpoint has learned from exactly the games that the ledger has up to its last batch. The run may
 go on meanwhile; nothing is changed.
 
 Exit code: 0 when everything balances, 1 when not (each problem is named), 2 when the folder is no run.
@@ -35,7 +35,7 @@ if __name__ == "__main__":
 from training.common.disk_words import in_words
 from training.common.run_folder import RUNS, run_folder
 from training.common.signals import interruptible
-from training.common.start import before_imports, telling
+from training.common.start import before_imports, reports_compiling
 from training.data.ledger import LedgerDamaged, LedgerMismatch, NoSuchRun, read_ledger
 
 
@@ -80,12 +80,12 @@ from training.data.verify import verify
 from views.game_view import game_of
 
 MAX_MODEL_BYTES = 2**34
-SETTLE_SECONDS = 3.0  # a running Coach enters a file in the books so soon after it is in place
+SETTLE_SECONDS = 3.0  # a running Coach enters a file in the ledger so soon after it is in place
 COLUMNS = ("granted", "received", "quarantined", "missing", "discarded", "outstanding")  # of a worker's account
 
 
 @dataclass(frozen=True, kw_only=True)
-class Books:
+class LedgerSnapshot:
     """What the ledger says, all of one moment."""
 
     workers: list[WorkerAccount]
@@ -121,33 +121,35 @@ def audit(folder: Path, *, quick: bool = False) -> Audit:
     Raises:
         NoSuchRun, LedgerMismatch: there is nothing here that this program can check.
     """
-    checkpoint = newest_checkpoint(folder)  # before the books, which then know at least as much
+    checkpoint = newest_checkpoint(folder)  # before the ledger, which then know at least as much
     try:
         with read_ledger(folder) as ledger:
-            books = read_books(ledger)
-            problems = list(find_problems(ledger, books, checkpoint, quick=quick))
+            snapshot = read_snapshot(ledger)
+            problems = list(find_problems(ledger, snapshot, checkpoint, quick=quick))
     except (LedgerDamaged, sqlite3.DatabaseError) as error:
-        return Audit(run=str(folder), problems=[f"the books are damaged: {error}"])
-    gaps, excused = find_gaps(books)
+        return Audit(run=str(folder), problems=[f"the ledger is damaged: {error}"])
+    gaps, excused = find_gaps(snapshot)
     return Audit(
         run=str(folder),
-        workers=[{"name": worker.name} | {name: getattr(worker, name) for name in COLUMNS} for worker in books.workers],
-        batches=len(books.received),
-        games=sum(row.games for row in books.received),
-        positions=sum(row.positions for row in books.received),
-        bytes=sum(row.bytes for row in books.received),
-        models=len(books.models),
+        workers=[
+            {"name": worker.name} | {name: getattr(worker, name) for name in COLUMNS} for worker in snapshot.workers
+        ],
+        batches=len(snapshot.received),
+        games=sum(row.games for row in snapshot.received),
+        positions=sum(row.positions for row in snapshot.received),
+        bytes=sum(row.bytes for row in snapshot.received),
+        models=len(snapshot.models),
         replayed=not quick,
         notes=excused + half_files(folder),
         problems=problems + gaps,
     )
 
 
-def read_books(ledger: Ledger) -> Books:
+def read_snapshot(ledger: Ledger) -> LedgerSnapshot:
     """All that is checked, as of one moment."""
     with ledger.one_moment():
-        return Books(
-            workers=[ledger.books(name) for name in ledger.workers()],
+        return LedgerSnapshot(
+            workers=[ledger.account(name) for name in ledger.workers()],
             batches=ledger.batches(),
             models=ledger.models(),
             damage=ledger.damage(),
@@ -166,33 +168,33 @@ def game_to_replay(ledger: Ledger) -> Game:
         raise LedgerMismatch(f"{error} (--quick does not replay the games)") from error
 
 
-def find_problems(ledger: Ledger, books: Books, checkpoint: Path | None, *, quick: bool) -> Iterator[str]:
+def find_problems(ledger: Ledger, snapshot: LedgerSnapshot, checkpoint: Path | None, *, quick: bool) -> Iterator[str]:
     """Everything that is wrong, except for gaps."""
-    yield from (f"run.db: {text}" for text in books.damage)
-    for worker in books.workers:
+    yield from (f"run.db: {text}" for text in snapshot.damage)
+    for worker in snapshot.workers:
         if worker.outstanding < 0:
             yield f"worker {worker.name} has handed over {-worker.outstanding:,} games more than it was granted"
-    yield from find_wrong_sums(books)
-    yield from find_doubles(books)
+    yield from find_wrong_sums(snapshot)
+    yield from find_doubles(snapshot)
     yield from find_strays(ledger)
     game = None if quick else game_to_replay(ledger)
     console = Console(stderr=True)
     for row in track(
-        books.received, "Checking batches", console=console, transient=True, disable=not console.is_terminal
+        snapshot.received, "Checking batches", console=console, transient=True, disable=not console.is_terminal
     ):
         yield from (f"batch {row.id}: {problem}" for problem in check_batch(ledger, row, game))
-    for model in books.models:
+    for model in snapshot.models:
         yield from (f"model {model.version}: {problem}" for problem in check_model(ledger.folder, model))
     if checkpoint:
-        yield from (f"{checkpoint.name}: {problem}" for problem in check_checkpoint(checkpoint, books))
+        yield from (f"{checkpoint.name}: {problem}" for problem in check_checkpoint(checkpoint, snapshot))
 
 
 # Games that count twice, or not at all.
 
 
-def places(books: Books, worker: str) -> list[BatchRow]:
+def places(snapshot: LedgerSnapshot, worker: str) -> list[BatchRow]:
     """The batches of ``worker`` that have a place in its sequence, in the order of that."""
-    found = [row for row in books.batches if row.worker == worker and row.first_game is not None]
+    found = [row for row in snapshot.batches if row.worker == worker and row.first_game is not None]
     return sorted(found, key=first_game)
 
 
@@ -202,10 +204,10 @@ def first_game(row: BatchRow) -> int:
     return row.first_game
 
 
-def find_wrong_sums(books: Books) -> Iterator[str]:
+def find_wrong_sums(snapshot: LedgerSnapshot) -> Iterator[str]:
     """Accounts that say something else than the batches."""
-    for worker in books.workers:
-        rows = places(books, worker.name)
+    for worker in snapshot.workers:
+        rows = places(snapshot, worker.name)
         sums = {state: sum(row.games for row in rows if row.state == state) for state in (RECEIVED, QUARANTINED)}
         sums["next_game"] = max((first_game(row) + row.games for row in rows), default=0)
         for name, total in sums.items():
@@ -214,30 +216,30 @@ def find_wrong_sums(books: Books) -> Iterator[str]:
                 yield f"the account of worker {worker.name} has {entered:,} for {name}, and its batches add up to {total:,}"
 
 
-def find_doubles(books: Books) -> Iterator[str]:
+def find_doubles(snapshot: LedgerSnapshot) -> Iterator[str]:
     """Games that are in two batches."""
-    for worker in books.workers:
+    for worker in snapshot.workers:
         end, longest = 0, ""
-        for row in places(books, worker.name):
+        for row in places(snapshot, worker.name):
             if first_game(row) < end:
                 yield f"games from {first_game(row)} of worker {worker.name} count twice: in batch {longest} and in {row.id}"
             end, longest = max((end, longest), (first_game(row) + row.games, row.id))
     contents: dict[str, str] = {}
-    for row in books.received:
+    for row in snapshot.received:
         twin = contents.setdefault(row.sha256, row.id)
         if twin != row.id:
             yield f"batches {twin} and {row.id} have the same content"
 
 
-def find_gaps(books: Books) -> tuple[list[str], list[str]]:
+def find_gaps(snapshot: LedgerSnapshot) -> tuple[list[str], list[str]]:
     """Games in no batch although later ones are: those that nothing explains, and those of a worker whose files could
     not be read.
     """
     unexplained, explained = [], []
-    for worker in books.workers:
-        refused = [row.id for row in books.batches if row.worker == worker.name and row.first_game is None]
+    for worker in snapshot.workers:
+        refused = [row.id for row in snapshot.batches if row.worker == worker.name and row.first_game is None]
         end = 0
-        for row in places(books, worker.name):
+        for row in places(snapshot, worker.name):
             text = f"games {end} to {first_game(row) - 1} of worker {worker.name} are missing before batch {row.id}"
             if row.state == QUARANTINED:
                 text += ", which was refused"
@@ -253,17 +255,17 @@ def find_gaps(books: Books) -> tuple[list[str], list[str]]:
 
 
 def find_strays(ledger: Ledger) -> Iterator[str]:
-    """Files in games/ that the books do not know, and that are not just on their way into them."""
+    """Files in games/ that the ledger does not know, and that are not just on their way into them."""
     deadline = time.monotonic() + SETTLE_SECONDS
     while (strays := unknown_files(ledger)) and time.monotonic() < deadline:
         time.sleep(0.1)
     for path in strays:
         remedy = "start the run again, which will take it in" if path.suffix == SUFFIX else "it does not belong there"
-        yield f"games/{path.name} is not in the books: {remedy}"
+        yield f"games/{path.name} is not in the ledger: {remedy}"
 
 
 def unknown_files(ledger: Ledger) -> list[Path]:
-    """The files in games/ that the books do not know now."""
+    """The files in games/ that the ledger does not know now."""
     known = {f"{batch_id}{SUFFIX}" for batch_id in ledger.batch_ids_in_order()}
     found = sorted(games_path(ledger.folder, "").parent.glob("*"))
     return [path for path in found if path.name not in known and not path.name.endswith(PART)]
@@ -310,7 +312,7 @@ def check_batch(ledger: Ledger, row: BatchRow, game: Game | None) -> Iterator[st
         yield f"it is of run {batch.run_id}, and this is run {ledger.run_id}"
     for name, value in said.items():
         if getattr(row, name) != value:
-            yield f"its file says {name} {value}, the books say {getattr(row, name)}"
+            yield f"its file says {name} {value}, the ledger says {getattr(row, name)}"
 
 
 def check_model(folder: Path, model: ModelRow) -> list[str]:
@@ -327,8 +329,8 @@ def newest_checkpoint(folder: Path) -> Path | None:
     return max(found, key=lambda path: int(path.name.removeprefix("checkpoint-")), default=None)
 
 
-def check_checkpoint(path: Path, books: Books) -> Iterator[str]:
-    """Whether a checkpoint has learned from exactly the games that the books have up to its last batch."""
+def check_checkpoint(path: Path, snapshot: LedgerSnapshot) -> Iterator[str]:
+    """Whether a checkpoint has learned from exactly the games that the ledger has up to its last batch."""
     try:
         index = json.loads((path / "checkpoint.json").read_bytes())
         coach = json.loads(index["content"])["coach"]
@@ -336,21 +338,21 @@ def check_checkpoint(path: Path, books: Books) -> Iterator[str]:
     except (OSError, ValueError, TypeError, KeyError) as error:
         yield f"it does not say which games it has seen: {error!r}"
         return
-    seen = [row for row in books.received if row.sequence <= last]
+    seen = [row for row in snapshot.received if row.sequence <= last]
     if last > 0 and not (seen and seen[-1].sequence == last):
-        yield f"its last batch has number {last}, which is not in the books"
+        yield f"its last batch has number {last}, which is not in the ledger"
     for name, counted, entered in (
         ("games", games, sum(row.games for row in seen)),
         ("positions", positions, sum(row.positions for row in seen)),
     ):
         if counted != entered:
-            yield f"it has counted {counted:,} {name} up to batch number {last}, and the books have {entered:,}"
+            yield f"it has counted {counted:,} {name} up to batch number {last}, and the ledger has {entered:,}"
 
 
 # Showing it.
 
 
-def show(found: Audit) -> None:
+def print_audit(found: Audit) -> None:
     """Print what was found, for people."""
     console = Console(highlight=False, markup=False)
     table = Table(box=None, header_style="dim", pad_edge=False)
@@ -370,15 +372,15 @@ def show(found: Audit) -> None:
     lines += [(f"Note: {printable(note)}", "yellow") for note in found.notes]
     lines += [(f"Problem: {printable(problem)}", "red") for problem in found.problems]
     if found.problems:
-        lines.append((f"The books of {found.run} do not balance; problems: {len(found.problems)}", "bold red"))
+        lines.append((f"The ledger of {found.run} does not balance; problems: {len(found.problems)}", "bold red"))
     else:
-        lines.append((f"The books of {found.run} balance.", "bold green"))
+        lines.append((f"The ledger of {found.run} balances.", "bold green"))
     for text, style in lines:
         console.print(text, style=style, soft_wrap=True)
 
 
 @interruptible
-@telling
+@reports_compiling
 def main(argv: Sequence[str] | None = None) -> int:
     """Check a run and say what was found."""
     args = parse(argv)
@@ -390,7 +392,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.json:
         print(json.dumps({"balances": not found.problems} | asdict(found), indent=1))
     else:
-        show(found)
+        print_audit(found)
     return 1 if found.problems else 0
 
 

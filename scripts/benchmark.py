@@ -43,7 +43,7 @@ from configs.commands import shipped
 from configs.flags import HIGHEST_SEED, whole
 from training.common.disk_words import in_words
 from training.common.signals import INTERRUPTED, interruptible
-from training.common.start import before_imports, see_file, telling
+from training.common.start import before_imports, reports_compiling, see_file
 from training.data.ledger import read_ledger
 
 FILE, PICTURE = "benchmark.json", "ratings.png"
@@ -184,11 +184,11 @@ from engines.ladder import GO_ENGINE_MISSING, USUAL_GO_ENGINES, chosen, find_pro
 from engines.match_benchmark import Entrant, Match, Tally, play_pairs, ratings
 from engines.match_text import match_text
 from engines.network_loader import (
-    Candidate,
-    candidate_of_model,
-    candidate_of_run,
-    candidate_of_weights,
+    PlayableNetwork,
     earlier_versions,
+    network_from_model,
+    network_from_run,
+    network_from_weights,
     others,
 )
 from engines.players import Contender, ExpectimaxContender, NetworkContender, RandomContender
@@ -203,18 +203,18 @@ from views.standings import rated_players, standings, standings_table
 
 
 @interruptible
-@telling
+@reports_compiling
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code."""
     arguments = parse(argv)
     console = Console(highlight=False)
     try:
         with tempfile.TemporaryDirectory() as folder:
-            candidate = find_candidate(arguments, Path(folder))
-            settle(arguments, candidate.game)
-            network = candidate.contender(arguments.simulations, arguments.algorithm)
-            measure = measure_by_elo if candidate.game.num_players == 2 else measure_by_score
-            return measure(candidate, network, arguments, console)
+            playable = find_network(arguments, Path(folder))
+            settle(arguments, playable.game)
+            network = playable.contender(arguments.simulations, arguments.algorithm)
+            measure = measure_by_elo if playable.game.num_players == 2 else measure_by_score
+            return measure(playable, network, arguments, console)
     except (ValueError, OSError, SliceFailed, EngineFailed) as error:
         print(f"benchmark.py: {in_words(error)}", file=sys.stderr)
         return 2
@@ -234,12 +234,12 @@ def settle(arguments: argparse.Namespace, game: Game) -> None:
         )
 
 
-def find_candidate(arguments: argparse.Namespace, folder: Path) -> Candidate:
-    """The network that is meant; see ``candidate``."""
+def find_network(arguments: argparse.Namespace, folder: Path) -> PlayableNetwork:
+    """The network that is meant; see ``playable``."""
     if arguments.checkpoint:
-        return candidate_of_weights(arguments.checkpoint, arguments.config, folder)
+        return network_from_weights(arguments.checkpoint, arguments.config, folder)
     return (
-        candidate_of_model(arguments.model) if arguments.model else candidate_of_run(arguments.run, arguments.version)
+        network_from_model(arguments.model) if arguments.model else network_from_run(arguments.run, arguments.version)
     )
 
 
@@ -247,14 +247,14 @@ def find_candidate(arguments: argparse.Namespace, folder: Path) -> Candidate:
 
 
 def measure_by_elo(
-    candidate: Candidate, network: NetworkContender, arguments: argparse.Namespace, console: Console
+    playable: PlayableNetwork, network: NetworkContender, arguments: argparse.Namespace, console: Console
 ) -> int:
     """Let it play everybody on the ladder, and show how strong all are; returns the exit code."""
     me = Entrant(name="network", contender=network)
-    rungs = opponents(candidate.game, network, arguments, console)
+    rungs = opponents(playable.game, network, arguments, console)
     matches, code = list[Match](), 0
     try:
-        play_all(candidate.game, [me, *rungs], arguments, console, matches)
+        play_all(playable.game, [me, *rungs], arguments, console, matches)
     except KeyboardInterrupt:
         code = INTERRUPTED
         console.print("Stopped. Games of a match that had not ended are not counted: the short ones end first.")
@@ -267,7 +267,7 @@ def measure_by_elo(
     rows = standings(me.name, matches, found)
     show_lines(standings_table(rows, anchor=anchor, width=width_of(console)), console)
     search = f"{network.num_simulations} simulations of {network.search.algorithm}"
-    about = f"{candidate.game.name}, model {candidate.model.model_version}, {search}"
+    about = f"{playable.game.name}, model {playable.model.model_version}, {search}"
     console.print(
         f"The network: {about}. Wins, draws, losses and score are its own. Elo: {anchor} is 0.", soft_wrap=True
     )
@@ -275,12 +275,12 @@ def measure_by_elo(
         content: dict[str, Any] = {"kind": "elo", "anchor": anchor, "whole": code == 0}
         content["players"] = {player: {"elo": rating.elo, "margin": rating.margin} for player, rating in found.items()}
         content["matches"] = [match.as_dict() for match in matches]
-        save(arguments, candidate, content)
+        save(arguments, playable, content)
         write_atomically(
             arguments.save / PICTURE, rating_picture(about, rated_players(rows, anchor), anchor=anchor), mode=0o644
         )
-        if file := FILES.get(candidate.game.name):
-            text = "".join(match_text(candidate.game, match, number + 1) for number, match in enumerate(matches))
+        if file := FILES.get(playable.game.name):
+            text = "".join(match_text(playable.game, match, number + 1) for number, match in enumerate(matches))
             write_atomically(arguments.save / file, text.encode(), mode=0o644)
         console.print(f"All figures, a picture and every game: {arguments.save}", soft_wrap=True)
     return code
@@ -361,13 +361,13 @@ def so_far(tally: Tally) -> str:
 
 
 def measure_by_score(
-    candidate: Candidate, network: NetworkContender, arguments: argparse.Namespace, console: Console
+    playable: PlayableNetwork, network: NetworkContender, arguments: argparse.Namespace, console: Console
 ) -> int:
     """Let it play for the score, and others beside it, and show what they made; returns the exit code."""
-    results = benchmark(candidate.game, network, arguments, console)
-    show(candidate.game, results, console)
+    results = benchmark(playable.game, network, arguments, console)
+    show(playable.game, results, console)
     if arguments.save:
-        save(arguments, candidate, {"kind": "score", "players": [result.as_dict() for result in results]})
+        save(arguments, playable, {"kind": "score", "players": [result.as_dict() for result in results]})
         console.print(f"All figures and every game's score: {arguments.save / FILE}", soft_wrap=True)
     return 0
 
@@ -466,13 +466,13 @@ def show_lines(lines: Sequence[Text], console: Console) -> None:
         console.print(line, soft_wrap=True)
 
 
-def save(arguments: argparse.Namespace, candidate: Candidate, content: Mapping[str, Any]) -> None:
+def save(arguments: argparse.Namespace, playable: PlayableNetwork, content: Mapping[str, Any]) -> None:
     """Write everything as JSON."""
     arguments.save.mkdir(parents=True, exist_ok=True)
     about = {
-        "game": candidate.game.name,
-        "options": candidate.game.options,
-        "model": candidate.model.description.model_dump(),
+        "game": playable.game.name,
+        "options": playable.game.options,
+        "model": playable.model.description.model_dump(),
         "arguments": vars(arguments),
         "versions": versions(),
     }

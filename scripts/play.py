@@ -40,7 +40,7 @@ from engines.uci_options import Hello as UciHello
 from engines.uci_options import Options
 from training.common.disk_words import in_words
 from training.common.signals import interruptible
-from training.common.start import before_imports, see_file, telling
+from training.common.start import before_imports, reports_compiling, see_file
 from training.networks.model_heading import Heading, model_path_of_run, read_heading
 
 NAME = "Keima"
@@ -271,7 +271,7 @@ class Table:
 
 
 @interruptible
-@telling
+@reports_compiling
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code."""
     arguments = parse(argv)

@@ -42,7 +42,7 @@ from configs.flags import as_setting, whole
 from games import GAMES
 from training.common.run_folder import see_run_folder
 from training.common.signals import INTERRUPTED, interruptible
-from training.common.start import before_imports, see_file, telling
+from training.common.start import before_imports, reports_compiling, see_file
 
 WIDTH = 70  # of the lines above and below a title
 TIME_STEPS = 2  # more of them take longer in proportion; the network plays and learns with two
@@ -57,7 +57,7 @@ ASKED = "gpus"  # in a run's folder: the devices that it was told to play on las
 
 
 @interruptible
-@telling
+@reports_compiling
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code: 0, or 130 after Ctrl-C, 2 when something is wrong that can be put right."""
     return exit_code("train_multi_gpu.py", lambda: begin(read_arguments(argv)))

@@ -37,7 +37,7 @@ from configs.flags import whole
 from training.common.disk_words import in_words
 from training.common.run_folder import STATS_NAME, stats_path
 from training.common.signals import interruptible
-from training.common.start import before_imports, telling
+from training.common.start import before_imports, reports_compiling
 from training.data.ledger import read_ledger
 
 LAST = 20  # iterations shown
@@ -111,7 +111,7 @@ if __name__ == "__main__":
 from rich.console import Console
 from rich.text import Text
 
-from engines.network_loader import candidate_of_run
+from engines.network_loader import network_from_run
 from training.common.files import write_atomically
 from training.networks.auxiliary_heads import predictions_of
 from training.networks.predictions import Predict
@@ -195,7 +195,7 @@ def report(rows: Sequence[StatsRow], run_dir: Path, *, last: int, width: int) ->
 
 
 @interruptible
-@telling
+@reports_compiling
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the results; 2 when there are none to read."""
     args = parse(argv)
@@ -292,14 +292,14 @@ def show_game(run_dir: Path, number: int) -> int:
 def write_page(path: Path, rows: Sequence[StatsRow], run_dir: Path, bins: Sequence[Bin]) -> int:
     """Write the run as a page; without games where they cannot be read. 2 when it cannot be written."""
     try:
-        games = sample_games(run_dir, foresight(run_dir))
+        games = sample_games(run_dir, predictor(run_dir))
     except (ValueError, OSError) as error:
         print(f"view_results: the page has no games: {in_words(error)}", file=sys.stderr)
         games = []
     return write(path, lambda: page(run_dir.resolve().name, summary(rows, run_dir), rows, games, bins).encode(), PAGE)
 
 
-def foresight(run_dir: Path) -> Predict | None:
+def predictor(run_dir: Path) -> Predict | None:
     """What the newest network of a run says of the end of its games, if it has learned to.
 
     Raises:
@@ -309,8 +309,8 @@ def foresight(run_dir: Path) -> Predict | None:
         if not game_of(ledger).won_by_area:
             return None
     try:
-        candidate = candidate_of_run(run_dir)
-        return predictions_of(candidate.model.build(candidate.game))
+        playable = network_from_run(run_dir)
+        return predictions_of(playable.model.build(playable.game))
     except (ValueError, OSError) as error:
         print(f"view_results: what the network foresees is not drawn: {in_words(error)}", file=sys.stderr)
         return None
@@ -319,7 +319,7 @@ def foresight(run_dir: Path) -> Predict | None:
 def calibration(run_dir: Path) -> list[Bin]:
     """How sure search was in the newest games, and how right; nothing where they cannot be read."""
     try:
-        return calibration_of(run_dir, tell=lambda text: print(f"view_results: {text}", file=sys.stderr))
+        return calibration_of(run_dir, log_event=lambda text: print(f"view_results: {text}", file=sys.stderr))
     except ValueError:
         return []
 

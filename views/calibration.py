@@ -30,10 +30,10 @@ class Bin:
     margin: float  # half the width of the latter's 95 % interval; positions of one game count as one observation
 
 
-def calibration_of(run: Path, *, tell: Callable[[str], None]) -> list[Bin]:
+def calibration_of(run: Path, *, log_event: Callable[[str], None]) -> list[Bin]:
     """The newest games of self-play of a run; empty where they are not games for two, or too few.
 
-    ``tell`` is told of damaged files.
+    ``log_event`` is told of damaged files.
 
     Positions in which the move was drawn at random say nothing: what search expected was of another one.
 
@@ -46,7 +46,7 @@ def calibration_of(run: Path, *, tell: Callable[[str], None]) -> list[Bin]:
         return []
     batches, positions = list[GameBatch](), 0
     for row in reversed([row for row in rows if row.worker not in SEED_ACCOUNTS.values()]):
-        batch = load_if_intact(run, row, tell=tell)
+        batch = load_if_intact(run, row, log_event=log_event)
         batches += [batch] if batch else []
         positions += row.positions
         if positions >= POSITIONS:

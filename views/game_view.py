@@ -142,13 +142,15 @@ def _foreseen(game: Game, record: GameRecord, moments: Sequence[Moment], predict
     found = []
     for first in range(0, len(states), AT_ONCE):
         some = states[first : first + AT_ONCE]
-        foresight = predict(np.stack([game.observe(state) for state in some]))
+        predictions = predict(np.stack([game.observe(state) for state in some]))
         for row, (state, moment) in enumerate(zip(some, moments[first : first + AT_ONCE], strict=True)):
             sign = 1 - 2 * game.current_player(state)
-            owners = () if foresight.ownership is None else _hundredths(sign * foresight.ownership[row])
+            owners = () if predictions.ownership is None else _hundredths(sign * predictions.ownership[row])
             found.append(
                 replace(
-                    moment, owners=owners, lead=None if foresight.leads is None else sign * float(foresight.leads[row])
+                    moment,
+                    owners=owners,
+                    lead=None if predictions.leads is None else sign * float(predictions.leads[row]),
                 )
             )
     return found

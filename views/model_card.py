@@ -11,7 +11,7 @@ import yaml
 
 from configs.load import load_settings
 from configs.schema import SEED_ACCOUNTS
-from engines.network_loader import SETTINGS, Candidate, candidate_of_run
+from engines.network_loader import SETTINGS, PlayableNetwork, network_from_run
 from training.common.files import write_atomically
 from training.common.reports import EvaluationReport, IterationReport
 from training.data.ledger import read_ledger
@@ -44,18 +44,18 @@ def export_model(run: Path, path: Path, rows: Rows, benchmarks: Sequence[Path] =
     """
     if path.suffix != ENDING:
         raise ValueError(f"{path}: a model to hand on is called NAME{ENDING}")
-    candidate = candidate_of_run(run)
-    measured = [line for file in benchmarks for line in benchmark_lines(file, candidate)]
+    playable = network_from_run(run)
+    measured = [line for file in benchmarks for line in benchmark_lines(file, playable)]
     path.parent.mkdir(parents=True, exist_ok=True)
-    save_safetensors(path, candidate.model, compact=True)
+    save_safetensors(path, playable.model, compact=True)
     told = path.with_suffix(".md")
-    write_atomically(told, card(run, path, candidate, rows, measured).encode(), mode=0o644)
+    write_atomically(told, card(run, path, playable, rows, measured).encode(), mode=0o644)
     return told
 
 
-def card(run: Path, path: Path, candidate: Candidate, rows: Rows, measured: Sequence[str]) -> str:
+def card(run: Path, path: Path, playable: PlayableNetwork, rows: Rows, measured: Sequence[str]) -> str:
     """The card of the model in ``path``; ``measured`` are lines on its strength."""
-    game, model = candidate.game, candidate.model
+    game, model = playable.game, playable.model
     numbers, version = sum(tensor.numel() for tensor in model.weights.values()), model.model_version
     options = ", ".join(f"{key} {value}" for key, value in game.options.items())
     shape = ", ".join(f"{key} {value}" for key, value in model.description.network.items())
@@ -89,7 +89,7 @@ def trained(run: Path, version: int, rows: Rows) -> list[str]:
     """What there was when the model was published, in lines."""
     row = next((row for row in rows if row.model_version >= version), rows[-1])
     with read_ledger(run) as ledger:
-        from_files = sum(ledger.books(account).received for account in SEED_ACCOUNTS.values())
+        from_files = sum(ledger.account(account).received for account in SEED_ACCOUNTS.values())
     origin = (
         f"{from_files:,} games of people from files, and self-play"
         if from_files
@@ -128,7 +128,7 @@ def _figures(evaluation: EvaluationReport) -> list[str]:
     return lines
 
 
-def benchmark_lines(file: Path, candidate: Candidate) -> list[str]:
+def benchmark_lines(file: Path, playable: PlayableNetwork) -> list[str]:
     """What a benchmark has found of this model in games for two, in lines.
 
     Raises:
@@ -143,8 +143,8 @@ def benchmark_lines(file: Path, candidate: Candidate) -> list[str]:
         raise ValueError(
             f"{file} is no benchmark of a game for two, as scripts/benchmark.py --save writes it: {error!r}"
         ) from error
-    if told != candidate.model.description.model_dump():
-        raise ValueError(f"{file} has measured another model than model {candidate.model.model_version} of this run")
+    if told != playable.model.description.model_dump():
+        raise ValueError(f"{file} has measured another model than model {playable.model.model_version} of this run")
     return lines
 
 

@@ -52,7 +52,7 @@ from distributed.setup.machine import WorkerSlot, place
 from distributed.ssh.transport import LocalTransport, Transport
 from games import Game
 from training.common.reports import ClusterReport
-from training.common.run_folder import BOOKS_NAME
+from training.common.run_folder import LEDGER_NAME
 from training.networks.evaluator import use_threads
 from training.run.backend import PendingBatch
 from training.run.coach import WAIT_SECONDS, Coach
@@ -200,7 +200,7 @@ def figures_of(coach: Coach, *, seconds: float, count: int, simulator: "subproce
         if simulator.poll() is not None:
             raise SystemExit("the simulated workers have ended")
         then = time.perf_counter()
-        taken = coach.visit(take=True)
+        taken = coach.poll_workers(ingest=True)
         took = time.perf_counter() - then
         if not taken:
             time.sleep(WAIT_SECONDS)
@@ -240,7 +240,7 @@ def with_books(run_dir: Path, figures: dict[str, float], count: int) -> Result:
     """
     since, until = figures.pop("since"), figures.pop("until")
     offered = [json.loads(line) for line in (run_dir / "offered").read_text().splitlines()]
-    books = sqlite3.connect(run_dir / BOOKS_NAME)
+    books = sqlite3.connect(run_dir / LEDGER_NAME)
     received: dict[str, float] = dict(books.execute("SELECT id, time FROM batches WHERE state = 'received'"))
     total: int = books.execute("SELECT SUM(received) FROM workers").fetchone()[0]
     books.close()

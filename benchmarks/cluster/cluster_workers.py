@@ -27,7 +27,7 @@ from tests.training.synthetic import synthetic_batch
 from training.common.files import sha256_hex, write_atomically
 from training.data.records import GameBatch, GameRecord, encode
 from training.worker.batching import gather
-from training.worker.worker import BEAT_SECONDS, LOOK_SECONDS
+from training.worker.worker import BEAT_SECONDS, POLL_SECONDS
 from training.worker.worker_folder import Assignment, Heartbeat, WorkerFolder, batch_name
 
 GAMES: dict[str, dict[str, Any]] = {"connect_four": {}, "go": {"size": 9}}
@@ -55,7 +55,7 @@ class SimulatedWorker:
         self._flush_at = 0.0
 
     def poll(self) -> None:
-        """Read the assignment, if it is new, and play on; to be called every ``LOOK_SECONDS``."""
+        """Read the assignment, if it is new, and play on; to be called every ``POLL_SECONDS``."""
         now = time.monotonic()
         if self.assignment and not self.stopping:
             self._played = min(self._played + (now - self._then) * self.rate, float(self.assignment.granted))
@@ -154,7 +154,7 @@ def simulate(hosts: Path, count: int, games_per_second: float, game: Game) -> No
     for index, (share, poll, beat) in enumerate(shares):
         root = hosts / worker_name(index) / "workers" / worker_name(index)
         workers.append(SimulatedWorker(root, rate=rate, share=share, games=games, game=game))
-        due.append((time.monotonic() + poll * LOOK_SECONDS, index, LOOK_SECONDS))
+        due.append((time.monotonic() + poll * POLL_SECONDS, index, POLL_SECONDS))
         due.append((time.monotonic() + beat * BEAT_SECONDS, index, BEAT_SECONDS))
     heapq.heapify(due)
     while not all(worker.ended for worker in workers):

@@ -40,14 +40,14 @@ from configs.flags import number, whole
 from configs.schema import SearchSettings
 from games import Game, load_game
 from games.game import Planes, States
-from training.data.records import GameBatch, GameRecord, encode
+from keima import batch_of
+from training.data.records import GameRecord, encode
 from training.networks.evaluator import Evaluator
 from training.networks.model_file import canary_positions
 from training.networks.network import build_network
 from training.search.puct import Evaluate
 from training.search.search import Search
 from training.self_play.self_play import SelfPlay
-from training.worker.batching import gather
 
 Floats = NDArray[np.float32]
 
@@ -282,20 +282,9 @@ def table_of_records(game: Game, simulations: int) -> None:
         records: list[GameRecord] = []
         while len(records) < BATCH_GAMES:
             records += session.advance()
-        size = len(encode(as_batch(game, records[:BATCH_GAMES])))
+        size = len(encode(batch_of(game, records[:BATCH_GAMES])))
         plies = sum(record.actions.size for record in records[:BATCH_GAMES])
         print(f"{share:13.0%} {plies / BATCH_GAMES:7.1f} {size / BATCH_GAMES:13,.0f} {size / plies:7.1f}", flush=True)
-
-
-def as_batch(game: Game, records: list[GameRecord]) -> GameBatch:
-    """Records as they are sent."""
-    columns: dict[str, Any] = {
-        **gather(records),
-        "options": game.options,
-        "rules_version": game.rules_version,
-        "first_game": 0,
-    }
-    return GameBatch(batch_id="batch", run_id="run", worker="worker", game=game.name, **columns)
 
 
 def main() -> None:

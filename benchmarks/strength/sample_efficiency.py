@@ -28,13 +28,14 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.speed.self_play import Session, as_batch
+from benchmarks.speed.self_play import Session
 from benchmarks.strength.perfect_play import network_columns, search_choices
 from benchmarks.strength.target_quality import settings_to_try
 from configs.flags import whole
 from configs.schema import SearchSettings, Settings
 from engines.players import read_model
 from games import Game, load_game
+from keima import batch_of
 from training.common.random import seed_stream
 from training.data.ledger import read_ledger
 from training.data.receive import load_received
@@ -69,7 +70,7 @@ def play(game: Game, evaluate: Evaluator, settings: SearchSettings, seed: int, p
     while found < positions:
         records += session.advance()
         if len(records) >= BATCH:
-            batches.append(as_batch(game, records))
+            batches.append(batch_of(game, records))
             found += to_learn_from(batches[-1])
             records = []
     return batches

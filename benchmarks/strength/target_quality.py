@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.speed.self_play import as_batch
 from benchmarks.strength.perfect_play import network_values
 from configs.flags import whole
 from configs.load import load_settings
@@ -34,6 +33,7 @@ from configs.schema import SearchSettings, Settings
 from engines.players import read_model
 from games import Game, load_game
 from games.game import Actions
+from keima import batch_of
 from training.data.records import GameBatch, GameRecord
 from training.evaluation.perfect_play import FILE, SolvedPositions, errors, read_moves, read_positions
 from training.networks.evaluator import Evaluator
@@ -58,7 +58,7 @@ def play(
         self_play.begin(numbers, [openings[number] for number in numbers])
         begun += len(numbers)
         records += self_play.advance()
-    return as_batch(game, sorted(records, key=lambda record: record.seed)), self_play.evaluations / len(openings)
+    return batch_of(game, sorted(records, key=lambda record: record.seed)), self_play.evaluations / len(openings)
 
 
 def bias_and_noise(targets: NDArray[np.float64], truth: NDArray[np.float64]) -> tuple[float, float]:

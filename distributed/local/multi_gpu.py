@@ -23,7 +23,7 @@ from training.common.run_lock import RunLock
 from training.networks.weights_file import save_weights
 from training.run.backend import SelfPlayBackend
 from training.run.coach import Coach
-from training.run.session import session, teller
+from training.run.session import event_logger, session
 from training.worker.spool import BATCH_GAMES
 from views import make_observers, shielded
 from views.devices import DeviceLines
@@ -76,7 +76,7 @@ def train(run_dir: Path, settings: Settings, slots: Sequence[DeviceSlot], *, say
     with RunLock(run_dir), logged(run_dir / "coach.log"), learner_ranks(settings, run_dir) as ranks:
         lines = DeviceLines(titles, say, epochs=settings.training.samples_per_position)
         observers = make_observers(run_dir, name=settings.run.name, game=settings.game.name, terminal=lines)
-        log_event = teller(observers)
+        log_event = event_logger(observers)
 
         def make_backend(game: Game, run_id: str) -> SelfPlayBackend:
             return LocalProcesses(

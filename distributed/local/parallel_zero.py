@@ -30,7 +30,7 @@ from training.networks.zero_network import settings_of_network
 from training.ranks.ranks import Ranks
 from training.run.backend import SelfPlayBackend
 from training.run.coach import Coach
-from training.run.session import make_run_folder, session, teller
+from training.run.session import event_logger, make_run_folder, session
 from views import make_observers, shielded
 
 EPOCHS_BEFORE = "epochs_before"  # in a run's folder: how many epochs its first weights had behind them
@@ -148,7 +148,7 @@ class ParallelZeroTrainer:
     def _sit(self, settings: Settings, spread: Spread, ranks: Ranks) -> IterationReport | None:
         """Run the Coach to its end, and take over what it has learned."""
         observers = list(self._make_observers(self.run_dir))
-        log_event = teller(observers)
+        log_event = event_logger(observers)
 
         def make_backend(game: Game, run_id: str) -> SelfPlayBackend:
             return spread_processes(

@@ -166,7 +166,7 @@ class Judge:
     def _count(self) -> dict[str, int]:
         scene = self._scene
         with read_ledger(scene.driver.run_dir) as ledger:
-            rows, books = ledger.batches(), ledger.all_books().values()
+            rows, books = ledger.batches(), ledger.accounts().values()
         received = [row.id for row in rows if row.state == "received"]
         lost = self._lost()
         for batch in lost:

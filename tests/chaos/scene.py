@@ -132,7 +132,7 @@ class Scene:
     def granted(self, host: Host) -> tuple[int, int]:
         """How many games a worker has been granted, and behind which one it has delivered all."""
         with read_ledger(self.driver.run_dir) as ledger:
-            books = ledger.books(host.name)
+            books = ledger.account(host.name)
         return books.granted, books.next_game
 
     def is_refused(self, batch: str) -> Sign:

@@ -154,7 +154,7 @@ def test_the_snippet_trains_and_an_epoch_plays_exactly_its_games(tmp_path: Path)
     settings = load_settings(run_dir / "config.yaml")
     assert (settings.network.channels, settings.network.blocks, settings.training.batch_size) == (64, 5, 64)
     with read_ledger(run_dir) as ledger:
-        assert {worker for worker, books in ledger.all_books().items() if books.next_game} == {"local-1", "local-2"}
+        assert {worker for worker, books in ledger.accounts().items() if books.next_game} == {"local-1", "local-2"}
 
 
 @pytest.mark.slow

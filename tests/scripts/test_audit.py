@@ -1,4 +1,4 @@
-"""The audit finds every way in which the books of a run can be wrong, and nothing wrong with those that are right."""
+"""The audit finds every way in which the ledger of a run can be wrong, and nothing wrong with those that are right."""
 
 import json
 import re
@@ -82,20 +82,20 @@ def write_checkpoint(folder: Path, number: int, **coach: int) -> None:
 
 
 def change(folder: Path, statement: str) -> None:
-    """Falsify the books."""
+    """Falsify the ledger."""
     with sqlite3.connect(folder / "run.db") as connection:
         connection.execute(statement)
     connection.close()
 
 
-def test_books_that_balance_are_shown_with_their_sums(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_ledger_that_balances_is_shown_with_its_sums(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert audit.main([str(run)]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == "Worker Granted Received Quarantined Missing Discarded Outstanding"
     assert lines[1:4] == ["another 10 10 0 0 0 0", "one 50 20 0 0 5 25", "Total 60 30 0 0 5 25"]
     assert re.fullmatch(r"Received batches: 3 \(30 games, \d+ positions; replayed by the rules\)", lines[5])
     assert lines[6] == "Models: 1"
-    assert lines[-1] == f"The books of {run} balance."
+    assert lines[-1] == f"The ledger of {run} balances."
 
 
 def test_programs_get_json(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,11 +131,11 @@ BATCH_DAMAGE: list[tuple[str, Callable[[Path], object]]] = [
         lambda run: spoil(games_path(run, "c")),
     ),
     (
-        "games/stranger.games is not in the books: start the run again",
+        "games/stranger.games is not in the ledger: start the run again",
         lambda run: games_path(run, "stranger").write_bytes(b"?"),
     ),
     (
-        "games/stranger.txt is not in the books: it does not belong there",
+        "games/stranger.txt is not in the ledger: it does not belong there",
         lambda run: games_path(run, "").with_name("stranger.txt").touch(),
     ),
     ("model 1: its file .*model-000001.model is gone", lambda run: (run / "models" / "model-000001.model").unlink()),
@@ -157,9 +157,12 @@ FALSE_BOOKS = [
     ("games from 5 of worker one count twice: in batch a and in c", "UPDATE batches SET first_game = 5 WHERE id = 'c'"),
     ("games 10 to 11 of worker one are missing before batch c", "UPDATE batches SET first_game = 12 WHERE id = 'c'"),
     ("games 0 to 9 of worker one are missing before batch c", "DELETE FROM batches WHERE id = 'a'"),
-    ("checkpoint-000002: its last batch has number 2, which is not in the books", "DELETE FROM batches WHERE id = 'b'"),
     (
-        "checkpoint-000002: it has counted 20 games up to batch number 2, and the books have 10",
+        "checkpoint-000002: its last batch has number 2, which is not in the ledger",
+        "DELETE FROM batches WHERE id = 'b'",
+    ),
+    (
+        "checkpoint-000002: it has counted 20 games up to batch number 2, and the ledger has 10",
         "DELETE FROM batches WHERE id = 'b'",
     ),
     (
@@ -169,11 +172,11 @@ FALSE_BOOKS = [
     ("row 3 of table batches refers to nothing", "UPDATE batches SET worker = 'ghost' WHERE id = 'c'"),
 ]
 FALSE_FACTS = [
-    ("batch c: its file says games 10, the books say 11", "UPDATE batches SET games = 11 WHERE id = 'c'"),
+    ("batch c: its file says games 10, the ledger says 11", "UPDATE batches SET games = 11 WHERE id = 'c'"),
     ("batch c: its file says positions", "UPDATE batches SET positions = positions + 1 WHERE id = 'c'"),
-    ("batch c: its file says last_model 8, the books say 9", "UPDATE batches SET last_model = 9 WHERE id = 'c'"),
+    ("batch c: its file says last_model 8, the ledger says 9", "UPDATE batches SET last_model = 9 WHERE id = 'c'"),
     (
-        "batch c: its file says worker one, the books say another",
+        "batch c: its file says worker one, the ledger says another",
         "UPDATE batches SET worker = 'another' WHERE id = 'c'",
     ),
     ("batch a: it is of run .*, and this is run x", "UPDATE run SET value = 'x' WHERE key = 'run_id'"),
@@ -192,13 +195,13 @@ def test_every_kind_of_damage_is_named(
 
 
 @pytest.mark.parametrize(("problem", "statement"), FALSE_BOOKS, ids=[problem for problem, _ in FALSE_BOOKS])
-def test_books_that_contradict_themselves_are_found_without_replaying(run: Path, problem: str, statement: str) -> None:
+def test_a_ledger_that_contradicts_itself_is_found_without_replaying(run: Path, problem: str, statement: str) -> None:
     change(run, statement)
     assert_found(problem, problems(run, quick=True))
 
 
 @pytest.mark.parametrize(("problem", "statement"), FALSE_FACTS, ids=[problem for problem, _ in FALSE_FACTS])
-def test_books_that_contradict_the_files_are_found(run: Path, problem: str, statement: str) -> None:
+def test_a_ledger_that_contradicts_the_files_is_found(run: Path, problem: str, statement: str) -> None:
     change(run, statement)
     assert_found(problem, problems(run))
 
@@ -207,7 +210,7 @@ def assert_found(problem: str, found: list[str]) -> None:
     assert any(re.search(problem, text) for text in found), found
 
 
-def test_games_that_break_the_rules_are_found_even_if_the_books_agree_with_their_file(run: Path, game: Game) -> None:
+def test_games_that_break_the_rules_are_found_even_if_the_ledger_agrees_with_their_file(run: Path, game: Game) -> None:
     with open_ledger(run, game) as ledger:
         batch = batch_of(ledger, game, "c", "one", 10)
     actions = batch.actions.copy()
@@ -247,10 +250,10 @@ def test_a_checkpoint_that_cannot_be_read_is_named(run: Path) -> None:
     assert_found("checkpoint-000002: it does not say which games it has seen", problems(run, quick=True))
 
 
-def test_damaged_books_are_a_problem(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_ledger_is_a_problem(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (run / "run.db").write_bytes(b"not a database at all" * 1000)
     assert audit.main([str(run)]) == 1
-    assert "Problem: the books are damaged" in capsys.readouterr().out
+    assert "Problem: the ledger is damaged" in capsys.readouterr().out
 
 
 def test_a_folder_that_is_no_run_is_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -272,7 +275,7 @@ def test_rules_that_have_changed_since_are_told_apart(run: Path, capsys: pytest.
 
 
 @pytest.mark.medium
-def test_a_file_on_its_way_into_the_books_is_not_a_stray(
+def test_a_file_on_its_way_into_the_ledger_is_not_a_stray(
     run: Path, game: Game, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(audit, "SETTLE_SECONDS", 30.0)

@@ -3,10 +3,10 @@
     python -m tests.trials.kill --kills 20 --seed 1
     python -m tests.trials.kill --kills 20 --config configs/tic_tac_toe.yaml
 
-Every sitting of ``start_main.py`` is killed by ``kill -9`` at a random moment: very early, while it plays and trains,
+Every session of ``start_main.py`` is killed by ``kill -9`` at a random moment: very early, while it plays and trains,
 or while it is ending; all of its processes at once, or the main one alone, with which the workers must die. After each
-kill no process may be left and the books must balance; in the end every batch that had been complete anywhere must have
-been received once, and every sitting must have begun with the very learner and window that its checkpoint had.
+kill no process may be left and the ledger must balance; in the end every batch that had been complete anywhere must have
+been received once, and every session must have begun with the very learner and window that its checkpoint had.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from tests.training.small_run import small_settings
 from training.data.ledger import NoSuchRun, read_ledger
 
 ROOT = Path(__file__).resolve().parents[2]
-LONGEST_SITTING = 20.0  # seconds before the kill
+LONGEST_SESSION = 20.0  # seconds before the kill
 ORPHAN_SECONDS = 30.0  # processes that die with their parent must be gone by then
 END_SECONDS = 120.0
 RECOVERABLE = "start the run again, which will take it in"
@@ -46,7 +46,7 @@ class Findings:
 
     kills: int = 0
     kinds: dict[str, int] = field(default_factory=dict)
-    sittings_with_checkpoint: int = 0  # that began from one whose fingerprint the log has
+    sessions_with_checkpoint: int = 0  # that began from one whose fingerprint the log has
     batches_seen: int = 0  # complete in an outbox or in games/ after some kill
     batches_received: int = 0
     games_received: int = 0
@@ -55,8 +55,8 @@ class Findings:
 
 
 @contextlib.contextmanager
-def sitting(config: Path, run_dir: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A sitting, in a session of its own: Ctrl-C does not reach it, and so it is ended here whatever happens."""
+def session(config: Path, run_dir: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A session, in a session of its own: Ctrl-C does not reach it, and so it is ended here whatever happens."""
     resume = ["--resume"] if (run_dir / "run.db").exists() else []
     command = [sys.executable, str(ROOT / "start_main.py"), "--config", str(config), "--run-dir", str(run_dir), *resume]
     with run_dir.with_suffix(".out").open("ab") as output:
@@ -81,7 +81,7 @@ def session_members(session: int) -> list[int]:
 
 
 def kill(process: subprocess.Popen[bytes], *, alone: bool) -> list[int]:
-    """Kill the sitting, or its main process ``alone``; returns the processes that have outlived it for too long."""
+    """Kill the session, or its main process ``alone``; returns the processes that have outlived it for too long."""
     if process.poll() is None:
         (os.kill if alone else os.killpg)(process.pid, signal.SIGKILL)
         process.wait()
@@ -103,14 +103,14 @@ def heartbeats(run_dir: Path) -> set[bytes]:
 
 
 def wait_for_play(process: subprocess.Popen[bytes], run_dir: Path, patience: float) -> None:
-    """Wait until a worker of this sitting has said something."""
+    """Wait until a worker of this session has said something."""
     before, deadline = heartbeats(run_dir), time.monotonic() + patience
     while process.poll() is None and time.monotonic() < deadline and not heartbeats(run_dir) - before:
         time.sleep(0.1)
 
 
 def batches_received(run_dir: Path) -> int:
-    """How many batches the books have."""
+    """How many batches the ledger has."""
     try:
         with read_ledger(run_dir) as ledger:
             return len(ledger.received_batches())
@@ -119,7 +119,7 @@ def batches_received(run_dir: Path) -> int:
 
 
 def wait_for_batch(process: subprocess.Popen[bytes], run_dir: Path) -> None:
-    """Wait until this sitting has received games: on a busy machine that takes longer than the kills before have left
+    """Wait until this session has received games: on a busy machine that takes longer than the kills before have left
     it.
     """
     before, deadline = batches_received(run_dir), time.monotonic() + END_SECONDS
@@ -128,21 +128,21 @@ def wait_for_batch(process: subprocess.Popen[bytes], run_dir: Path) -> None:
 
 
 def one_kill(config: Path, run_dir: Path, chance: random.Random, found: Findings) -> None:
-    """Start a sitting and kill it."""
+    """Start a session and kill it."""
     kind = chance.choice(["early", "running", "running", "ending"])
     alone = chance.random() < 0.5
-    with sitting(config, run_dir) as process:
+    with session(config, run_dir) as process:
         if kind == "early":
             time.sleep(chance.uniform(0.0, 6.0))
         else:
             wait_for_play(process, run_dir, END_SECONDS)
-            time.sleep(chance.uniform(0.0, LONGEST_SITTING))
+            time.sleep(chance.uniform(0.0, LONGEST_SESSION))
         if kind == "ending":
             process.send_signal(signal.SIGINT)
             time.sleep(chance.uniform(0.0, 1.5))
         ended = process.poll()
         if ended is not None and not (kind == "ending" and ended == 130):
-            found.problems.append(f"sitting {found.kills + 1} ended by itself with exit code {ended}")
+            found.problems.append(f"session {found.kills + 1} ended by itself with exit code {ended}")
         left = kill(process, alone=alone)
     found.kills += 1
     name = f"{kind}, {'main process alone' if alone else 'all processes'}"
@@ -156,8 +156,8 @@ def complete_batches(run_dir: Path) -> set[str]:
     return {path.stem for pattern in ("workers/*/outbox/*.games", "games/*.games") for path in run_dir.glob(pattern)}
 
 
-def check_books(run_dir: Path, found: Findings, *, ended: bool) -> None:
-    """Whether the books balance; a file that was just about to be entered is taken in by the next sitting."""
+def check_ledger(run_dir: Path, found: Findings, *, ended: bool) -> None:
+    """Whether the ledger balances; a file that was just about to be entered is taken in by the next session."""
     try:
         problems = audit(run_dir).problems
     except NoSuchRun:
@@ -166,18 +166,18 @@ def check_books(run_dir: Path, found: Findings, *, ended: bool) -> None:
 
 
 def check_fingerprints(run_dir: Path, found: Findings) -> None:
-    """Whether each sitting began with what its checkpoint had."""
+    """Whether each session began with what its checkpoint had."""
     lines = (run_dir / "coach.log").read_text().splitlines()
     saved = {match[1]: match[2] for line in lines if (match := SAVED.search(line))}
     for match in filter(None, map(RESUMED.search, lines)):
         if match[1] in saved:
-            found.sittings_with_checkpoint += 1
+            found.sessions_with_checkpoint += 1
             if saved[match[1]] != match[2]:
                 found.problems.append(f"{match[1]} was saved as {saved[match[1]]}, and resumed as {match[2]}")
 
 
 def check_receipts(run_dir: Path, seen: set[str], found: Findings) -> None:
-    """Whether every batch that was ever complete is in the books once."""
+    """Whether every batch that was ever complete is in the ledger once."""
     with read_ledger(run_dir) as ledger:
         rows = [row for row in ledger.batches() if row.state == "received"]
         found.iterations = len(ledger.iterations())
@@ -188,7 +188,7 @@ def check_receipts(run_dir: Path, seen: set[str], found: Findings) -> None:
         sum(row.games for row in rows),
     )
     found.problems += [
-        f"batch {batch} was complete, and is {times[batch]} times in the books"
+        f"batch {batch} was complete, and is {times[batch]} times in the ledger"
         for batch in sorted(seen)
         if times[batch] != 1
     ]
@@ -201,15 +201,15 @@ def trial(config: Path, run_dir: Path, *, kills: int, seed: int) -> Findings:
     for _ in range(kills):
         one_kill(config, run_dir, chance, found)
         seen |= complete_batches(run_dir)
-        check_books(run_dir, found, ended=False)
-    with sitting(config, run_dir) as process:
+        check_ledger(run_dir, found, ended=False)
+    with session(config, run_dir) as process:
         wait_for_batch(process, run_dir)
         process.send_signal(signal.SIGINT)
         if process.wait(END_SECONDS) != 130:
-            found.problems.append(f"the last sitting ended with exit code {process.returncode} instead of 130")
+            found.problems.append(f"the last session ended with exit code {process.returncode} instead of 130")
     if list(run_dir.glob("workers/*/outbox/*.games")):
         found.problems.append("after a clean end there are games left in an outbox")
-    check_books(run_dir, found, ended=True)
+    check_ledger(run_dir, found, ended=True)
     check_fingerprints(run_dir, found)
     check_receipts(run_dir, seen, found)
     return found

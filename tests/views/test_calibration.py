@@ -88,13 +88,13 @@ def receive_all(folder: Path, game: Game, batch: GameBatch) -> Path:
 
 def test_a_run_s_games_are_found_and_damaged_ones_are_told_of(tmp_path: Path) -> None:
     path, told = receive_all(tmp_path, CONNECT_FOUR, synthetic_batch(CONNECT_FOUR, games=60)), list[str]()
-    bins = calibration_of(tmp_path, tell=told.append)
+    bins = calibration_of(tmp_path, log_event=told.append)
     assert len(bins) > 1 and not told and calibrated(bins)
     path.write_bytes(b"")
-    assert calibration_of(tmp_path, tell=told.append) == [] and path.stem in told[0]
+    assert calibration_of(tmp_path, log_event=told.append) == [] and path.stem in told[0]
     assert calibrated([]) is None
 
 
 def test_of_points_nothing_is_said(tmp_path: Path) -> None:
     receive_all(tmp_path, SMALL, random_batch(games=2))
-    assert calibration_of(tmp_path, tell=pytest.fail) == []
+    assert calibration_of(tmp_path, log_event=pytest.fail) == []

@@ -112,10 +112,10 @@ def test_what_a_network_foresees_is_told_as_black_sees_it() -> None:
     batch = synthetic_batch(GO, games=1, resign_share=1.0)
     view, state = view_game(GO, batch, 0, number=1, predict=predict), GO.initial_state()
     for moment, action in zip(view.moments, [*batch.actions.tolist(), None], strict=True):
-        foresight, sign = predict(GO.observe(state)[None]), (1, -1)[GO.current_player(state)]
-        assert foresight.ownership is not None and foresight.leads is not None
-        assert np.abs(np.array(moment.owners) - 100 * sign * foresight.ownership[0]).max() < 0.6
-        assert moment.lead == pytest.approx(sign * foresight.leads[0], abs=1e-3)
+        predictions, sign = predict(GO.observe(state)[None]), (1, -1)[GO.current_player(state)]
+        assert predictions.ownership is not None and predictions.leads is not None
+        assert np.abs(np.array(moment.owners) - 100 * sign * predictions.ownership[0]).max() < 0.6
+        assert moment.lead == pytest.approx(sign * predictions.leads[0], abs=1e-3)
         if action is not None:
             GO.play(state, action)
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from configs.load import save_resolved
-from engines.network_loader import candidate_of_model, candidate_of_run
+from engines.network_loader import network_from_model, network_from_run
 from games import load_game
 from scripts.view_results import main as view_results
 from tests.training.example_reports import evaluation, iteration
@@ -62,7 +62,7 @@ def benchmark(folder: Path, **changes: object) -> Path:
         "interval": [0.74, 0.85],
     }
     other = match | {"first": "gnugo:1", "second": "gnugo:10"}
-    model = candidate_of_run(folder).model.description.model_dump()
+    model = network_from_run(folder).model.description.model_dump()
     content = {"model": model, "arguments": {"simulations": 400}, "matches": [match, other]} | changes
     path = folder / "benchmark.json"
     path.write_text(json.dumps(content), encoding="utf-8")
@@ -76,7 +76,7 @@ def test_the_newest_accepted_model_is_handed_on_and_plays_as_it_did(
     path = run.parent / "models" / "go5.safetensors"
     assert view_results([str(run), "--export", str(path)]) == 0
     assert capsys.readouterr().out.startswith(f"{path}: model for scripts/play.py --model")
-    kept, given = candidate_of_run(run), candidate_of_model(path)
+    kept, given = network_from_run(run), network_from_model(path)
     assert given.model.description == kept.model.description
     observations = canary_positions(GO, 8)
     answers = [Evaluator(each.model.build(GO), GO, device="cpu")(observations) for each in (kept, given)]

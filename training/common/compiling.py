@@ -16,14 +16,14 @@ ROOMS = ("games", "training")
 
 
 @contextmanager
-def compiling_told(tell: Callable[[str], None]) -> Iterator[None]:
-    """Within the block, ``tell`` is told of each part of the program that is compiled, as "compiling search (2 of up to
+def report_compiling(report: Callable[[str], None]) -> Iterator[None]:
+    """Within the block, ``report`` is told of each part of the program that is compiled, as "compiling search (2 of up to
     6)".
 
     A part is a folder below ``training``, or else a file; up to so many can be to compile, of those that are imported
     by then.
     """
-    listener = _Listener(tell)
+    listener = _Listener(report)
     event.register(COMPILE, listener)
     try:
         yield
@@ -32,19 +32,19 @@ def compiling_told(tell: Callable[[str], None]) -> Iterator[None]:
 
 
 class _Listener(event.Listener):  # type: ignore[misc]
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
-        self._told: list[str] = []
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self._report = report
+        self._reported: list[str] = []
         self._missing: set[str] = set()
 
     def on_start(self, event: Any) -> None:
         """A function is compiled, perhaps for another one."""
         part = part_of(event.data["dispatcher"].py_func.__module__)
-        if not part or part in self._told:
+        if not part or part in self._reported:
             return
         self._missing |= uncompiled_parts()
-        self._told.append(part)
-        self._tell(f"compiling {part} ({len(self._told)} of up to {len(self._missing | set(self._told))})")
+        self._reported.append(part)
+        self._report(f"compiling {part} ({len(self._reported)} of up to {len(self._missing | set(self._reported))})")
 
     def on_end(self, event: Any) -> None:
         """It is compiled."""

@@ -220,19 +220,19 @@ class Observer(Protocol):
         """The run is over."""
 
 
-def tell_progress(observers: Sequence[Observer], report: ProgressReport) -> None:
+def report_progress(observers: Sequence[Observer], report: ProgressReport) -> None:
     """Show ``report`` to all."""
     for observer in observers:
         observer.progress(report)
 
 
-def tell_iteration(observers: Sequence[Observer], report: IterationReport) -> None:
+def report_iteration(observers: Sequence[Observer], report: IterationReport) -> None:
     """Show ``report`` to all."""
     for observer in observers:
         observer.iteration(report)
 
 
-def tell_event(observers: Sequence[Observer], text: str) -> None:
+def report_event(observers: Sequence[Observer], text: str) -> None:
     """Show ``text`` to all."""
     for observer in observers:
         observer.event(text)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 RUNS = Path("runs")  # where a name is looked for
-BOOKS_NAME = "run.db"
+LEDGER_NAME = "run.db"
 STATS_NAME = "training_stats.json"
 
 
@@ -26,7 +26,7 @@ def see_run_folder(run_dir: Path, *, resume: bool, option: str = "--run-dir") ->
     """
     if run_dir.exists() and not run_dir.is_dir():
         raise ValueError(f"{run_dir} is a file, and a run needs a folder of its own: choose another by {option}")
-    begun = (run_dir / BOOKS_NAME).exists()
+    begun = (run_dir / LEDGER_NAME).exists()
     if begun and not resume:
         raise ValueError(
             f"{run_dir} holds a run already: go on with it by --resume, or choose another folder by {option}"

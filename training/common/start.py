@@ -60,16 +60,16 @@ def before_imports(parse: Parse, see: See | None = None, *, loading: str = "") -
     return arguments
 
 
-def telling(main: Callable[P, int]) -> Callable[P, int]:
+def reports_compiling(main: Callable[P, int]) -> Callable[P, int]:
     """Have a program say within its ``main`` what is compiled, if it was started as one."""
 
     @wraps(main)
     def run(*arguments: P.args, **options: P.kwargs) -> int:
         if not _begun:
             return main(*arguments, **options)
-        from training.common.compiling import compiling_told  # only now: numba takes a second
+        from training.common.compiling import report_compiling  # only now: numba takes a second
 
-        with compiling_told(lambda text: say(f"{_begun[0]}: {text}")):
+        with report_compiling(lambda text: say(f"{_begun[0]}: {text}")):
             return main(*arguments, **options)
 
     return run

@@ -15,7 +15,7 @@ from configs.schema import SEED_FILES
 from games.bad_game import BadGame
 from games.game import Game
 from training.common.files import read_limited
-from training.data.played_games import PlayedGame, batch_of, in_batches
+from training.data.played_games import PlayedGame, batch_of_files, in_batches
 from training.data.records import LAYOUT, BatchLimits, CorruptBatch, GameBatch, decode
 from training.data.seed_games import games_in
 from training.data.verify import verify
@@ -138,7 +138,7 @@ def _played_elsewhere(path: Path, game: Game) -> Iterator[Chunk]:
                 yield found
 
     for games in in_batches(good()):
-        yield Chunk(games=batch_of(games, game), bad=tuple(bad), read=min(1.0, last / lines))
+        yield Chunk(games=batch_of_files(games, game), bad=tuple(bad), read=min(1.0, last / lines))
         bad.clear()
     yield Chunk(games=None, bad=tuple(bad))
 

@@ -1,8 +1,8 @@
-"""The books of a run: what was granted, what came back, and in which order.
+"""The ledger of a run: what was granted, what came back, and in which order.
 
 ``run.db``, an SQLite file in the run's folder.
 
-One writer, the Coach, holds ``RunLock`` while it runs; everybody else opens the books read-only. The games that a
+One writer, the Coach, holds ``RunLock`` while it runs; everybody else opens the ledger read-only. The games that a
 worker delivers are numbered from 0 without gaps, so that each batch takes its place in its worker's sequence, a game
 that would be counted twice overlaps another batch, and a lost one leaves a gap. For each worker
 
@@ -23,33 +23,33 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from training.common.files import sync_folder
-from training.common.run_folder import BOOKS_NAME as FILE
-from training.data.ledger_rows import BATCH_COLUMNS, BOOKS_COLUMNS, FORMAT, TABLES, BatchRow, ModelRow, WorkerAccount
+from training.common.run_folder import LEDGER_NAME as FILE
+from training.data.ledger_rows import ACCOUNT_COLUMNS, BATCH_COLUMNS, FORMAT, TABLES, BatchRow, ModelRow, WorkerAccount
 
-if TYPE_CHECKING:  # programs look into the books before they import numba
+if TYPE_CHECKING:  # programs look into the ledger before they import numba
     from games import Game
 
 WAIT_MS = 10_000  # for a reader that holds the file
 
 
 class NoSuchRun(ValueError):
-    """The folder holds no books of a run."""
+    """The folder holds no ledger of a run."""
 
 
 class LedgerDamaged(ValueError):
-    """The file of the books cannot be read."""
+    """The file of the ledger cannot be read."""
 
 
 class LedgerMismatch(ValueError):
-    """The books belong to another game, or were written by another version of this program."""
+    """The ledger belongs to another game, or were written by another version of this program."""
 
 
-class BooksUnbalanced(ValueError):
+class LedgerUnbalanced(ValueError):
     """An entry would count a game twice, or give up or receive games that were never granted."""
 
 
 class Ledger:
-    """The books of one run; make one with ``open_ledger`` or ``read_ledger``. For one thread."""
+    """The ledger of one run; make one with ``open_ledger`` or ``read_ledger``. For one thread."""
 
     def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
         self.folder = folder
@@ -93,13 +93,13 @@ class Ledger:
     def grant(self, worker: str, games: int) -> int:
         """Let ``worker`` play ``games`` more games; returns how many it has been granted so far, in all."""
         self.grant_all({worker: games})
-        return self.books(worker).granted
+        return self.account(worker).granted
 
     def grant_all(self, games: Mapping[str, int]) -> None:
         """Let each worker play so many games more; all is entered at once, so that the disk is waited for only once."""
         for worker, more in games.items():
             if more < 0:
-                raise BooksUnbalanced(f"worker {worker}: a grant of {more} games would take games back")
+                raise LedgerUnbalanced(f"worker {worker}: a grant of {more} games would take games back")
         with _transaction(self._db):
             for worker, more in games.items():
                 self._know(worker)
@@ -110,15 +110,15 @@ class Ledger:
         in all.
 
         Raises:
-            BooksUnbalanced: so many are not outstanding.
+            LedgerUnbalanced: so many are not outstanding.
         """
-        outstanding = self.books(worker).outstanding
+        outstanding = self.account(worker).outstanding
         if not 0 <= games <= outstanding:
-            raise BooksUnbalanced(f"worker {worker}: {games} games cannot be withdrawn, {outstanding} are outstanding")
+            raise LedgerUnbalanced(f"worker {worker}: {games} games cannot be withdrawn, {outstanding} are outstanding")
         with _transaction(self._db):
             self._db.execute("UPDATE workers SET granted = granted - ? WHERE name = ?", (games, worker))
             self._note("withdrawn", f"{games} games taken back that it had not begun: {reason}", worker)
-        return self.books(worker).granted
+        return self.account(worker).granted
 
     def discard(self, worker: str, games: int, reason: str) -> None:
         """Give up ``games`` outstanding games of ``worker``, which will never come.
@@ -126,23 +126,23 @@ class Ledger:
         If they come all the same, they are taken, and no longer count as discarded.
 
         Raises:
-            BooksUnbalanced: so many are not outstanding.
+            LedgerUnbalanced: so many are not outstanding.
         """
-        outstanding = self.books(worker).outstanding
+        outstanding = self.account(worker).outstanding
         if not 0 <= games <= outstanding:
-            raise BooksUnbalanced(f"worker {worker}: {games} games cannot be discarded, {outstanding} are outstanding")
+            raise LedgerUnbalanced(f"worker {worker}: {games} games cannot be discarded, {outstanding} are outstanding")
         with _transaction(self._db):
             self._db.execute("UPDATE workers SET discarded = discarded + ? WHERE name = ?", (games, worker))
             self._note("discarded", f"{games} games given up: {reason}", worker)
 
-    def books(self, worker: str) -> WorkerAccount:
+    def account(self, worker: str) -> WorkerAccount:
         """The account of ``worker``; all zero for one that is not known."""
         found = self._accounts("WHERE name = ?", (worker,))
         return found[0] if found else WorkerAccount(name=worker)
 
-    def all_books(self) -> dict[str, WorkerAccount]:
+    def accounts(self) -> dict[str, WorkerAccount]:
         """The accounts of all workers that this run has known, by name."""
-        return {books.name: books for books in self._accounts("ORDER BY name", ())}
+        return {account.name: account for account in self._accounts("ORDER BY name", ())}
 
     def workers(self) -> list[str]:
         """The names of all workers that this run has known, sorted."""
@@ -176,7 +176,7 @@ class Ledger:
         return int(self._db.execute("SELECT COALESCE(MAX(sequence), 0) FROM batches").fetchone()[0])
 
     def refusal(self, worker: str, first_game: int, games: int) -> str:
-        """Why games ``first_game`` to ``first_game + games - 1`` of ``worker`` have no place in the books; empty if
+        """Why games ``first_game`` to ``first_game + games - 1`` of ``worker`` have no place in the ledger; empty if
         they have one.
         """
         end = first_game + games
@@ -186,7 +186,7 @@ class Ledger:
         ):
             if (other.first_game or 0) + other.games > first_game:
                 return f"games {first_game} to {end - 1} of worker {worker} overlap batch {other.id}"
-        granted = self.books(worker).granted
+        granted = self.account(worker).granted
         if end > granted:
             return f"games {first_game} to {end - 1} of worker {worker} are beyond the {granted} granted"
         return ""
@@ -195,11 +195,11 @@ class Ledger:
         """Enter a batch whose file is safe. Returns its sequence number.
 
         Raises:
-            BooksUnbalanced: its games have no place in the books, see ``refusal``.
+            LedgerUnbalanced: its games have no place in the ledger, see ``refusal``.
         """
         refusal = self.refusal(row.worker, row.first_game or 0, row.games)
         if refusal:
-            raise BooksUnbalanced(refusal)
+            raise LedgerUnbalanced(refusal)
         with _transaction(self._db):
             sequence = self._add_batch(row)
         return sequence
@@ -282,8 +282,8 @@ class Ledger:
         }
 
     def _accounts(self, where: str, values: tuple[object, ...]) -> list[WorkerAccount]:
-        rows = self._db.execute(f"SELECT {', '.join(BOOKS_COLUMNS)} FROM workers {where}", values)
-        return [WorkerAccount(**dict(zip(BOOKS_COLUMNS, row, strict=True))) for row in rows]
+        rows = self._db.execute(f"SELECT {', '.join(ACCOUNT_COLUMNS)} FROM workers {where}", values)
+        return [WorkerAccount(**dict(zip(ACCOUNT_COLUMNS, row, strict=True))) for row in rows]
 
     def _batches(self, where: str, values: tuple[object, ...]) -> list[BatchRow]:
         rows = self._db.execute(f"SELECT {', '.join(BATCH_COLUMNS)} FROM batches {where}", values)
@@ -304,7 +304,7 @@ class Ledger:
         """Add a batch to its worker's sums; games that were given up and have come all the same count as what they are."""
         sums = f"{state} = {state} + ?, next_game = MAX(next_game, ?)"
         self._db.execute(f"UPDATE workers SET {sums} WHERE name = ?", (games, end, worker))
-        late = -self.books(worker).outstanding
+        late = -self.account(worker).outstanding
         if late > 0:
             self._db.execute("UPDATE workers SET discarded = discarded - ? WHERE name = ?", (late, worker))
             self._note("returned", f"{late} games came after they had been given up", worker)
@@ -317,7 +317,7 @@ class Ledger:
 
 
 def open_ledger(folder: Path, game: "Game", *, run_id: str | None = None) -> Ledger:
-    """Open the books in ``folder`` for writing, or begin them; the caller holds the ``RunLock``.
+    """Open the ledger in ``folder`` for writing, or begin them; the caller holds the ``RunLock``.
 
     A new run is called ``run_id``, or gets an id of its own.
 
@@ -342,7 +342,7 @@ def open_ledger(folder: Path, game: "Game", *, run_id: str | None = None) -> Led
 
 
 def read_ledger(folder: Path) -> Ledger:
-    """Open the books in ``folder`` for reading, also while a Coach writes to them.
+    """Open the ledger in ``folder`` for reading, also while a Coach writes to them.
 
     Raises:
         NoSuchRun: there are none.

@@ -1,4 +1,4 @@
-"""The tables of the books (``training/data/ledger.py``), and their rows as the rest of the program sees them."""
+"""The tables of the ledger (``training/data/ledger.py``), and their rows as the rest of the program sees them."""
 
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -62,7 +62,7 @@ TABLES = (
 
 @dataclass(frozen=True, kw_only=True)
 class BatchRow:
-    """A batch as the books have it."""
+    """A batch as the ledger has it."""
 
     sequence: int = 0  # 1, 2, ... in order of receipt; 0: not entered yet
     id: str
@@ -83,7 +83,7 @@ BATCH_COLUMNS = tuple(field.name for field in fields(BatchRow))
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRow:
-    """A published model as the books have it."""
+    """A published model as the ledger has it."""
 
     version: int
     iteration: int
@@ -128,7 +128,7 @@ class WorkerAccount:
         return self.granted - self.next_game - self.discarded
 
 
-BOOKS_COLUMNS = tuple(field.name for field in fields(WorkerAccount))
+ACCOUNT_COLUMNS = tuple(field.name for field in fields(WorkerAccount))
 
 
 def model_path(run_dir: Path, version: int) -> Path:

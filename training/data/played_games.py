@@ -51,7 +51,7 @@ def last_state(game: Game, actions: Sequence[int] | Actions) -> States:
     return state
 
 
-def batch_of(
+def batch_of_files(
     games: Sequence[PlayedGame], game: Game, *, first_game: int = 0, batch_id: str = "files", run_id: str = "files"
 ) -> GameBatch:
     """The games as a batch: the move that was played is the whole policy target, and the result is every position's

@@ -1,8 +1,8 @@
 """Taking in a batch from a worker, so that no finished game is lost and none counts twice.
 
-The order is everything: fetch, check, replay through the rules, put the file in place (synced), enter it in the books
+The order is everything: fetch, check, replay through the rules, put the file in place (synced), enter it in the ledger
 (synced), and only then let the worker delete its copy. Wherever this is cut off, the worker still has the batch or the
-books do; it is offered again, and whatever was already done is found done. A batch that is refused is kept in
+ledger does; it is offered again, and whatever was already done is found done. A batch that is refused is kept in
 ``quarantine/`` with the reason.
 """
 
@@ -42,7 +42,7 @@ Fetch = Callable[
 
 @dataclass(frozen=True, kw_only=True)
 class Received:
-    """The batch is safe and in the books; its games are new."""
+    """The batch is safe and in the ledger; its games are new."""
 
     batch: GameBatch
     sequence: int  # its number in the order of receipt
@@ -57,7 +57,7 @@ class AlreadyHave:
 
 @dataclass(frozen=True, kw_only=True)
 class Quarantined:
-    """The batch was refused and is not trained on; ``batch_id`` is its id in the books."""
+    """The batch was refused and is not trained on; ``batch_id`` is its id in the ledger."""
 
     batch_id: str
     reason: str
@@ -107,7 +107,7 @@ def receive(ledger: Ledger, game: Game, *, worker: str, batch_id: str, fetch: Fe
 
 
 def recover(ledger: Ledger, game: Game) -> list[Receipt]:
-    """Take in what was already in place but not yet in the books when the last Coach was killed; call it before
+    """Take in what was already in place but not yet in the ledger when the last Coach was killed; call it before
     receiving.
 
     Raises:
@@ -134,14 +134,14 @@ def load_received(folder: Path, row: BatchRow) -> GameBatch:
     return decode(data)
 
 
-def load_if_intact(folder: Path, row: BatchRow, *, tell: Callable[[str], None]) -> GameBatch | None:
-    """A batch that was received earlier; None if its file is damaged or gone, of which ``tell`` is told: nobody learns
+def load_if_intact(folder: Path, row: BatchRow, *, log_event: Callable[[str], None]) -> GameBatch | None:
+    """A batch that was received earlier; None if its file is damaged or gone, of which ``log_event`` is told: nobody learns
     from it again.
     """
     try:
         return load_received(folder, row)
     except (CorruptBatch, OSError) as error:
-        tell(f"batch {row.id} is left out of the window: {error}; scripts/audit.py names all that is damaged")
+        log_event(f"batch {row.id} is left out of the window: {error}; scripts/audit.py names all that is damaged")
         return None
 
 
@@ -153,7 +153,7 @@ def _fetched(fetch: Fetch) -> tuple[bytes, str]:
 
 
 def _entry(ledger: Ledger, batch_id: str, content: str) -> tuple[str, str]:
-    """The id under which the books know this file or will know it, and what is wrong with the id that it came with."""
+    """The id under which the ledger knows this file or will know it, and what is wrong with the id that it came with."""
     other = f"refused-{content[:32]}"
     if not BATCH_ID.fullmatch(batch_id):
         return other, f"{batch_id[:100]!a} is not the id of a batch, which is up to 80 of a-z, 0-9 and '-'"
@@ -164,7 +164,7 @@ def _entry(ledger: Ledger, batch_id: str, content: str) -> tuple[str, str]:
 
 
 def _opened(ledger: Ledger, worker: str, batch_id: str, data: bytes) -> GameBatch:
-    """The batch, if it is what its name and folder say and has a place in the books."""
+    """The batch, if it is what its name and folder say and has a place in the ledger."""
     batch = decode(data)
     said, known = (batch.batch_id, batch.run_id, batch.worker), (batch_id, ledger.run_id, worker)
     if said != known:

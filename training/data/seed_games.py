@@ -2,9 +2,9 @@
 meanwhile.
 
 They become batches like those of workers, in the account of one called as ``SEED_ACCOUNTS`` says: verified by the
-rules, kept in games/ and entered in the books. A batch is called after the SHA-256 of the file, or of the folder's
+rules, kept in games/ and entered in the ledger. A batch is called after the SHA-256 of the file, or of the folder's
 files, and its number in there. So a session that was killed is gone on with by making the same batches again and
-leaving out those that the books have.
+leaving out those that the ledger has.
 """
 
 import hashlib
@@ -17,13 +17,13 @@ from configs.schema import SEED_ACCOUNTS, SEED_FILES
 from games import Game
 from games.bad_game import BadGame
 from training.data.ledger import Ledger
-from training.data.played_games import PlayedGame, batch_of, in_batches
+from training.data.played_games import PlayedGame, batch_of_files, in_batches
 from training.data.receive import Quarantined, receive
 from training.data.records import encode
 
 log = logging.getLogger(__name__)
 
-LOGGED, TOLD = 1_000, 3  # games that are left out: so many are logged one by one, and told
+LOGGED, NAMED = 1_000, 3  # games that are left out: so many are logged one by one, and told
 
 
 @dataclass
@@ -42,7 +42,7 @@ class LeftOut:
                 yield game
                 continue
             self.count += 1
-            if self.count <= TOLD:
+            if self.count <= NAMED:
                 self.first.append(f"{inside}line {game.line}: {game.reason}")
             if self.count <= LOGGED:
                 log.info("%s, line %d: a game is left out: %s", path, game.line, game.reason)
@@ -50,31 +50,31 @@ class LeftOut:
     def __str__(self) -> str:
         """How many, and why."""
         reasons = "; ".join(self.first)
-        return f"{self.count:,} left out" + (f" ({reasons}{' ...' if self.count > TOLD else ''})" if reasons else "")
+        return f"{self.count:,} left out" + (f" ({reasons}{' ...' if self.count > NAMED else ''})" if reasons else "")
 
 
-def take_in_seed_games(ledger: Ledger, game: Game, sources: Sequence[str], *, tell: Callable[[str], None]) -> None:
+def ingest_seed_games(ledger: Ledger, game: Game, sources: Sequence[str], *, log_event: Callable[[str], None]) -> None:
     """Enter the games of the files that have not been taken in yet.
 
     Files and folders that have been are not looked at again.
 
     Args:
-        ledger: the run's books; the caller has recovered what was in place.
+        ledger: the run's ledger; the caller has recovered what was in place.
         game: what the run plays, which is one of ``SEED_ACCOUNTS`` if there are any files.
         sources: the files and folders, in their order.
-        tell: is told of each.
+        log_event: is told of each.
 
     Raises:
         OSError: a file is missing or unreadable, or the games cannot be kept. ValueError: a file has changed since some
         of its games were taken in, or is packed and damaged; or a folder has no such files.
     """
     for text in sources:
-        _take_in_source(ledger, game, Path(text), tell)
+        _ingest_source(ledger, game, Path(text), log_event)
 
 
-def _take_in_source(ledger: Ledger, game: Game, source: Path, tell: Callable[[str], None]) -> None:
+def _ingest_source(ledger: Ledger, game: Game, source: Path, log_event: Callable[[str], None]) -> None:
     account, kind = SEED_ACCOUNTS[game.name], SEED_FILES[game.name][0].removeprefix(".")
-    begun_event, done_event = f"{kind} begun", f"{kind} taken in"  # in the books; their texts begin with the path
+    begun_event, done_event = f"{kind} begun", f"{kind} taken in"  # in the ledger; their texts begin with the path
     if _noted(ledger, done_event, source):
         return
     files = files_of(source, SEED_FILES[game.name])
@@ -97,7 +97,7 @@ def _take_in_source(ledger: Ledger, game: Game, source: Path, tell: Callable[[st
     counts = f"{total:,} games with {positions:,} positions to learn from, {left_out}"
     ledger.add_event(done_event, f"{source}: {counts}", worker=account)
     log.info("%s: %s", source, counts)
-    tell(f"{source}: {counts}")
+    log_event(f"{source}: {counts}")
 
 
 def games_in(path: Path, kind: str, game: Game) -> Iterator[PlayedGame | BadGame]:
@@ -131,7 +131,7 @@ def files_of(source: Path, endings: tuple[str, ...]) -> list[Path]:
 
 
 def _noted(ledger: Ledger, kind: str, source: Path) -> str:
-    """What the books say of the file; empty when nothing of this kind."""
+    """What the ledger says of the file; empty when nothing of this kind."""
     return next((text for noted, _, text, _ in ledger.events() if noted == kind and text.startswith(f"{source}: ")), "")
 
 
@@ -150,11 +150,11 @@ def _digest(source: Path, files: Sequence[Path]) -> str:
 def _enter(ledger: Ledger, game: Game, batch_id: str, played: Sequence[PlayedGame]) -> None:
     """Receive a batch, for which games are granted first, as for those of workers."""
     worker = SEED_ACCOUNTS[game.name]
-    account = ledger.books(worker)
+    account = ledger.account(worker)
     lacking = len(played) - account.outstanding  # a killed session may have granted them
     if lacking > 0:
         ledger.grant(worker, lacking)
-    data = encode(batch_of(played, game, first_game=account.next_game, batch_id=batch_id, run_id=ledger.run_id))
+    data = encode(batch_of_files(played, game, first_game=account.next_game, batch_id=batch_id, run_id=ledger.run_id))
     receipt = receive(ledger, game, worker=worker, batch_id=batch_id, fetch=lambda limit: data)
     if isinstance(receipt, Quarantined):
         log.warning("batch %s of %s is in quarantine: %s", receipt.batch_id, worker, receipt.reason)

@@ -84,13 +84,13 @@ def play_match(
     pairs: int,
     opening_plies: int,
     seed: int,
-    look: Callable[[], None] = lambda: None,
+    poll: Callable[[], None] = lambda: None,
 ) -> MatchResult:
     """Play ``2 * pairs`` games: each pair from one random opening of ``opening_plies`` moves, once with either colour.
 
-    ``look`` is called before each round of moves.
+    ``poll`` is called before each round of moves.
     """
-    return play_from(game, openings(game, pairs, opening_plies, seed), first, second, look=look)
+    return play_from(game, openings(game, pairs, opening_plies, seed), first, second, poll=poll)
 
 
 def play_from(
@@ -100,7 +100,7 @@ def play_from(
     second: Player,
     *,
     opened: Actions | None = None,
-    look: Callable[[], None] = lambda: None,
+    poll: Callable[[], None] = lambda: None,
     watch: Callable[[States], None] = lambda states: None,
 ) -> MatchResult:
     """Play a pair of games from each of ``starts`` ``[pairs, S]``; see ``play_match``.
@@ -120,7 +120,7 @@ def play_from(
         running = ~query_all(game.rules.terminal, states).astype(np.bool_)
         if not running.any():
             break
-        look()
+        poll()
         watch(states)
         to_move = query_all(game.rules.current_player, states)
         second_to_move = (to_move == 0) == second_moves_first

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from games import Game
 from training.evaluation.match import MatchResult, RandomPlayer, SearchPlayer, play_match
 from training.evaluation.orders import Contestant
-from training.evaluation.remote_matches import Fixture, RemoteMatches
+from training.evaluation.remote_matches import MatchSpec, RemoteMatches
 from training.networks.model_file import Model
 from training.search.search import Search
 
 OPENING_PLIES = 4
 
-Look = Callable[[], None]
+Poll = Callable[[], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,10 +23,10 @@ class Pairing:
     pairs: int
 
 
-Play = Callable[[Model, Sequence[Pairing], int, Look], Iterable[MatchResult]]  # (first player, pairings, seed, look)
+Play = Callable[[Model, Sequence[Pairing], int, Poll], Iterable[MatchResult]]  # (first player, pairings, seed, look)
 
 
-class Home:
+class LocalMatches:
     """Plays matches here, one after the other, each when its result is asked for.
 
     Args:
@@ -44,36 +44,36 @@ class Home:
             self._players[model.model_version] = SearchPlayer(self._search(model))
         return self._players[model.model_version]
 
-    def play(self, first: Model, pairings: Sequence[Pairing], seed: int, look: Look) -> Iterator[MatchResult]:
+    def play(self, first: Model, pairings: Sequence[Pairing], seed: int, poll: Poll) -> Iterator[MatchResult]:
         """Play ``first`` against each opponent."""
         for pairing in pairings:
             opponent = self.player(pairing.opponent) if pairing.opponent else RandomPlayer(self._game, seed)
             player = self.player(first)
             yield play_match(
-                self._game, player, opponent, pairs=pairing.pairs, opening_plies=OPENING_PLIES, seed=seed, look=look
+                self._game, player, opponent, pairs=pairing.pairs, opening_plies=OPENING_PLIES, seed=seed, poll=poll
             )
 
 
-class Abroad:
+class WorkerMatches:
     """Has matches played by the workers, all at once.
 
     Args:
-        away: which is on tour with these models.
-        home: for what must be played here.
+        remote: which is on tour with these models.
+        local: for what must be played here.
         models: that may play.
         num_simulations: of the searches.
     """
 
     def __init__(
-        self, away: RemoteMatches, home: Home, models: Mapping[Contestant, Model], *, num_simulations: int
+        self, remote: RemoteMatches, local: LocalMatches, models: Mapping[Contestant, Model], *, num_simulations: int
     ) -> None:
-        self._away, self._home, self._models, self._num_simulations = away, home, models, num_simulations
+        self._remote, self._local, self._models, self._num_simulations = remote, local, models, num_simulations
         self._contestants = {model.model_version: contestant for contestant, model in models.items()}
 
-    def play(self, first: Model, pairings: Sequence[Pairing], seed: int, look: Look) -> list[MatchResult]:
+    def play(self, first: Model, pairings: Sequence[Pairing], seed: int, poll: Poll) -> list[MatchResult]:
         """Play ``first`` against each opponent."""
-        fixtures = [
-            Fixture(
+        specs = [
+            MatchSpec(
                 first=self._contestants[first.model_version],
                 second=self._contestants[pairing.opponent.model_version] if pairing.opponent else None,
                 pairs=pairing.pairs,
@@ -83,4 +83,4 @@ class Abroad:
             )
             for pairing in pairings
         ]
-        return self._away.play(fixtures, lambda who: self._home.player(self._models[who]), look=look)
+        return self._remote.play(specs, lambda who: self._local.player(self._models[who]), poll=poll)

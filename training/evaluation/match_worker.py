@@ -23,7 +23,7 @@ from training.self_play.tuning import in_parts
 
 TREES = 64  # searched side by side
 
-Look = Callable[[], None]
+Poll = Callable[[], None]
 Players = Callable[[Contestant], Player]
 
 
@@ -46,22 +46,22 @@ def search_for_strength(
     *,
     num_simulations: int,
     max_positions: int = 0,
-    look: Look | None = None,
+    poll: Poll | None = None,
 ) -> Search:
     """Search as evaluation games use it.
 
     Args:
         settings: self-play's.
         max_positions: in one network call; 0: as many as there are.
-        look: is called before every network call.
+        poll: is called before every network call.
     """
     limit = min(max_positions or TREES, TREES)
     evaluator = Evaluator(model.build(game), game, max_batch=limit)
     evaluate: Evaluate = evaluator if limit == TREES else in_parts(evaluator, limit)
     if settings.match_policy_temperature != 1:
         evaluate = softened(evaluate, settings.match_policy_temperature)
-    if look is not None:
-        evaluate = looking(evaluate, look)
+    if poll is not None:
+        evaluate = polling(evaluate, poll)
     return Search(game, evaluate, playing(settings), num_simulations=num_simulations, num_trees=TREES)
 
 
@@ -79,14 +79,14 @@ def softened(evaluate: Evaluate, temperature: float) -> Evaluate:
     return evaluate_softened
 
 
-def looking(evaluate: Evaluate, look: Look) -> Evaluate:
+def polling(evaluate: Evaluate, poll: Poll) -> Evaluate:
     """``evaluate``, with a look before every call; what the look raises ends the search."""
 
-    def look_and_evaluate(observations: Planes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        look()
+    def poll_and_evaluate(observations: Planes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        poll()
         return evaluate(observations)
 
-    return look_and_evaluate
+    return poll_and_evaluate
 
 
 def starts_of(game: Game, order: MatchOrder) -> States:
@@ -97,18 +97,18 @@ def starts_of(game: Game, order: MatchOrder) -> States:
 
 
 def play_order(
-    game: Game, order: MatchOrder, players: Players, *, look: Look = lambda: None
+    game: Game, order: MatchOrder, players: Players, *, poll: Poll = lambda: None
 ) -> tuple[States, MatchResult]:
     """Play an order; returns its openings and its games.
 
     Args:
         players: makes a player of a model.
-        look: is called before each round of moves.
+        poll: is called before each round of moves.
     """
     seed = seed_stream(order.seed, "slice", order.first_pair)
     first, second = (players(who) if who else RandomPlayer(game, seed) for who in (order.first, order.second))
     starts = starts_of(game, order)
-    return starts, play_from(game, starts, first, second, look=look)
+    return starts, play_from(game, starts, first, second, poll=poll)
 
 
 def played(worker: str, order: MatchOrder, starts: States, result: MatchResult) -> PlayedOrder:

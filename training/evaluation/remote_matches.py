@@ -70,7 +70,7 @@ class MatchExecutors(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fixture:
+class MatchSpec:
     """A match that is to be played; None is the random player."""
 
     first: Contestant | None
@@ -126,10 +126,10 @@ class RemoteMatches:
         self._game, self._hosts, self._clock, self._sleep = game, hosts, clock, sleep
         self._barred: set[str] = set()
         self._tag, self._orders = secrets.token_hex(8), 0
-        self.games_away = self.games_at_home = 0
+        self.remote_games = self.local_games = 0
 
     @contextmanager
-    def tour(self, players: Mapping[Contestant, bytes]) -> Iterator[None]:
+    def deployed(self, players: Mapping[Contestant, bytes]) -> Iterator[None]:
         """While this lasts, the workers have the files of these models, and matches between them can be played."""
         self._barred.clear()
         self._hosts.bring(players)
@@ -142,24 +142,22 @@ class RemoteMatches:
         """So many pairs that there is something for every worker."""
         return LEAST_PAIRS * len(self._hosts.hosts())
 
-    def play(self, fixtures: Sequence[Fixture], players: Players, *, look: Callable[[], None]) -> list[MatchResult]:
+    def play(self, specs: Sequence[MatchSpec], players: Players, *, poll: Callable[[], None]) -> list[MatchResult]:
         """Play all of these matches, side by side.
 
         Args:
             players: makes a player of a model, for what must be played at home.
-            look: is called over and over; what it raises ends the matches.
+            poll: is called over and over; what it raises ends the matches.
         """
-        board = _Board(
-            scores=[np.full((fixture.pairs, 2), np.nan) for fixture in fixtures], free=deque(self._slices(fixtures))
-        )
+        board = _Board(scores=[np.full((spec.pairs, 2), np.nan) for spec in specs], free=deque(self._slices(specs)))
         try:
             while board.free or board.given:
-                look()
+                poll()
                 self._take_results(board)
                 self._check(board)
                 self._hand_out(board)
                 if board.free and not board.given:
-                    self._play_at_home(board, players, look)
+                    self._play_locally(board, players, poll)
                 elif board.given:
                     self._sleep(WAIT_SECONDS)
         finally:
@@ -167,23 +165,23 @@ class RemoteMatches:
                 self._hosts.order(worker, ())
         return [MatchResult(scores=scores) for scores in board.scores]
 
-    def _slices(self, fixtures: Sequence[Fixture]) -> Iterator[tuple[int, MatchOrder]]:
+    def _slices(self, specs: Sequence[MatchSpec]) -> Iterator[tuple[int, MatchOrder]]:
         """All pairs of all matches, in orders that are large for few workers and small for many."""
         workers = max(1, len(self._hosts.hosts()))
-        share = math.ceil(sum(fixture.pairs for fixture in fixtures) / (AHEAD * workers))
+        share = math.ceil(sum(spec.pairs for spec in specs) / (AHEAD * workers))
         size = min(max(share, LEAST_PAIRS), MAX_PAIRS)
-        for number, fixture in enumerate(fixtures):
-            for first_pair in range(0, fixture.pairs, size):
+        for number, spec in enumerate(specs):
+            for first_pair in range(0, spec.pairs, size):
                 order = MatchOrder(
                     id=self._new_id(),
-                    first=fixture.first,
-                    second=fixture.second,
-                    seed=fixture.seed,
-                    opening_plies=fixture.opening_plies,
-                    match_pairs=fixture.pairs,
+                    first=spec.first,
+                    second=spec.second,
+                    seed=spec.seed,
+                    opening_plies=spec.opening_plies,
+                    match_pairs=spec.pairs,
                     first_pair=first_pair,
-                    pairs=min(size, fixture.pairs - first_pair),
-                    num_simulations=fixture.num_simulations,
+                    pairs=min(size, spec.pairs - first_pair),
+                    num_simulations=spec.num_simulations,
                 )
                 yield number, order
 
@@ -202,9 +200,9 @@ class RemoteMatches:
                     now = self._clock()
                     board.given[order.id] = _Given(number=number, order=order, worker=worker, since=now, seen=now)
                     changed.add(worker)
-        self._show(board, changed)
+        self._send_orders(board, changed)
 
-    def _show(self, board: _Board, workers: set[str]) -> None:
+    def _send_orders(self, board: _Board, workers: set[str]) -> None:
         """Tell workers what is theirs."""
         for worker in workers:
             self._hosts.order(worker, [given.order for given in board.given.values() if given.worker == worker])
@@ -221,11 +219,11 @@ class RemoteMatches:
                 self._give_back(board, given, f"its result is refused: {error}")
             else:
                 self._enter(board, given.number, order, result)
-                self.games_away += result.scores.size
+                self.remote_games += result.scores.size
                 board.longest = max(board.longest, self._clock() - given.since)
                 del board.given[order.id]
             changed.add(worker)
-        self._show(board, changed)
+        self._send_orders(board, changed)
 
     def _check(self, board: _Board) -> None:
         """See who can play, and take from workers what they will not play, as far as can be seen."""
@@ -233,7 +231,7 @@ class RemoteMatches:
         if now < board.check_at:
             return
         board.check_at = now + CHECK_SECONDS
-        self._look_for_life(board, now)
+        self._check_heartbeats(board, now)
         board.able = self._hosts.hosts()
         changed = set()
         for given in list(board.given.values()):
@@ -247,9 +245,9 @@ class RemoteMatches:
             else:
                 continue
             changed.add(given.worker)
-        self._show(board, changed)
+        self._send_orders(board, changed)
 
-    def _look_for_life(self, board: _Board, now: float) -> None:
+    def _check_heartbeats(self, board: _Board, now: float) -> None:
         for worker, sign in self._hosts.status().items():
             if sign and sign.order in board.given and board.beats.get(worker) != sign.beat:
                 board.beats[worker] = sign.beat
@@ -265,11 +263,11 @@ class RemoteMatches:
         del board.given[given.order.id]
         board.free.appendleft((given.number, given.order.model_copy(update={"id": self._new_id()})))
 
-    def _play_at_home(self, board: _Board, players: Players, look: Callable[[], None]) -> None:
+    def _play_locally(self, board: _Board, players: Players, poll: Callable[[], None]) -> None:
         number, order = board.free.popleft()
-        _, result = play_order(self._game, order, players, look=look)
+        _, result = play_order(self._game, order, players, poll=poll)
         self._enter(board, number, order, result)
-        self.games_at_home += result.scores.size
+        self.local_games += result.scores.size
 
     @staticmethod
     def _enter(board: _Board, number: int, order: MatchOrder, result: MatchResult) -> None:

@@ -19,7 +19,7 @@ from training.common.reports import EvaluationReport, ScoreReport
 from training.data.ledger import Ledger
 from training.evaluation.elo import Result, rate, sprt
 from training.evaluation.match import MatchResult, SearchPlayer
-from training.evaluation.match_location import Abroad, Home, Pairing, Play
+from training.evaluation.match_location import LocalMatches, Pairing, Play, WorkerMatches
 from training.evaluation.match_worker import TREES, search_for_strength
 from training.evaluation.orders import Contestant
 from training.evaluation.perfect_play import errors, load_positions, policy_actions
@@ -33,7 +33,7 @@ ANCHOR = "random"
 SPRT_PAIRS = 16  # between two looks at the test
 ANCHOR_SHARE = 0.5  # of the rating games; the others are against earlier versions
 
-Look = Callable[[], None]
+Poll = Callable[[], None]
 
 
 class Strength:
@@ -43,25 +43,25 @@ class Strength:
         game: what they play.
         settings: the run's.
         ledger: where matches and ratings are entered.
-        away: has matches played by the workers; without it they are played here.
+        remote: has matches played by the workers; without it they are played here.
     """
 
-    def __init__(self, game: Game, settings: Settings, ledger: Ledger, *, away: RemoteMatches | None = None) -> None:
-        self._game, self._ledger, self._seed, self._away = game, ledger, settings.run.seed, away
+    def __init__(self, game: Game, settings: Settings, ledger: Ledger, *, remote: RemoteMatches | None = None) -> None:
+        self._game, self._ledger, self._seed, self._remote = game, ledger, settings.run.seed, remote
         self._settings: EvaluationSettings = settings.evaluation
         self._search_settings = settings.search
         self._positions = load_positions(game, count=self._settings.positions) if self._settings.perfect_play else None
 
-    def measure(self, model: Model, *, look: Look) -> EvaluationReport:
+    def measure(self, model: Model, *, poll: Poll) -> EvaluationReport:
         """How strong ``model`` is."""
         started = time.monotonic()
         search_error = margin = policy_error = None
         if self._positions is not None:
-            chosen = search_actions(self.search(model), self._positions.states, look)
+            chosen = search_actions(self.search(model), self._positions.states, poll)
             found = errors(self._positions, chosen)
             search_error, margin = found.share, found.margin
             policy_error = errors(self._positions, policy_actions(self._positions, self.evaluator(model))).share
-        not_lost = self._play_for_ratings(model, look)
+        not_lost = self._play_for_ratings(model, poll)
         rating = self._rate().get(name_of(model.model_version)) if self._game.num_players == 2 else None
         return EvaluationReport(
             model_version=model.model_version,
@@ -72,11 +72,11 @@ class Strength:
             elo=rating[0] if rating else None,
             elo_margin=rating[1] if rating else None,
             random_not_lost=not_lost,
-            score=self._play_for_score(model, look),
+            score=self._play_for_score(model, poll),
             seconds=time.monotonic() - started,
         )
 
-    def accepts(self, candidate: Model, best: Model, *, file: bytes, look: Look) -> bool:
+    def accepts(self, candidate: Model, best: Model, *, file: bytes, poll: Poll) -> bool:
         """Whether ``candidate``, which ``file`` holds, is stronger than ``best`` by the sequential test; True without
         gating.
         """
@@ -89,7 +89,7 @@ class Strength:
             while verdict is None and scores.size < self._settings.gating_games:
                 seed = seed_stream(self._seed, "gating", candidate.model_version, len(scores))
                 pairing = Pairing(opponent=best, pairs=self._pairs_at_once(len(scores)))
-                (result,) = play(candidate, [pairing], seed, look)
+                (result,) = play(candidate, [pairing], seed, poll)
                 scores = np.concatenate([scores, result.scores])
                 verdict = sprt(scores.mean(1), elo0=test.elo0, elo1=test.elo1, alpha=test.alpha, beta=test.beta)
         self._enter(candidate, best, MatchResult(scores=scores))
@@ -97,12 +97,12 @@ class Strength:
 
     def _pairs_at_once(self, played: int) -> int:
         """How many pairs to play before the next look at the test: more where there are many to play them."""
-        if self._away is None:
+        if self._remote is None:
             return SPRT_PAIRS
         left = math.ceil(self._settings.gating_games / 2) - played
-        return max(SPRT_PAIRS, min(left, self._away.pairs_at_once()))
+        return max(SPRT_PAIRS, min(left, self._remote.pairs_at_once()))
 
-    def _play_for_ratings(self, model: Model, look: Look) -> float | None:
+    def _play_for_ratings(self, model: Model, poll: Poll) -> float | None:
         """Play the anchor and the versions rated before; returns the share of games not lost to the anchor."""
         pairs = self._settings.rating_games // 2
         if pairs == 0:
@@ -120,19 +120,19 @@ class Strength:
         models = [model, *(pairing.opponent for pairing in pairings if pairing.opponent)]
         with self._ground(models) as play:
             results = []
-            for pairing, result in zip(pairings, play(model, pairings, seed, look), strict=True):
+            for pairing, result in zip(pairings, play(model, pairings, seed, poll), strict=True):
                 self._enter(model, pairing.opponent, result)
                 results.append(result)
         return 1 - results[0].losses / results[0].scores.size
 
-    def _play_for_score(self, model: Model, look: Look) -> ScoreReport | None:
+    def _play_for_score(self, model: Model, poll: Poll) -> ScoreReport | None:
         """Play one-player games; None where none are wanted."""
         games = self._settings.score_games
         if games == 0:
             return None
         seed = seed_stream(self._seed, "score", model.model_version)
         played = play_for_score(
-            self._game, SearchPlayer(self.search(model)), games=games, seed=seed, watch=lambda ended, moves: look()
+            self._game, SearchPlayer(self.search(model)), games=games, seed=seed, watch=lambda ended, moves: poll()
         )
         return summary(self._game, played)
 
@@ -146,9 +146,9 @@ class Strength:
             models: those who play.
             file: of the first one, if it is not published yet.
         """
-        home = Home(self._game, self.search)
-        if self._away is None:
-            yield home.play
+        local = LocalMatches(self._game, self.search)
+        if self._remote is None:
+            yield local.play
             return
         first, *others = models
         files = [file or self._file(first), *(self._file(model) for model in others)]
@@ -156,9 +156,9 @@ class Strength:
             Contestant(version=model.model_version, sha256=content_sha256(data))
             for model, data in zip(models, files, strict=True)
         ]
-        with self._away.tour(dict(zip(contestants, files, strict=True))):
+        with self._remote.deployed(dict(zip(contestants, files, strict=True))):
             by_contestant = dict(zip(contestants, models, strict=True))
-            yield Abroad(self._away, home, by_contestant, num_simulations=self._settings.num_simulations).play
+            yield WorkerMatches(self._remote, local, by_contestant, num_simulations=self._settings.num_simulations).play
 
     def evaluator(self, model: Model) -> Evaluator:
         """``model``, ready to answer."""
@@ -240,10 +240,10 @@ def load_model(path: Path) -> Model:
     return decode_model(read_limited(path, MAX_MODEL_BYTES))
 
 
-def search_actions(search: Search, states: States, look: Look) -> Actions:
+def search_actions(search: Search, states: States, poll: Poll) -> Actions:
     """The best action ``[N]`` in each of ``states`` ``[N, S]``, looking up between parts."""
     parts = []
     for i in range(0, len(states), TREES):
-        look()
+        poll()
         parts.append(search.find(states[i : i + TREES]).actions)
     return np.concatenate(parts)

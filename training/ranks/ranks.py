@@ -132,7 +132,7 @@ class Ranks:
         self.broadcast_([verdict])
         return bool(verdict)
 
-    def told(self, data: bytes = b"") -> bytes:
+    def next_message(self, data: bytes = b"") -> bytes:
         """What rank 0 says next, for which the others wait as long as it takes."""
         with _reaching():
             self._patient = self._patient or dist.new_group(backend="gloo", timeout=PATIENCE)

@@ -74,7 +74,7 @@ class SelfPlayBackend(Protocol):
     def withdrawn(self) -> dict[str, int]:
         """For each worker, how many of the games last granted it has not begun and will not begin.
 
-        They are named until ``grant`` shows the worker the lower number that is then in the books.
+        They are named until ``grant`` shows the worker the lower number that is then in the ledger.
         """
 
     def collect(self) -> list[PendingBatch]:
@@ -135,7 +135,7 @@ class FolderBackend:
         self._renew_at = dict.fromkeys(names, 0.0)  # by this process's clock
         self._lowered: dict[str, _Lowered] = {}
         self._refused: dict[str, str] = {}  # worker -> why the last batch of it was refused
-        self._sitting = secrets.token_hex(
+        self._session = secrets.token_hex(
             8
         )  # with a count, it names every assignment, so that no other session's is taken for it
         self._leases = 0
@@ -157,7 +157,7 @@ class FolderBackend:
         """See ``SelfPlayBackend``."""
         if worker in self._accounts and self._accounts[worker] != (granted, delivered):
             if granted < self._accounts[worker][0]:
-                self._lowered.pop(worker, None)  # what was withdrawn is in the books
+                self._lowered.pop(worker, None)  # what was withdrawn is in the ledger
             self._accounts[worker] = (granted, delivered)
             self._assign(worker)
 
@@ -166,10 +166,10 @@ class FolderBackend:
         return {worker: max(0, ahead - outstanding[worker]) for worker in self.workers}
 
     def lower(self, worker: str, granted: int) -> None:
-        """Have ``worker`` begin no game beyond ``granted``, although the books have more; ``withdrawn`` says when it
+        """Have ``worker`` begin no game beyond ``granted``, although the ledger has more; ``withdrawn`` says when it
         has heard of it.
 
-        Nothing is entered anywhere: a main node that is started anew shows the worker again what the books have.
+        Nothing is entered anywhere: a main node that is started anew shows the worker again what the ledger has.
         """
         entered, _ = self._accounts[worker]
         standing = self._lowered.get(worker)
@@ -300,7 +300,7 @@ class FolderBackend:
     def _lease_number(self, lease: str) -> int:
         """Which of this session's assignments has this lease; -1 for none of them."""
         session, _, number = lease.rpartition("-")
-        return int(number) if session == self._sitting and number.isdecimal() else -1
+        return int(number) if session == self._session and number.isdecimal() else -1
 
     def _assign(self, name: str) -> None:
         """Write the assignment of ``name``; when the disk does not take it, the next look tries again."""
@@ -324,7 +324,7 @@ class FolderBackend:
         self_play, distributed = self._settings.self_play, self._settings.distributed
         asynchronous = self._settings.training.asynchronous
         lowered = self._lowered.get(name)
-        lease = f"{self._sitting}-{self._leases}"
+        lease = f"{self._session}-{self._leases}"
         self._leases += 1
         measured = 0 if asynchronous else SAME_PARALLEL_GAMES
         return Assignment(
@@ -372,7 +372,7 @@ class InlineBackend(FolderBackend):
         batches = super().collect()
         if self._stop:
             return batches
-        self._worker.look()
+        self._worker.poll()
         for _ in range(self._cycles):
             self._worker.cycle()
         return batches or super().collect()

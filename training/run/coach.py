@@ -23,9 +23,9 @@ from training.common.reports import (
     Observer,
     ProgressReport,
     SelfPlayReport,
-    tell_event,
-    tell_iteration,
-    tell_progress,
+    report_event,
+    report_iteration,
+    report_progress,
 )
 from training.common.retry_log import RetryLog
 from training.data.ledger import Ledger
@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 
 PROGRESS_SECONDS = 1.0
 WAIT_SECONDS = 0.1
-STEPS_BETWEEN_LOOKS, SECONDS_BETWEEN_LOOKS = 8, 0.5  # whichever is less, in training
+STEPS_BETWEEN_POLLS, SECONDS_BETWEEN_POLLS = 8, 0.5  # whichever is less, in training
 T = TypeVar("T")
 
 
@@ -60,10 +60,10 @@ class Stopped(Exception):
 class Evaluation(Protocol):
     """What measures strength."""
 
-    def measure(self, model: Model, *, look: Callable[[], None]) -> EvaluationReport:
-        """How strong ``model`` is; calls ``look`` now and then."""
+    def measure(self, model: Model, *, poll: Callable[[], None]) -> EvaluationReport:
+        """How strong ``model`` is; calls ``poll`` now and then."""
 
-    def accepts(self, candidate: Model, best: Model, *, file: bytes, look: Callable[[], None]) -> bool:
+    def accepts(self, candidate: Model, best: Model, *, file: bytes, poll: Callable[[], None]) -> bool:
         """Whether ``candidate``, which ``file`` holds, may replace ``best`` in self-play."""
 
 
@@ -74,7 +74,7 @@ class Coach:
         run_dir: everything is written here.
         settings: the run's.
         game: what is learned.
-        ledger: the books, open for writing.
+        ledger: the ledger, open for writing.
         backend: those who play.
         learner: the network in training.
         window: where the learner draws from.
@@ -109,11 +109,13 @@ class Coach:
         self.stop_requested = False
         self.model: Model | None = None  # the one that plays
         self._tally = Tally(game, settings.search.resignation, since=clock())
-        self._granting = Granting(settings=settings, ledger=ledger, backend=backend, clock=clock, tell=self.tell)
+        self._granting = Granting(
+            settings=settings, ledger=ledger, backend=backend, clock=clock, log_event=self.log_event
+        )
         self._gathered = state.iteration_sequence  # the ledger's last batch when the iteration's games were complete
-        self._phase, self._shown = "starting", -PROGRESS_SECONDS
+        self._phase, self._reported = "starting", -PROGRESS_SECONDS
         self._bounds = Bounds(settings.run, seconds=state.seconds, clock=clock)
-        self._troubles = RetryLog(self.tell)
+        self._retries = RetryLog(self.log_event)
         self._complete: SelfPlayReport | None = None  # the iteration's games, once all are here
         self._ends: dict[str, int] = {}  # worker -> the number behind the last game in its outbox at the last look
 
@@ -152,7 +154,7 @@ class Coach:
         """Let the workers hand over what they have finished, and keep everything."""
         self._phase = "ending"
         self.backend.close()
-        self.take_in(self.backend.collect())
+        self.ingest(self.backend.collect())
         self.save()
 
     def finished(self) -> bool:
@@ -163,7 +165,7 @@ class Coach:
 
     def gather(self) -> SelfPlayReport:
         """Wait until the iteration's games are here, or the time is up."""
-        self._phase, self._complete, self._shown = (
+        self._phase, self._complete, self._reported = (
             "waiting for games",
             None,
             -PROGRESS_SECONDS,
@@ -172,7 +174,7 @@ class Coach:
         if not self.settings.training.asynchronous:
             self._tally.since = self.clock()  # nobody has played since the last iteration's games were complete
         while self._tally.games < wanted and not self._bounds.time_is_up():
-            if not self.visit(take=True):
+            if not self.poll_workers(ingest=True):
                 self.sleep(WAIT_SECONDS)
         now = self.clock()
         tally, self._tally = self._tally, Tally(self.game, self.settings.search.resignation, since=now)
@@ -190,15 +192,15 @@ class Coach:
         generalized = generalization(self.learner, self.window, self.settings.run.seed) if steps else None
         reports, fresh, every = [], 0, training.steps_per_model or steps + 1  # fresh: steps since the last model
         while steps > 0 and not self._bounds.time_is_up():
-            count, progress = min(STEPS_BETWEEN_LOOKS, steps, every - fresh), self._bounds.share(self.state.iteration)
+            count, progress = min(STEPS_BETWEEN_POLLS, steps, every - fresh), self._bounds.share(self.state.iteration)
             reports.append(
                 self.learner.train(
-                    self.window, count, self.settings.run.seed, progress=progress, seconds=SECONDS_BETWEEN_LOOKS
+                    self.window, count, self.settings.run.seed, progress=progress, seconds=SECONDS_BETWEEN_POLLS
                 )
             )
             self.state.owed_samples -= reports[-1].samples
             steps, fresh = steps - reports[-1].steps, fresh + reports[-1].steps
-            self.look()
+            self.poll()
             if fresh >= every and steps > 0:
                 self.publish()
                 self._phase, fresh = "training", 0
@@ -214,14 +216,14 @@ class Coach:
         model = Model(description=description, weights=self.learner.weights())
         data = encode_model(model, self.game, compressed=self.settings.distributed.compression)
         best = self.model
-        accepted = best is None or self.keep(
-            f"model {version}", lambda: self.evaluation.accepts(model, best, file=data, look=self.look)
+        accepted = best is None or self.persist(
+            f"model {version}", lambda: self.evaluation.accepts(model, best, file=data, poll=self.poll)
         )
         row = model_row(self.run_dir, version, iteration=self.state.iteration, data=data, accepted=accepted)
-        self.keep(f"model {version}", lambda: write_atomically(model_path(self.run_dir, version), data))
-        self.keep(f"model {version}", lambda: self.ledger.add_model(row))
+        self.persist(f"model {version}", lambda: write_atomically(model_path(self.run_dir, version), data))
+        self.persist(f"model {version}", lambda: self.ledger.add_model(row))
         if not accepted:
-            self.tell(f"model {version} was not stronger than model {self.state.model_version} and is not used")
+            self.log_event(f"model {version} was not stronger than model {self.state.model_version} and is not used")
             return
         self.model, self.state.model_version = model, version
         self.hand_out(data)
@@ -232,19 +234,21 @@ class Coach:
             data = read_limited(model_path(self.run_dir, self.state.model_version), MAX_MODEL_BYTES)
             self.model = decode_model(data)
         except (OSError, ValueError) as error:
-            self.tell(f"model {self.state.model_version} cannot be read, the learner's weights take its place: {error}")
+            self.log_event(
+                f"model {self.state.model_version} cannot be read, the learner's weights take its place: {error}"
+            )
             self.publish()
             return
         self.hand_out(data)
 
     def hand_out(self, file: bytes) -> None:
         """Have all workers play with the current model."""
-        self.keep("the workers' model", lambda: self.backend.publish(self.state.model_version, file))
+        self.persist("the workers' model", lambda: self.backend.publish(self.state.model_version, file))
 
     def catch_up(self) -> None:
         """Count again the games of the unfinished iteration, and take in what was received after the last checkpoint."""
         for row in self.ledger.received_batches(after=self.state.iteration_sequence):
-            batch = load_if_intact(self.run_dir, row, tell=self.tell)
+            batch = load_if_intact(self.run_dir, row, log_event=self.log_event)
             if batch and row.worker not in SEED_ACCOUNTS.values():
                 self._tally.add(batch, row.bytes)
             if row.sequence > self.state.window_sequence:
@@ -262,8 +266,8 @@ class Coach:
             return None
         self._phase = "evaluating"
         assert self.model is not None
-        with suppress(Stopped), self._troubles.about("evaluation", "what matches have shown cannot be kept"):
-            return self.evaluation.measure(self.model, look=self.look)
+        with suppress(Stopped), self._retries.about("evaluation", "what matches have shown cannot be kept"):
+            return self.evaluation.measure(self.model, poll=self.poll)
         return None
 
     def conclude(
@@ -284,14 +288,14 @@ class Coach:
             self_play=games,
             learner=learned,
             evaluation=evaluated,
-            workers=worker_reports(self.backend.status(), self.ledger.all_books(), self.backend.cluster(), self._ends),
+            workers=worker_reports(self.backend.status(), self.ledger.accounts(), self.backend.cluster(), self._ends),
         )
-        self.keep(
+        self.persist(
             f"iteration {report.iteration}", lambda: self.ledger.add_iteration(report.iteration, report.as_dict())
         )
         if self.state.iteration % self.settings.training.checkpoint_every == 0:
-            self.keep("a checkpoint", self.save)
-        tell_iteration(self.observers, report)
+            self.persist("a checkpoint", self.save)
+        report_iteration(self.observers, report)
         return report
 
     def save(self) -> None:
@@ -301,32 +305,32 @@ class Coach:
         path = self.checkpoints.save(learner, vars(self.state))
         log.info("%s: %s", path.name, fingerprint(learner, self.window))
 
-    def keep(self, what: str, action: Callable[[], T]) -> T:
+    def persist(self, what: str, action: Callable[[], T]) -> T:
         """Put something where it lasts; while the disk has no room for it, wait, and grant nobody any games.
 
-        Raises what ``visit`` does.
+        Raises what ``poll_workers`` does.
         """
 
         def wait() -> None:
             self._phase = "waiting for room on the disk"
-            self.visit(take=False)
+            self.poll_workers(ingest=False)
             self.sleep(WAIT_SECONDS)
 
-        return self._troubles.insist(what, f"{what} cannot be kept now, and the run waits", action, wait=wait)
+        return self._retries.insist(what, f"{what} cannot be kept now, and the run waits", action, wait=wait)
 
     # Games.
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Visit the workers in between, but leave games where they are when every iteration's must be those of one
         model.
 
         Raises:
-            Stopped, NobodyPlays: see ``visit``.
+            Stopped, NobodyPlays: see ``poll_workers``.
         """
-        self.visit(take=self.settings.training.asynchronous)
+        self.poll_workers(ingest=self.settings.training.asynchronous)
 
-    def visit(self, *, take: bool) -> bool:
-        """See what the workers have, ``take`` it in and grant more, show how things stand; False when nothing was taken
+    def poll_workers(self, *, ingest: bool) -> bool:
+        """See what the workers have, ``ingest`` it in and grant more, show how things stand; False when nothing was taken
         in.
 
         Raises:
@@ -336,47 +340,47 @@ class Coach:
         if self.stop_requested:
             raise Stopped
         waiting = self.backend.collect()
-        self._ends = last_ends((parcel.worker, parcel.batch_id) for parcel in waiting)
+        self._ends = last_ends((batch.worker, batch.batch_id) for batch in waiting)
         taken = 0
-        if take:
-            taken = self.take_in(self._granting.in_turn(waiting))
+        if ingest:
+            taken = self.ingest(self._granting.in_turn(waiting))
             self.grant(waiting)
         self.show(PROGRESS_SECONDS)
         return taken > 0
 
     def grant(self, waiting: Sequence[PendingBatch]) -> None:
         """Keep the workers in work; ``waiting`` is all that lay in their outboxes."""
-        with self._troubles.about("grants", "games cannot be granted now"):
+        with self._retries.about("grants", "games cannot be granted now"):
             self._granting.give_up_lost(waiting)
             self._granting.grant(self._tally.games)
 
-    def take_in(self, parcels: Sequence[PendingBatch]) -> int:
+    def ingest(self, batches: Sequence[PendingBatch]) -> int:
         """Receive each batch, learn from those that are good, and let the workers delete their copies; returns how many
         were received.
 
         What cannot be fetched or kept now, because of a full disk for example, stays where it is until the next look.
         """
         taken = 0
-        for parcel in parcels:
-            with self._troubles.about(
-                parcel.batch_id, f"batch {parcel.batch_id} of {parcel.worker} cannot be taken in now"
+        for batch in batches:
+            with self._retries.about(
+                batch.batch_id, f"batch {batch.batch_id} of {batch.worker} cannot be taken in now"
             ):
-                self.take(parcel)
+                self.ingest_batch(batch)
                 taken += 1
         return taken
 
-    def take(self, parcel: PendingBatch) -> None:
+    def ingest_batch(self, batch: PendingBatch) -> None:
         """Receive one batch."""
-        receipt = receive(self.ledger, self.game, worker=parcel.worker, batch_id=parcel.batch_id, fetch=parcel.fetch)
+        receipt = receive(self.ledger, self.game, worker=batch.worker, batch_id=batch.batch_id, fetch=batch.fetch)
         refused = receipt.reason if isinstance(receipt, Quarantined) else ""
         if isinstance(receipt, Received):
             self.count(receipt.batch.num_games, receipt.batch.num_positions, receipt.sequence)
             self.add_to_window(receipt.batch)
-            row = self.ledger.batch(parcel.batch_id)
+            row = self.ledger.batch(batch.batch_id)
             self._tally.add(receipt.batch, row.bytes if row else 0)
         elif refused:
-            self.tell(f"batch {receipt.batch_id} of {parcel.worker} is in quarantine: {refused}")
-        self.backend.release(parcel, delivered=self.ledger.books(parcel.worker).next_game, refused=refused)
+            self.log_event(f"batch {receipt.batch_id} of {batch.worker} is in quarantine: {refused}")
+        self.backend.release(batch, delivered=self.ledger.account(batch.worker).next_game, refused=refused)
 
     def count(self, games: int, positions: int, sequence: int) -> None:
         """Count a received batch, which is new to the learner."""
@@ -393,22 +397,22 @@ class Coach:
 
     # What observers are told.
 
-    def tell(self, text: str) -> None:
+    def log_event(self, text: str) -> None:
         """Tell everybody what is worth a line."""
         log.warning("%s", text)
-        tell_event(self.observers, text)
+        report_event(self.observers, text)
 
     def show(self, after: float = 0.0) -> None:
         """Show how things stand, if they were last shown so many seconds ago."""
         now = self.clock()
-        if now - self._shown >= after:
-            self._shown = now
-            tell_progress(self.observers, self.progress_report())
+        if now - self._reported >= after:
+            self._reported = now
+            report_progress(self.observers, self.progress_report())
 
     def progress_report(self) -> ProgressReport:
         """The run as it stands."""
         cluster = self.backend.cluster()
-        workers = worker_reports(self.backend.status(), self.ledger.all_books(), cluster, self._ends)
+        workers = worker_reports(self.backend.status(), self.ledger.accounts(), cluster, self._ends)
         return ProgressReport(
             phase=phase_of_all(self._phase, workers),
             iteration=self.state.iteration + 1,

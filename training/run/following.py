@@ -11,7 +11,7 @@ from training.learning.learner import LearnerState, TrainingDiverged
 from training.networks.evaluator import use_threads
 from training.networks.weights_file import read_tree
 from training.ranks.ranks import Ranks
-from training.run.leading import heard
+from training.run.leading import next_command
 from training.run.run import make_learner, make_window
 from training.run.session import learner_threads
 
@@ -26,13 +26,13 @@ def follow(ranks: Ranks) -> None:
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    _, details, _ = heard(ranks)
+    _, details, _ = next_command(ranks)
     settings = Settings.model_validate(details["settings"])
     use_threads(learner_threads(settings, ranks))
     game = load_game(settings.game.name, **settings.game.options)
     learner, window = make_learner(game, settings, ranks=ranks), make_window(game, settings)
     while True:
-        what, details, payload = heard(ranks)
+        what, details, payload = next_command(ranks)
         match what:
             case "state":
                 tree = read_tree(payload, path=Path("rank 0's state"))

@@ -29,7 +29,7 @@ class Granting:
         ledger: where every grant is entered before the worker learns of it.
         backend: the workers.
         clock: seconds that never go back.
-        tell: is told what is worth a line in the log.
+        log_event: is told what is worth a line in the log.
     """
 
     def __init__(
@@ -39,10 +39,10 @@ class Granting:
         ledger: Ledger,
         backend: SelfPlayBackend,
         clock: Callable[[], float],
-        tell: Callable[[str], None],
+        log_event: Callable[[str], None],
     ) -> None:
         self._training, self._ahead = settings.training, settings.self_play.games_per_worker
-        self._ledger, self._backend, self._clock, self._tell = ledger, backend, clock, tell
+        self._ledger, self._backend, self._clock, self._log_event = ledger, backend, clock, log_event
         self._idle: dict[
             str, tuple[float, int]
         ] = {}  # worker -> since when it has had nothing to do, and its beat then
@@ -50,7 +50,7 @@ class Granting:
     def restore(self) -> None:
         """Tell the workers how their accounts stand; to be done before they start."""
         for worker in self._backend.workers:
-            self._show(self._ledger.books(worker))
+            self._send_account(self._ledger.account(worker))
 
     def grant(self, games_here: int) -> None:
         """Keep every worker in work: so many games ahead each, or what the iteration still lacks in synchronous mode.
@@ -67,14 +67,14 @@ class Granting:
             raise NobodyPlays(
                 "no worker is left, all have failed again and again: see their logs in the run's folder, workers/*/logs"
             )
-        books = self._ledger.all_books()
+        accounts = self._ledger.accounts()
         if self._training.asynchronous:
-            outstanding = {worker: books[worker].outstanding if worker in books else 0 for worker in workers}
+            outstanding = {worker: accounts[worker].outstanding if worker in accounts else 0 for worker in workers}
             behind = games_here >= BACKLOG_ITERATIONS * self._training.games_per_iteration
             missing = self._backend.share_out(outstanding, 0 if behind else self._ahead)
         else:
             to_come = sum(
-                account.outstanding for account in books.values()
+                account.outstanding for account in accounts.values()
             )  # also of those who may be granted none now
             left = self._training.games_per_iteration - games_here - to_come
             missing = {
@@ -83,60 +83,60 @@ class Granting:
         granted = {worker: missing[worker] for worker in workers if missing.get(worker, 0) > 0}
         if granted:
             self._ledger.grant_all(granted)
-            books = self._ledger.all_books()
+            accounts = self._ledger.accounts()
         for worker in workers:
-            self._show(books.get(worker) or WorkerAccount(name=worker))
+            self._send_account(accounts.get(worker) or WorkerAccount(name=worker))
 
-    def give_up_lost(self, parcels: Sequence[PendingBatch]) -> None:
+    def give_up_lost(self, batches: Sequence[PendingBatch]) -> None:
         """Give up what will never come: games of workers that are gone, and of those that have done all and have
         nothing left.
 
         That happens when a batch was refused that does not even say which games it holds.
 
         Args:
-            parcels: all that lies in the outboxes.
+            batches: all that lies in the outboxes.
         """
-        full = {parcel.worker for parcel in parcels}
+        full = {batch.worker for batch in batches}
         status, workers = self._backend.status(), set(self._backend.workers)
-        for worker, books in self._ledger.all_books().items():
-            outstanding = books.outstanding
+        for worker, account in self._ledger.accounts().items():
+            outstanding = account.outstanding
             if outstanding <= 0 or worker in full:
                 self._idle.pop(worker, None)
             elif worker not in workers:
                 self._discard(worker, outstanding, "there is no such worker any more")
-            elif self._has_long_done_all(books, status.get(worker)):
+            elif self._has_long_done_all(account, status.get(worker)):
                 self._discard(worker, outstanding, "it has handed over all that it has, and they were not among it")
 
-    def in_turn(self, parcels: Sequence[PendingBatch]) -> Sequence[PendingBatch]:
-        """In synchronous mode, the parcels of one worker after the other, so that the games come in the same order
+    def in_turn(self, batches: Sequence[PendingBatch]) -> Sequence[PendingBatch]:
+        """In synchronous mode, the batches of one worker after the other, so that the games come in the same order
         again.
         """
         workers = self._backend.workers
         if self._training.asynchronous:
-            return parcels
-        turn = next((worker for worker in workers if self._ledger.books(worker).outstanding > 0), None)
-        return [parcel for parcel in parcels if parcel.worker == turn or parcel.worker not in workers]
+            return batches
+        turn = next((worker for worker in workers if self._ledger.account(worker).outstanding > 0), None)
+        return [batch for batch in batches if batch.worker == turn or batch.worker not in workers]
 
     def _take_back(self) -> None:
         """Enter what workers have not begun and will not begin; only then may it be granted to anybody."""
         for worker, unstarted in self._backend.withdrawn().items():
-            games = min(unstarted, self._ledger.books(worker).outstanding)
+            games = min(unstarted, self._ledger.account(worker).outstanding)
             if games > 0:
                 self._ledger.withdraw(worker, games, "others play them")
-                self._tell(f"{games} games that worker {worker} will not play are handed on")
-            self._show(self._ledger.books(worker))
+                self._log_event(f"{games} games that worker {worker} will not play are handed on")
+            self._send_account(self._ledger.account(worker))
 
-    def _has_long_done_all(self, books: WorkerAccount, heartbeat: Heartbeat | None) -> bool:
-        if heartbeat is None or heartbeat.state != "waiting" or heartbeat.finished < books.granted:
-            self._idle.pop(books.name, None)
+    def _has_long_done_all(self, account: WorkerAccount, heartbeat: Heartbeat | None) -> bool:
+        if heartbeat is None or heartbeat.state != "waiting" or heartbeat.finished < account.granted:
+            self._idle.pop(account.name, None)
             return False
-        since, beat = self._idle.setdefault(books.name, (self._clock(), heartbeat.beat))
+        since, beat = self._idle.setdefault(account.name, (self._clock(), heartbeat.beat))
         return self._clock() - since >= GRACE_SECONDS and heartbeat.beat != beat
 
     def _discard(self, worker: str, games: int, reason: str) -> None:
         self._idle.pop(worker, None)
         self._ledger.discard(worker, games, reason)
-        self._tell(f"{games} games of worker {worker} are given up: {reason}")
+        self._log_event(f"{games} games of worker {worker} are given up: {reason}")
 
-    def _show(self, books: WorkerAccount) -> None:
-        self._backend.grant(books.name, granted=books.granted, delivered=books.next_game)
+    def _send_account(self, account: WorkerAccount) -> None:
+        self._backend.grant(account.name, granted=account.granted, delivered=account.next_game)

@@ -1,6 +1,6 @@
 """Rank 0's part of a Coach's learner that has several ranks: the others do as it does.
 
-Every rank has a learner and a window of its own. Rank 0, which alone has workers and books, tells the others of all
+Every rank has a learner and a window of its own. Rank 0, which alone has workers and a ledger, tells the others of all
 that comes into its window and of every call of its learner. So all draw the same positions for the same steps, and each
 makes and learns from its share of them. Alone, nobody is told anything.
 """
@@ -20,15 +20,15 @@ from training.ranks.ranks import RankLost, Ranks
 from training.replay.replay import ReplayWindow
 
 
-def tell(ranks: Ranks, what: str, payload: bytes = b"", **details: Any) -> None:
-    """Have the other ranks do something; they listen by ``heard``."""
+def send_command(ranks: Ranks, what: str, payload: bytes = b"", **details: Any) -> None:
+    """Have the other ranks do something; they listen by ``next_command``."""
     if not ranks.alone:
-        ranks.told(json.dumps({"what": what, **details}).encode() + b"\n" + payload)
+        ranks.next_message(json.dumps({"what": what, **details}).encode() + b"\n" + payload)
 
 
-def heard(ranks: Ranks) -> tuple[str, dict[str, Any], bytes]:
+def next_command(ranks: Ranks) -> tuple[str, dict[str, Any], bytes]:
     """What rank 0 tells next, with its details and its payload."""
-    header, _, payload = ranks.told().partition(b"\n")
+    header, _, payload = ranks.next_message().partition(b"\n")
     details = json.loads(header)
     return details.pop("what"), details, payload
 
@@ -36,22 +36,22 @@ def heard(ranks: Ranks) -> tuple[str, dict[str, Any], bytes]:
 @contextmanager
 def leading(ranks: Ranks, settings: Settings) -> Iterator[None]:
     """Within the block, the other ranks have a learner and a window of a run with these settings; after it they end."""
-    tell(ranks, "begin", settings=settings.model_dump(mode="json"))
+    send_command(ranks, "begin", settings=settings.model_dump(mode="json"))
     try:
         yield
     except (KeyboardInterrupt, RankLost):
         raise  # the others may be in the middle of a step: they end when they find this one gone
     except BaseException:
-        tell(ranks, "end")
+        send_command(ranks, "end")
         raise
-    tell(ranks, "end")
+    send_command(ranks, "end")
 
 
 def share_state(learner: Learner) -> None:
     """Have the other ranks' learners go on from where this one is."""
     if not learner.ranks.alone:
         state = learner.state()
-        tell(learner.ranks, "state", tree_bytes({"tensors": state.tensors, "counters": state.counters}))
+        send_command(learner.ranks, "state", tree_bytes({"tensors": state.tensors, "counters": state.counters}))
 
 
 class LeadingWindow(ReplayWindow):
@@ -64,12 +64,12 @@ class LeadingWindow(ReplayWindow):
     def add(self, batch: GameBatch) -> int:
         """See ``ReplayWindow``."""
         if not self._ranks.alone:
-            tell(self._ranks, "add", encode(batch))
+            send_command(self._ranks, "add", encode(batch))
         return super().add(batch)
 
     def resize(self, capacity_positions: int) -> None:
         """See ``ReplayWindow``."""
-        tell(self._ranks, "resize", capacity_positions=capacity_positions)
+        send_command(self._ranks, "resize", capacity_positions=capacity_positions)
         super().resize(capacity_positions)
 
 
@@ -87,5 +87,7 @@ class LeadingLearner(Learner):
         seconds: float = math.inf,
     ) -> LearnerReport:
         """See ``Learner``; the window is a ``LeadingWindow``."""
-        tell(self.ranks, "train", steps=steps, seed=seed, batch_size=batch_size, progress=progress, seconds=seconds)
+        send_command(
+            self.ranks, "train", steps=steps, seed=seed, batch_size=batch_size, progress=progress, seconds=seconds
+        )
         return super().train(window, steps, seed, batch_size=batch_size, progress=progress, seconds=seconds)

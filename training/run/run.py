@@ -1,4 +1,4 @@
-"""Opening a run: its folder, its books, its learner, and everything else that a Coach needs, new or as an earlier
+"""Opening a run: its folder, its ledger, its learner, and everything else that a Coach needs, new or as an earlier
 session left it.
 """
 
@@ -13,11 +13,11 @@ import numpy as np
 from configs.schema import Settings
 from games import Game, load_game
 from training.common.random import seed_stream
-from training.common.reports import Observer, tell_event
+from training.common.reports import Observer, report_event
 from training.data.ledger import Ledger, open_ledger
 from training.data.receive import load_if_intact, recover
 from training.data.records import GameBatch
-from training.data.seed_games import take_in_seed_games
+from training.data.seed_games import ingest_seed_games
 from training.evaluation.remote_matches import RemoteMatches
 from training.evaluation.strength import Strength, require_measurable
 from training.learning.checkpoint import Checkpoint, Checkpoints
@@ -70,8 +70,8 @@ def open_coach(
         (run_dir / folder).mkdir(mode=0o700, exist_ok=True)
     for receipt in recover(ledger, game):
         log.info("found after the last session: %s", receipt)
-    tell = partial(tell_event, observers)
-    take_in_seed_games(ledger, game, settings.training.window.seed_games, tell=tell)
+    log_event = partial(report_event, observers)
+    ingest_seed_games(ledger, game, settings.training.window.seed_games, log_event=log_event)
     checkpoints = Checkpoints(run_dir / "checkpoints", keep=settings.training.keep_checkpoints)
     checkpoint = checkpoints.load()
     learner = make_learner(game, settings, weights=None if checkpoint else weights, kind=LeadingLearner, ranks=ranks)
@@ -80,7 +80,7 @@ def open_coach(
     if weights and not checkpoint:
         checkpoints.save(learner.state(), vars(state))  # who resumes the run need not have them
     window = make_window(game, settings, kind=partial(LeadingWindow, ranks=ranks))
-    window = refill_window(window, ledger, settings, state, tell=tell)
+    window = refill_window(window, ledger, settings, state, log_event=log_event)
     if checkpoint:
         log.info("resumed from %s: %s", checkpoint.path.name, fingerprint(learner.state(), window))
     backend = make_backend(game, ledger.run_id)
@@ -94,7 +94,7 @@ def open_coach(
         learner=learner,
         window=window,
         checkpoints=checkpoints,
-        evaluation=Strength(game, settings, ledger, away=RemoteMatches(game, hosts) if hosts else None),
+        evaluation=Strength(game, settings, ledger, remote=RemoteMatches(game, hosts) if hosts else None),
         observers=observers,
         state=state,
     )
@@ -192,7 +192,7 @@ def refill_window(
     settings: Settings,
     state: CoachState,
     *,
-    tell: Callable[[str], None] = log.warning,
+    log_event: Callable[[str], None] = log.warning,
 ) -> ReplayWindow:
     """Bring the window to where the checkpoint's was, from the newest batches that it had seen.
 
@@ -204,7 +204,7 @@ def refill_window(
     newest: list[GameBatch] = []
     samples = 0
     for row in reversed(rows):
-        batch = load_if_intact(ledger.folder, row, tell=tell)
+        batch = load_if_intact(ledger.folder, row, log_event=log_event)
         if batch is None:
             continue
         newest.append(batch)

@@ -17,7 +17,7 @@ from configs.schema import Settings
 from games import GAMES, Game, load_game
 from training.common.disk_words import in_words
 from training.common.files import write_atomically
-from training.common.reports import Observer, tell_event
+from training.common.reports import Observer, report_event
 from training.common.run_folder import see_run_folder
 from training.common.run_lock import RunLocked
 from training.common.signals import INTERRUPTED, leave_lost_terminal, stop_on_signals
@@ -117,14 +117,14 @@ def session(
         leave_lost_terminal()
 
 
-def teller(observers: Sequence[Observer]) -> Callable[[str], None]:
+def event_logger(observers: Sequence[Observer]) -> Callable[[str], None]:
     """Who tells the log and all who watch of an event."""
 
-    def tell(text: str) -> None:
+    def log_event(text: str) -> None:
         log.warning("%s", text)
-        tell_event(observers, text)
+        report_event(observers, text)
 
-    return tell
+    return log_event
 
 
 def learner_threads(settings: Settings, ranks: Ranks) -> int:

@@ -8,7 +8,7 @@ from training.worker.worker_folder import Heartbeat
 
 
 def worker_report(
-    name: str, heartbeat: Heartbeat | None, books: WorkerAccount, standing: Standing | None = None, *, end: int = 0
+    name: str, heartbeat: Heartbeat | None, account: WorkerAccount, standing: Standing | None = None, *, end: int = 0
 ) -> WorkerReport:
     """One worker, from its heartbeat and its account, on another machine from how it stands, and the end of what lies
     in its outbox.
@@ -17,11 +17,11 @@ def worker_report(
         name=name,
         state=heartbeat.state if heartbeat else "starting",
         model_version=heartbeat.model_version if heartbeat else 0,
-        games=books.received,
+        games=account.received,
         games_per_second=heartbeat.games_per_second if heartbeat else 0.0,
         evaluations_per_second=heartbeat.evaluations_per_second if heartbeat else 0.0,
-        outstanding=books.outstanding,
-        waiting=max(0, end - books.next_game),
+        outstanding=account.outstanding,
+        waiting=max(0, end - account.next_game),
         error=heartbeat.error if heartbeat else "",
         standing=standing,
     )
@@ -29,7 +29,7 @@ def worker_report(
 
 def worker_reports(
     heartbeats: Mapping[str, Heartbeat | None],
-    books: Mapping[str, WorkerAccount],
+    accounts: Mapping[str, WorkerAccount],
     cluster: ClusterReport | None,
     ends: Mapping[str, int],
 ) -> tuple[WorkerReport, ...]:
@@ -37,7 +37,7 @@ def worker_reports(
     standings = cluster.standings if cluster else {}
     return tuple(
         worker_report(
-            name, heartbeat, books.get(name) or WorkerAccount(name=name), standings.get(name), end=ends.get(name, 0)
+            name, heartbeat, accounts.get(name) or WorkerAccount(name=name), standings.get(name), end=ends.get(name, 0)
         )
         for name, heartbeat in heartbeats.items()
     )

@@ -19,7 +19,7 @@ def fitting(records: list[GameRecord]) -> list[GameRecord]:
     return records[: max(1, int(np.searchsorted(positions, MOST_POSITIONS, side="right")))]
 
 
-def batch_of(
+def make_batch(
     records: Sequence[GameRecord],
     *,
     run_id: str,

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from training.common.files import write_atomically
 from training.data.records import BatchLimits, CorruptBatch, GameBatch, decode, encode
-from training.worker.batching import batch_of, fitting
+from training.worker.batching import fitting, make_batch
 from training.worker.worker_folder import AlreadyRunning, BrokenMessage, WorkerFolder, end_of_batch, is_of_run
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ def salvage(folder: WorkerFolder) -> None:
                 name: getattr(games[0], name)
                 for name in ("run_id", "worker", "game", "options", "rules_version", "first_game")
             }
-            batch = batch_of(some, **named)
+            batch = make_batch(some, **named)
             write_atomically(folder.outbox / f"{batch.batch_id}.games", encode(batch))
             log.info("%d finished games of a process that was killed are handed over", len(some))
             games = games[len(some) :]
@@ -105,7 +105,7 @@ def _next_game(folder: WorkerFolder, run_id: str) -> int:
     """The number behind all games that were handed over to a run."""
     ends = [
         end_of_batch(path.stem) for path in folder.batches() if is_of_run(path.name, run_id)
-    ]  # first: see ``Worker.look``
+    ]  # first: see ``Worker.poll``
     try:
         assignment = folder.read_assignment()
     except BrokenMessage:

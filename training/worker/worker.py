@@ -15,7 +15,7 @@ from types import FrameType
 
 import training.worker.batching as batching
 from games import Game, load_game
-from training.common.compiling import compiling_told
+from training.common.compiling import report_compiling
 from training.common.files import remove_stale_parts, write_atomically
 from training.common.random import seed_stream
 from training.data.records import GameBatch, GameRecord, encode
@@ -25,7 +25,7 @@ from training.networks.model_file import CANARY_POSITIONS, Model, check_canary
 from training.search.puct import Evaluate
 from training.self_play.self_play import SelfPlay
 from training.self_play.tuning import AUTO_SIZES, in_parts, measure_parallel_games, search_is_compiled
-from training.worker.batching import batch_of, fitting
+from training.worker.batching import fitting, make_batch
 from training.worker.model_push import ModelInbox
 from training.worker.rates import Rates, Speed
 from training.worker.spool import Spool, salvage
@@ -34,7 +34,7 @@ from training.worker.worker_match import OrderDropped, OrderPlayer
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.3  # between looks at the assignment
+POLL_SECONDS = 0.3  # between looks at the assignment
 BEAT_SECONDS = 1.0
 IDLE_SECONDS = 0.05
 RETRY_SECONDS = 2.0  # after a disk has refused finished games
@@ -77,10 +77,10 @@ class Worker:
         self._playing = 0  # games under way after the last step
         self._lease = ""
         self._lease_seen = clock()
-        self._looked = -LOOK_SECONDS
+        self._polled = -POLL_SECONDS
         self._beaten = -BEAT_SECONDS
         self._models = ModelInbox(self.folder)
-        self._orders = OrderPlayer(self.folder, self._look_from_match)
+        self._orders = OrderPlayer(self.folder, self._poll_from_match)
 
     # The loop.
 
@@ -96,7 +96,7 @@ class Worker:
             remove_stale_parts(self.folder.outbox)
             salvage(self.folder)
             signal.signal(signal.SIGTERM, self._on_signal)
-            with compiling_told(self._tell_compiling):
+            with report_compiling(self._report_compiling):
                 while not self.stopping:
                     check_folder()
                     if not self.cycle():
@@ -107,7 +107,7 @@ class Worker:
     def cycle(self) -> bool:
         """One look at the folder, when it is time for one, and one step of play; False when there was nothing to play."""
         now = self.clock()
-        self._look_when_due(now)
+        self._poll_when_due(now)
         played = (
             self.self_play is not None
             and not self.stopping
@@ -116,12 +116,12 @@ class Worker:
         self._report_when_due(now, played=played)
         return played
 
-    def _look_when_due(self, now: float) -> None:
-        if now - self._looked >= LOOK_SECONDS:
-            self._looked = now
-            self.look()
+    def _poll_when_due(self, now: float) -> None:
+        if now - self._polled >= POLL_SECONDS:
+            self._polled = now
+            self.poll()
 
-    def _tell_compiling(self, text: str) -> None:
+    def _report_compiling(self, text: str) -> None:
         """Say what is compiled now: no other beat comes before it is."""
         log.info("%s", text)
         self._compiling = text
@@ -149,10 +149,10 @@ class Worker:
         self._speed.skip(self.clock())
         return True
 
-    def _look_from_match(self, order: MatchOrder) -> None:
+    def _poll_from_match(self, order: MatchOrder) -> None:
         """Between two network calls of an order: all that the loop does beside playing."""
         now = self.clock()
-        self._look_when_due(now)
+        self._poll_when_due(now)
         self._report_when_due(now, played=True)
         if self.stopping or self.assignment is None or order not in self.assignment.matches:
             raise OrderDropped
@@ -180,7 +180,7 @@ class Worker:
         if self_play.num_playing == 0:
             return False
         for record in self_play.advance():
-            self.keep(record)
+            self.store(record)
         return True
 
     def make_self_play(self, game: Game, evaluate: Evaluate, assignment: Assignment) -> SelfPlay:
@@ -196,7 +196,7 @@ class Worker:
 
     # What comes in.
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read the assignment and take up what has changed."""
         in_outbox = (
             self.folder.batches()
@@ -208,7 +208,7 @@ class Worker:
             assignment = None
             self._say("assignment", str(error))
         if assignment is not None and self._is_ours(assignment):
-            self._take(assignment, in_outbox)
+            self._accept(assignment, in_outbox)
         self._check_lease()
 
     def _is_ours(self, assignment: Assignment) -> bool:
@@ -224,7 +224,7 @@ class Worker:
         self._say("run", "" if ours else refusal)
         return ours
 
-    def _take(self, assignment: Assignment, in_outbox: list[Path]) -> None:
+    def _accept(self, assignment: Assignment, in_outbox: list[Path]) -> None:
         first = self.assignment is None
         self.assignment = assignment
         if assignment.lease != self._lease:
@@ -239,7 +239,7 @@ class Worker:
         if assignment.stop:
             self.stopping = True
         elif assignment.model_sha256 != self._model_sha256 or self.self_play is None:
-            self._take_model(assignment)
+            self._accept_model(assignment)
 
     def _check_lease(self) -> None:
         since = self.clock() - self._lease_seen
@@ -247,7 +247,7 @@ class Worker:
             log.warning("nobody has renewed the lease for %.0f s: ending", since)
             self.stopping = True
 
-    def _take_model(self, assignment: Assignment) -> None:
+    def _accept_model(self, assignment: Assignment) -> None:
         try:
             game = load_game(assignment.game, **assignment.options)
             model = self._models.receive(assignment.model_version, assignment.model_sha256)
@@ -284,7 +284,7 @@ class Worker:
 
     # What goes out.
 
-    def keep(self, record: GameRecord) -> None:
+    def store(self, record: GameRecord) -> None:
         """Put a finished game aside for the next batch."""
         if not self._buffer:
             self._buffered_since = self.clock()
@@ -343,7 +343,7 @@ class Worker:
 
     def _batch(self, records: list[GameRecord], first_game: int) -> GameBatch:
         assert self.assignment is not None and self.game is not None
-        return batch_of(
+        return make_batch(
             records,
             run_id=self.assignment.run_id,
             worker=self.assignment.worker,

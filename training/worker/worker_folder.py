@@ -88,7 +88,7 @@ class Assignment(Message):
     lease_seconds: Annotated[float, Field(gt=0)]
     stop: bool = False  # finish no more games, hand over what there is, and end
     granted: Count  # games in all, since the run began; no game is begun beyond it
-    promised: Count = 0  # the books' number where ``granted`` was lowered below it: games up to it may have been begun
+    promised: Count = 0  # the ledger' number where ``granted`` was lowered below it: games up to it may have been begun
     delivered: Count  # games that the main node has safe, likewise
     model_version: Count
     model_sha256: Text

@@ -36,11 +36,11 @@ class OrderPlayer:
 
     Args:
         folder: the worker's.
-        look: is called with the order under way before every network call; raises OrderDropped to end it.
+        poll: is called with the order under way before every network call; raises OrderDropped to end it.
     """
 
-    def __init__(self, folder: WorkerFolder, look: Callable[[MatchOrder], None]) -> None:
-        self._folder, self._look = folder, look
+    def __init__(self, folder: WorkerFolder, poll: Callable[[MatchOrder], None]) -> None:
+        self._folder, self._poll = folder, poll
         self._done: set[str] = set()  # of the orders that the assignment names
         self._searches: dict[tuple[str, int], SearchPlayer] = {}  # by model and simulations
         self._known: set[str] | None = None  # files of players that an assignment has named
@@ -104,7 +104,7 @@ class OrderPlayer:
     def _result(self, order: MatchOrder, assignment: Assignment, game: Game) -> PlayedOrder:
         try:
             starts, result = play_order(
-                game, order, lambda who: self._player(who, order, assignment, game), look=lambda: self._look(order)
+                game, order, lambda who: self._player(who, order, assignment, game), poll=lambda: self._poll(order)
             )
         except (ValueError, OSError) as error:
             log.warning("order %s cannot be played: %s", order.id, error)
@@ -121,14 +121,14 @@ class OrderPlayer:
                 assignment.search,
                 num_simulations=order.num_simulations,
                 max_positions=assignment.max_positions,
-                look=self._look_in_between,
+                poll=self._poll_in_between,
             )
             self._searches[key] = SearchPlayer(search)
         return self._searches[key]
 
-    def _look_in_between(self) -> None:
+    def _poll_in_between(self) -> None:
         if self.current is not None:
-            self._look(self.current)
+            self._poll(self.current)
 
     def _model(self, who: Contestant, game: Game) -> Model:
         path = self._folder.inbox / who.file_name

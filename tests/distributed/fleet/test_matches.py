@@ -19,7 +19,7 @@ from training.data.ledger import open_ledger
 from training.evaluation.match import SearchPlayer
 from training.evaluation.match_worker import search_for_strength
 from training.evaluation.orders import Contestant, MatchOrder
-from training.evaluation.remote_matches import Fixture, RemoteMatches
+from training.evaluation.remote_matches import MatchSpec, RemoteMatches
 from training.evaluation.strength import Strength
 from training.networks.model_file import Model, content_sha256, decode_model, describe_model, encode_model
 from training.run.run import open_coach
@@ -74,12 +74,12 @@ def play(remote: RemoteMatches, settings: Settings, poll: Callable[[], object]) 
     def player(who: Contestant) -> SearchPlayer:
         return SearchPlayer(search_for_strength(GAME, models[who], settings.search, num_simulations=16))
 
-    fixtures = [
-        Fixture(first=contestants[2], second=second, pairs=PAIRS, seed=1, opening_plies=2, num_simulations=16)
+    specs = [
+        MatchSpec(first=contestants[2], second=second, pairs=PAIRS, seed=1, opening_plies=2, num_simulations=16)
         for second in (contestants[3], None)
     ]
-    with remote.tour({contestants[version]: data for version, data in files.items()}):
-        results = remote.play(fixtures, player, poll=lambda: (poll(), None)[1])
+    with remote.deployed({contestants[version]: data for version, data in files.items()}):
+        results = remote.play(specs, player, poll=lambda: (poll(), None)[1])
     for result in results:
         assert result.wins + result.draws + result.losses == 2 * PAIRS
 
@@ -87,7 +87,7 @@ def play(remote: RemoteMatches, settings: Settings, poll: Callable[[], object]) 
 def test_a_match_is_played_by_worker_processes(backend: LocalProcesses, tmp_path: Path) -> None:
     remote = RemoteMatches(GAME, backend)
     play(remote, settings_of(tmp_path), backend.collect)
-    assert (remote.games_away, remote.games_at_home) == (4 * PAIRS, 0)
+    assert (remote.remote_games, remote.local_games) == (4 * PAIRS, 0)
     deadline = time.monotonic() + PATIENCE
     while left := [*tmp_path.glob("workers/*/inbox/player-*"), *tmp_path.glob("workers/*/outbox/*.match")]:
         assert time.monotonic() < deadline, left
@@ -98,7 +98,7 @@ def test_a_match_is_played_by_worker_processes(backend: LocalProcesses, tmp_path
 def test_a_match_is_played_by_the_machines_of_a_fleet(fleet: Fleet, tmp_path: Path) -> None:
     remote = RemoteMatches(GAME, fleet)
     play(remote, settings_of(tmp_path), fleet.collect)
-    assert (remote.games_away, remote.games_at_home) == (4 * PAIRS, 0)
+    assert (remote.remote_games, remote.local_games) == (4 * PAIRS, 0)
     deadline = time.monotonic() + PATIENCE
     while left := [*tmp_path.glob("hosts/*/workers/*/inbox/player-*"), *tmp_path.rglob("*.match")]:
         assert time.monotonic() < deadline, left
@@ -122,7 +122,7 @@ def test_a_machine_that_is_cut_off_in_the_middle_of_a_match_keeps_nobody_waiting
 
         play(remote, settings_of(tmp_path), poll)
         assert network.cut == {"worker1"}
-        assert remote.games_away + remote.games_at_home == 4 * PAIRS
+        assert remote.remote_games + remote.local_games == 4 * PAIRS
     finally:
         network.cut.clear()
         fleet.close()
@@ -143,8 +143,8 @@ def test_a_match_is_played_whole_although_a_worker_is_killed_in_the_middle(
 
     play(remote, settings_of(tmp_path), poll)
     assert killed == ["local-1"]
-    assert remote.games_away + remote.games_at_home == 4 * PAIRS
-    assert remote.games_away > 0
+    assert remote.remote_games + remote.local_games == 4 * PAIRS
+    assert remote.remote_games > 0
 
 
 def model_that(*, plays_blindly: bool, version: int) -> Model:
@@ -176,8 +176,8 @@ def test_gating_by_workers_reaches_the_verdict_of_gating_at_home(
             assert (first, second) == ("model-000009", "model-000008")
             assert wins + draws + losses >= 32
     assert verdicts == [is_better, is_better]
-    assert remote.games_away >= 32
-    assert remote.games_at_home == 0
+    assert remote.remote_games >= 32
+    assert remote.local_games == 0
 
 
 def test_rating_games_are_played_by_workers(backend: LocalProcesses, tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_rating_games_are_played_by_workers(backend: LocalProcesses, tmp_path: P
         ((first, second, *counts, simulations),) = ledger.matches()
     assert (first, second, sum(counts), simulations) == ("model-000002", "random", 20, 16)
     assert report.elo is not None
-    assert (remote.games_away, remote.games_at_home) == (20, 0)
+    assert (remote.remote_games, remote.local_games) == (20, 0)
 
 
 @pytest.mark.parametrize("asynchronous", [True, False])

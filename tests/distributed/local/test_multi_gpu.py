@@ -169,8 +169,8 @@ def test_a_crash_in_mid_iteration_costs_no_finished_game(
         rows = ledger.received_batches()
         assert crash.finished <= {int(seed) for row in rows for seed in load_received(folder, row).seeds}
         assert len(rows) <= times * (2 * 3 + 3), "games lie in files of about a hundred, or of what a worker had left"
-        assert ledger.books("cpu-0").received > games / 2 * times, (
+        assert ledger.account("cpu-0").received > games / 2 * times, (
             "the others have played what the dead one had not finished"
         )
-        assert all(books.discarded == books.outstanding == 0 for books in ledger.all_books().values())
+        assert all(books.discarded == books.outstanding == 0 for books in ledger.accounts().values())
     assert audit([str(folder)]) == 0

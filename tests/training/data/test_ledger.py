@@ -1,4 +1,4 @@
-"""The books balance whatever happens, and what was entered stays."""
+"""The ledger balances whatever happens, and what was entered stays."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from games import Game, load_game
 from training.data.ledger import (
-    BooksUnbalanced,
     Ledger,
     LedgerDamaged,
     LedgerMismatch,
+    LedgerUnbalanced,
     NoSuchRun,
     open_ledger,
     read_ledger,
@@ -55,12 +55,12 @@ def refused(batch_id: str, first_game: int | None, games: int) -> BatchRow:
     return row(batch_id, first_game, games, state="quarantined", reason="an illegal move")
 
 
-def sums(books: WorkerAccount) -> dict[str, int]:
+def sums(ledger: WorkerAccount) -> dict[str, int]:
     names = ("granted", "received", "quarantined", "missing", "discarded", "outstanding")
-    return {name: getattr(books, name) for name in names if getattr(books, name)}
+    return {name: getattr(ledger, name) for name in names if getattr(ledger, name)}
 
 
-def test_new_books_know_their_run_and_keep_knowing_it(tmp_path: Path) -> None:
+def test_a_new_ledger_knows_its_run_and_keeps_knowing_it(tmp_path: Path) -> None:
     game = load_game("tic_tac_toe")
     with open_ledger(tmp_path, game) as ledger:
         run_id = ledger.run_id
@@ -85,7 +85,7 @@ def test_what_is_read_together_is_of_one_moment(tmp_path: Path, game: Game) -> N
         assert reader.workers() == ["w1"]
 
 
-def test_the_books_of_another_game_are_not_written_to(tmp_path: Path, game: Game) -> None:
+def test_the_ledger_of_another_game_is_not_written_to(tmp_path: Path, game: Game) -> None:
     open_ledger(tmp_path, game).close()
     with pytest.raises(
         LedgerMismatch, match=r"is a run of tic_tac_toe \{\} .* not of connect_four .*: choose another run name"
@@ -95,17 +95,17 @@ def test_the_books_of_another_game_are_not_written_to(tmp_path: Path, game: Game
         open_ledger(tmp_path, replace(game, rules_version=2))
 
 
-def test_books_of_another_format_are_left_alone(tmp_path: Path, game: Game) -> None:
+def test_a_ledger_of_another_format_is_left_alone(tmp_path: Path, game: Game) -> None:
     open_ledger(tmp_path, game).close()
     with sqlite3.connect(tmp_path / "run.db") as connection:
         connection.execute(f"PRAGMA user_version = {FORMAT + 1}")
     connection.close()
-    for open_books in (read_ledger, lambda folder: open_ledger(folder, game)):
+    for open_it in (read_ledger, lambda folder: open_ledger(folder, game)):
         with pytest.raises(LedgerMismatch, match=f"has format {FORMAT + 1}, this program writes format {FORMAT}"):
-            open_books(tmp_path)
+            open_it(tmp_path)
 
 
-def test_a_folder_without_books_is_no_run(tmp_path: Path) -> None:
+def test_a_folder_without_a_ledger_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(NoSuchRun, match=r"is not the folder of a run: there is no run.db in it"):
         read_ledger(tmp_path)
     (tmp_path / "run.db").touch()
@@ -115,9 +115,9 @@ def test_a_folder_without_books_is_no_run(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_database_is_named(tmp_path: Path, game: Game) -> None:
     (tmp_path / "run.db").write_bytes(b"not a database at all" * 1000)
-    for open_books in (read_ledger, lambda folder: open_ledger(folder, game)):
+    for open_it in (read_ledger, lambda folder: open_ledger(folder, game)):
         with pytest.raises(LedgerDamaged, match=r"run.db cannot be read: file is not a database"):
-            open_books(tmp_path)
+            open_it(tmp_path)
 
 
 def test_damage_inside_the_file_is_found(tmp_path: Path, game: Game) -> None:
@@ -145,26 +145,26 @@ def test_grants_add_up(ledger: Ledger) -> None:
     assert ledger.grant("w1", 50) == 250
     assert ledger.grant("w2", 10) == 10
     assert ledger.workers() == ["w1", "w2"]
-    assert sums(ledger.books("w1")) == {"granted": 250, "outstanding": 250}
-    assert sums(ledger.books("stranger")) == {}
-    with pytest.raises(BooksUnbalanced, match="would take games back"):
+    assert sums(ledger.account("w1")) == {"granted": 250, "outstanding": 250}
+    assert sums(ledger.account("stranger")) == {}
+    with pytest.raises(LedgerUnbalanced, match="would take games back"):
         ledger.grant("w1", -1)
 
 
 def test_grants_to_many_are_entered_all_or_none(ledger: Ledger) -> None:
     ledger.grant_all({"w1": 200, "w2": 10})
-    with pytest.raises(BooksUnbalanced, match="w3"):
+    with pytest.raises(LedgerUnbalanced, match="w3"):
         ledger.grant_all({"w1": 50, "w3": -1})
-    assert ledger.all_books() == {"w1": ledger.books("w1"), "w2": ledger.books("w2")}
-    assert [books.granted for books in ledger.all_books().values()] == [200, 10]
+    assert ledger.accounts() == {"w1": ledger.account("w1"), "w2": ledger.account("w2")}
+    assert [ledger.granted for ledger in ledger.accounts().values()] == [200, 10]
 
 
 def test_received_games_are_no_longer_outstanding(ledger: Ledger) -> None:
     ledger.grant("w1", 200)
     assert ledger.add_received(row("a", 0, 100)) == 1
     assert ledger.add_received(row("b", 100, 20)) == 2
-    assert sums(ledger.books("w1")) == {"granted": 200, "received": 120, "outstanding": 80}
-    assert ledger.books("w1").next_game == 120
+    assert sums(ledger.account("w1")) == {"granted": 200, "received": 120, "outstanding": 80}
+    assert ledger.account("w1").next_game == 120
 
 
 def test_games_that_overlap_others_are_refused(ledger: Ledger) -> None:
@@ -173,7 +173,7 @@ def test_games_that_overlap_others_are_refused(ledger: Ledger) -> None:
     ledger.add_received(row("a", 50, 50))
     for first_game, games in ((0, 51), (99, 10), (60, 1), (0, 200), (50, 50)):
         with pytest.raises(
-            BooksUnbalanced, match=f"games {first_game} to {first_game + games - 1} of worker w1 overlap batch a"
+            LedgerUnbalanced, match=f"games {first_game} to {first_game + games - 1} of worker w1 overlap batch a"
         ):
             ledger.add_received(row("b", first_game, games))
     ledger.add_received(row("before", 0, 50))
@@ -184,9 +184,9 @@ def test_games_that_overlap_others_are_refused(ledger: Ledger) -> None:
 
 def test_games_that_were_never_granted_are_refused(ledger: Ledger) -> None:
     ledger.grant("w1", 99)
-    with pytest.raises(BooksUnbalanced, match="games 0 to 99 of worker w1 are beyond the 99 granted"):
+    with pytest.raises(LedgerUnbalanced, match="games 0 to 99 of worker w1 are beyond the 99 granted"):
         ledger.add_received(row("a", 0, 100))
-    with pytest.raises(BooksUnbalanced, match="beyond the 0 granted"):
+    with pytest.raises(LedgerUnbalanced, match="beyond the 0 granted"):
         ledger.add_received(row("a", 0, 1, worker="stranger"))
     assert ledger.batches() == []
 
@@ -194,16 +194,16 @@ def test_games_that_were_never_granted_are_refused(ledger: Ledger) -> None:
 def test_a_gap_counts_as_missing_until_it_is_filled(ledger: Ledger) -> None:
     ledger.grant("w1", 300)
     ledger.add_received(row("b", 100, 100))
-    assert sums(ledger.books("w1")) == {"granted": 300, "received": 100, "missing": 100, "outstanding": 100}
+    assert sums(ledger.account("w1")) == {"granted": 300, "received": 100, "missing": 100, "outstanding": 100}
     ledger.add_received(row("a", 0, 100))
-    assert sums(ledger.books("w1")) == {"granted": 300, "received": 200, "outstanding": 100}
+    assert sums(ledger.account("w1")) == {"granted": 300, "received": 200, "outstanding": 100}
 
 
 def test_quarantined_games_count_only_with_a_place_in_the_sequence(ledger: Ledger) -> None:
     ledger.grant("w1", 300)
     ledger.add_quarantined(refused("bad", 0, 100))
     ledger.add_quarantined(refused("unreadable", None, 0))
-    assert sums(ledger.books("w1")) == {"granted": 300, "quarantined": 100, "outstanding": 200}
+    assert sums(ledger.account("w1")) == {"granted": 300, "quarantined": 100, "outstanding": 200}
     assert ledger.batch_ids_in_order() == []
     assert [batch.id for batch in ledger.batches()] == ["bad", "unreadable"]
     assert [event[:3] for event in ledger.events()] == [
@@ -215,9 +215,9 @@ def test_quarantined_games_count_only_with_a_place_in_the_sequence(ledger: Ledge
 def test_outstanding_games_can_be_given_up(ledger: Ledger) -> None:
     ledger.grant("w1", 100)
     ledger.discard("w1", 60, "the worker was removed")
-    assert sums(ledger.books("w1")) == {"granted": 100, "discarded": 60, "outstanding": 40}
+    assert sums(ledger.account("w1")) == {"granted": 100, "discarded": 60, "outstanding": 40}
     assert ledger.events()[-1][:3] == ("discarded", "w1", "60 games given up: the worker was removed")
-    with pytest.raises(BooksUnbalanced, match="worker w1: 41 games cannot be discarded, 40 are outstanding"):
+    with pytest.raises(LedgerUnbalanced, match="worker w1: 41 games cannot be discarded, 40 are outstanding"):
         ledger.discard("w1", 41, "no reason")
 
 
@@ -226,19 +226,19 @@ def test_all_that_is_outstanding_can_be_taken_back_and_no_less_than_nothing(ledg
     ledger.grant("w1", 10)
     ledger.grant("w2", 10)
     for impossible in (-1, 11):
-        with pytest.raises(BooksUnbalanced, match=f"{impossible} games cannot be"):
+        with pytest.raises(LedgerUnbalanced, match=f"{impossible} games cannot be"):
             getattr(ledger, take_back)("w1", impossible, "no reason")
     getattr(ledger, take_back)("w1", 0, "nothing to do")
-    assert ledger.books("w1").outstanding == 10
+    assert ledger.account("w1").outstanding == 10
     getattr(ledger, take_back)("w1", 10, "the worker was removed")
-    assert (ledger.books("w1").outstanding, ledger.books("w2").outstanding) == (0, 10)
+    assert (ledger.account("w1").outstanding, ledger.account("w2").outstanding) == (0, 10)
 
 
 def test_games_that_come_after_they_were_given_up_are_taken(ledger: Ledger) -> None:
     ledger.grant("w1", 100)
     ledger.discard("w1", 100, "the worker was removed")
     ledger.add_received(row("late", 0, 70))
-    assert sums(ledger.books("w1")) == {"granted": 100, "received": 70, "discarded": 30}
+    assert sums(ledger.account("w1")) == {"granted": 100, "received": 70, "discarded": 30}
     assert ledger.events()[-1][:3] == ("returned", "w1", "70 games came after they had been given up")
 
 
@@ -252,7 +252,7 @@ OPERATIONS = st.one_of(
 @pytest.mark.medium
 @settings(max_examples=40)
 @given(st.lists(OPERATIONS, min_size=3, max_size=12))
-def test_the_books_balance_whatever_happens(
+def test_the_ledger_balances_whatever_happens(
     tmp_path_factory: pytest.TempPathFactory, operations: list[tuple[Any, ...]]
 ) -> None:
     with open_ledger(tmp_path_factory.mktemp("run"), load_game("tic_tac_toe")) as ledger:
@@ -261,17 +261,20 @@ def test_the_books_balance_whatever_happens(
         for number, (operation, *values) in enumerate(operations):
             try:
                 carry_out(ledger, operation, values, f"batch-{number}")
-            except BooksUnbalanced:
+            except LedgerUnbalanced:
                 continue
             if operation in {"received", "quarantined"}:
                 games = set(range(values[0], sum(values)))
                 assert not games & counted
                 counted |= games
-        books = ledger.books("w1")
-        assert books.granted == books.received + books.quarantined + books.missing + books.discarded + books.outstanding
-        assert min(books.received, books.quarantined, books.missing, books.discarded, books.outstanding) >= 0
-        assert books.received + books.quarantined == len(counted)
-        assert books.next_game == max(counted, default=-1) + 1
+        account = ledger.account("w1")
+        assert (
+            account.granted
+            == account.received + account.quarantined + account.missing + account.discarded + account.outstanding
+        )
+        assert min(account.received, account.quarantined, account.missing, account.discarded, account.outstanding) >= 0
+        assert account.received + account.quarantined == len(counted)
+        assert account.next_game == max(counted, default=-1) + 1
 
 
 def carry_out(ledger: Ledger, operation: str, values: list[int], batch_id: str) -> None:
@@ -287,7 +290,7 @@ def carry_out(ledger: Ledger, operation: str, values: list[int], batch_id: str) 
         place = ledger.refusal("w1", *values)
         ledger.add_quarantined(refused(batch_id, None, 0) if place else refused(batch_id, *values))
         if place:
-            raise BooksUnbalanced(place)
+            raise LedgerUnbalanced(place)
 
 
 def test_received_batches_come_in_the_order_of_receipt(ledger: Ledger) -> None:
@@ -310,7 +313,7 @@ def test_an_id_is_entered_once(ledger: Ledger) -> None:
         ledger.add_received(row("a", 10, 10))
     with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
         ledger.add_quarantined(refused("a", None, 0))
-    assert sums(ledger.books("w1")) == {"granted": 100, "received": 10, "outstanding": 90}
+    assert sums(ledger.account("w1")) == {"granted": 100, "received": 10, "outstanding": 90}
 
 
 def test_an_entry_that_fails_half_way_leaves_nothing(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,7 +329,7 @@ def test_an_entry_that_fails_half_way_leaves_nothing(ledger: Ledger, monkeypatch
     assert len(ledger.batches()) == 1
 
 
-def test_books_that_somebody_else_writes_to_are_said_to_be_locked(ledger: Ledger) -> None:
+def test_a_ledger_that_somebody_else_writes_to_is_said_to_be_locked(ledger: Ledger) -> None:
     ledger._db.execute("PRAGMA busy_timeout = 1")
     with sqlite3.connect(ledger.folder / "run.db") as other:
         other.execute("BEGIN IMMEDIATE")
@@ -339,7 +342,7 @@ def test_books_that_somebody_else_writes_to_are_said_to_be_locked(ledger: Ledger
 def test_readers_see_what_was_entered_and_cannot_write(ledger: Ledger) -> None:
     with read_ledger(ledger.folder) as reader:
         ledger.grant("w1", 7)
-        assert reader.books("w1").granted == 7
+        assert reader.account("w1").granted == 7
         with pytest.raises(sqlite3.OperationalError, match="readonly"):
             reader.grant("w1", 1)
 
@@ -372,7 +375,7 @@ def test_games_that_were_not_begun_can_be_taken_back(ledger: Ledger) -> None:
     ledger.grant("w1", 50)
     ledger.add_received(row("a", 0, 20))
     assert ledger.withdraw("w1", 10, "others play them") == 40
-    assert sums(ledger.books("w1")) == {"granted": 40, "received": 20, "outstanding": 20}
+    assert sums(ledger.account("w1")) == {"granted": 40, "received": 20, "outstanding": 20}
     assert ledger.refusal("w1", 35, 10) == "games 35 to 44 of worker w1 are beyond the 40 granted"
     assert ledger.events()[-1][:3] == ("withdrawn", "w1", "10 games taken back that it had not begun: others play them")
 
@@ -381,6 +384,6 @@ def test_games_that_were_not_begun_can_be_taken_back(ledger: Ledger) -> None:
 def test_no_more_games_can_be_taken_back_than_are_outstanding(ledger: Ledger, games: int) -> None:
     ledger.grant("w1", 50)
     ledger.add_received(row("a", 0, 20))
-    with pytest.raises(BooksUnbalanced, match="30 are outstanding"):
+    with pytest.raises(LedgerUnbalanced, match="30 are outstanding"):
         ledger.withdraw("w1", games, "others play them")
-    assert ledger.books("w1").granted == 50
+    assert ledger.account("w1").granted == 50

@@ -15,7 +15,7 @@ from scripts.view_results import main as view_results
 from tests.training.synthetic import synthetic_batch
 from training.data.ledger import Ledger, open_ledger
 from training.data.pgn_games import games_of_pgn
-from training.data.played_games import GAMES, PlayedGame, batch_of, in_batches
+from training.data.played_games import GAMES, PlayedGame, batch_of_files, in_batches
 from training.data.receive import Received, receive
 from training.data.records import AGREED, CorruptBatch, GameBatch, check, decode, encode
 from training.data.verify import verify
@@ -51,7 +51,7 @@ def test_a_game_ends_by_the_rules_by_giving_up_or_by_agreement(
     (found,) = read(tmp_path, text)
     assert isinstance(found, PlayedGame), found
     assert (found.actions.size, found.returns.tolist(), found.resigned) == (plies, returns, resigned)
-    verify(decode(encode(batch_of([found], CHESS))), CHESS)
+    verify(decode(encode(batch_of_files([found], CHESS))), CHESS)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_other_games_have_no_pgn(tmp_path: Path) -> None:
 def test_a_window_of_such_games_teaches_the_moves_and_the_results(tmp_path: Path) -> None:
     games = [each for each in read(tmp_path, f"{MATE} 1-0\n\n1. d4 d5 0-1\n\n") if isinstance(each, PlayedGame)]
     window = ReplayWindow(CHESS, capacity_positions=100, td_lambda=0.5)
-    assert window.add(decode(encode(batch_of(games, CHESS)))) == 9
+    assert window.add(decode(encode(batch_of_files(games, CHESS)))) == 9
     batch = window.sample(500, 1)
     assert (batch.policies.max(axis=1) == 1).all() and (batch.policies.sum(axis=1) == 1).all()
     white = batch.observations[:, 112, 0, 0] == 1
@@ -99,14 +99,14 @@ def test_games_come_in_batches_that_are_the_same_every_time(tmp_path: Path) -> N
 
 def test_a_draw_can_only_be_agreed_on_by_people_in_a_game_that_goes_on(tmp_path: Path) -> None:
     (drawn,) = (each for each in read(tmp_path, "1. e4 1/2-1/2") if isinstance(each, PlayedGame))
-    batch = batch_of([drawn], CHESS)
+    batch = batch_of_files([drawn], CHESS)
     with pytest.raises(CorruptBatch, match="a player resigned who does not exist"):
         check(replace(batch, first_model=batch.first_model + 1, last_model=batch.last_model + 1))
     with pytest.raises(CorruptBatch, match="the returns are not those of the rules"):
         verify(replace(batch, returns=np.array([[1, -1]], np.float32)), CHESS)
     (mate,) = (each for each in read(tmp_path, f"{MATE} 1-0") if isinstance(each, PlayedGame))
     with pytest.raises(CorruptBatch, match="agreed on a draw"):
-        verify(batch_of([replace(mate, resigned=AGREED, returns=np.zeros(2, np.float32))], CHESS), CHESS)
+        verify(batch_of_files([replace(mate, resigned=AGREED, returns=np.zeros(2, np.float32))], CHESS), CHESS)
     assert view_game(CHESS, batch, 0, number=1).result == "a draw, as agreed"
 
 

@@ -17,7 +17,8 @@ from tests.training.run.crash_points import FullOnce, Snapshots
 from tests.training.synthetic import synthetic_batch
 from training.common import files
 from training.common.files import read_limited, sha256_hex
-from training.data import ledger, receive
+from training.data import ledger as ledger_module
+from training.data import receive
 from training.data.ledger import Ledger, open_ledger
 from training.data.receive import (
     AlreadyHave,
@@ -40,36 +41,36 @@ def game() -> Game:
 
 
 @pytest.fixture
-def books(tmp_path: Path, game: Game) -> Iterator[Ledger]:
-    with new_books(tmp_path / "run", game) as books:
-        yield books
+def ledger(tmp_path: Path, game: Game) -> Iterator[Ledger]:
+    with new_ledger(tmp_path / "run", game) as ledger:
+        yield ledger
 
 
-def new_books(folder: Path, game: Game) -> Ledger:
-    """The books of a run that has granted worker w1 200 games."""
+def new_ledger(folder: Path, game: Game) -> Ledger:
+    """The ledger of a run that has granted worker w1 200 games."""
     folder.mkdir()
-    books = open_ledger(folder, game)
-    books.grant("w1", 200)
-    return books
+    ledger = open_ledger(folder, game)
+    ledger.grant("w1", 200)
+    return ledger
 
 
-def batch_of(books: Ledger, game: Game, batch_id: str = "batch-a", first_game: int = 0, **changes: Any) -> GameBatch:
-    header: dict[str, Any] = {"run_id": books.run_id, "worker": "w1", "batch_id": batch_id, "first_game": first_game}
+def batch_of(ledger: Ledger, game: Game, batch_id: str = "batch-a", first_game: int = 0, **changes: Any) -> GameBatch:
+    header: dict[str, Any] = {"run_id": ledger.run_id, "worker": "w1", "batch_id": batch_id, "first_game": first_game}
     return synthetic_batch(game, games=10, seed=first_game + 1, num_simulations=4, **(header | changes))
 
 
-def take(books: Ledger, game: Game, data: bytes, batch_id: str = "batch-a", worker: str = "w1") -> receive.Receipt:
-    return receive.receive(books, game, worker=worker, batch_id=batch_id, fetch=lambda limit: data)
+def take(ledger: Ledger, game: Game, data: bytes, batch_id: str = "batch-a", worker: str = "w1") -> receive.Receipt:
+    return receive.receive(ledger, game, worker=worker, batch_id=batch_id, fetch=lambda limit: data)
 
 
-def test_a_received_batch_is_on_the_disk_and_in_the_books(books: Ledger, game: Game) -> None:
-    batch = batch_of(books, game)
+def test_a_received_batch_is_on_the_disk_and_in_the_ledger(ledger: Ledger, game: Game) -> None:
+    batch = batch_of(ledger, game)
     data = encode(batch)
-    receipt = take(books, game, data)
+    receipt = take(ledger, game, data)
     assert isinstance(receipt, Received) and receipt.sequence == 1
     assert np.array_equal(receipt.batch.actions, batch.actions)
-    assert games_path(books.folder, "batch-a").read_bytes() == data
-    row = books.batch("batch-a")
+    assert games_path(ledger.folder, "batch-a").read_bytes() == data
+    row = ledger.batch("batch-a")
     assert row is not None
     assert (row.state, row.worker, row.first_game, row.games, row.positions) == (
         "received",
@@ -81,29 +82,29 @@ def test_a_received_batch_is_on_the_disk_and_in_the_books(books: Ledger, game: G
     assert (row.bytes, row.sha256, row.first_model, row.last_model) == (len(data), sha256_hex(data), 7, 8)
 
 
-def test_a_batch_that_is_offered_again_counts_once(books: Ledger, game: Game) -> None:
-    data = encode(batch_of(books, game))
-    take(books, game, data)
-    assert take(books, game, data) == AlreadyHave(batch_id="batch-a")
-    assert books.books("w1").received == 10
-    assert len(books.batches()) == 1
+def test_a_batch_that_is_offered_again_counts_once(ledger: Ledger, game: Game) -> None:
+    data = encode(batch_of(ledger, game))
+    take(ledger, game, data)
+    assert take(ledger, game, data) == AlreadyHave(batch_id="batch-a")
+    assert ledger.account("w1").received == 10
+    assert len(ledger.batches()) == 1
 
 
-def test_batches_may_come_in_any_order(books: Ledger, game: Game) -> None:
+def test_batches_may_come_in_any_order(ledger: Ledger, game: Game) -> None:
     for batch_id, first_game in (("c", 20), ("a", 0), ("b", 10)):
-        assert isinstance(take(books, game, encode(batch_of(books, game, batch_id, first_game)), batch_id), Received)
-    assert books.batch_ids_in_order() == ["c", "a", "b"]
-    assert books.books("w1").missing == 0
+        assert isinstance(take(ledger, game, encode(batch_of(ledger, game, batch_id, first_game)), batch_id), Received)
+    assert ledger.batch_ids_in_order() == ["c", "a", "b"]
+    assert ledger.account("w1").missing == 0
 
 
-def test_a_fetch_that_fails_changes_nothing(books: Ledger, game: Game) -> None:
+def test_a_fetch_that_fails_changes_nothing(ledger: Ledger, game: Game) -> None:
     def unreachable(limit: int) -> bytes:
         raise ConnectionError("w1 does not answer")
 
     with pytest.raises(ConnectionError):
-        receive.receive(books, game, worker="w1", batch_id="batch-a", fetch=unreachable)
-    assert books.batches() == []
-    assert [path.name for path in books.folder.iterdir() if path.is_dir()] == []
+        receive.receive(ledger, game, worker="w1", batch_id="batch-a", fetch=unreachable)
+    assert ledger.batches() == []
+    assert [path.name for path in ledger.folder.iterdir() if path.is_dir()] == []
 
 
 def illegal(batch: GameBatch) -> GameBatch:
@@ -128,47 +129,47 @@ REFUSED: list[
 
 @pytest.mark.parametrize(("reason", "change", "placed"), REFUSED, ids=[reason for reason, _, _ in REFUSED])
 def test_a_batch_that_is_not_right_is_kept_apart_with_its_reason(
-    books: Ledger, game: Game, reason: str, change: Change, placed: int
+    ledger: Ledger, game: Game, reason: str, change: Change, placed: int
 ) -> None:
-    data = encode(change(batch_of(books, game)))
-    receipt = take(books, game, data)
+    data = encode(change(batch_of(ledger, game)))
+    receipt = take(ledger, game, data)
     assert isinstance(receipt, Quarantined) and receipt.batch_id == "batch-a" and reason in receipt.reason
-    assert quarantine_path(books.folder, "batch-a").read_bytes() == data
-    assert quarantine_path(books.folder, "batch-a").with_suffix(".reason").read_text() == f"{receipt.reason}\n"
-    assert not games_path(books.folder, "batch-a").exists()
-    assert books.batch_ids_in_order() == []
-    assert (books.books("w1").quarantined, books.books("w1").received) == (placed, 0)
-    assert books.events()[-1][:3] == ("quarantined", "w1", f"batch batch-a: {receipt.reason}")
-    assert take(books, game, data) == AlreadyHave(batch_id="batch-a")
+    assert quarantine_path(ledger.folder, "batch-a").read_bytes() == data
+    assert quarantine_path(ledger.folder, "batch-a").with_suffix(".reason").read_text() == f"{receipt.reason}\n"
+    assert not games_path(ledger.folder, "batch-a").exists()
+    assert ledger.batch_ids_in_order() == []
+    assert (ledger.account("w1").quarantined, ledger.account("w1").received) == (placed, 0)
+    assert ledger.events()[-1][:3] == ("quarantined", "w1", f"batch batch-a: {receipt.reason}")
+    assert take(ledger, game, data) == AlreadyHave(batch_id="batch-a")
 
 
 @pytest.mark.parametrize(
     "data", [b"", b"KEIMAGB\n", b"\x80\x04pickle", os.urandom(5000)], ids=["empty", "short", "pickle", "noise"]
 )
-def test_bytes_that_are_no_batch_are_kept_apart(books: Ledger, game: Game, data: bytes) -> None:
-    receipt = take(books, game, data)
+def test_bytes_that_are_no_batch_are_kept_apart(ledger: Ledger, game: Game, data: bytes) -> None:
+    receipt = take(ledger, game, data)
     assert isinstance(receipt, Quarantined)
-    assert quarantine_path(books.folder, "batch-a").read_bytes() == data
-    assert books.books("w1").next_game == 0
+    assert quarantine_path(ledger.folder, "batch-a").read_bytes() == data
+    assert ledger.account("w1").next_game == 0
 
 
-def test_games_that_were_received_before_are_refused_under_another_name(books: Ledger, game: Game) -> None:
-    take(books, game, encode(batch_of(books, game)))
-    receipt = take(books, game, encode(batch_of(books, game, "batch-b")), "batch-b")
+def test_games_that_were_received_before_are_refused_under_another_name(ledger: Ledger, game: Game) -> None:
+    take(ledger, game, encode(batch_of(ledger, game)))
+    receipt = take(ledger, game, encode(batch_of(ledger, game, "batch-b")), "batch-b")
     assert receipt == Quarantined(batch_id="batch-b", reason="games 0 to 9 of worker w1 overlap batch batch-a")
-    assert books.books("w1").received == 10
+    assert ledger.account("w1").received == 10
 
 
-def test_an_id_with_other_content_is_refused_and_both_are_kept(books: Ledger, game: Game) -> None:
-    first, second = encode(batch_of(books, game)), encode(batch_of(books, game, first_game=10))
-    take(books, game, first)
-    receipt = take(books, game, second)
+def test_an_id_with_other_content_is_refused_and_both_are_kept(ledger: Ledger, game: Game) -> None:
+    first, second = encode(batch_of(ledger, game)), encode(batch_of(ledger, game, first_game=10))
+    take(ledger, game, first)
+    receipt = take(ledger, game, second)
     assert (
         isinstance(receipt, Quarantined) and "batch batch-a was received before, with other content" in receipt.reason
     )
-    assert games_path(books.folder, "batch-a").read_bytes() == first
-    assert quarantine_path(books.folder, receipt.batch_id).read_bytes() == second
-    assert take(books, game, second) == AlreadyHave(batch_id=receipt.batch_id)
+    assert games_path(ledger.folder, "batch-a").read_bytes() == first
+    assert quarantine_path(ledger.folder, receipt.batch_id).read_bytes() == second
+    assert take(ledger, game, second) == AlreadyHave(batch_id=receipt.batch_id)
 
 
 HOSTILE = [
@@ -188,67 +189,67 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("batch_id", HOSTILE, ids=ascii)
-def test_an_id_never_becomes_another_path(books: Ledger, game: Game, batch_id: str) -> None:
-    receipt = take(books, game, encode(batch_of(books, game)), batch_id)
+def test_an_id_never_becomes_another_path(ledger: Ledger, game: Game, batch_id: str) -> None:
+    receipt = take(ledger, game, encode(batch_of(ledger, game)), batch_id)
     assert isinstance(receipt, Quarantined) and "is not the id of a batch" in receipt.reason
     assert len(receipt.reason) < 600
-    kept = {path.name for path in books.folder.rglob("*") if path.is_file()} - {"run.db", "run.db-wal", "run.db-shm"}
+    kept = {path.name for path in ledger.folder.rglob("*") if path.is_file()} - {"run.db", "run.db-wal", "run.db-shm"}
     assert kept == {f"{receipt.batch_id}.games", f"{receipt.batch_id}.reason"}
     assert receipt.batch_id.startswith("refused-")
 
 
-def test_a_file_that_is_too_large_is_not_read(books: Ledger, game: Game, tmp_path: Path) -> None:
+def test_a_file_that_is_too_large_is_not_read(ledger: Ledger, game: Game, tmp_path: Path) -> None:
     path = tmp_path / "batch-a.games"
     with path.open("wb") as file:
         file.truncate(receive.MAX_BYTES + 1)
     receipt = receive.receive(
-        books, game, worker="w1", batch_id="batch-a", fetch=lambda limit: read_limited(path, limit)
+        ledger, game, worker="w1", batch_id="batch-a", fetch=lambda limit: read_limited(path, limit)
     )
     assert isinstance(receipt, Quarantined) and "holds more than the 16,777,216 bytes allowed" in receipt.reason
-    assert take(books, game, b"") == AlreadyHave(batch_id="batch-a")
+    assert take(ledger, game, b"") == AlreadyHave(batch_id="batch-a")
 
 
 @pytest.mark.parametrize(
     ("limit", "value"), [("MAX_QUARANTINED_FILES", 3), ("MAX_QUARANTINED_BYTES", 303), ("MAX_QUARANTINED_BYTES", 403)]
 )
 def test_the_quarantine_cannot_fill_the_disk(
-    books: Ledger, game: Game, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+    ledger: Ledger, game: Game, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
     monkeypatch.setattr(receive, limit, value)
     for number in range(6):
-        assert isinstance(take(books, game, b"x" * 100 + b"%d" % number, f"bad-{number}"), Quarantined)
-    assert len(list(quarantine_path(books.folder, "").parent.glob("*.games"))) == 3
-    assert len(books.batches()) == 6
+        assert isinstance(take(ledger, game, b"x" * 100 + b"%d" % number, f"bad-{number}"), Quarantined)
+    assert len(list(quarantine_path(ledger.folder, "").parent.glob("*.games"))) == 3
+    assert len(ledger.batches()) == 6
 
 
-def test_a_window_can_be_filled_again_from_the_disk(books: Ledger, game: Game) -> None:
-    batches = [batch_of(books, game, f"batch-{n}", 10 * n) for n in range(3)]
+def test_a_window_can_be_filled_again_from_the_disk(ledger: Ledger, game: Game) -> None:
+    batches = [batch_of(ledger, game, f"batch-{n}", 10 * n) for n in range(3)]
     for batch in batches:
-        take(books, game, encode(batch), batch.batch_id)
-    loaded = [load_received(books.folder, row) for row in books.received_batches()]
+        take(ledger, game, encode(batch), batch.batch_id)
+    loaded = [load_received(ledger.folder, row) for row in ledger.received_batches()]
     assert [batch.batch_id for batch in loaded] == ["batch-0", "batch-1", "batch-2"]
     assert all(np.array_equal(ours.actions, theirs.actions) for ours, theirs in zip(loaded, batches, strict=True))
-    path = games_path(books.folder, "batch-1")
+    path = games_path(ledger.folder, "batch-1")
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(CorruptBatch, match=r"batch-1.games has changed since it was received"):
-        load_received(books.folder, books.received_batches()[1])
+        load_received(ledger.folder, ledger.received_batches()[1])
 
 
-def test_a_batch_that_was_damaged_or_lost_since_is_left_out_of_the_window_and_told(books: Ledger, game: Game) -> None:
+def test_a_batch_that_was_damaged_or_lost_since_is_left_out_of_the_window_and_told(ledger: Ledger, game: Game) -> None:
     for number in range(3):
-        take(books, game, encode(batch_of(books, game, f"batch-{number}", 10 * number)), f"batch-{number}")
-    games_path(books.folder, "batch-0").unlink()
-    games_path(books.folder, "batch-1").write_bytes(b"other content")
+        take(ledger, game, encode(batch_of(ledger, game, f"batch-{number}", 10 * number)), f"batch-{number}")
+    games_path(ledger.folder, "batch-0").unlink()
+    games_path(ledger.folder, "batch-1").write_bytes(b"other content")
     said: list[str] = []
-    found = [load_if_intact(books.folder, row, tell=said.append) for row in books.received_batches()]
+    found = [load_if_intact(ledger.folder, row, log_event=said.append) for row in ledger.received_batches()]
     assert [batch and batch.batch_id for batch in found] == [None, None, "batch-2"]
     assert len(said) == 2
     assert "batch batch-0 is left out of the window: " in said[0] and "No such file" in said[0]
     assert "batch batch-1 is left out of the window: " in said[1] and "has changed since it was received" in said[1]
 
 
-def test_everything_is_on_the_disk_before_the_books_say_so(
-    books: Ledger, game: Game, monkeypatch: pytest.MonkeyPatch
+def test_everything_is_on_the_disk_before_the_ledger_says_so(
+    ledger: Ledger, game: Game, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[str] = []
 
@@ -261,17 +262,17 @@ def test_everything_is_on_the_disk_before_the_books_say_so(
 
         return call
 
-    recover(books, game)
+    recover(ledger, game)
     monkeypatch.setattr(os, "fsync", noted("sync", os.fsync))
     monkeypatch.setattr(Path, "replace", noted("rename", Path.replace))
     monkeypatch.setattr(Ledger, "add_received", noted("enter", Ledger.add_received))
-    take(books, game, encode(batch_of(books, game)))
+    take(ledger, game, encode(batch_of(ledger, game)))
     assert steps == ["sync batch-a.games.part", "rename", "sync games", "enter"]
 
 
 # Cutting off at every line of the code under test.
 
-LINES = {files.__file__, ledger.__file__, receive.__file__}
+LINES = {files.__file__, ledger_module.__file__, receive.__file__}
 
 
 def before_each_line(call: Callable[[], None], action: Callable[[], object]) -> None:
@@ -296,7 +297,7 @@ def before_each_line(call: Callable[[], None], action: Callable[[], object]) -> 
 def states_on_the_way(folder: Path, action: Callable[[], object]) -> list[Path]:
     """What a kill at each line of ``action`` would leave of ``folder``: copies, without repetition."""
     snapshots = Snapshots(folder)
-    before_each_line(snapshots.look, action)
+    before_each_line(snapshots.poll, action)
     return snapshots.states
 
 
@@ -309,18 +310,18 @@ def fails_at(line: int, action: Callable[[], object]) -> bool:
     return False
 
 
-def counted_once(books: Ledger, data: bytes, *, good: bool = True) -> bool:
-    """Whether the batch is on the disk and in the books exactly once, where it belongs, and nothing else is."""
+def counted_once(ledger: Ledger, data: bytes, *, good: bool = True) -> bool:
+    """Whether the batch is on the disk and in the ledger exactly once, where it belongs, and nothing else is."""
     kept = sorted(
-        path.name for path in books.folder.rglob("*") if path.is_file() and not path.name.startswith("run.db")
+        path.name for path in ledger.folder.rglob("*") if path.is_file() and not path.name.startswith("run.db")
     )
-    path = games_path(books.folder, "batch-a") if good else quarantine_path(books.folder, "batch-a")
+    path = games_path(ledger.folder, "batch-a") if good else quarantine_path(ledger.folder, "batch-a")
     names = ["batch-a.games"] if good else ["batch-a.games", "batch-a.reason"]
-    account = books.books("w1")
+    account = ledger.account("w1")
     return (
         kept == names
         and path.read_bytes() == data
-        and [(row.id, row.state) for row in books.batches()] == [("batch-a", "received" if good else "quarantined")]
+        and [(row.id, row.state) for row in ledger.batches()] == [("batch-a", "received" if good else "quarantined")]
         and (account.received, account.quarantined) == ((10, 0) if good else (0, 10))
     )
 
@@ -329,9 +330,9 @@ CHANGES = pytest.mark.parametrize("change", [lambda batch: batch, illegal], ids=
 
 
 @CHANGES
-def test_a_kill_at_any_line_loses_nothing_and_counts_nothing_twice(books: Ledger, game: Game, change: Change) -> None:
-    data, good = encode(change(batch_of(books, game))), change is not illegal
-    states = states_on_the_way(books.folder, lambda: (recover(books, game), take(books, game, data)))
+def test_a_kill_at_any_line_loses_nothing_and_counts_nothing_twice(ledger: Ledger, game: Game, change: Change) -> None:
+    data, good = encode(change(batch_of(ledger, game))), change is not illegal
+    states = states_on_the_way(ledger.folder, lambda: (recover(ledger, game), take(ledger, game, data)))
     assert len(states) >= 7
     for state in states:  # the coach is started again, and the worker still offers the batch
         with open_ledger(state, game) as again:
@@ -340,10 +341,10 @@ def test_a_kill_at_any_line_loses_nothing_and_counts_nothing_twice(books: Ledger
             assert counted_once(again, data, good=good), state
 
 
-def test_a_batch_that_was_in_place_survives_even_if_its_worker_is_gone(books: Ledger, game: Game) -> None:
-    data = encode(batch_of(books, game))
+def test_a_batch_that_was_in_place_survives_even_if_its_worker_is_gone(ledger: Ledger, game: Game) -> None:
+    data = encode(batch_of(ledger, game))
     outcomes = set()
-    for state in states_on_the_way(books.folder, lambda: take(books, game, data)):
+    for state in states_on_the_way(ledger.folder, lambda: take(ledger, game, data)):
         in_place = games_path(state, "batch-a").exists()
         with open_ledger(state, game) as again:  # nobody offers the batch again
             recover(again, game)
@@ -354,12 +355,12 @@ def test_a_batch_that_was_in_place_survives_even_if_its_worker_is_gone(books: Le
 
 
 @pytest.mark.medium
-def test_a_kill_during_recovery_loses_nothing(books: Ledger, game: Game) -> None:
-    good, bad = encode(batch_of(books, game)), encode(batch_of(books, game, "batch-b", 10))[:-1]
-    games_path(books.folder, "").parent.mkdir()
-    games_path(books.folder, "batch-a").write_bytes(good)
-    games_path(books.folder, "batch-b").write_bytes(bad)
-    states = states_on_the_way(books.folder, lambda: recover(books, game))
+def test_a_kill_during_recovery_loses_nothing(ledger: Ledger, game: Game) -> None:
+    good, bad = encode(batch_of(ledger, game)), encode(batch_of(ledger, game, "batch-b", 10))[:-1]
+    games_path(ledger.folder, "").parent.mkdir()
+    games_path(ledger.folder, "batch-a").write_bytes(good)
+    games_path(ledger.folder, "batch-b").write_bytes(bad)
+    states = states_on_the_way(ledger.folder, lambda: recover(ledger, game))
     assert len(states) >= 8
     for state in states:
         with open_ledger(state, game) as again:
@@ -373,14 +374,14 @@ def test_a_kill_during_recovery_loses_nothing(books: Ledger, game: Game) -> None
         assert not games_path(state, "batch-b").exists()
 
 
-def test_a_kill_while_the_books_are_begun_leaves_a_run_that_can_begin(tmp_path: Path, game: Game) -> None:
+def test_a_kill_while_the_ledger_is_begun_leaves_a_run_that_can_begin(tmp_path: Path, game: Game) -> None:
     folder = tmp_path / "new"
     folder.mkdir()
     states = states_on_the_way(folder, lambda: open_ledger(folder, game).close())
     assert len(states) >= 3
     for state in states:
-        with open_ledger(state, game) as books:
-            assert books.grant("w1", 5) == 5
+        with open_ledger(state, game) as ledger:
+            assert ledger.grant("w1", 5) == 5
 
 
 @pytest.mark.medium
@@ -392,13 +393,13 @@ def test_after_an_error_at_any_line_the_same_coach_receives_the_batch(
     tmp_path: Path, game: Game, monkeypatch: pytest.MonkeyPatch, change: Change
 ) -> None:
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # the power stays on: a hundred runs take a second
-    with new_books(tmp_path / "before", game) as books:
-        data, good = encode(change(batch_of(books, game))), change is not illegal
+    with new_ledger(tmp_path / "before", game) as ledger:
+        data, good = encode(change(batch_of(ledger, game))), change is not illegal
     line, failed = 0, True
     while failed:
         line += 1
         folder = tmp_path / f"run-{line}"
-        shutil.copytree(books.folder, folder)
+        shutil.copytree(ledger.folder, folder)
         with open_ledger(folder, game) as again:
             again._db.execute("PRAGMA synchronous = OFF")
             failed = fails_at(line, lambda again=again: take(again, game, data))  # type: ignore[misc]
@@ -410,21 +411,21 @@ def test_after_an_error_at_any_line_the_same_coach_receives_the_batch(
 # What recovery finds in place.
 
 
-def test_a_damaged_file_that_was_in_place_is_moved_to_the_quarantine(books: Ledger, game: Game) -> None:
-    data = encode(batch_of(books, game))
-    games_path(books.folder, "").parent.mkdir()
-    games_path(books.folder, "batch-a").write_bytes(data[:-1])
-    receipts = recover(books, game)
+def test_a_damaged_file_that_was_in_place_is_moved_to_the_quarantine(ledger: Ledger, game: Game) -> None:
+    data = encode(batch_of(ledger, game))
+    games_path(ledger.folder, "").parent.mkdir()
+    games_path(ledger.folder, "batch-a").write_bytes(data[:-1])
+    receipts = recover(ledger, game)
     assert [type(receipt) for receipt in receipts] == [Quarantined]
-    assert not games_path(books.folder, "batch-a").exists()
-    assert quarantine_path(books.folder, "batch-a").read_bytes() == data[:-1]
-    assert recover(books, game) == []
+    assert not games_path(ledger.folder, "batch-a").exists()
+    assert quarantine_path(ledger.folder, "batch-a").read_bytes() == data[:-1]
+    assert recover(ledger, game) == []
 
 
-def test_recovery_clears_away_half_files_and_touches_nothing_else(books: Ledger, game: Game) -> None:
-    data = encode(batch_of(books, game))
-    take(books, game, data)
-    (books.folder / "games" / "batch-b.games.part").write_bytes(data[:100])
-    assert recover(books, game) == []
-    assert [path.name for path in (books.folder / "games").iterdir()] == ["batch-a.games"]
-    assert (books.folder / "quarantine").is_dir()
+def test_recovery_clears_away_half_files_and_touches_nothing_else(ledger: Ledger, game: Game) -> None:
+    data = encode(batch_of(ledger, game))
+    take(ledger, game, data)
+    (ledger.folder / "games" / "batch-b.games.part").write_bytes(data[:100])
+    assert recover(ledger, game) == []
+    assert [path.name for path in (ledger.folder / "games").iterdir()] == ["batch-a.games"]
+    assert (ledger.folder / "quarantine").is_dir()

@@ -15,7 +15,7 @@ from training.data import played_games
 from training.data import receive as receiving
 from training.data.ledger import Ledger, open_ledger
 from training.data.receive import load_received, recover
-from training.data.seed_games import take_in_seed_games
+from training.data.seed_games import ingest_seed_games
 from training.run.backend import InlineBackend, SelfPlayBackend
 from training.run.coach import Coach
 from training.run.run import open_coach
@@ -43,17 +43,17 @@ def write(path: Path, *, bad: bool = True) -> Path:
     return path
 
 
-def take_in(folder: Path, *paths: Path, game: Game = CHESS) -> list[str]:
+def ingest(folder: Path, *paths: Path, game: Game = CHESS) -> list[str]:
     """One session; returns what was told."""
     told: list[str] = []
     with open_ledger(folder, game) as ledger:
         recover(ledger, game)
-        take_in_seed_games(ledger, game, [str(path) for path in paths], tell=told.append)
+        ingest_seed_games(ledger, game, [str(path) for path in paths], log_event=told.append)
     return told
 
 
 def openings(folder: Path, game: Game = CHESS) -> Counter[str]:
-    """How often each first move is in the books."""
+    """How often each first move is in the ledger."""
     with open_ledger(folder, game) as ledger:
         batches = [load_received(folder, row) for row in ledger.received_batches()]
     records = [batch.game_record(index) for batch in batches for index in range(batch.num_games)]
@@ -68,7 +68,7 @@ def once(folder: Path, game: Game = CHESS) -> bool:
 def test_every_game_is_entered_once_and_the_rest_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, path = tmp_path / "run", write(tmp_path / "a.pgn")
     run.mkdir()
-    (told,) = take_in(run, path)
+    (told,) = ingest(run, path)
     assert told.startswith(f"{path}: 7 games with 21 positions to learn from, 2 left out (line 11: Ke5 is not legal")
     assert "it does not begin in the usual position" in told
     assert once(run)
@@ -86,7 +86,7 @@ def test_every_game_is_entered_once_and_the_rest_is_told(tmp_path: Path, monkeyp
     ]
     assert found.batches == 3
     path.unlink()
-    assert take_in(run, path) == []  # it is needed no more
+    assert ingest(run, path) == []  # it is needed no more
     assert once(run)
 
 
@@ -96,16 +96,16 @@ def test_the_same_content_counts_once_and_a_new_file_is_added(tmp_path: Path) ->
     twin, other = tmp_path / "b.pgn", tmp_path / "c.pgn"
     twin.write_bytes(path.read_bytes())
     other.write_text("1. h4 h5 1/2-1/2", encoding="utf-8")
-    take_in(run, path, twin)
+    ingest(run, path, twin)
     assert once(run)
-    take_in(run, path, twin, other)
+    ingest(run, path, twin, other)
     assert sum(openings(run).values()) == len(OPENINGS) + 1
     assert not audit(run).problems
 
 
-@pytest.mark.parametrize("place", ["grant", "file", "books"])
+@pytest.mark.parametrize("place", ["grant", "file", "ledger"])
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_a_sitting_that_is_killed_anywhere_is_gone_on_with(
+def test_a_session_that_is_killed_anywhere_is_gone_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, number: int
 ) -> None:
     """Killed after the games of a batch were granted, after its file was in place, or after it was entered."""
@@ -114,7 +114,7 @@ def test_a_sitting_that_is_killed_anywhere_is_gone_on_with(
     owner, name = {
         "grant": (Ledger, "grant"),
         "file": (receiving, "write_atomically"),
-        "books": (Ledger, "add_received"),
+        "ledger": (Ledger, "add_received"),
     }[place]
     inner, calls = getattr(owner, name), []
 
@@ -128,8 +128,8 @@ def test_a_sitting_that_is_killed_anywhere_is_gone_on_with(
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, killing)
         with pytest.raises(Killed):
-            take_in(run, path)
-    take_in(run, path)
+            ingest(run, path)
+    ingest(run, path)
     assert once(run)
 
 
@@ -139,10 +139,10 @@ def test_a_file_that_changes_in_the_middle_is_refused(tmp_path: Path, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "grant", lambda *arguments: (_ for _ in ()).throw(Killed()))
         with pytest.raises(Killed):
-            take_in(run, path)
+            ingest(run, path)
     write(path, bad=False)
     with pytest.raises(ValueError, match=r"a\.pgn has changed since some of its games were taken in"):
-        take_in(run, path)
+        ingest(run, path)
 
 
 def write_folder(folder: Path) -> Path:
@@ -165,18 +165,18 @@ def write_folder(folder: Path) -> Path:
 def test_the_games_of_a_folder_are_entered_once_and_the_rest_is_told_with_its_file(tmp_path: Path) -> None:
     run, folder = tmp_path / "run", write_folder(tmp_path / "games")
     run.mkdir()
-    (told,) = take_in(run, folder, game=GO)
+    (told,) = ingest(run, folder, game=GO)
     assert told.startswith(
         f"{folder}: 7 games with 14 positions to learn from, 2 left out (first.sgf, line 2: the game cannot be read"
     )
     assert "other.sgf, line 1: the file has no game in SGF" in told
-    assert take_in(run, folder, game=GO) == []
+    assert ingest(run, folder, game=GO) == []
     assert once(run, GO)
     assert audit(run).workers[0]["name"] == SEED_ACCOUNTS["go"]
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_a_sitting_that_is_killed_in_the_middle_of_a_folder_is_gone_on_with(
+def test_a_session_that_is_killed_in_the_middle_of_a_folder_is_gone_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     run, folder, inner, calls = tmp_path / "run", write_folder(tmp_path / "games"), Ledger.add_received, []
@@ -191,18 +191,18 @@ def test_a_sitting_that_is_killed_in_the_middle_of_a_folder_is_gone_on_with(
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "add_received", killing)
         with pytest.raises(Killed):
-            take_in(run, folder, game=GO)
+            ingest(run, folder, game=GO)
     (folder / "first.sgf").rename(folder / "renamed.sgf")
     with pytest.raises(ValueError, match="games has changed since some of its games were taken in"):
-        take_in(run, folder, game=GO)
+        ingest(run, folder, game=GO)
     (folder / "renamed.sgf").rename(folder / "first.sgf")
-    take_in(run, folder, game=GO)
+    ingest(run, folder, game=GO)
     assert once(run, GO)
 
 
 def test_a_folder_without_games_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"has no files \*\.sgf"):
-        take_in(tmp_path, tmp_path, game=GO)
+        ingest(tmp_path, tmp_path, game=GO)
 
 
 @pytest.mark.parametrize(("game", "source"), [("go", "a.pgn"), ("go", "a.PGN.zst"), ("chess", "a.sgf")])
@@ -215,7 +215,7 @@ def test_the_files_of_another_game_are_refused_by_their_names(tmp_path: Path, ga
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"seed_games: there is no file .*nothing\.pgn"):
-        take_in(tmp_path, tmp_path / "nothing.pgn")
+        ingest(tmp_path, tmp_path / "nothing.pgn")
 
 
 def chess_settings(folder: Path, path: Path, **changes: Any) -> Settings:
@@ -241,7 +241,7 @@ def opened(folder: Path, settings: Settings, listener: Listener) -> Coach:
     return open_coach(folder, settings, make_backend=make_backend, observers=[listener])
 
 
-def test_a_sitting_finds_them_in_its_window_and_learns_from_them_and_so_does_the_next(tmp_path: Path) -> None:
+def test_a_session_finds_them_in_its_window_and_learns_from_them_and_so_does_the_next(tmp_path: Path) -> None:
     run, path, steps = tmp_path / "run", write(tmp_path / "a.pgn"), []
     run.mkdir()
     for _ in range(2):
@@ -257,7 +257,7 @@ def test_a_sitting_finds_them_in_its_window_and_learns_from_them_and_so_does_the
 
 
 @pytest.mark.medium
-def test_a_run_learns_from_them_first_and_its_books_balance(tmp_path: Path) -> None:
+def test_a_run_learns_from_them_first_and_its_ledger_balances(tmp_path: Path) -> None:
     run, path, listener = tmp_path / "run", write(tmp_path / "a.pgn"), Listener()
     run.mkdir()
     for iterations in (1, 2):

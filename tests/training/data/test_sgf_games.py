@@ -11,7 +11,7 @@ from games.go.sgf import LETTERS, SgfGame, read_sgf
 from scripts.view_results import main as view_results
 from tests.training.synthetic import synthetic_batch
 from training.data.ledger import open_ledger
-from training.data.played_games import PlayedGame, batch_of
+from training.data.played_games import PlayedGame, batch_of_files
 from training.data.receive import Received, receive
 from training.data.records import AGREED, GameBatch, decode, encode
 from training.data.sgf_games import games_of_sgf
@@ -55,7 +55,7 @@ def test_a_game_ends_by_the_rules_or_as_the_players_agreed(
     (found,) = read(tmp_path, text)
     assert isinstance(found, PlayedGame), found
     assert (found.actions.size, found.returns.tolist(), found.resigned) == (plies, returns, resigned)
-    verify(decode(encode(batch_of([found], GO))), GO)
+    verify(decode(encode(batch_of_files([found], GO))), GO)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_game_that_is_too_long_for_our_rules_is_cut_there_and_counted(tmp_path
     (found,) = read(tmp_path, sgf_of(f"{BLACK_WALL};B[bb];W[db]", "W+R"), short)
     assert isinstance(found, PlayedGame)
     assert (found.actions.size, found.returns.tolist(), found.resigned) == (10, [1, -1], 0)
-    verify(batch_of([found], short), short)
+    verify(batch_of_files([found], short), short)
 
 
 def test_other_games_have_no_sgf(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_window_of_such_games_teaches_the_moves_and_the_results(tmp_path: Path
         if isinstance(each, PlayedGame)
     ]
     window = ReplayWindow(GO, capacity_positions=100, td_lambda=1.0)
-    assert window.add(batch_of(games, GO)) == 3
+    assert window.add(batch_of_files(games, GO)) == 3
     batch = window.sample(200, 1)
     assert (batch.policies.max(axis=1) == 1).all()
     assert set(batch.values.tolist()) == {1.0, -1.0}

@@ -100,6 +100,6 @@ def test_somebody_may_look_up_between_moves() -> None:
         pairs=1,
         opening_plies=0,
         seed=1,
-        look=lambda: looks.append(1),
+        poll=lambda: looks.append(1),
     )
     assert len(looks) >= 7

@@ -13,7 +13,7 @@ from tests.training.small_run import GAME, model_bytes
 from training.evaluation.match import MatchResult, RandomPlayer, openings
 from training.evaluation.match_worker import RefusedResult, checked, play_order, played
 from training.evaluation.orders import MAX_PAIRS, Contestant, MatchOrder, PlayedOrder
-from training.evaluation.remote_matches import QUIET_SECONDS, Fixture, RemoteMatches
+from training.evaluation.remote_matches import QUIET_SECONDS, MatchSpec, RemoteMatches
 from training.networks.model_file import content_sha256
 
 MODEL = Contestant(version=1, sha256=content_sha256(model_bytes(1)))
@@ -58,7 +58,7 @@ class Actors:
     asked: dict[str, list[MatchOrder]] = field(default_factory=dict)
     now_playing: dict[str, list[MatchOrder]] = field(default_factory=dict)
     brought: list[set[Contestant]] = field(default_factory=list)
-    away: set[str] = field(default_factory=set)
+    remote: set[str] = field(default_factory=set)
     alive: bool = False  # whether those who do not answer show signs of playing
     beat: int = 0
 
@@ -81,7 +81,7 @@ class Actors:
         return found
 
     def hosts(self) -> list[str]:
-        return [worker for worker in self.answers if worker not in self.away]
+        return [worker for worker in self.answers if worker not in self.remote]
 
     def status(self) -> dict[str, Sign | None]:
         self.beat += 1
@@ -97,15 +97,15 @@ class Table:
     def __init__(self, answers: dict[str, Answer], **options: object) -> None:
         self.actors = Actors(answers, **options)  # type: ignore[arg-type]
         self.now = 0.0
-        self.away = RemoteMatches(GAME, self.actors, clock=lambda: self.now, sleep=self.wait)
+        self.remote = RemoteMatches(GAME, self.actors, clock=lambda: self.now, sleep=self.wait)
 
     def wait(self, seconds: float) -> None:
         self.now += seconds
 
-    def play(self, pairs: int = 20, look: Callable[[], None] = lambda: None) -> MatchResult:
-        fixture = Fixture(first=MODEL, second=None, pairs=pairs, seed=7, opening_plies=2, num_simulations=4)
-        with self.away.tour({MODEL: b"model"}):
-            (result,) = self.away.play([fixture], player_of, look=look)
+    def play(self, pairs: int = 20, poll: Callable[[], None] = lambda: None) -> MatchResult:
+        spec = MatchSpec(first=MODEL, second=None, pairs=pairs, seed=7, opening_plies=2, num_simulations=4)
+        with self.remote.deployed({MODEL: b"model"}):
+            (result,) = self.remote.play([spec], player_of, poll=poll)
         assert result.scores.shape == (pairs, 2)
         assert not np.isnan(result.scores).any()
         return result
@@ -126,17 +126,17 @@ def test_a_match_is_shared_out_and_every_pair_is_played_once() -> None:
     )
     assert played_pairs == list(range(20))
     assert set(table.actors.asked) == {"a", "b"}
-    assert (table.away.games_away, table.away.games_at_home) == (40, 0)
+    assert (table.remote.remote_games, table.remote.local_games) == (40, 0)
     assert table.actors.brought == [{MODEL}, set()]
 
 
 def test_several_matches_are_played_side_by_side_and_not_mixed_up() -> None:
     table = Table({"a": honest})
-    fixtures = [
-        Fixture(first=MODEL, second=None, pairs=pairs, seed=pairs, opening_plies=2, num_simulations=4)
+    specs = [
+        MatchSpec(first=MODEL, second=None, pairs=pairs, seed=pairs, opening_plies=2, num_simulations=4)
         for pairs in (5, 9)
     ]
-    results = table.away.play(fixtures, player_of, look=lambda: None)
+    results = table.remote.play(specs, player_of, poll=lambda: None)
     assert [len(result.scores) for result in results] == [5, 9]
 
 
@@ -149,34 +149,34 @@ def test_the_slices_of_a_match_have_the_openings_of_the_whole_match() -> None:
 def test_what_a_silent_worker_does_not_play_is_played_by_another() -> None:
     table = Table({"a": silent, "b": honest})
     table.play()
-    assert (table.away.games_away, table.away.games_at_home) == (40, 0)
+    assert (table.remote.remote_games, table.remote.local_games) == (40, 0)
     assert table.now < QUIET_SECONDS + 5
 
 
 def test_without_a_worker_that_answers_everything_is_played_at_home() -> None:
     table = Table({"a": silent, "b": silent})
     table.play()
-    assert (table.away.games_away, table.away.games_at_home) == (0, 40)
+    assert (table.remote.remote_games, table.remote.local_games) == (0, 40)
     assert table.now < QUIET_SECONDS + 5
 
 
 def test_without_any_worker_nobody_is_waited_for() -> None:
     table = Table({})
     table.play()
-    assert (table.away.games_at_home, table.now) == (40, 0.0)
+    assert (table.remote.local_games, table.now) == (40, 0.0)
 
 
 def test_a_worker_that_shows_that_it_plays_is_waited_for_but_not_for_ever() -> None:
     table = Table({"a": silent}, alive=True)
     table.play()
-    assert table.away.games_at_home == 40
+    assert table.remote.local_games == 40
     assert QUIET_SECONDS < table.now <= 2 * 1800
 
 
 def test_a_worker_that_is_lost_is_not_waited_for() -> None:
     table = Table({"a": silent})
-    table.play(look=lambda: table.actors.away.add("a") if table.now > 3 else None)
-    assert table.away.games_at_home == 40
+    table.play(poll=lambda: table.actors.remote.add("a") if table.now > 3 else None)
+    assert table.remote.local_games == 40
     assert table.now < 6
 
 
@@ -218,7 +218,7 @@ FORGERIES: dict[str, Answer] = {
 def test_a_forged_result_is_refused_and_played_by_another(reason: str, caplog: pytest.LogCaptureFixture) -> None:
     table = Table({"forger": FORGERIES[reason], "b": honest})
     table.play()
-    assert (table.away.games_away, table.away.games_at_home) == (40, 0)
+    assert (table.remote.remote_games, table.remote.local_games) == (40, 0)
     assert reason in caplog.text
     assert table.now < 2
 
@@ -240,7 +240,7 @@ def test_a_stop_takes_the_orders_back() -> None:
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        table.play(look=stop)
+        table.play(poll=stop)
     assert table.actors.now_playing == {"a": [], "b": []}
     assert table.actors.brought[-1] == set()
 

@@ -14,7 +14,7 @@ from games.go.rules import score
 from tests.games.go.naive_go import NaiveGo
 from tests.training.small_networks import CONNECT_FOUR, look_trained
 from tests.training.synthetic import synthetic_batch
-from training.data.played_games import PlayedGame, batch_of
+from training.data.played_games import PlayedGame, batch_of_files
 from training.data.records import GameBatch
 from training.learning.learner import Learner, to_tensors
 from training.networks.auxiliary_heads import predictions_of
@@ -39,7 +39,7 @@ def games_of(*played: tuple[str, int]) -> GameBatch:
         actions = np.array([GO.parse_action(move) for move in moves.split()], np.int32)
         returns = np.array([-1, 1] if resigned == 1 else [1, -1], np.float32)
         games.append(PlayedGame(actions=actions, returns=returns, resigned=resigned, line=1))
-    return batch_of(games, GO)
+    return batch_of_files(games, GO)
 
 
 def samples(game: Game, batch: GameBatch, positions: Any, symmetry: int, **options: bool) -> Batch:
@@ -175,10 +175,10 @@ def test_a_network_foresees_the_ends_that_it_has_learned_as_the_player_to_move_s
     network, _, _ = learn(batch, predict_ownership=True, predict_score=True)
     predict = predictions_of(network)
     assert predict is not None
-    foresight = predict(batch.observations)
-    assert foresight.ownership is not None and foresight.leads is not None
-    assert foresight.leads == pytest.approx(batch.leads, abs=2.0) and batch.leads[-2:].tolist() == [-24.5, 24.5]
-    assert np.abs(foresight.ownership - batch.ownership).max() < 0.5
+    predictions = predict(batch.observations)
+    assert predictions.ownership is not None and predictions.leads is not None
+    assert predictions.leads == pytest.approx(batch.leads, abs=2.0) and batch.leads[-2:].tolist() == [-24.5, 24.5]
+    assert np.abs(predictions.ownership - batch.ownership).max() < 0.5
 
 
 @pytest.mark.medium
@@ -189,17 +189,17 @@ def test_where_points_stay_empty_a_network_foresees_that_they_are_nobodys() -> N
     assert last["ownership_loss"] < 0.5 * first["ownership_loss"]
     predict = predictions_of(network)
     assert predict is not None
-    foresight = predict(batch.observations)
-    assert foresight.ownership is not None and foresight.leads is None
-    assert (batch.ownership == 0).any() and np.abs(foresight.ownership - batch.ownership).mean() < 0.3
+    predictions = predict(batch.observations)
+    assert predictions.ownership is not None and predictions.leads is None
+    assert (batch.ownership == 0).any() and np.abs(predictions.ownership - batch.ownership).mean() < 0.3
 
 
 def test_a_network_says_only_what_it_has_learned_to() -> None:
     observations = np.stack([GO.observe(state) for state in positions(3)])
     predict = predictions_of(build_network(GO, blocks=1, channels=8, predict_score=True))
     assert predict is not None
-    foresight = predict(observations)
-    assert foresight.ownership is None and foresight.leads is not None and foresight.leads.shape == (3,)
+    predictions = predict(observations)
+    assert predictions.ownership is None and predictions.leads is not None and predictions.leads.shape == (3,)
     assert predictions_of(build_network(GO, blocks=1, channels=8, predict_reply=True)) is None
     assert predictions_of(build_network(CONNECT_FOUR, type="spiking", blocks=1, channels=8)) is None
 

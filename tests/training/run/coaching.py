@@ -26,15 +26,15 @@ class FakeEvaluation:
     measured: list[int] = field(default_factory=list)
     in_between: Callable[[], None] = lambda: None
 
-    def measure(self, model: Model, *, look: Callable[[], None]) -> EvaluationReport:
+    def measure(self, model: Model, *, poll: Callable[[], None]) -> EvaluationReport:
         self.in_between()
-        look()
+        poll()
         self.measured.append(model.model_version)
         return EvaluationReport(model_version=model.model_version, num_simulations=1)
 
-    def accepts(self, candidate: Model, best: Model, *, file: bytes, look: Callable[[], None]) -> bool:
+    def accepts(self, candidate: Model, best: Model, *, file: bytes, poll: Callable[[], None]) -> bool:
         self.asked.append(candidate.model_version)
-        look()
+        poll()
         return candidate.model_version not in self.refused
 
 
@@ -70,7 +70,7 @@ def coaching(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = lambda seconds: None,
 ) -> Iterator[Coach]:
-    """A Coach of the run in ``folder``, opened as ``training.run.run.open_coach`` does; its books are closed at the
+    """A Coach of the run in ``folder``, opened as ``training.run.run.open_coach`` does; its ledger is closed at the
     end.
     """
     ledger = open_ledger(folder, GAME, run_id=repeatable_run_id(settings))

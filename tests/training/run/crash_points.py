@@ -35,7 +35,7 @@ class Snapshots:
     def states(self) -> list[Path]:
         return list(self._states.values())
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """A kill at this moment."""
         found = sorted(path for path in self._folder.rglob("*") if path.name not in self._trifles)
         content = sha256_hex(

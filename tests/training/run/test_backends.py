@@ -49,12 +49,12 @@ def open_backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ope
         backend.close()
 
 
-def games_of(parcel: PendingBatch) -> GameBatch:
-    return decode(parcel.fetch(2**20))
+def games_of(pending: PendingBatch) -> GameBatch:
+    return decode(pending.fetch(2**20))
 
 
-def batch_ids(parcels: list[PendingBatch]) -> list[str]:
-    return [parcel.batch_id for parcel in parcels]
+def batch_ids(waiting: list[PendingBatch]) -> list[str]:
+    return [pending.batch_id for pending in waiting]
 
 
 def take_all(backend: SelfPlayBackend, wanted: dict[str, int]) -> dict[str, list[GameBatch]]:
@@ -64,11 +64,11 @@ def take_all(backend: SelfPlayBackend, wanted: dict[str, int]) -> dict[str, list
     deadline = time.monotonic() + PATIENCE
     while delivered != wanted:
         assert time.monotonic() < deadline, (delivered, wanted, backend.status())
-        for parcel in backend.collect():
-            batch = games_of(parcel)
-            batches[parcel.worker].append(batch)
-            delivered[parcel.worker] += batch.num_games
-            backend.release(parcel, delivered=delivered[parcel.worker])
+        for pending in backend.collect():
+            batch = games_of(pending)
+            batches[pending.worker].append(batch)
+            delivered[pending.worker] += batch.num_games
+            backend.release(pending, delivered=delivered[pending.worker])
         time.sleep(0.02)
     return batches
 
@@ -159,21 +159,21 @@ def test_a_new_model_is_taken_up_by_all_workers(open_backend: Open) -> None:
     for worker in backend.workers:
         backend.grant(worker, granted=20, delivered=10)
     last = {
-        worker: [version for parcel in parcels for version in games_of(parcel).first_model]
-        for worker, parcels in wait_for_parcels(backend, games=10).items()
+        worker: [version for pending in waiting for version in games_of(pending).first_model]
+        for worker, waiting in wait_for_batches(backend, games=10).items()
     }
     assert all(set(versions) == {2} for versions in last.values())
 
 
-def wait_for_parcels(backend: SelfPlayBackend, *, games: int) -> dict[str, list[PendingBatch]]:
+def wait_for_batches(backend: SelfPlayBackend, *, games: int) -> dict[str, list[PendingBatch]]:
     deadline = time.monotonic() + PATIENCE
     while True:
         assert time.monotonic() < deadline, backend.status()
-        parcels: dict[str, list[PendingBatch]] = {worker: [] for worker in backend.workers}
-        for parcel in backend.collect():
-            parcels[parcel.worker].append(parcel)
-        if all(sum(games_of(parcel).num_games for parcel in mine) == games for mine in parcels.values()):
-            return parcels
+        waiting: dict[str, list[PendingBatch]] = {worker: [] for worker in backend.workers}
+        for pending in backend.collect():
+            waiting[pending.worker].append(pending)
+        if all(sum(games_of(pending).num_games for pending in mine) == games for mine in waiting.values()):
+            return waiting
         time.sleep(0.02)
 
 

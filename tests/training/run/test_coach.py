@@ -15,7 +15,7 @@ from training.run.fingerprint import fingerprint
 
 
 @pytest.mark.medium
-def test_a_run_makes_its_iterations_and_its_books_balance(tmp_path: Path) -> None:
+def test_a_run_makes_its_iterations_and_its_ledger_balances(tmp_path: Path) -> None:
     listener = Listener()
     with coaching(tmp_path, small_settings(tmp_path), listeners=[listener]) as coach:
         last = coach.run()
@@ -168,14 +168,14 @@ def test_a_stopped_run_goes_on_exactly_where_it_was(tmp_path: Path, looks: int, 
 
 
 @pytest.mark.medium
-def test_what_came_after_the_last_checkpoint_is_taken_in_by_the_next_sitting(tmp_path: Path) -> None:
+def test_what_came_after_the_last_checkpoint_is_taken_in_by_the_next_session(tmp_path: Path) -> None:
     settings = small_settings(tmp_path, run={"iterations": 9})
     with coaching(tmp_path, settings) as coach:
         coach.start()
         coach.conclude(coach.gather(), coach.learn(), None)
         counted = coach.state.total_games
         while coach.state.total_games == counted:
-            coach.look()
+            coach.poll()
         received = coach.state.total_games
     with coaching(tmp_path, settings) as coach:
         assert coach.state.total_games == counted

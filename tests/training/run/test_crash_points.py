@@ -1,4 +1,4 @@
-"""A run is killed at every operation on its files and its books, and goes on from each as if nothing had happened."""
+"""A run is killed at every operation on its files and its ledger, and goes on from each as if nothing had happened."""
 
 import json
 import shutil
@@ -70,7 +70,7 @@ def complete_batches(folder: Path) -> Counter[str]:
 
 
 def check_state(state: Path, *, to_its_end: bool = True) -> None:
-    """A killed run's folder: its books balance but for what the next start takes in, and that loses nothing."""
+    """A killed run's folder: its ledger balances but for what the next start takes in, and that loses nothing."""
     assert [problem for problem in audit(state).problems if RECOVERABLE not in problem] == []
     finished = complete_batches(state)
     if to_its_end:
@@ -104,9 +104,9 @@ def killed_at_each_operation(
     snapshots = Snapshots(folder, trifles=TRIFLES)
     with coaching(folder, settings(folder.parent)) as coach:
         before(coach)
-        with before_each_operation(snapshots.look):
+        with before_each_operation(snapshots.poll):
             action(coach)
-        snapshots.look()
+        snapshots.poll()
     return snapshots.states
 
 
@@ -155,7 +155,7 @@ def test_a_kill_at_any_operation_of_a_whole_run_loses_nothing(tmp_path: Path) ->
 @pytest.mark.timeout(3600)
 def test_a_kill_at_any_operation_of_a_resume_loses_nothing(run: Path) -> None:
     snapshots = Snapshots(run, trifles=TRIFLES)
-    with before_each_operation(snapshots.look):
+    with before_each_operation(snapshots.poll):
         go_on(run)
     for state in snapshots.states:
         check_state(state)

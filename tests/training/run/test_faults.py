@@ -47,7 +47,7 @@ def test_a_bad_batch_goes_into_quarantine_and_the_run_goes_on(tmp_path: Path, fa
         coach.start()
         coach.gather()
         path = place(coach, "000000900-10-inline-0000", FAULTS[fault](a_received_batch(coach)))
-        coach.visit(take=True)
+        coach.poll_workers(ingest=True)
         assert not path.exists()
         assert "quarantine" in coach.progress_report().workers[0].error
         coach.run()
@@ -78,11 +78,11 @@ def test_a_batch_that_is_damaged_on_its_way_does_not_keep_the_run_waiting(tmp_pa
         collect, damaged = coach.backend.collect, list[str]()
 
         def damage_the_first() -> list[PendingBatch]:
-            parcels = collect()
-            if parcels and not damaged:
-                damaged.append(parcels[0].batch_id)
-                place(coach, parcels[0].batch_id, b"damaged")
-            return parcels
+            waiting = collect()
+            if waiting and not damaged:
+                damaged.append(waiting[0].batch_id)
+                place(coach, waiting[0].batch_id, b"damaged")
+            return waiting
 
         coach.backend.collect = damage_the_first  # type: ignore[method-assign]
         coach.run()
@@ -107,7 +107,7 @@ def test_a_full_disk_is_told_once_and_the_batch_is_taken_in_when_there_is_room(
 
         monkeypatch.setattr("training.run.coach.receive", refuse)
         for _ in range(20):
-            coach.visit(take=True)
+            coach.poll_workers(ingest=True)
         assert coach.state.total_games == 0
         told = [text for text in listener.events if "cannot be taken in now" in text]
         assert len(told) == len(set(told)) > 0
@@ -150,7 +150,7 @@ def test_a_received_batch_that_was_damaged_is_left_out_and_the_run_goes_on(
     assert not audit(tmp_path).problems
 
 
-def test_games_of_a_worker_of_an_earlier_sitting_are_collected(tmp_path: Path) -> None:
+def test_games_of_a_worker_of_an_earlier_session_are_collected(tmp_path: Path) -> None:
     settings = small_settings(tmp_path)
     with coaching(tmp_path, settings) as coach:
         coach.start()
@@ -161,7 +161,7 @@ def test_games_of_a_worker_of_an_earlier_sitting_are_collected(tmp_path: Path) -
         path = place(coach, "000000000-5-gone-0000", b"damaged", worker="gone")
         coach.run()
         assert not path.exists()
-        assert coach.ledger.books("gone").outstanding == 0
+        assert coach.ledger.account("gone").outstanding == 0
     assert not audit(tmp_path).problems
 
 
@@ -195,7 +195,7 @@ def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(
     assert not audit(tmp_path).problems
 
 
-def test_books_of_another_version_are_refused_with_their_number(tmp_path: Path) -> None:
+def test_a_ledger_of_another_version_is_refused_with_its_number(tmp_path: Path) -> None:
     with coaching(tmp_path, small_settings(tmp_path)) as coach:
         coach.run()
     with sqlite3.connect(tmp_path / "run.db") as connection:

@@ -36,7 +36,7 @@ class Actors:
     def collect(self) -> list[PendingBatch]:
         return []
 
-    def release(self, parcel: PendingBatch, *, delivered: int, refused: str = "") -> None:
+    def release(self, pending: PendingBatch, *, delivered: int, refused: str = "") -> None:
         raise AssertionError
 
     def status(self) -> dict[str, Heartbeat | None]:
@@ -57,18 +57,22 @@ class Actors:
 
 
 class Desk:
-    """A granting, its books, its workers and its clock."""
+    """A granting, its ledger, its workers and its clock."""
 
     def __init__(self, folder: Path, *workers: str, asynchronous: bool = True) -> None:
         self.ledger: Ledger = open_ledger(folder, GAME)
         self.actors, self.now, self.told = Actors(*workers), 0.0, list[str]()
         settings = small_settings(folder, training={"asynchronous": asynchronous})
         self.granting = Granting(
-            settings=settings, ledger=self.ledger, backend=self.actors, clock=lambda: self.now, tell=self.told.append
+            settings=settings,
+            ledger=self.ledger,
+            backend=self.actors,
+            clock=lambda: self.now,
+            log_event=self.told.append,
         )
 
 
-def parcel(worker: str) -> PendingBatch:
+def pending(worker: str) -> PendingBatch:
     return PendingBatch(worker=worker, batch_id="000000000-1-x", fetch=lambda limit: b"")
 
 
@@ -104,7 +108,7 @@ def test_in_synchronous_mode_what_lies_in_the_outbox_of_a_worker_that_is_away_is
     desk.actors.workers = ("a",)
     desk.granting.grant(0)
     assert desk.actors.accounts["a"] == (17, 0)
-    assert desk.ledger.books("b").outstanding == 3
+    assert desk.ledger.account("b").outstanding == 3
 
 
 @pytest.mark.parametrize("asynchronous", [True, False])
@@ -120,7 +124,7 @@ def test_games_that_will_never_come_are_given_up_and_granted_anew(tmp_path: Path
     assert f"{granted} games of worker a are given up" in desk.told[0]
     desk.granting.grant(0)
     assert desk.actors.accounts["a"] == (2 * granted, 0)
-    assert desk.ledger.books("a").outstanding == granted
+    assert desk.ledger.account("a").outstanding == granted
 
 
 @pytest.mark.parametrize(
@@ -138,18 +142,18 @@ def test_games_that_may_still_come_are_waited_for(tmp_path: Path, change: str) -
         desk.actors.says("a", state, finished=finished, beat=1 if change == "no new beat" else second)
         if change == "no heartbeat":
             desk.actors.heartbeats["a"] = None
-        desk.granting.give_up_lost([parcel("a")] if change == "a batch lies there" and second % 9 == 0 else [])
+        desk.granting.give_up_lost([pending("a")] if change == "a batch lies there" and second % 9 == 0 else [])
     assert not desk.told
-    assert desk.ledger.books("a").outstanding == 40
+    assert desk.ledger.account("a").outstanding == 40
 
 
 def test_games_of_a_worker_that_is_gone_are_given_up_once_its_outbox_is_empty(tmp_path: Path) -> None:
     desk = Desk(tmp_path, "a")
     desk.ledger.grant("old", 30)
-    desk.granting.give_up_lost([parcel("old")])
-    assert desk.ledger.books("old").outstanding == 30
+    desk.granting.give_up_lost([pending("old")])
+    assert desk.ledger.account("old").outstanding == 30
     desk.granting.give_up_lost([])
-    assert desk.ledger.books("old").outstanding == 0
+    assert desk.ledger.account("old").outstanding == 0
     assert "30 games of worker old are given up: there is no such worker any more" in desk.told
 
 
@@ -173,7 +177,7 @@ def test_a_run_without_workers_ends(tmp_path: Path) -> None:
 def test_in_synchronous_mode_batches_come_worker_by_worker_and_those_of_gone_workers_at_once(tmp_path: Path) -> None:
     desk = Desk(tmp_path, "a", "b", asynchronous=False)
     desk.granting.grant(0)
-    waiting = [parcel("b"), parcel("a"), parcel("old")]
+    waiting = [pending("b"), pending("a"), pending("old")]
     assert [found.worker for found in desk.granting.in_turn(waiting)] == ["a", "old"]
     desk.ledger.discard("a", 10, "for the test")
     assert [found.worker for found in desk.granting.in_turn(waiting)] == ["b", "old"]

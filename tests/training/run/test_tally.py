@@ -84,7 +84,7 @@ def test_an_iteration_without_games_has_a_report() -> None:
     assert (report.games, report.games_per_second, report.mean_plies) == (0, 0.0, 0.0)
 
 
-def test_the_games_of_an_earlier_sitting_have_no_part_in_the_rate() -> None:
+def test_the_games_of_an_earlier_session_have_no_part_in_the_rate() -> None:
     counted = Tally(GAME, RESIGNATION, since=10.0)
     counted.games, counted.earlier = 50, 30
     assert counted.report(20.0).games == 50

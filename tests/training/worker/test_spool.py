@@ -56,12 +56,12 @@ def test_a_kill_between_a_batch_and_the_end_of_its_spool_hands_nothing_over_twic
     main = Main(tmp_path, granted=GRANTED, batch_games=100)
     lost = killed(main, finished=5)
     spool = (tmp_path / FILE).read_bytes()
-    for look in range(3):
+    for poll in range(3):
         (tmp_path / FILE).write_bytes(spool)
-        if look == 2:
-            main.deliver()  # the books have them
+        if poll == 2:
+            main.deliver()  # the ledger has them
         salvage(main.folder)
-        assert seeds(main.batches()) == ([] if look == 2 else lost)
+        assert seeds(main.batches()) == ([] if poll == 2 else lost)
 
 
 def test_what_was_being_written_is_left_out(tmp_path: Path) -> None:

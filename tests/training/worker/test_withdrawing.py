@@ -1,4 +1,4 @@
-"""Games that were granted but not begun go back into the books, and whatever crashes, none is played by two workers."""
+"""Games that were granted but not begun go back into the ledger, and whatever crashes, none is played by two workers."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from training.worker.worker_folder import Assignment, Heartbeat
 
 
 class Desk:
-    """A main node with its books and two workers, of which the test says when they look at their folders and when they
+    """A main node with its ledger and two workers, of which the test says when they look at their folders and when they
     play.
     """
 
@@ -29,7 +29,11 @@ class Desk:
         self.backend = FolderBackend(folder / "workers", ["a", "b"], game=GAME, settings=settings, run_id="run")
         self.told: list[str] = []
         self.granting = Granting(
-            settings=settings, ledger=self.ledger, backend=self.backend, clock=lambda: self.now, tell=self.told.append
+            settings=settings,
+            ledger=self.ledger,
+            backend=self.backend,
+            clock=lambda: self.now,
+            log_event=self.told.append,
         )
         self.granting.restore()
         self.backend.publish(1, model_bytes(1))
@@ -37,7 +41,7 @@ class Desk:
     def worker(self, name: str = "a") -> Worker:
         return Worker(self.root / "workers" / name, clock=lambda: self.now)
 
-    def look(self, worker: Worker, *, cycles: int = 1) -> None:
+    def poll(self, worker: Worker, *, cycles: int = 1) -> None:
         """Let the worker see its folder, play so many steps, and say how it stands."""
         self.now += 1.0
         for _ in range(cycles):
@@ -53,18 +57,18 @@ class Desk:
     def take_in(self) -> int:
         """Receive all that lies there; returns the number of games."""
         games = 0
-        for parcel in self.backend.collect():
-            receipt = receive(self.ledger, GAME, worker=parcel.worker, batch_id=parcel.batch_id, fetch=parcel.fetch)
+        for pending in self.backend.collect():
+            receipt = receive(self.ledger, GAME, worker=pending.worker, batch_id=pending.batch_id, fetch=pending.fetch)
             assert isinstance(receipt, Received), receipt
             games += receipt.batch.num_games
-            self.backend.release(parcel, delivered=self.ledger.books(parcel.worker).next_game)
+            self.backend.release(pending, delivered=self.ledger.account(pending.worker).next_game)
         return games
 
     def play_all(self, worker: Worker) -> int:
         """Have the worker play all that it may, and take it in."""
         games = 0
         for _ in range(200):
-            self.look(worker, cycles=20)
+            self.poll(worker, cycles=20)
             games += self.take_in()
             if worker.self_play and worker.self_play.num_playing == 0:
                 break
@@ -80,34 +84,34 @@ def begin(desk: Desk) -> Worker:
     """Worker a has 100 games and has begun some of them."""
     desk.granting.grant(0)
     worker = desk.worker()
-    desk.look(worker, cycles=3)
+    desk.poll(worker, cycles=3)
     assert 0 < worker._begun < 50
     return worker
 
 
 @pytest.mark.medium
-def test_what_is_not_begun_goes_back_into_the_books_and_the_rest_is_played(desk: Desk) -> None:
+def test_what_is_not_begun_goes_back_into_the_ledger_and_the_rest_is_played(desk: Desk) -> None:
     worker = begin(desk)
     desk.backend.lower("a", 50)
     assert (desk.assignment().granted, desk.assignment().promised) == (50, 100)
     assert desk.backend.withdrawn() == {}, "the worker has not heard of it"
-    desk.look(worker)
+    desk.poll(worker)
     assert desk.backend.withdrawn() == {"a": 50}
     desk.granting._take_back()
-    assert desk.ledger.books("a").granted == desk.ledger.books("a").outstanding == 50
+    assert desk.ledger.account("a").granted == desk.ledger.account("a").outstanding == 50
     assert (desk.assignment().granted, desk.assignment().promised) == (50, 50)
     assert desk.backend.withdrawn() == {}
     assert desk.told == ["50 games that worker a will not play are handed on"]
     assert ("withdrawn", "a") in [(kind, name) for kind, name, _, _ in desk.ledger.events()]
     assert desk.play_all(worker) == 50
-    assert desk.ledger.books("a").outstanding == 0
+    assert desk.ledger.account("a").outstanding == 0
 
 
 def test_games_that_were_begun_are_never_taken_back(desk: Desk) -> None:
     worker = begin(desk)
     begun = worker._begun
     desk.backend.lower("a", 0)
-    desk.look(worker, cycles=30)
+    desk.poll(worker, cycles=30)
     assert worker._begun == begun
     assert desk.backend.withdrawn() == {"a": 100 - begun}
     desk.granting._take_back()
@@ -118,9 +122,9 @@ def test_games_that_were_begun_are_never_taken_back(desk: Desk) -> None:
 def test_taken_back_games_are_granted_again_by_the_next_grant(desk: Desk) -> None:
     worker = begin(desk)
     desk.backend.lower("a", 50)
-    desk.look(worker)
+    desk.poll(worker)
     desk.granting.grant(0)
-    assert desk.ledger.books("a").granted == 100
+    assert desk.ledger.account("a").granted == 100
     assert desk.assignment().granted == 100
     assert desk.play_all(worker) == 100
 
@@ -128,14 +132,14 @@ def test_taken_back_games_are_granted_again_by_the_next_grant(desk: Desk) -> Non
 @pytest.mark.medium
 def test_a_worker_that_has_begun_them_all_keeps_them_all(desk: Desk) -> None:
     worker = begin(desk)
-    desk.look(worker, cycles=2000)
+    desk.poll(worker, cycles=2000)
     desk.backend.lower("a", 50)
-    desk.look(worker)
+    desk.poll(worker)
     assert desk.backend.withdrawn() == {}
     assert desk.assignment().granted == 50, "written before"
     desk.granting.grant(0)
     desk.backend.collect()
-    assert desk.ledger.books("a").granted == 100
+    assert desk.ledger.account("a").granted == 100
     assert desk.play_all(worker) == 100
 
 
@@ -146,10 +150,10 @@ def test_an_old_answer_is_not_taken_for_a_new_one(desk: Desk) -> None:
     """
     worker = begin(desk)
     desk.backend.lower("a", 50)
-    desk.look(worker)
+    desk.poll(worker)
     first_answer = desk.backend.status()["a"]
     desk.granting.grant(0)
-    desk.look(worker, cycles=500)
+    desk.poll(worker, cycles=500)
     assert worker._begun > 50
     desk.backend.lower("a", 50)
     assert isinstance(first_answer, Heartbeat)
@@ -165,39 +169,39 @@ def test_a_worker_that_is_killed_and_started_again_counts_on_from_what_lies_in_i
     handed_over = desk.backend.folders["a"].ends_of_batches()[-1]
     desk.backend.lower("a", 1)
     successor = desk.worker()
-    desk.look(successor)
+    desk.poll(successor)
     assert successor._begun == handed_over > 1
     assert desk.backend.withdrawn() == {"a": 100 - handed_over}
     desk.granting._take_back()
     assert desk.play_all(successor) == handed_over
-    assert desk.ledger.books("a").outstanding == 0
+    assert desk.ledger.account("a").outstanding == 0
 
 
 def test_a_worker_that_is_killed_after_its_answer_plays_what_is_left_to_it(desk: Desk) -> None:
     worker = begin(desk)
     desk.backend.lower("a", 0)
-    desk.look(worker)
+    desk.poll(worker)
     begun = worker._begun
     desk.granting._take_back()
     assert desk.play_all(desk.worker()) == begun
-    assert desk.ledger.books("a").outstanding == 0
+    assert desk.ledger.account("a").outstanding == 0
 
 
 @pytest.mark.medium
 @pytest.mark.parametrize("answered", [True, False])
-def test_a_main_node_that_is_killed_before_the_entry_shows_what_the_books_have(
+def test_a_main_node_that_is_killed_before_the_entry_shows_what_the_ledger_has(
     desk: Desk, answered: bool, tmp_path: Path
 ) -> None:
     worker = begin(desk)
     desk.backend.lower("a", 50)
     if answered:
-        desk.look(worker)
+        desk.poll(worker)
     desk.ledger.close()
     resumed = Desk(tmp_path)
     resumed.now = desk.now
     assert resumed.backend.withdrawn() == {}
     assert resumed.assignment().granted == 100
-    desk.look(worker)
+    desk.poll(worker)
     assert resumed.backend.withdrawn() == {}
     worker.clock = lambda: resumed.now
     assert resumed.play_all(worker) == 100
@@ -207,7 +211,7 @@ def test_a_main_node_that_is_killed_before_the_entry_shows_what_the_books_have(
 def test_a_main_node_that_is_killed_after_the_entry_grants_the_games_once(desk: Desk, tmp_path: Path) -> None:
     worker = begin(desk)
     desk.backend.lower("a", 50)
-    desk.look(worker)
+    desk.poll(worker)
     (games,) = desk.backend.withdrawn().values()
     desk.ledger.withdraw("a", games, "for the test")
     desk.ledger.close()
@@ -224,5 +228,5 @@ def test_a_lowering_to_more_than_was_granted_changes_nothing(desk: Desk) -> None
     desk.backend.lower("a", 70)
     desk.backend.lower("a", 80)
     assert desk.assignment().granted == 70
-    desk.look(worker)
+    desk.poll(worker)
     assert desk.backend.withdrawn() == {"a": 30}

@@ -87,12 +87,12 @@ def play(backend: FolderBackend, games: int) -> None:
     deadline, played = time.monotonic() + PATIENCE, 0
     while played < games:
         assert time.monotonic() < deadline, backend.status()
-        parcels = backend.collect()
-        for parcel in parcels:
-            batch = decode(parcel.fetch(2**20))
+        waiting = backend.collect()
+        for pending in waiting:
+            batch = decode(pending.fetch(2**20))
             verify(batch, GAME)
             played += batch.num_games
-            backend.release(parcel, delivered=played)
+            backend.release(pending, delivered=played)
         time.sleep(0.02)
 
 

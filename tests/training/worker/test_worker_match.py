@@ -119,7 +119,7 @@ def test_a_worker_beats_while_it_plays_a_match(tmp_path: Path) -> None:
     write = worker.folder.write_heartbeat
     worker.folder.write_heartbeat = lambda heartbeat: (beats.append(heartbeat), write(heartbeat))[1]  # type: ignore[method-assign,func-returns-value]
     main.bring(2, 3, matches=(main.order("a", 2, 3),))
-    worker.look()
+    worker.poll()
     while not main.results():
         worker.cycle()
     playing = [heartbeat for heartbeat in beats if heartbeat.order == "a"]
@@ -136,8 +136,8 @@ def test_an_order_that_is_taken_back_or_a_stop_ends_a_match_in_the_middle(tmp_pa
     worker = main.worker()
     main.play(worker)
     main.bring(2, 3, matches=(main.order("a", 2, 3),))
-    worker.look()
-    look = worker.look
+    worker.poll()
+    poll = worker.poll
 
     cut = []
 
@@ -145,15 +145,15 @@ def test_an_order_that_is_taken_back_or_a_stop_ends_a_match_in_the_middle(tmp_pa
         if worker._orders.current:
             cut.append(worker._orders.current.id)
             main.assign(matches=(), stop=stop)
-        look()
+        poll()
 
-    worker.look = look_and_lose  # type: ignore[method-assign]
+    worker.poll = look_and_lose  # type: ignore[method-assign]
     worker.cycle()
     worker.cycle()
     assert (cut, main.results()) == (["a"], [])
     assert worker.stopping == stop
     if not stop:
-        worker.look = look  # type: ignore[method-assign]
+        worker.poll = poll  # type: ignore[method-assign]
         main.assign(matches=(main.order("b", 2, 3),), granted=4)
         main.play(worker)
         assert main.results() == ["b"]
@@ -166,13 +166,13 @@ def test_a_match_that_was_cut_off_by_a_kill_is_played_by_the_process_that_takes_
     worker = main.worker()
     main.play(worker)
     main.bring(2, 3, matches=(main.order("a", 2, 3), main.order("b", 2, None)))
-    worker.look()
+    worker.poll()
 
     def die() -> None:
         if worker._orders.current:
             raise KeyboardInterrupt
 
-    worker.look = die  # type: ignore[method-assign]
+    worker.poll = die  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         worker.cycle()
     assert main.results() == []
