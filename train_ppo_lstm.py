@@ -1,36 +1,35 @@
 #!/usr/bin/env python3
-"""Train a trader with a memory (PPO with an LSTM), on prices of a file or of simulated markets.
+"""Train a trading policy with a memory (PPO with an LSTM) on a file of prices or on simulated markets.
 
-No money is at stake, or to be made.
+This is a simulation: no real money is involved, and a simulated profit promises no real one.
 
-    python train_ppo_lstm.py                                             simulated markets, in one process
-    python train_ppo_lstm.py --data prices.csv --episodes 5000           the history in a file: timestamp,open,high,low,close,volume
-    python train_ppo_lstm.py --resume --episodes 2000                    go on with the newest run after any end, a power cut included
-    python train_ppo_lstm.py --distributed --num-gpus 4 --episodes 10000 --learning-rate-actor 1e-3 --update-interval 512 \\
-        --checkpoint-interval 500 --master-port 12356                    a process for each of 4 GPUs; without any, on the cores
-    python train_ppo_lstm.py --smoke                                     the same program in seconds, to see that all is well
+    python train_ppo_lstm.py                                       simulated markets, one process
+    python train_ppo_lstm.py --data prices.csv --episodes 5000     prices: timestamp,open,high,low,close,volume
+    python train_ppo_lstm.py --config configs/ppo_lstm.yaml        settings from a file; flags override it
+    python train_ppo_lstm.py --resume --episodes 2000              continue the newest run, even after a power cut
+    python train_ppo_lstm.py --distributed --num-gpus 4 --episodes 10000 --update-interval 512 --master-port 12356
+                                                                   one process per GPU; without GPUs, on the cores
+    python train_ppo_lstm.py --smoke                               smoke test: the same program, shrunk to seconds
 
-In every bar of its market a trader may hold, buy or sell, up to --max-positions open at once. An episode is --window
-bars. Every
---update-interval steps, of all worlds of all ranks together, the network learns from them. With several ranks, rank 0 trades on the
-history if there is one, and the others on simulated markets; all learn one network, as one process with all their
-worlds would. Where there are fewer GPUs than --num-gpus, as many ranks as there are train, or without any GPU a rank
-for each core at most.
+In each bar, a trader holds, buys or sells, with at most --max-positions open at once. An episode lasts --window bars.
+The network learns every --update-interval steps, counted over all environments of all ranks. With several ranks, rank
+0 trades on the history if there is one, and the others on simulated markets. All ranks train one network, as one
+process with all their environments would. If there are fewer GPUs than --num-gpus, one rank per GPU trains; without
+GPUs, at most one per core.
 
     Episode 100/1000 - Reward: 2.35, Return: $234.56, Win Rate: 65.0% (20 closed, 3 open), Steps: 256 | GPUs: 4
 
-are means over the episodes since the last such line: the reward in per cent of the capital, the money made, the share
-of closed trades that made some, how many were closed in an episode, and how many were open at its end. docs/ppo.md
-explains every number.
+Each such line shows means over the episodes since the line before it: the reward in percent of the capital, the profit,
+the share of closed trades that made a profit, the trades closed per episode, and the positions still open at its end.
+docs/ppo.md explains every number.
 
---checkpoint-dir gets ppo_lstm_episode_N.pt (network, scales, optimizer, worlds: all that --resume needs), training_stats.json and
-TensorBoard's files. Without it, each new run has a folder of its own: checkpoints_ppo, checkpoints_ppo_2 ... --resume
-goes on with the newest. The lines are also in training.log, where the program was started: tail -f training.log | grep
-"Episode". Ctrl-C ends in good order; a second one ends at once.
+--checkpoint-dir receives ppo_lstm_episode_N.pt (network, scales, optimizer, environments: all that --resume needs),
+training_stats.json and TensorBoard files. Without it, each new run gets its own folder: checkpoints_ppo,
+checkpoints_ppo_2 ... The lines also go to training.log in the current folder: tail -f training.log | grep "Episode".
+Ctrl-C saves a checkpoint and ends; a second Ctrl-C ends at once.
 
-NCCL's variables (NCCL_DEBUG, NCCL_SOCKET_IFNAME, NCCL_IB_DISABLE, NCCL_P2P_DISABLE) count where GPUs speak to each
-other. NCCL_TIMEOUT is how many seconds ranks wait for each other, with GPUs or without. CUDA_VISIBLE_DEVICES says which
-GPUs there are.
+NCCL's variables (NCCL_DEBUG, NCCL_SOCKET_IFNAME, NCCL_IB_DISABLE, NCCL_P2P_DISABLE) apply where GPUs communicate.
+NCCL_TIMEOUT is how many seconds ranks wait for each other, with or without GPUs. CUDA_VISIBLE_DEVICES selects the GPUs.
 """
 
 if __name__ == "__main__":
@@ -41,11 +40,11 @@ if __name__ == "__main__":
 import argparse
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
+from configs.commands import settings_file
 from configs.flags import HIGHEST_PORT, HIGHEST_SEED, number, whole
 from training.common.disk_words import in_words
 from training.common.signals import INTERRUPTED, interruptible, leave_lost_terminal, stop_on_signals
@@ -54,55 +53,24 @@ from training.ranks.meeting import DEFAULT_PORT
 
 log = logging.getLogger("training.ppo.trainer")
 
-KEPT: dict[str, Any] = {  # what a run is told once, with what it is if it is told nothing
-    "episodes": 1000,
-    "seed": 1,
-    "data": None,
-    "max_gap": 6.0,
-    "num_envs": 8,
-    "update_interval": 128,
-    "learning_rate_actor": 3e-4,
-    "learning_rate_critic": 1e-3,
-    "epochs": 4,
-    "minibatches": 4,
-    "sequence_length": 16,
-    "gamma": 0.99,
-    "gae_lambda": 0.95,
-    "clip_coef": 0.2,
-    "clip_values": False,
-    "ent_coef": 0.01,
-    "vf_coef": 0.5,
-    "clip_norm": 0.5,
-    "target_kl": 0.03,
-    "lstm_size": 128,
-    "shared_lstm": False,
-    "mixed_precision": False,
-    "window": 256,
-    "capital": 10_000.0,
-    "max_positions": 5,
-    "lot": 0.2,
-    "fee": 0.0005,
-    "slippage": 0.0002,
-    "short": True,
-}
 SMOKE = {"episodes": 16, "num_envs": 4, "update_interval": 128, "lstm_size": 16, "window": 32, "epochs": 2}
 FOLDER, LOG = Path("checkpoints_ppo"), Path("training.log")
-BY_HAND = ("rank", "world_size", "local_rank", "master_addr")  # said where ranks are started one by one
+PLACE = ("rank", "world_size", "local_rank", "master_addr")  # given where ranks are started one by one
 
 
 @interruptible
 @reports_compiling
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the program; returns its exit code: 0, or 130 after Ctrl-C, 2 when something is wrong that can be put right."""
+    """Run the program; returns its exit code: 0, 130 after Ctrl-C, or 2 after an error that the user can correct."""
     words = list(sys.argv[1:] if argv is None else argv)
     arguments = parser().parse_args(words)
     errors = Console(stderr=True, highlight=False)
     try:
         if arguments.distributed:
             return start_ranks(arguments, words)
-        told = {name: getattr(arguments, name) for name in BY_HAND}
-        by_hand = any(value is not None for value in told.values())
-        place = Place(**told, master_port=arguments.master_port) if by_hand else Place()
+        given = {name: getattr(arguments, name) for name in PLACE}
+        by_hand = any(value is not None for value in given.values())
+        place = Place(**given, master_port=arguments.master_port) if by_hand else Place()
         with joined(
             place, device=arguments.device, room=lambda asked: room_for_ranks(asked, arguments.device)[0]
         ) as ranks:
@@ -115,134 +83,89 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line; what is not said is None."""
+    """The command line; a flag that is not given is None.
+
+    Ranges and defaults of settings are those of ``configs.ppo``, which takes too long to import for --help.
+    """
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,  # a --distributed in other words would be passed on to the ranks
+        allow_abbrev=False,  # an abbreviated --distributed would be passed on to the ranks
     )
 
-    def kept(add: Any, flag: str, kind: Callable[[str], float], text: str) -> None:
-        default = KEPT[flag[2:].replace("-", "_")]
-        add(flag, type=kind, help=f"{text}{'' if default is None else f' (default: {default:g})'}")
-
-    what = parser.add_argument_group("the run").add_argument
-    kept(what, "--episodes", whole(), "end after so many in all, of all ranks together")
-    what(
-        "--checkpoint-dir",
-        type=Path,
-        help=f"where everything goes (default: {FOLDER}, or the first {FOLDER}_N without a run)",
-    )
-    what(
-        "--checkpoint-interval",
-        type=whole(),
-        default=500,
-        help="episodes between two checkpoints (default: %(default)s)",
-    )
-    what(
+    run = parser.add_argument_group("the run").add_argument
+    run("--config", type=settings_file, help="a YAML file with settings; flags override it")
+    run("--episodes", type=whole(), help="end after this many in total, over all ranks (default: 1000)")
+    run("--checkpoint-dir", type=Path, help=f"output folder (default: {FOLDER}, or the first unused {FOLDER}_N)")
+    run("--checkpoint-interval", type=whole(), default=500, help="episodes between checkpoints (default: %(default)s)")
+    run(
         "--resume",
         action="store_true",
-        help="go on with the newest run, or that in --checkpoint-dir, told as then but for what is told now",
+        help="continue the newest run, or the one in --checkpoint-dir, with its settings",
     )
-    kept(what, "--seed", whole(0, HIGHEST_SEED), "of everything random")
-    what("--log-interval", type=whole(), default=10, help="episodes between two lines (default: %(default)s)")
-    what("--smoke", action="store_true", help="shrink all numbers to a run of seconds; the code that runs is the same")
+    run("--seed", type=whole(0, HIGHEST_SEED), help="seed of all random numbers (default: 1)")
+    run("--log-interval", type=whole(), default=10, help="episodes between output lines (default: %(default)s)")
+    run("--smoke", action="store_true", help="smoke test: the same run, shrunk to seconds")
+
     market = parser.add_argument_group("the market").add_argument
-    market("--data", type=Path, help="a history of prices, .csv or .parquet (default: simulated markets)")
-    kept(
-        market,
-        "--max-gap",
-        number(least=0),
-        "rows of the history may be so many times as far apart as usual; 0: any distance",
-    )
-    kept(market, "--window", whole(2), "bars in an episode")
-    kept(market, "--capital", number(above=0), "dollars at its start")
-    kept(market, "--max-positions", whole(), "open at once")
-    kept(market, "--lot", number(above=0), "of the capital, that each position is worth when it is opened")
-    kept(market, "--fee", number(least=0, below=1), "of what is traded")
-    kept(market, "--slippage", number(least=0, below=1), "of the price, always to the worse")
-    market(
-        "--short", action=argparse.BooleanOptionalAction, help="whether selling may open positions (default: it may)"
-    )
-    how = parser.add_argument_group("how it is learned").add_argument
-    kept(how, "--num-envs", whole(), "worlds that each rank steps at once")
-    kept(
-        how,
-        "--update-interval",
-        whole(),
-        "steps between two updates, of all worlds of all ranks; rounded up to whole sequences",
-    )
-    kept(how, "--learning-rate-actor", number(above=0), "of the policy, and of a shared memory")
-    kept(how, "--learning-rate-critic", number(above=0), "of what judges situations")
-    kept(how, "--epochs", whole(), "times that each step is learned from")
-    kept(how, "--minibatches", whole(), "in each of them")
-    kept(how, "--sequence-length", whole(), "steps through which gradients go back")
-    kept(how, "--gamma", number(least=0, most=1), "the discount of a step")
-    kept(how, "--gae-lambda", number(least=0, most=1), "of generalized advantage estimation")
-    kept(how, "--clip-coef", number(above=0), "how far a ratio may be from 1 and still count")
-    how(
-        "--clip-values",
-        action=argparse.BooleanOptionalAction,
-        help="whether values, too, are kept near what they were (default: no)",
-    )
-    kept(how, "--ent-coef", number(least=0), "of the policy's entropy, which keeps it trying things")
-    kept(how, "--vf-coef", number(least=0), "of the critic's loss")
-    kept(how, "--clip-norm", number(above=0), "gradients are scaled down to this norm")
-    kept(how, "--target-kl", number(least=0), "an update ends when the policy has moved half as far again; 0: never")
-    kept(how, "--lstm-size", whole(), "units of the memory")
-    how(
-        "--shared-lstm",
-        action=argparse.BooleanOptionalAction,
-        help="one memory for actor and critic (default: one for each)",
-    )
-    how(
-        "--mixed-precision",
-        action=argparse.BooleanOptionalAction,
-        help="learn in 16 bits, faster where the device is made for it",
-    )
-    where = parser.add_argument_group("where it is learned").add_argument
-    where("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: a GPU where there is one")
+    market("--data", type=Path, help="a price history, .csv or .parquet (default: simulated markets)")
+    market("--max-gap", type=number(least=0), help="largest step between rows, in usual steps; 0: any (default: 6)")
+    market("--window", type=whole(2), help="bars per episode (default: 256)")
+    market("--capital", type=number(above=0), help="dollars at the start of an episode (default: 10000)")
+    market("--max-positions", type=whole(), help="open at once (default: 5)")
+    market("--lot", type=number(above=0), help="value of a new position, as a share of the capital (default: 0.2)")
+    market("--fee", type=number(least=0, below=1), help="share of the traded value (default: 0.0005)")
+    market("--slippage", type=number(least=0, below=1), help="share of the price, always a loss (default: 0.0002)")
+    market("--short", action=argparse.BooleanOptionalAction, help="allow short positions (default: yes)")
+
+    learning = parser.add_argument_group("learning").add_argument
+    learning("--num-envs", type=whole(), help="environments per rank (default: 8)")
+    learning("--update-interval", type=whole(), help="steps between updates, of all environments (default: 128)")
+    learning("--learning-rate-actor", type=number(above=0), help="of the policy and a shared LSTM (default: 0.0003)")
+    learning("--learning-rate-critic", type=number(above=0), help="of the value function (default: 0.001)")
+    learning("--epochs", type=whole(), help="passes over the steps of an update (default: 4)")
+    learning("--minibatches", type=whole(), help="per pass (default: 4)")
+    learning("--sequence-length", type=whole(), help="steps of backpropagation through time (default: 16)")
+    learning("--gamma", type=number(least=0, most=1), help="discount per step (default: 0.99)")
+    learning("--gae-lambda", type=number(least=0, most=1), help="of generalized advantage estimation (default: 0.95)")
+    learning("--clip-coef", type=number(above=0), help="PPO's clipping range around a ratio of 1 (default: 0.2)")
+    learning("--clip-values", action=argparse.BooleanOptionalAction, help="clip value changes, too (default: no)")
+    learning("--ent-coef", type=number(least=0), help="weight of the policy's entropy (default: 0.01)")
+    learning("--vf-coef", type=number(least=0), help="weight of the value loss (default: 0.5)")
+    learning("--clip-norm", type=number(above=0), help="largest gradient norm (default: 0.5)")
+    learning("--target-kl", type=number(least=0), help="an update ends at 1.5 times this; 0: no limit (default: 0.03)")
+    learning("--lstm-size", type=whole(), help="units of each LSTM (default: 128)")
+    learning("--shared-lstm", action=argparse.BooleanOptionalAction, help="one LSTM for actor and critic (default: no)")
+    learning("--mixed-precision", action=argparse.BooleanOptionalAction, help="learn in 16 bits (default: no)")
+
+    where = parser.add_argument_group("devices and ranks").add_argument
+    where("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: a GPU if there is one")
+    where("--threads", type=whole(), default=1, help="CPU threads per rank (default: %(default)s, fastest here)")
+    where("--distributed", action="store_true", help="start several ranks on this machine, by torchrun")
+    where("--num-gpus", type=whole(), help="ranks, at most one per GPU (default: all GPUs, or 2 ranks without GPUs)")
     where(
-        "--threads",
-        type=whole(),
-        default=1,
-        help="of each rank on the CPU; such small networks are fastest with one (default: %(default)s)",
+        "--max-restarts", type=whole(0), default=3, help="restarts from the last checkpoint if a rank dies (default: 3)"
     )
-    where(
-        "--distributed",
-        action="store_true",
-        help="start several ranks on this machine, by torchrun, which starts them anew if one dies",
-    )
-    where(
-        "--num-gpus",
-        type=whole(),
-        help="so many ranks, with --distributed, but no more than there are GPUs (default: these, or two without)",
-    )
-    where(
-        "--max-restarts",
-        type=whole(0),
-        default=3,
-        help="how often they begin anew, from the last checkpoint (default: %(default)s)",
-    )
-    where("--master-addr", help="the machine of rank 0, where ranks are started by hand")
+    where("--master-addr", help="machine of rank 0, if you start ranks by hand")
     where("--master-port", type=whole(1, HIGHEST_PORT), help=f"a free port there (default: {DEFAULT_PORT})")
-    where("--world-size", type=whole(), help="ranks in all, where they are started by hand")
-    where("--rank", type=whole(0), help="which of them this is, from 0")
-    where("--local-rank", type=whole(0), help="which of those on this machine, and so which GPU")
+    where("--world-size", type=whole(), help="number of ranks, if you start them by hand")
+    where("--rank", type=whole(0), help="number of this rank, from 0")
+    where("--local-rank", type=whole(0), help="number of this rank on its machine, which selects the GPU")
     return parser
 
 
 def see(arguments: argparse.Namespace) -> None:
-    """See that what the command line names is there. A checkpoint may be on the machine of another rank.
+    """Check that what the command line names exists. A checkpoint may be on the machine of another rank.
 
     Raises:
-        ValueError: it is not.
+        ValueError: it does not.
     """
-    if arguments.data:
-        see_file(arguments.data)
+    for path in (arguments.config, arguments.data):
+        if path:
+            see_file(path)
     folder = arguments.checkpoint_dir
     if arguments.resume and folder and arguments.rank is None and not any(folder.glob("*.pt")):
-        raise ValueError(f"there is no checkpoint in {folder} to go on with: start without --resume")
+        raise ValueError(f"no checkpoint in {folder} to resume from: start without --resume")
 
 
 if __name__ == "__main__":
@@ -250,6 +173,8 @@ if __name__ == "__main__":
 
 from rich.console import Console
 
+from configs.load import load_section
+from configs.ppo import TraderSettings
 from training.common.logs import log_also_to, room_loggers
 from training.common.random import seed_stream
 from training.learning.learner import TrainingDiverged
@@ -257,8 +182,8 @@ from training.networks.evaluator import pick_device, use_threads
 from training.networks.network import seed_weights
 from training.ppo.actor_critic import ActorCritic
 from training.ppo.checkpoint import PPOCheckpoint, checkpoints, newest_checkpoint, save_checkpoint
-from training.ppo.trainer import PPOSettings, PPOTrainer, world_streams
-from training.ppo.worlds.trading import TradingMarkets, TradingSettings
+from training.ppo.trainer import PPOTrainer, world_streams
+from training.ppo.worlds.trading import TradingMarkets
 from training.ppo.worlds.trading_data import Bars, read_history
 from training.ranks.ranks import ALONE, NotNeeded, Place, Ranks, idle_variables, joined
 from training.ranks.save_folder import chosen_folder
@@ -271,24 +196,23 @@ def start_ranks(arguments: argparse.Namespace, words: Sequence[str]) -> int:
     """Run this program on several ranks, by torchrun; returns its exit code.
 
     Raises:
-        ValueError: something is wrong that the ranks would find out, each for itself.
+        ValueError: something is wrong that every rank would find for itself.
         RuntimeError: a rank has died too often.
     """
-    for name in BY_HAND:
+    for name in PLACE:
         if getattr(arguments, name) is not None:
             raise ValueError(f"--distributed starts all ranks of this machine: leave --{name.replace('_', '-')} out")
     count, fewer = room_for_ranks(arguments.num_gpus, arguments.device, usual=2)
     start = Start(ranks=count, master_port=arguments.master_port, restarts=arguments.max_restarts)
     see_that_they_can_meet(start)
-    told, saved = prepared(arguments, ALONE)
-    if saved and (reached := nothing_left(told, saved, arguments.checkpoint_dir)):
+    settings, saved = prepared(arguments, ALONE)
+    if saved and (reached := nothing_left(settings, saved, arguments.checkpoint_dir)):
         print(reached)
         return 0
-    ppo_settings(told, count)
-    build_worlds(told, ALONE)
+    build_worlds(settings, ALONE)
     if fewer:
         print(fewer, flush=True)
-    found = ["--checkpoint-dir", str(arguments.checkpoint_dir), "--num-gpus", str(count)]  # the last word counts
+    found = ["--checkpoint-dir", str(arguments.checkpoint_dir), "--num-gpus", str(count)]  # the last one counts
     own = [*(word for word in words if word != "--distributed"), *found]
     return run_ranks(Path(__file__).resolve(), own, start)
 
@@ -298,19 +222,20 @@ def begin(arguments: argparse.Namespace, ranks: Ranks) -> int:
     use_threads(arguments.threads)
     if ranks.alone and ranks.started == 1 and (arguments.num_gpus or 1) > 1:
         raise ValueError(f"--num-gpus {arguments.num_gpus}: only --distributed starts several ranks")
-    told, saved = prepared(arguments, ranks)
+    settings, saved = prepared(arguments, ranks)
     if ranks.is_main:
         arguments.checkpoint_dir.mkdir(parents=True, exist_ok=True)
     console = TerminalConsole(highlight=False)
     with logged(ranks):
-        if saved and (reached := nothing_left(told, saved, arguments.checkpoint_dir)):
+        if saved and (reached := nothing_left(settings, saved, arguments.checkpoint_dir)):
             say(reached, console, ranks)
             return 0
-        worlds = build_worlds(told, ranks, rounds_over=saved.state.counters["round"] if saved else 0)
-        trainer = build_trainer(told, worlds, arguments, ranks)
+        worlds = build_worlds(settings, ranks, rounds_over=saved.state.counters["round"] if saved else 0)
+        trainer = build_trainer(settings, worlds, arguments, ranks)
         if saved:
             trainer.restore(saved.state)
-        introduce(trainer, told, arguments, console, resumed_from=saved.state.counters["world_size"] if saved else None)
+        resumed_from = saved.state.counters["world_size"] if saved else None
+        introduce(trainer, settings, arguments, console, resumed_from=resumed_from)
         if ranks.is_main:
             device = "GPUs" if trainer.network.seen_returns.device.type == "cuda" else "Ranks"
             trainer.observers = ppo_observers(
@@ -321,7 +246,7 @@ def begin(arguments: argparse.Namespace, ranks: Ranks) -> int:
 
 @contextmanager
 def logged(ranks: Ranks) -> Iterator[None]:
-    """Within the block, what the library warns of is shown, and on rank 0 training.log gets all that it says."""
+    """Within the block, print the library's warnings, and on rank 0 write all its messages to training.log."""
     loggers = room_loggers()
     warnings = logging.StreamHandler()
     warnings.setLevel(logging.WARNING)
@@ -335,7 +260,7 @@ def logged(ranks: Ranks) -> Iterator[None]:
             for logger in loggers:
                 log_also_to(logger, handlers[-1])
         except OSError as error:
-            log.warning("%s cannot be written: %s", LOG, error.strerror)
+            log.warning("cannot write %s: %s", LOG, error.strerror)
     try:
         yield
     finally:
@@ -346,7 +271,7 @@ def logged(ranks: Ranks) -> Iterator[None]:
 
 
 def say(text: str, console: Console, ranks: Ranks) -> None:
-    """Show a line, and log it, on rank 0."""
+    """Print and log a line, on rank 0."""
     if ranks.is_main:
         log.info(text)
         console.print(text, markup=False, soft_wrap=True)
@@ -354,36 +279,32 @@ def say(text: str, console: Console, ranks: Ranks) -> None:
 
 def introduce(
     trainer: PPOTrainer,
-    told: dict[str, Any],
+    settings: TraderSettings,
     arguments: argparse.Namespace,
     console: Console,
     *,
     resumed_from: int | None,
 ) -> None:
-    """Say what is about to happen; ``resumed_from`` is the number of ranks that the checkpoint is of."""
+    """Print what is about to happen; ``resumed_from`` is the number of ranks that wrote the checkpoint."""
     ranks, now = trainer.ranks, trainer.ranks.world_size
     if ranks.started > now:
         say(room_for_ranks(ranks.started, arguments.device)[1], console, ranks)
     if ranks.restarts:
-        say("A rank has ended: all begin anew from the last checkpoint", console, ranks)
+        say("A rank has died: all ranks restart from the last checkpoint", console, ranks)
     if idle := idle_variables(ranks):
         say(idle, console, ranks)
-    say(what_is_trained_on(told, arguments.checkpoint_dir, ranks), console, ranks)
+    say(what_is_trained_on(settings, arguments.checkpoint_dir, ranks), console, ranks)
     if resumed_from:
-        then = (
-            f", by {resumed_from} rank{'s' if resumed_from > 1 else ''} then and {now} now"
-            if resumed_from != now
-            else ""
-        )
-        say(f"Going on after {trainer.episodes_over:,} episodes{then}", console, ranks)
+        ranks_then = f"{resumed_from} rank{'s' if resumed_from > 1 else ''}"
+        then = f", by {ranks_then} then and {now} now" if resumed_from != now else ""
+        say(f"Resuming after {trainer.episodes_over:,} episodes{then}", console, ranks)
 
 
-def prepared(arguments: argparse.Namespace, ranks: Ranks) -> tuple[dict[str, Any], PPOCheckpoint | None]:
-    """All that the run is told, now or when it began, and the checkpoint to go on with; the folder is in ``arguments``
-    after it.
+def prepared(arguments: argparse.Namespace, ranks: Ranks) -> tuple[TraderSettings, PPOCheckpoint | None]:
+    """The settings of the run, and the checkpoint to resume from; sets ``arguments.checkpoint_dir``.
 
     Raises:
-        ValueError: it cannot be, or does not fit what the folder holds; the message names the flag.
+        ValueError: the settings are invalid, or do not fit what the folder holds; the message names the flag.
     """
     default = arguments.checkpoint_dir is None
     if default:
@@ -391,118 +312,104 @@ def prepared(arguments: argparse.Namespace, ranks: Ranks) -> tuple[dict[str, Any
             FOLDER, ranks, holds=lambda folder: bool(checkpoints(folder)), resume=arguments.resume
         )
         if ranks.is_main and not arguments.resume and arguments.checkpoint_dir != FOLDER:
-            print(
-                f"Earlier runs stay as they are: this one goes to {arguments.checkpoint_dir}, and --resume goes on with the newest"
-            )
+            print(f"Earlier runs are kept: this one uses {arguments.checkpoint_dir}; --resume continues the newest")
     folder = arguments.checkpoint_dir
     begun = arguments.resume or ranks.largest(ranks.restarts) > 0
     saved = newest_checkpoint(ranks, folder) if begun else None
     if arguments.resume and saved is None:
-        raise ValueError(f"there is no checkpoint in {folder} to go on with: start without --resume")
+        raise ValueError(f"no checkpoint in {folder} to resume from: start without --resume")
     if not begun and not default and ranks.largest(len(checkpoints(folder))):
-        raise ValueError(
-            f"{folder} holds a run already: go on with it by --resume, or choose another folder by --checkpoint-dir"
-        )
-    told = {**KEPT, **(saved.told if saved else {})}
-    told |= {
+        raise ValueError(f"{folder} already holds a run: continue it by --resume, or choose another --checkpoint-dir")
+    return settings_of(arguments, saved), saved
+
+
+def settings_of(arguments: argparse.Namespace, saved: PPOCheckpoint | None) -> TraderSettings:
+    """The settings: flags override the config file, which overrides those that a resumed run was started with.
+
+    Raises:
+        ConfigError: the config file is wrong.
+    """
+    flags = {
         name: str(value) if isinstance(value, Path) else value
         for name, value in vars(arguments).items()
-        if name in KEPT and value is not None
+        if value is not None
     }
+    file = load_section(arguments.config, TraderSettings).flat(only_given=True) if arguments.config else {}
+    values = {**(saved.settings if saved else {}), **file, **flags}
     if arguments.smoke:
-        told |= {
-            name: min(told[name], limit)
+        usual = {**TraderSettings().flat(), **values}
+        values |= {
+            name: min(usual[name], limit)
             for name, limit in SMOKE.items()
             if name != "episodes" or arguments.episodes is None
         }
-    return told, saved
+    return TraderSettings.from_flat(values)
 
 
-def nothing_left(told: dict[str, Any], saved: PPOCheckpoint, folder: Path) -> str:
-    """A sentence where the run that is gone on with has all of its episodes behind it; empty otherwise."""
-    over, wanted = saved.state.counters["episodes_over"], told["episodes"]
+def nothing_left(settings: TraderSettings, saved: PPOCheckpoint, folder: Path) -> str:
+    """A sentence if the resumed run has already finished all of its episodes; otherwise empty."""
+    over, wanted = saved.state.counters["episodes_over"], settings.run.episodes
     if over < wanted:
         return ""
     return (
-        f"{folder} has {over:,} episodes behind it, which --episodes {wanted} counts too, so nothing is left to do: "
+        f"{folder} has finished {over:,} episodes, and --episodes {wanted} includes them, so nothing is left to do: "
         f"--resume --episodes {over + wanted} trains {wanted:,} more"
     )
 
 
 def build_trainer(
-    told: dict[str, Any], worlds: TradingMarkets, arguments: argparse.Namespace, ranks: Ranks
+    settings: TraderSettings, worlds: TradingMarkets, arguments: argparse.Namespace, ranks: Ranks
 ) -> PPOTrainer:
     """The trainer of this rank."""
-    seed_weights(seed_stream(told["seed"], "network"))
+    seed = settings.run.seed
+    seed_weights(seed_stream(seed, "network"))
     network = ActorCritic(
-        worlds.observation_size, worlds.num_actions, lstm_size=told["lstm_size"], shared=told["shared_lstm"]
+        worlds.observation_size,
+        worlds.num_actions,
+        lstm_size=settings.network.lstm_size,
+        shared=settings.network.shared_lstm,
     ).to(pick_device(arguments.device))
     return PPOTrainer(
         network,
         worlds,
-        ppo_settings(told, ranks.world_size),
-        seed=told["seed"],
-        episodes=told["episodes"],
-        keep=lambda state: save_checkpoint(arguments.checkpoint_dir, state, told),
+        settings.training.for_ranks(ranks.world_size),
+        seed=seed,
+        episodes=settings.run.episodes,
+        keep=lambda state: save_checkpoint(arguments.checkpoint_dir, state, settings.flat()),
         keep_every=arguments.checkpoint_interval,
-        mixed_precision=told["mixed_precision"],
+        mixed_precision=settings.training.mixed_precision,
         ranks=ranks,
     )
 
 
-def build_worlds(told: dict[str, Any], ranks: Ranks, *, rounds_over: int = 0) -> TradingMarkets:
+def build_worlds(settings: TraderSettings, ranks: Ranks, *, rounds_over: int = 0) -> TradingMarkets:
     """The accounts of this rank: rank 0's on the history if there is one, the others' on simulated markets.
 
     Args:
-        rounds_over: of the run that goes on with them; its markets should not be those of its beginning again.
+        rounds_over: rounds of the resumed run; its markets must differ from those that it started with.
 
     Raises:
-        ValueError: the history has a fault or is too short, or a rule of trading cannot be.
+        ValueError: the history has a fault or is too short.
         OSError: there is no such file.
     """
-    rules = {name: told[name] for name in ("window", "capital", "max_positions", "lot", "fee", "slippage", "short")}
     history: Bars | None = None
-    if told["data"] and ranks.is_main:
-        history = read_history(Path(told["data"]), max_gap=told["max_gap"])
-    seeds = world_streams(told["seed"], "market", ranks, told["num_envs"], rounds_over=rounds_over)
-    return TradingMarkets(seeds, TradingSettings(**rules), history=history)
+    if settings.history.data and ranks.is_main:
+        history = read_history(Path(settings.history.data), max_gap=settings.history.max_gap)
+    seeds = world_streams(settings.run.seed, "market", ranks, settings.training.num_envs, rounds_over=rounds_over)
+    return TradingMarkets(seeds, settings.trading, history=history)
 
 
-def ppo_settings(told: dict[str, Any], world_size: int) -> PPOSettings:
-    """How it is learned, each rank taking its part of the update interval."""
-    steps = -(-told["update_interval"] // (world_size * told["num_envs"]))  # of each world
-    length = min(told["sequence_length"], steps)
-    names = (
-        "learning_rate_actor",
-        "learning_rate_critic",
-        "gamma",
-        "gae_lambda",
-        "clip_coef",
-        "clip_values",
-        "ent_coef",
-        "vf_coef",
-        "clip_norm",
-    )
-    return PPOSettings(
-        **{name: told[name] for name in names},
-        num_steps=-(-steps // length) * length,
-        sequence_length=length,
-        num_epochs=told["epochs"],
-        num_minibatches=told["minibatches"],
-        target_kl=told["target_kl"] or None,
-    )
-
-
-def what_is_trained_on(told: dict[str, Any], folder: Path, ranks: Ranks) -> str:
-    """The worlds of all ranks, for people."""
-    each, others = told["num_envs"], (ranks.world_size - 1) * told["num_envs"]
-    if not told["data"]:
-        return f"{each + others} worlds on simulated markets; {folder}/ gets everything"
-    return f"{each} worlds on {told['data']}{f', {others} on simulated markets' if others else ''}; {folder}/ gets everything"
+def what_is_trained_on(settings: TraderSettings, folder: Path, ranks: Ranks) -> str:
+    """The environments of all ranks, for people."""
+    each, data = settings.training.num_envs, settings.history.data
+    others = (ranks.world_size - 1) * each
+    if not data:
+        return f"{each + others} environments on simulated markets; output in {folder}/"
+    return f"{each} environments on {data}{f', {others} on simulated markets' if others else ''}; output in {folder}/"
 
 
 def run(trainer: PPOTrainer, folder: Path, console: Console) -> int:
-    """Train to the end or to Ctrl-C, and say where everything lies."""
+    """Train to the end or to Ctrl-C, and print where the output is."""
     try:
         with stop_on_signals(trainer):
             trainer.run()
@@ -512,14 +419,11 @@ def run(trainer: PPOTrainer, folder: Path, console: Console) -> int:
         leave_lost_terminal()
     ended = trainer.episodes_over >= trainer.episodes
     if trainer.ranks.is_main and (kept := checkpoints(folder)):
-        console.print(
-            f"{trainer.episodes_over:,} episodes, {trainer.total_steps:,} steps. The network is {kept[-1]}",
-            soft_wrap=True,
-        )
+        done = f"{trainer.episodes_over:,} episodes, {trainer.total_steps:,} steps. The network is {kept[-1]}"
+        console.print(done, soft_wrap=True)
         if not ended:
-            console.print(
-                f"Go on: python train_ppo_lstm.py --checkpoint-dir {folder} --resume", markup=False, soft_wrap=True
-            )
+            resume = f"Resume: python train_ppo_lstm.py --checkpoint-dir {folder} --resume"
+            console.print(resume, markup=False, soft_wrap=True)
     return 0 if ended else INTERRUPTED
 
 

@@ -13,7 +13,7 @@ import subprocess
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -24,6 +24,7 @@ SIZE_LIMIT = 256 * 1024  # bytes of YAML
 DEEP = re.compile(r"([\[{]\s*){50}")  # the YAML library takes the square of their number in time
 SECRET: Any = {"distributed": {"workers": {"__all__": {"key_path", "env"}}, "pip": True}}  # what no run's folder says
 Keys = tuple[str | int, ...]  # the keys that lead to a setting
+S = TypeVar("S", bound=BaseModel)
 
 FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?$|[-+]?\.inf$|\.nan$")
 
@@ -107,10 +108,16 @@ _Dumper.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+.0123456
 
 
 def load_settings(path: Path, *, overrides: Mapping[str, Any] | None = None) -> Settings:
-    """The settings in the YAML file at ``path``.
+    """The settings of a run in the YAML file at ``path``; see ``load_section``."""
+    return load_section(path, Settings, overrides=overrides)
+
+
+def load_section(path: Path, kind: type[S], *, overrides: Mapping[str, Any] | None = None) -> S:
+    """The settings of a ``kind`` in the YAML file at ``path``.
 
     Args:
         path: the file.
+        kind: the class of its top level.
         overrides: values that replace the file's, by dotted key: ``{"run.seed": 7}``.
 
     Raises:
@@ -122,9 +129,9 @@ def load_settings(path: Path, *, overrides: Mapping[str, Any] | None = None) -> 
     for key, value in overrides.items():
         _override(document, key.split("."), value)
     try:
-        return Settings.model_validate(document, context={"config": path})
+        return kind.model_validate(document, context={"config": path})
     except ValidationError as error:
-        raise ConfigError(path, list(_problems(error, document, node, overrides))) from None
+        raise ConfigError(path, list(_problems(error, document, node, overrides, kind))) from None
 
 
 def _read(path: Path) -> tuple[dict[Any, Any], yaml.Node]:
@@ -165,7 +172,11 @@ def _override(document: dict[Any, Any], keys: list[str], value: Any) -> None:
 
 
 def _problems(
-    error: ValidationError, document: dict[Any, Any], node: yaml.Node, overrides: Mapping[str, Any]
+    error: ValidationError,
+    document: dict[Any, Any],
+    node: yaml.Node,
+    overrides: Mapping[str, Any],
+    kind: type[BaseModel],
 ) -> Iterator[str]:
     """A line for each setting that is wrong: where it is, its dotted key, and what was expected."""
     found: dict[Keys, list[Any]] = {}
@@ -174,7 +185,7 @@ def _problems(
     for path, several in found.items():
         name = _dotted(path)
         where = "command line" if name in overrides else f"line {_line(node, path)}"
-        yield f"{where}: {_words(path, several)}"
+        yield f"{where}: {_words(path, several, kind)}"
 
 
 def _setting(details: Any, document: Any) -> Keys:
@@ -191,13 +202,13 @@ def _setting(details: Any, document: Any) -> Keys:
     return tuple(path)
 
 
-def _words(path: Keys, several: list[Any]) -> str:
+def _words(path: Keys, several: list[Any], kind: type[BaseModel]) -> str:
     """One problem in words; a setting of several possible types has an error for each of them."""
     name, first = _dotted(path), several[0]
     if first["type"] == "missing":
         return f"{name} is missing"
     if first["type"] == "extra_forbidden":
-        return f"{name} is not a setting; {_nearest(path)}"
+        return f"{name} is not a setting; {_nearest(path, kind)}"
     if first["type"] == "value_error":
         return f"{name}: {first['ctx']['error']}" if name else str(first["ctx"]["error"])
     expected = [EXPECTED.get(each["type"], each["msg"]).format(**each.get("ctx", {})) for each in several]
@@ -210,22 +221,21 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _nearest(path: Keys) -> str:
+def _nearest(path: Keys, kind: type[BaseModel]) -> str:
     """What the user may have meant: a key of the same section, else one of another, else the section's keys."""
-    key, section = str(path[-1]), _section_at(path[:-1])
+    key, section = str(path[-1]), _section_at(path[:-1], kind)
     close = difflib.get_close_matches(key, section.model_fields, n=1)
     if close:
         return f"did you mean {_dotted((*path[:-1], close[0]))}?"
-    everywhere = {name.rsplit(".", 1)[-1]: name for name in reversed(list(known_keys()))}
+    everywhere = {name.rsplit(".", 1)[-1]: name for name in reversed(list(known_keys(kind)))}
     close = difflib.get_close_matches(key, everywhere, n=1)
     if close:
         return f"did you mean {everywhere[close[0]]}?"
     return f"the keys here are {', '.join(section.model_fields)}"
 
 
-def _section_at(path: Keys) -> type[BaseModel]:
-    """The section to which ``path`` leads, through lists of sections too."""
-    section: type[BaseModel] = Settings
+def _section_at(path: Keys, section: type[BaseModel]) -> type[BaseModel]:
+    """The section to which ``path`` leads from ``section``, through lists of sections too."""
     for key in path:
         if isinstance(key, str):
             section = _section_in(section.model_fields[key].annotation) or section
@@ -250,12 +260,12 @@ def known_keys(section: type[BaseModel] = Settings, prefix: str = "") -> Iterato
             yield from known_keys(inner, f"{prefix}{name}.")
 
 
-def number_schema(key: str) -> dict[str, Any]:
+def number_schema(key: str, kind: type[BaseModel] = Settings) -> dict[str, Any]:
     """The JSON schema of the number that the setting of this dotted key may be: its ``type``, and its bounds as far as
     it has any.
     """
     *section, name = key.split(".")
-    schema = _section_at(tuple(section)).model_json_schema()["properties"][name]
+    schema = _section_at(tuple(section), kind).model_json_schema()["properties"][name]
     number: dict[str, Any] = next(
         form for form in schema.get("anyOf", [schema]) if form["type"] in ("integer", "number")
     )

@@ -8,6 +8,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("configs", "games", "training", "engines", "views", "distributed", "zero", "keima")  # library code
 PROGRAMS = ("scripts", "benchmarks")
+EXPERIMENTS = sorted(  # the shipped settings of start_main.py
+    path for path in (ROOT / "configs").glob("*.yaml") if path.stem not in ("ppo_lstm", "20x256")
+)
 
 
 def python_files(*rooms: str) -> list[Path]:

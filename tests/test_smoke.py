@@ -8,9 +8,8 @@ import pytest
 import yaml
 
 from tests.programs import printed
-from tests.sources import ROOT
+from tests.sources import EXPERIMENTS, ROOT
 
-CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 # Like quickstart and go9 but for their numbers; the tests of train_multi_gpu.py play chess, those of train_parallel.py
 # twenty48.
 SLOW = "chess", "config", "connect_four", "go7", "twenty48"
@@ -33,7 +32,7 @@ def listed_in_readme() -> set[str]:
 @pytest.mark.timeout(600)  # most of it compiling, the first time
 @pytest.mark.parametrize(
     "config",
-    [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else []) for path in CONFIGS],
+    [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else []) for path in EXPERIMENTS],
 )
 def test_a_shipped_experiment_runs_in_its_small_form(config: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"

@@ -1,17 +1,21 @@
 """The program that trains on files, alone and under torchrun."""
 
+import argparse
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 import train_distributed
+from configs.big_learner import BigExperiment, BigLearnerSettings
+from configs.load import number_schema
 from tests.programs import ranks_of
 from tests.sources import ROOT
 from tests.training.ranks.test_ranks import free_port
@@ -72,7 +76,7 @@ def test_it_says_of_each_batch_and_each_epoch_how_it_goes_and_is_gone_on_with(
     assert "epoch 1/1 100%  step " in said and " samples/s (" in said and "epoch 1/1 is over: mean loss " in said
     assert train(data, tmp_path / "checkpoints", "--resume", "--epochs", "2") == 0
     said = capsys.readouterr().out
-    assert "Going on after step" in said and "epoch 2/2 is over" in said and "epoch 1/" not in said
+    assert "Resuming after step" in said and "epoch 2/2 is over" in said and "epoch 1/" not in said
 
 
 def test_what_cannot_be_is_refused_with_a_remedy(
@@ -87,7 +91,7 @@ def test_what_cannot_be_is_refused_with_a_remedy(
     )
     assert "--backend nccl" in refusal(capsys, data, tmp_path, "--world-size", "2", "--backend", "nccl")
     (tmp_path / f"{NAME}.pt").touch()
-    assert "go on with it by --resume, or choose another folder by --save-dir" in refusal(capsys, data, tmp_path)
+    assert "continue it by --resume, or choose another --save-dir" in refusal(capsys, data, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -122,13 +126,11 @@ def test_a_training_that_is_told_no_folders_learns_from_the_newest_run_and_has_a
     assert "Games: runs/mine\n" in said and f"The checkpoint is checkpoints/{NAME}.pt" in said
     assert train_distributed.main([*SMALL, "--seed", "2"]) == 0
     said = capsys.readouterr().out
-    assert said.startswith(
-        "Earlier trainings stay as they are: this one goes to checkpoints_2, and --resume goes on with the newest\n"
-    )
+    assert said.startswith("Earlier trainings are kept: this one uses checkpoints_2; --resume continues the newest\n")
     assert train_distributed.main(["--resume", "--device", "cpu"]) == 0
     assert (
         capsys.readouterr().out
-        == "Nothing is left to do in checkpoints_2, for its epoch is over: --resume --epochs 2 trains one more\n"
+        == "Nothing is left to do in checkpoints_2: its epoch is finished. --resume --epochs 2 trains one more\n"
     )
     assert train_distributed.main(["--resume", "--epochs", "2", "--device", "cpu"]) == 0
     said = capsys.readouterr().out
@@ -148,8 +150,62 @@ def test_the_learning_rate_is_scaled_by_the_total_batch(data: Path, scale: str, 
         "--scale-learning-rate",
         scale,
     ]
-    told = train_distributed.told_in_all(train_distributed.parser().parse_args(words), None, 1)
-    assert train_distributed.with_numbers(told, "cpu").training.learning_rate == pytest.approx(rate)
+    experiment = train_distributed.experiment_of(train_distributed.parser().parse_args(words), {}, world_size=1)
+    assert train_distributed.learner_settings(experiment, "cpu").training.learning_rate == pytest.approx(rate)
+
+
+def given(data: Path, *words: object, saved: dict[str, Any] | None = None) -> BigExperiment:
+    """The settings of a training that is started like this."""
+    arguments = train_distributed.parser().parse_args(["--data", str(data), *map(str, words)])
+    return train_distributed.experiment_of(arguments, saved or {}, world_size=1)
+
+
+def test_a_config_file_is_overridden_by_flags_and_overrides_what_a_training_was_started_with(
+    data: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "run: {name: mine}\ngame: {name: connect_four}\nnetwork: {blocks: 1, channels: 8}\n"
+        "big_learner:\n  epochs: 3\n  norm_batch: 32\n  learning_rate: 0.01\n"
+    )
+    experiment = given(data, "--config", path, "--norm-batch", 64, "--channels", 16)
+    big = experiment.big_learner
+    assert (big.epochs, big.norm_batch, big.learning_rate, big.batch_size) == (3, 64, 0.01, 1024)
+    assert (experiment.game.name, experiment.network.blocks, experiment.network.channels) == ("connect_four", 1, 16)
+    resumed = given(data, "--seed", 7, saved=experiment.saved())
+    assert resumed == experiment.model_copy(update={"big_learner": big.model_copy(update={"seed": 7})})
+    resumed = given(data, "--config", path, saved={**experiment.saved(), "batch_size": 512, "epochs": 9})
+    assert (resumed.big_learner.epochs, resumed.big_learner.batch_size, resumed.network.channels) == (3, 512, 8)
+
+
+def test_a_config_file_that_is_wrong_is_refused_with_its_line(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("run: {name: mine}\ngame: {name: connect_four}\nbig_learner:\n  epoch: 3\n  batch_size: 1\n")
+    assert refusal(capsys, data, tmp_path / "saved", "--config", str(path)).splitlines() == [
+        f"train_distributed.py: {path}: 2 problems",
+        "  line 5: big_learner.batch_size: expected at least 2, found 1",
+        "  line 4: big_learner.epoch is not a setting; did you mean big_learner.epochs?",
+    ]
+    assert not (tmp_path / "saved").exists()
+
+
+def test_the_help_tells_the_defaults_of_the_settings() -> None:
+    """The settings cannot be imported before --help is answered."""
+    defaults = BigLearnerSettings().model_dump()
+    flags = {action.dest: action for action in train_distributed.parser()._actions if action.dest in defaults}
+    assert flags.keys() == defaults.keys()
+    for name, action in flags.items():
+        value = defaults[name]
+        if value is not None:
+            said = (action.help or "").rpartition("(default: ")[2].rstrip(")").replace(",", "")
+            assert said == (("no", "yes")[value] if isinstance(value, bool) else str(value)), name
+        if action.type and isinstance(value, int):
+            schema = number_schema(f"big_learner.{name}", BigExperiment)
+            with pytest.raises(argparse.ArgumentTypeError):
+                action.type(str(schema["minimum"] - 1))  # type: ignore[operator]
+            assert action.type(str(schema["minimum"])) == schema["minimum"]  # type: ignore[operator]
 
 
 def test_the_launcher_teaches() -> None:
@@ -199,6 +255,6 @@ def test_a_rank_that_is_killed_changes_nothing_of_the_result(data: Path, tmp_pat
         time.sleep(0.02)
     os.kill(ranks_of(disturbed.pid, "train_distributed.py")[-1], signal.SIGKILL)
     assert disturbed.wait() == 0, log.read_text()
-    assert "Going on after step" in log.read_text()
+    assert "Resuming after step" in log.read_text()
     undisturbed, found = model(tmp_path / "undisturbed"), model(tmp_path / "disturbed")
     assert all(torch.equal(undisturbed[name], found[name]) for name in undisturbed)

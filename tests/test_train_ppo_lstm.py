@@ -1,5 +1,6 @@
 """The trading program, as people start it."""
 
+import argparse
 import json
 import os
 import re
@@ -12,8 +13,12 @@ import pytest
 import torch
 
 import train_ppo_lstm
+from configs.load import known_keys, number_schema
+from configs.ppo import TraderSettings
 from tests.programs import begun, printed, ranks_of, run
 from tests.training.ranks.test_ranks import free_port
+from training.learning.learner import LearnerState
+from training.ppo.checkpoint import PPOCheckpoint
 from training.ranks.ranks import Ranks
 
 PROGRAM = "train_ppo_lstm.py"
@@ -80,7 +85,7 @@ def test_a_run_that_is_gone_on_with_ends_as_one_that_was_never_stopped(tmp_path:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["--resume"], "no checkpoint in .* start without --resume"),
+        (["--resume"], "no checkpoint in .* to resume from: start without --resume"),
         (["--data", "nowhere.csv"], "nowhere.csv"),
         (["--distributed", "--rank", "1"], "leave --rank out"),
         (["--distributed", "--master-port", str(free_port()), "--data", "nowhere.csv"], "nowhere.csv"),
@@ -114,11 +119,85 @@ def test_numbers_out_of_range_are_refused_with_their_flag_and_range(
     assert f"argument {flag}: expected {range_}, found {value}\n" in capsys.readouterr().err
 
 
+def given(*words: object) -> TraderSettings:
+    """The settings of a new run that is started like this."""
+    return train_ppo_lstm.settings_of(train_ppo_lstm.parser().parse_args([*map(str, words)]), None)
+
+
+def flags_of_settings() -> list[argparse.Action]:
+    settings = TraderSettings().flat()
+    return [action for action in train_ppo_lstm.parser()._actions if action.dest in settings]
+
+
+def test_the_help_tells_the_defaults_of_the_settings() -> None:
+    settings = TraderSettings().flat()
+    flags = {action.dest: action.help or "" for action in flags_of_settings()}
+    assert settings.keys() - flags.keys() == {"exposure", "ruin", "scale_observations", "scale_rewards"}
+    del flags["data"]  # without a default
+    for name, text in flags.items():
+        value = settings[name]
+        expected = ("no", "yes")[value] if isinstance(value, bool) else f"{value:g}"
+        assert text.rpartition("(default: ")[2] == f"{expected})", name
+
+
+def test_flags_take_what_the_settings_take() -> None:
+    """The ranges are known to both: the settings cannot be imported before the flags are read."""
+    keys = {key.rpartition(".")[2]: key for key in known_keys(TraderSettings)}
+    numbers = [action for action in flags_of_settings() if action.type and action.dest != "data"]
+    assert len(numbers) == 24
+    for action in numbers:
+        schema = number_schema(keys[action.dest], TraderSettings)
+        low, high = (
+            schema.get("minimum", schema.get("exclusiveMinimum")),
+            schema.get("maximum", schema.get("exclusiveMaximum")),
+        )
+        for bound in (low, high if high != 2**63 else None):
+            for value in () if bound is None else (bound - 1, bound, bound + 1):
+                words = [action.option_strings[0], str(value)]
+                try:
+                    train_ppo_lstm.parser().parse_args(words)
+                except SystemExit:
+                    with pytest.raises(ValueError, match=action.dest):
+                        TraderSettings.from_flat({action.dest: value})
+                else:
+                    assert TraderSettings.from_flat({action.dest: value})
+
+
+def test_a_config_file_is_overridden_by_flags_and_overrides_what_a_resumed_run_was_started_with(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("training:\n  gamma: 0.9\n  num_envs: 2\ntrading:\n  ruin: 0.25\n")
+    settings = given("--config", path, "--num-envs", 3, "--no-short", "--data", "prices.csv")
+    assert (settings.training.gamma, settings.training.num_envs, settings.trading.ruin) == (0.9, 3, 0.25)
+    assert (settings.trading.short, settings.history.data) == (False, "prices.csv")
+    before = PPOCheckpoint(LearnerState({}, {}), {**TraderSettings().flat(), "gamma": 0.5, "epochs": 7, "seed": 3})
+    arguments = train_ppo_lstm.parser().parse_args(["--config", str(path), "--seed", "4", "--resume"])
+    resumed = train_ppo_lstm.settings_of(arguments, before)
+    assert (resumed.training.gamma, resumed.training.epochs, resumed.run.seed) == (0.9, 7, 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("run:\n  episodes: many\n", 'line 2: run.episodes: expected a whole number, found "many"'),
+        ("training:\n  gama: 0.9\n", "line 2: training.gama is not a setting; did you mean training.gamma?"),
+        ("trading:\n\n  fee: 1.5\n", "line 3: trading.fee: expected less than 1, found 1.5"),
+    ],
+)
+def test_a_config_file_that_is_wrong_is_refused_with_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, complaint: str
+) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    assert train_ppo_lstm.main(["--config", str(path), "--checkpoint-dir", str(tmp_path / "run")]) == 2
+    assert capsys.readouterr().err == f"train_ppo_lstm.py: {path}: {complaint}\n"
+    assert not (tmp_path / "run").exists()
+
+
 def test_worlds_that_begin_anew_when_a_run_goes_on_are_on_markets_that_were_not_traded_before() -> None:
-    told = {**train_ppo_lstm.KEPT, "num_envs": 2}
+    settings = TraderSettings.from_flat({"num_envs": 2})
     places = [Ranks(rank=rank, world_size=2) for rank in (0, 1)]
     prices = [
-        tuple(train_ppo_lstm.build_worlds(told, ranks, rounds_over=rounds).close)
+        tuple(train_ppo_lstm.build_worlds(settings, ranks, rounds_over=rounds).close)
         for ranks in places
         for rounds in (0, 1, 2)
     ]
@@ -162,7 +241,7 @@ def test_ctrl_c_ends_a_run_in_good_order_from_where_it_is_gone_on_with(tmp_path:
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=SECONDS)
     assert process.returncode == 130 and "Traceback" not in said, said
-    assert said.splitlines()[-1] == f"Go on: python {PROGRAM} --checkpoint-dir {tmp_path} --resume"
+    assert said.splitlines()[-1] == f"Resume: python {PROGRAM} --checkpoint-dir {tmp_path} --resume"
     episodes, rounds = int(re.findall(r"([\d,]+) episodes, ", said)[-1].replace(",", "")), rounds_of(tmp_path)
     said = printed(
         PROGRAM,
@@ -176,7 +255,7 @@ def test_ctrl_c_ends_a_run_in_good_order_from_where_it_is_gone_on_with(tmp_path:
         cwd=tmp_path,
         seconds=SECONDS,
     )
-    assert f"Going on after {episodes:,} episodes" in said and f"Episode {episodes + 8}/{episodes + 8} - " in said
+    assert f"Resuming after {episodes:,} episodes" in said and f"Episode {episodes + 8}/{episodes + 8} - " in said
     assert rounds_of(tmp_path)[: len(rounds)] == rounds and rounds_of(tmp_path) == [
         *range(1, len(rounds_of(tmp_path)) + 1)
     ]
@@ -195,7 +274,7 @@ def test_ctrl_c_ends_all_ranks_in_good_order_and_another_number_of_them_goes_on(
     assert saved(tmp_path, episodes)["counters"]["world_size"] == 2
     words = ["--checkpoint-dir", tmp_path, "--resume", "--device", "cpu", "--episodes"]
     said = printed(PROGRAM, *words, episodes + 8, cwd=tmp_path, seconds=900)
-    assert f"Going on after {episodes:,} episodes, by 2 ranks then and 1 now" in said
+    assert f"Resuming after {episodes:,} episodes, by 2 ranks then and 1 now" in said
     assert saved(tmp_path, episodes + 8)["counters"]["world_size"] == 1
     said = printed(
         "train_ppo_lstm_distributed.py",
@@ -208,7 +287,7 @@ def test_ctrl_c_ends_all_ranks_in_good_order_and_another_number_of_them_goes_on(
         cwd=tmp_path,
         seconds=900,
     )
-    assert f"Going on after {episodes + 8:,} episodes, by 1 rank then and 3 now" in said and said.count("Episode ") == 1
+    assert f"Resuming after {episodes + 8:,} episodes, by 1 rank then and 3 now" in said and said.count("Episode ") == 1
     assert f"Episode {episodes + 15}/{episodes + 15} - " in said and "| Ranks: 3" in said
     assert rounds_of(tmp_path) == [*range(1, len(rounds_of(tmp_path)) + 1)]
 
@@ -233,7 +312,7 @@ def test_a_rank_that_is_killed_has_all_go_on_from_the_last_checkpoint(tmp_path: 
         os.kill(ranks_of(process.pid, PROGRAM)[-1], signal.SIGKILL)
         said, _ = process.communicate(timeout=1200)
     assert process.returncode == 0, said
-    assert "Going on after " in said and "Episode 400/400 - " in said
+    assert "Resuming after " in said and "Episode 400/400 - " in said
     assert saved(tmp_path, 400)["counters"]["episodes_over"] == 400
     assert rounds_of(tmp_path) == [*range(1, len(rounds_of(tmp_path)) + 1)]
 

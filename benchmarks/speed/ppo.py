@@ -33,13 +33,14 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from configs.flags import whole
+from configs.ppo import PPOSettings, TradingSettings
 from training.common.intervals import mean_margin
 from training.common.random import seed_stream
 from training.ppo.actor_critic import ActorCritic
 from training.ppo.reports import RoundReport
 from training.ppo.rollout import Collector
-from training.ppo.trainer import PPOSettings, PPOTrainer
-from training.ppo.worlds.trading import TradingMarkets, TradingSettings
+from training.ppo.trainer import PPOTrainer
+from training.ppo.worlds.trading import TradingMarkets
 from training.ppo.worlds.trading_kernels import ACTIONS, FEATURES, LIMIT
 from training.ranks.ranks import ALONE, Place, Ranks, joined, store_in
 
@@ -71,10 +72,10 @@ class Ours:
             learning_rate_critic=RATE,
             num_steps=NUM_STEPS,
             sequence_length=16,
-            num_epochs=EPOCHS,
-            num_minibatches=MINIBATCHES,
+            epochs=EPOCHS,
+            minibatches=MINIBATCHES,
             ent_coef=0.0,
-            target_kl=None,
+            target_kl=0,
         )
         self.trainer = PPOTrainer(
             network,
@@ -106,9 +107,8 @@ class Ours:
             markets(UNSEEN, UNSEEN_SEED),
             np.array([seed_stream("actions", b) for b in range(UNSEEN)], np.uint64),
         )
-        acting = Collector(
-            self.trainer.network, worlds, streams, num_steps=WINDOW, sequence_length=WINDOW, gamma=0.99, gae_lambda=0.95
-        )
+        settings = PPOSettings(num_steps=WINDOW, sequence_length=WINDOW)
+        acting = Collector(self.trainer.network, worlds, streams, settings)
         return statistics.mean(episode.reward for episode in acting.collect().episodes)
 
 

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from configs.load import known_keys, load_settings, shrink
+from configs.big_learner import BigExperiment, BigLearnerSettings
+from configs.load import known_keys, load_section, load_settings, shrink
+from configs.ppo import TraderSettings
 from games import GAMES, load_game
-from tests.sources import ROOT
+from tests.sources import EXPERIMENTS, ROOT
 
 REFERENCE = ROOT / "configs" / "config.yaml"
-SHIPPED = sorted((ROOT / "configs").glob("*.yaml"))
+ALL = sorted((ROOT / "configs").glob("*.yaml"))
 KEY = re.compile(r"^ *(- )?(?P<key>[a-z][a-z0-9_]*):(?P<rest>.*)$")
 
 
@@ -32,13 +34,13 @@ def keys(path: Path) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_a_shipped_file_loads(path: Path) -> None:
     settings = load_settings(path)
     assert settings.run.iterations or settings.run.minutes, "it ends"
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_a_shipped_file_names_a_game_that_takes_its_options(path: Path) -> None:
     game = load_settings(path).game
     if game.name not in GAMES:
@@ -46,7 +48,7 @@ def test_a_shipped_file_names_a_game_that_takes_its_options(path: Path) -> None:
     assert load_game(game.name, **game.options).name == game.name
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_a_shipped_file_shrinks_to_a_run_of_seconds_beside_the_real_one(path: Path) -> None:
     settings = load_settings(path)
     small = shrink(settings)
@@ -58,7 +60,7 @@ def test_a_shipped_file_shrinks_to_a_run_of_seconds_beside_the_real_one(path: Pa
     assert small.training.batch_size <= small.training.window.min_positions <= 16
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_shrinking_leaves_alone_what_the_run_is_about(path: Path) -> None:
     settings = load_settings(path)
     small = shrink(settings)
@@ -80,7 +82,7 @@ def test_any_settings_can_be_shrunk_even_the_smallest_and_the_largest() -> None:
     assert shrink(shrunk).training == shrunk.training
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
 def test_every_key_of_a_shipped_file_is_explained(path: Path) -> None:
     assert not [key for key, rest in keys(path).items() if " # " not in rest]
 
@@ -89,6 +91,19 @@ def test_every_setting_is_explained_in_the_reference_file() -> None:
     explained = keys(REFERENCE)
     assert not set(known_keys()) - explained.keys()
     assert explained.keys() - set(known_keys()) == {"game.options.size", "game.options.komi"}
+
+
+@pytest.mark.parametrize("name", ["ppo_lstm", "20x256"])
+def test_the_settings_of_the_other_programs_are_all_explained_with_their_defaults(name: str) -> None:
+    path = ROOT / "configs" / f"{name}.yaml"
+    explained = keys(path).keys()
+    if name == "ppo_lstm":
+        assert explained == set(known_keys(TraderSettings)) and load_section(path, TraderSettings) == TraderSettings()
+    else:
+        assert explained >= {f"big_learner.{key}" for key in BigLearnerSettings.model_fields}
+        experiment = load_section(path, BigExperiment)
+        assert experiment.big_learner == BigLearnerSettings()
+        assert (experiment.network.blocks, experiment.network.channels) == (20, 256)
 
 
 def test_the_reference_file_tells_the_defaults() -> None:

@@ -24,6 +24,7 @@ import pytest
 import torch
 
 import train_distributed
+from configs.big_learner import BigLearnerSettings
 from configs.load import load_settings
 from tests.programs import ranks_of
 from tests.sources import ROOT
@@ -193,12 +194,10 @@ def test_the_first_commands_train_one_after_the_other_each_in_a_folder_of_its_ow
     alone, by_itself, _ = commands(DIRECT)
     said = trained(alone, folder, Path("checkpoints_2", SMALL_CHECKPOINT), *SMALL)
     assert "1 rank on cpu, batch 1,024: 1024 a rank" in said
-    assert said.startswith(
-        "Earlier trainings stay as they are: this one goes to checkpoints_2, and --resume goes on with the newest\n"
-    )
+    assert said.startswith("Earlier trainings are kept: this one uses checkpoints_2; --resume continues the newest\n")
     refused = typed(by_itself, *SMALL, *port, "--save-dir", "checkpoints", folder=folder)
     assert refused.returncode == 2 and refused.stderr.startswith(LOADING) and refused.stderr.count("\n") == 2
-    assert "go on with it by --resume" in refused.stderr
+    assert "continue it by --resume" in refused.stderr
 
 
 @without_gpus
@@ -231,11 +230,12 @@ def test_the_options_and_defaults_are_the_guide_s(monkeypatch: pytest.MonkeyPatc
     help_text = train_distributed.parser().format_help()
     for text, said in ((LAUNCHER_OPTIONS, shown), (PYTHON_OPTIONS, help_text)):
         assert set(re.findall(r"--[a-z-]+", text)) <= set(re.findall(r"--[a-z-]+", said))
-    told = train_distributed.parser().parse_args([])
-    assert (told.nodes, told.node_rank, DEFAULT_PORT, train_distributed.KEPT["batch_size"]) == (1, 0, 12355, 1024)
+    given = train_distributed.parser().parse_args([])
+    assert (given.nodes, given.node_rank, DEFAULT_PORT, BigLearnerSettings().batch_size) == (1, 0, 12355, 1024)
     assert "(default: 12355)" in shown and "(default: 1024)" in shown
     monkeypatch.chdir(ROOT / "samples")  # where there are no runs
-    settings = train_distributed.with_numbers(train_distributed.told_in_all(told, None, 1), "cpu")
+    experiment = train_distributed.experiment_of(given, {}, world_size=1)
+    settings = train_distributed.learner_settings(experiment, "cpu")
     assert settings.training.learning_rate == 0.001
     assert train_distributed.name_of(settings) + ".pt" == CHECKPOINT
 

@@ -26,6 +26,7 @@ import pytest
 import torch
 
 import train_ppo_lstm
+from configs.ppo import TraderSettings
 from tests.sources import ROOT
 from tests.training.ranks.test_ranks import free_port
 from training.networks.weights_file import read_tree
@@ -180,7 +181,7 @@ def test_commands_train_one_after_the_other_and_the_newest_run_is_gone_on_with(
     ranks = min(2, CORES)
     assert (
         f"2 GPUs are asked for, and none is here: {ranks} rank" in said
-        and "this one goes to checkpoints_ppo_2, and --resume" in said
+        and "this one uses checkpoints_ppo_2; --resume" in said
     )
     assert "NCCL_DEBUG, NCCL_IB_DISABLE, NCCL_P2P_DISABLE, NCCL_SOCKET_IFNAME" in said
     assert {form(line) for line in lines_of(said)} == {form(MULTI_LINE if ranks > 1 else SINGLE_LINE)}
@@ -189,11 +190,9 @@ def test_commands_train_one_after_the_other_and_the_newest_run_is_gone_on_with(
     (resume,) = commands(RESUME)
     said = typed(resume, "--episodes", 24, *port, folder=folder)
     assert (
-        "checkpoints_ppo_2/ gets everything" in said
-        and "Going on after 16 episodes" in said
-        and "Episode 24/24 - " in said
+        "output in checkpoints_ppo_2/" in said and "Resuming after 16 episodes" in said and "Episode 24/24 - " in said
     )
-    reached = "checkpoints_ppo_2 has 24 episodes behind it, which --episodes 24 counts too, so nothing is left to do: "
+    reached = "checkpoints_ppo_2 has finished 24 episodes, and --episodes 24 includes them, so nothing is left to do: "
     assert typed(resume, "--episodes", 24, *port, folder=folder) == f"{reached}--resume --episodes 48 trains 24 more\n"
 
 
@@ -207,7 +206,7 @@ def test_every_command_works_in_the_guide_s_order(folder: Path) -> None:
     told = newest(folder / "checkpoints_ppo_5")["told"]
     assert (told["learning_rate_actor"], told["update_interval"]) == (1e-3, 512)
     (resume,) = commands(RESUME)
-    assert "Going on after 16 episodes" in typed(resume, "--episodes", 24, folder=folder)
+    assert "Resuming after 16 episodes" in typed(resume, "--episodes", 24, folder=folder)
     assert "Episode 24/24" in follow_progress(folder, "Episode 24/24")
     (port,) = commands(PORT)
     assert "Episode 16/16 - " in typed(port, *SMALL, folder=folder, before=NCCL)
@@ -218,7 +217,7 @@ def test_every_command_works_in_the_guide_s_order(folder: Path) -> None:
     (custom,) = commands(CUSTOM)
     said = typed(custom, *SMALL, folder=folder, before=TUNING)
     assert (
-        "checkpoints/experiment1/ gets everything" in said
+        "output in checkpoints/experiment1/" in said
         and newest(folder / "checkpoints" / "experiment1")["counters"]["episodes_over"] == 16
     )
 
@@ -226,14 +225,15 @@ def test_every_command_works_in_the_guide_s_order(folder: Path) -> None:
 def test_the_options_and_defaults_are_the_guide_s() -> None:
     texts = QUICK_START + EXAMPLES + RESUME + PORT + CUSTOM
     assert set(re.findall(r"--[a-z-]+", texts)) <= set(re.findall(r"--[a-z-]+", train_ppo_lstm.parser().format_help()))
-    assert (train_ppo_lstm.KEPT["update_interval"], train_ppo_lstm.KEPT["episodes"], DEFAULT_PORT) == (128, 1000, 12355)
+    settings = TraderSettings()
+    assert (settings.training.update_interval, settings.run.episodes, DEFAULT_PORT) == (128, 1000, 12355)
 
 
 def test_the_update_interval_is_divided_among_the_ranks() -> None:
     """The guide's example: of 128 steps each of 4 GPUs takes 32."""
     for world_size, each in ((1, 128), (4, 32)):
-        settings = train_ppo_lstm.ppo_settings(train_ppo_lstm.KEPT, world_size)
-        assert settings.num_steps * train_ppo_lstm.KEPT["num_envs"] == each
+        training = TraderSettings().training
+        assert training.for_ranks(world_size).num_steps * training.num_envs == each
 
 
 def test_rank_0_trades_on_the_history_and_the_others_on_simulated_markets(tmp_path: Path) -> None:
@@ -243,9 +243,9 @@ def test_rank_0_trades_on_the_history_and_the_others_on_simulated_markets(tmp_pa
     ]
     path = tmp_path / "prices.csv"
     path.write_text("\n".join(["timestamp,open,high,low,close,volume", *rows]) + "\n")
-    told = {**train_ppo_lstm.KEPT, "data": str(path)}
-    first, second = (train_ppo_lstm.build_worlds(told, Ranks(rank=rank, world_size=2)) for rank in (0, 1))
+    settings = TraderSettings.from_flat({"data": str(path)})
+    first, second = (train_ppo_lstm.build_worlds(settings, Ranks(rank=rank, world_size=2)) for rank in (0, 1))
     assert set(np.asarray(first.close)) <= set(closes) and not set(np.asarray(second.close)) & set(closes)
-    assert train_ppo_lstm.what_is_trained_on(told, Path("saved"), Ranks(world_size=2)).startswith(
-        f"8 worlds on {path}, 8 on simulated markets"
+    assert train_ppo_lstm.what_is_trained_on(settings, Path("saved"), Ranks(world_size=2)).startswith(
+        f"8 environments on {path}, 8 on simulated markets"
     )

@@ -1,9 +1,8 @@
-"""A learner that goes through a data set of games, alone or as one of several ranks, and can be killed at any moment.
+"""Training on files of games, on one rank or several, that can be killed at any moment.
 
-Rank 0 saves. A checkpoint is one file that PyTorch's restricted reader reads, with everything that is needed to go on
-as if nothing had happened: weights, their average, optimizer, learning rate, scale of the gradients, the place in the
-epoch, and the random state of every rank. Whichever rank sees the newest checkpoint gives it to the others, so that a
-machine needs no folder in common with the next one.
+Rank 0 saves. A checkpoint is one file that PyTorch's restricted reader reads, with everything that an exact resume
+needs: weights, their average, optimizer, learning rate, gradient scale, the place in the epoch, and the random state of
+every rank. The rank with the newest checkpoint sends it to the others, so machines need no shared folder.
 """
 
 import json
@@ -17,6 +16,7 @@ from typing import Any
 
 import torch
 
+from configs.big_learner import BigExperiment
 from training.common.reports import LearnerReport
 from training.data.game_files import file_size, find_files
 from training.learning.feed import EpochFeed, Ready
@@ -33,21 +33,21 @@ Files = list[tuple[Path, int]]
 
 @dataclass(frozen=True)
 class Step:
-    """One step, for those who watch."""
+    """One step, for observers."""
 
     epoch: int  # from 1
     epochs: int
-    over: float  # the share of the epoch that is over
-    step: int  # since the very beginning
+    over: float  # the share of the epoch that is done
+    step: int  # since the beginning of the training
     report: LearnerReport
     samples_per_second: float  # of all ranks, reading included
     seconds_left: float
-    bad: tuple[str, ...]  # games that had to be left out meanwhile
+    bad: tuple[str, ...]  # games left out since the step before
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """A whole epoch, for those who watch."""
+    """A finished epoch, for observers."""
 
     epoch: int
     epochs: int
@@ -57,45 +57,38 @@ class Epoch:
 
 
 class BigLearner:
-    """A training over files.
+    """Trains a learner on files of games.
 
     Args:
         learner: trains.
         feed: gives the batches.
-        data: where the files are.
+        experiment: its settings are saved with every checkpoint.
+        data: where the files are on this machine.
         save_dir: where checkpoints go.
         name: of the checkpoints, without their endings.
-        epochs: of the whole training.
-        checkpoint_every: steps; at the end of an epoch there is one in any case.
-        told: the options of the program that are kept with it, plain values.
-        network: the options of ``build_network``.
-        watch: is told of each step and each epoch, on every rank.
+        watch: is called with each step and each epoch, on every rank.
     """
 
     def __init__(
         self,
         learner: Learner,
         feed: EpochFeed,
+        experiment: BigExperiment,
         *,
         data: Path,
         save_dir: Path,
         name: str,
-        epochs: int,
-        checkpoint_every: int,
-        told: dict[str, Any],
-        network: dict[str, Any],
         watch: Callable[[Step | Epoch], None],
     ) -> None:
-        self.learner, self.feed, self.ranks = learner, feed, learner.ranks
-        self.data, self.save_dir, self.name = data, save_dir, name
-        self.epochs, self.checkpoint_every = epochs, checkpoint_every
-        self.told, self.network, self.watch = told, network, watch
-        self.epoch = self.done = 0  # whole epochs, and positions of the next one
-        self.over = 0.0  # the share of that one that is over
-        self.bad = 0  # games left out of that one; they are met again when it is gone on with
-        self.loss_sum = 0.0  # over the positions of the epoch under way
+        self.learner, self.feed, self.ranks, self.experiment = learner, feed, learner.ranks, experiment
+        self.data, self.save_dir, self.name, self.watch = data, save_dir, name, watch
+        self.epochs = experiment.big_learner.epochs
+        self.epoch = self.done = 0  # finished epochs, and positions of the current one
+        self.over = 0.0  # the share of the current epoch that is done
+        self.bad = 0  # games left out of the current epoch; a resumed epoch meets them again
+        self.loss_sum = 0.0  # over the positions of the current epoch
         self.stop_requested = False
-        self.files: Files | None = None  # of the epoch under way
+        self.files: Files | None = None  # of the current epoch
         self._skipped = 0
 
     @property
@@ -104,12 +97,11 @@ class BigLearner:
         return checkpoint_path(self.save_dir, self.name)
 
     def train(self) -> bool:
-        """Go on to the end of the last epoch; returns whether it was reached, for ``stop_requested`` on any rank ends
-        it sooner.
+        """Train to the end of the last epoch; returns whether it was reached, or ended by ``stop_requested`` on a rank.
 
         Raises:
             TrainingDiverged: losses or gradients are not finite for many steps in a row.
-            ValueError: the files are not those with which the epoch was begun, or not the same for all ranks.
+            ValueError: the files have changed since the epoch began, or differ between ranks.
             OSError: the checkpoint cannot be written.
         """
         pace = Pace(self.epochs)
@@ -126,13 +118,13 @@ class BigLearner:
                 if self.ranks.largest(int(self.stop_requested)):
                     self.save()
                     return False
-                if self.learner.step % self.checkpoint_every == 0:
+                if self.learner.step % self.experiment.big_learner.checkpoint_every == 0:
                     self.save()
             self._conclude()
         return True
 
     def _learn(self, ready: Ready) -> LearnerReport | None:
-        """Take the step of a batch; None when it is skipped because something was not finite."""
+        """Take the step of a batch; returns None if it was skipped because something was not finite."""
         progress = (self.epoch + self.over) / self.epochs
         self.bad += len(ready.bad)
         self.done, self.over = self.done + ready.total, ready.over
@@ -148,17 +140,17 @@ class BigLearner:
         return report
 
     def _conclude(self) -> None:
-        """End the epoch under way."""
+        """End the current epoch."""
         if not self.done:
             raise ValueError(
-                f"--data {self.data} has no positions to learn from: {self.bad} games or files had to be left out"
+                f"--data {self.data} has no positions to learn from: {self.bad} games or files were left out"
             )
         self.watch(Epoch(self.epoch + 1, self.epochs, self.done, self.loss_sum / self.done, self.bad))
         self.epoch, self.done, self.over, self.loss_sum, self.bad = self.epoch + 1, 0, 0.0, 0.0, 0
         self.save()
 
     def save(self) -> None:
-        """Keep all that is needed to go on, and the weights for play beside it; every rank calls this at the same step."""
+        """Save a checkpoint and the weights for play; every rank calls this at the same step."""
         state = self.learner.state()
         random = {"torch": torch.stack(self.ranks.gather(state.tensors["random"]["torch"]))}
         if self.learner.device.type == "cuda":
@@ -184,17 +176,17 @@ class BigLearner:
                 "seed": self.feed.epochs.seed,
                 "files": [[str(path), size] for path, size in self.files or []],
             },
-            "told": self.told,
+            "told": self.experiment.saved(),
         }
         save_tree(self.path, tree)
-        description = describe_model(game, self.network, self.learner.step)
+        description = describe_model(game, self.experiment.network.model_dump(), self.learner.step)
         save_safetensors(self.path.with_suffix(".safetensors"), Model(description=description, weights=weights))
 
     def restore(self, tree: dict[str, Any]) -> None:
-        """Go on from a checkpoint, with any number of ranks.
+        """Resume from a checkpoint, with any number of ranks.
 
         Raises:
-            ValueError: it is of another network, optimizer or program.
+            ValueError: it belongs to another network, optimizer or program.
         """
         try:
             random, sampler = tree["random"], tree["sampler"]
@@ -217,26 +209,23 @@ class BigLearner:
             self.files = [(Path(path), size) for path, size in sampler["files"]]
             if sampler["seed"] != self.feed.epochs.seed and self.done:
                 raise ValueError(
-                    f"the epoch was begun with --seed {sampler['seed']}, which orders its positions: go on with that one"
+                    f"the epoch began with --seed {sampler['seed']}, which orders its positions: resume with it"
                 )
         except KeyError as error:
-            raise ValueError(f"{self.path} lacks {error}: another program has written it") from error
+            raise ValueError(f"{self.path} lacks {error}: another program wrote it") from error
 
 
 class Pace:
-    """How fast it goes, and how long it will take."""
+    """Measures the speed, and estimates the time left."""
 
     def __init__(self, epochs: int) -> None:
         self.epochs = epochs
-        self.marks: list[
-            tuple[float, float]
-        ] = []  # after the first step of this session and the last: when, and how many epochs were over
+        # After the first step of this session and the last one: when, and how many epochs were done.
+        self.marks: list[tuple[float, float]] = []
         self._last = time.perf_counter()
 
     def after(self, over: float, positions: int) -> tuple[float, float]:
-        """After a step on so many positions: positions a second, and the seconds that are left, infinite as long as
-        nobody knows.
-        """
+        """Positions per second of a step on so many positions, and the seconds left, infinite while unknown."""
         now, last = time.perf_counter(), self._last
         self._last = now
         self.marks = [*self.marks[:1], (now, over)]
@@ -246,12 +235,12 @@ class Pace:
 
 
 def checkpoint_path(save_dir: Path, name: str) -> Path:
-    """Where the checkpoint of a training lies."""
+    """The file of a training's checkpoint."""
     return save_dir / f"{name}.pt"
 
 
 def newest_checkpoint(ranks: Ranks, path: Path) -> dict[str, Any] | None:
-    """The checkpoint at ``path`` of whichever rank has the newest; None where no rank has any.
+    """The checkpoint at ``path`` of the rank that has the newest; None if no rank has one.
 
     Raises:
         CorruptWeights: a rank's file is damaged.
@@ -270,27 +259,25 @@ def newest_checkpoint(ranks: Ranks, path: Path) -> dict[str, Any] | None:
 def _checked(data: bytes, path: Path) -> dict[str, Any]:
     tree = read_tree(data, path=path)
     if tree.get("format") != FORMAT or not isinstance(tree.get("scheduler"), dict):
-        raise CorruptWeights(f"{path} is no checkpoint of this program, or of another version of it")
+        raise CorruptWeights(f"{path} is no checkpoint of this program, or was written by another version")
     return tree
 
 
 def agreed_files(ranks: Ranks, data: Path, begun: Files | None) -> Files:
-    """The files of an epoch: those with which it was begun, or all that rank 0 finds; every rank must have the same
-    ones.
+    """The files of an epoch: those that it began with, or all that rank 0 finds; every rank must have the same ones.
 
     Raises:
-        ValueError: there are none, or they have changed, or a rank has others.
+        ValueError: there are none, or they have changed, or differ between ranks.
     """
-    said = ""
+    message = ""
     if ranks.is_main:
         try:
             files = begun or [(path, file_size(path)) for path in find_files(data)]
-            said = json.dumps(
-                [[os.path.relpath(path, data), size] for path, size in files]
-            )  # each machine may have them elsewhere
+            # Relative paths: each machine may have the files in another folder.
+            message = json.dumps([[os.path.relpath(path, data), size] for path, size in files])
         except ValueError as error:
-            said = json.dumps(str(error))
-    found = json.loads(ranks.broadcast_text(said))
+            message = json.dumps(str(error))
+    found = json.loads(ranks.broadcast_text(message))
     if isinstance(found, str):
         raise ValueError(found)
     here = [(Path(os.path.normpath(data / path)), size) for path, size in found]
@@ -298,6 +285,6 @@ def agreed_files(ranks: Ranks, data: Path, begun: Files | None) -> Files:
     if ranks.largest(len(wrong)):
         which = wrong[0] if wrong else "of another rank"
         raise ValueError(
-            f"--data {data}: the file {which} is not as it was, or not as rank 0 has it: every machine needs the same files"
+            f"--data {data}: the file {which} has changed, or differs from rank 0's: every machine needs the same files"
         )
     return here

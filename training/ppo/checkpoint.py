@@ -27,7 +27,7 @@ class PPOCheckpoint:
     """What was saved."""
 
     state: LearnerState
-    told: dict[str, Any]  # by the user when the run began
+    settings: dict[str, Any]  # of the run, without sections
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -36,15 +36,15 @@ def checkpoints(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: int(path.stem[len(PREFIX) :]))
 
 
-def save_checkpoint(folder: Path, state: LearnerState, told: Mapping[str, Any]) -> Path:
-    """Keep a trainer's state and what the user has told it; older checkpoints than the last few go.
+def save_checkpoint(folder: Path, state: LearnerState, settings: Mapping[str, Any]) -> Path:
+    """Save a trainer's state and the settings of its run, and remove all but the last few checkpoints.
 
     Raises:
         OSError: the disk is full or the folder not writable.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{PREFIX}{state.counters['episodes_over']:07d}.pt"
-    save_tree(path, {"format": FORMAT, **state.tensors, "counters": state.counters, "told": dict(told)})
+    save_tree(path, {"format": FORMAT, **state.tensors, "counters": state.counters, "told": dict(settings)})
     for older in checkpoints(folder)[:-KEEP]:
         older.unlink()
     return path

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from configs.ppo import PPOSettings
 from games.compiled import compiled
 from games.random import Streams, uniform
 from training.ppo.actor_critic import ActorCritic, Memory
@@ -57,12 +58,8 @@ class Collector:
         network: acts; its ``seen_*`` buffers learn how large observations and returns are.
         worlds: are stepped from where they are.
         streams: uint64 ``[B]``: where the random numbers start by which each world's actions are drawn.
-        num_steps: T.
-        sequence_length: memories are kept at every so many steps, which divide T.
-        gamma: the discount of a step.
-        gae_lambda: of generalized advantage estimation (arXiv 1506.02438).
-        scale_observations, scale_rewards: whether they are brought to variance 1.
-        ranks: those who collect at the same time.
+        settings: ``num_steps`` is T; memories are kept every ``sequence_length`` steps.
+        ranks: those that collect at the same time.
     """
 
     def __init__(
@@ -70,25 +67,12 @@ class Collector:
         network: ActorCritic,
         worlds: Worlds,
         streams: Streams,
+        settings: PPOSettings,
         *,
-        num_steps: int,
-        sequence_length: int,
-        gamma: float,
-        gae_lambda: float,
-        scale_observations: bool = True,
-        scale_rewards: bool = True,
         ranks: Ranks = ALONE,
     ) -> None:
-        if num_steps % sequence_length:
-            raise ValueError(f"sequences of {sequence_length} steps do not fill a rollout of {num_steps}")
-        self.network, self.worlds, self.streams, self.ranks = network, worlds, streams, ranks
-        self.num_steps, self.sequence_length, self.gamma, self.gae_lambda = (
-            num_steps,
-            sequence_length,
-            gamma,
-            gae_lambda,
-        )
-        self.scale_observations, self.scale_rewards = scale_observations, scale_rewards
+        self.network, self.worlds, self.streams, self.settings = network, worlds, streams, settings
+        self.ranks = ranks
         self.memories = network.blank(worlds.num_envs)
         self.starting = np.ones(worlds.num_envs, np.bool_)  # which worlds' next step is the first of an episode
         self.rewards_so_far = np.zeros(worlds.num_envs)
@@ -99,13 +83,13 @@ class Collector:
         """Act for T steps, and judge them."""
         taken = _Steps(self)
         with torch.inference_mode():
-            for t in range(self.num_steps):
+            for t in range(self.settings.num_steps):
                 taken.step(t)
             values, next_values = taken.values()
         self._learn_scales(taken)
         scaled_rewards = np.clip(taken.rewards * self._reward_scale(), -LARGEST, LARGEST)
         advantages, returns = estimated_advantages(
-            scaled_rewards, values, next_values, taken.ended, self.gamma, self.gae_lambda
+            scaled_rewards, values, next_values, taken.ended, self.settings.gamma, self.settings.gae_lambda
         )
         device = self.network.seen_returns.device
         on_device = {
@@ -146,14 +130,16 @@ class Collector:
     def scale(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """What is taken off an observation, and by what it is divided then, ``[F]`` each."""
         count, mean, squares = self.network.seen_observations.cpu().numpy()
-        if not self.scale_observations or count[0] == 0:
+        if not self.settings.scale_observations or count[0] == 0:
             return np.zeros_like(mean), np.ones_like(mean)
         return mean.copy(), np.sqrt(squares / count + SMALL)
 
     def _learn_scales(self, taken: "_Steps") -> None:
         """Take in how large observations and returns have been, on all ranks."""
         sums = torch.from_numpy(taken.sums)
-        self.discounted = discount_returns(taken.rewards, taken.ended, self.discounted, self.gamma, taken.return_sums)
+        self.discounted = discount_returns(
+            taken.rewards, taken.ended, self.discounted, self.settings.gamma, taken.return_sums
+        )
         return_sums = torch.from_numpy(taken.return_sums)
         self.ranks.sum_([sums, return_sums])
         network = self.network
@@ -162,7 +148,7 @@ class Collector:
 
     def _reward_scale(self) -> np.float32:
         count, _, squares = self.network.seen_returns[:, 0].tolist()
-        return np.float32(1 / np.sqrt(squares / count + SMALL) if self.scale_rewards else 1.0)
+        return np.float32(1 / np.sqrt(squares / count + SMALL) if self.settings.scale_rewards else 1.0)
 
 
 class _Steps:
@@ -170,7 +156,7 @@ class _Steps:
 
     def __init__(self, collector: Collector) -> None:
         self._at = collector
-        steps, count = collector.num_steps, collector.worlds.num_envs
+        steps, count = collector.settings.num_steps, collector.worlds.num_envs
         size, lstms = collector.worlds.observation_size, len(collector.memories)
         hidden = collector.memories[0].hidden.shape[1]
         device = collector.memories[0].hidden.device
@@ -179,7 +165,7 @@ class _Steps:
         self.actions = np.zeros((steps, count), np.int64)
         self.log_probabilities, self.rewards = np.zeros((2, steps, count), np.float32)
         self.ended = np.zeros((steps, count), np.int8)  # 0 goes on, 1 terminated, 2 truncated
-        self.memories = torch.zeros(steps // collector.sequence_length, lstms, 2, count, hidden, device=device)
+        self.memories = torch.zeros(steps // collector.settings.sequence_length, lstms, 2, count, hidden, device=device)
         self.lived = torch.zeros(steps, count, hidden, device=device)  # what the critic's memory puts out
         self.shift, self._scale = collector.scale()
         self.sums, self.return_sums = np.zeros((3, size)), np.zeros((3, 1))
@@ -194,8 +180,8 @@ class _Steps:
         shown = self.observations[t]
         scale_observations(now.observations, self.shift, self._scale, shown.numpy(), self.sums)
         self.starts[t] = at.starting
-        if t % at.sequence_length == 0:
-            for kept, memory in zip(self.memories[t // at.sequence_length], at.memories, strict=True):
+        if t % at.settings.sequence_length == 0:
+            for kept, memory in zip(self.memories[t // at.settings.sequence_length], at.memories, strict=True):
                 kept[0], kept[1] = memory
         at.memories = network.advance(shown.to(self.lived.device), at.memories)
         self.lived[t] = at.memories[-1].hidden

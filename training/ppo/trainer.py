@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from configs.ppo import PPOSettings
 from games.random import Streams
 from training.common.random import seed_stream
 from training.learning.learner import LearnerState, TrainingDiverged
@@ -33,48 +34,6 @@ FIGURES = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fr
 CACHED_STEPS = 4096  # of a minibatch at once on a processor: more leave its caches, and their memory comes anew from the system each time
 EVEN_ROWS = 8  # sequences in a part are a multiple of it: others can take oneDNN's LSTM three times as long in 16 bits (257 and 256, say)
 KL_SLACK = 1.5  # the guard ends a round's learning at so many times the target
-
-
-@dataclass(frozen=True, kw_only=True)
-class PPOSettings:
-    """How it is learned. The defaults are those of the paper's descendants, for some dozens of worlds."""
-
-    learning_rate_actor: float = 3e-4  # also of a memory that both share
-    learning_rate_critic: float = 1e-3
-    num_steps: int = 128  # of each world between two updates
-    sequence_length: int = 16  # through so many steps gradients go back; divides num_steps
-    num_epochs: int = 4  # times that each step is learned from
-    num_minibatches: int = 4  # that the sequences of all ranks are dealt out to
-    gamma: float = 0.99
-    gae_lambda: float = 0.95
-    clip_coef: float = 0.2
-    clip_values: bool = False  # whether values, too, are kept within clip_coef of what they were
-    ent_coef: float = 0.01
-    vf_coef: float = 0.5
-    clip_norm: float = 0.5
-    target_kl: float | None = 0.03  # None: learn on however far the policy moves
-    scale_observations: bool = True
-    scale_rewards: bool = True
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be.
-
-        Raises:
-            ValueError: a number is out of range.
-        """
-        for name in ("num_steps", "sequence_length", "num_epochs", "num_minibatches"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be 1 at least, not {getattr(self, name)}")
-        if self.num_steps % self.sequence_length:
-            raise ValueError(
-                f"sequences of {self.sequence_length} steps do not fill the {self.num_steps} of a world between two updates"
-            )
-        for name in ("gamma", "gae_lambda"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be from 0 to 1, not {getattr(self, name)}")
-        for name in ("learning_rate_actor", "learning_rate_critic", "clip_coef", "clip_norm"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
 
 
 @dataclass(frozen=True)
@@ -167,7 +126,7 @@ class PPOTrainer:
             TrainingDiverged: not one step had finite losses and gradients.
         """
         settings, totals, taken, skipped = self.settings, dict.fromkeys((*FIGURES, "grad_norm"), 0.0), 0, 0
-        for epoch in range(settings.num_epochs):
+        for epoch in range(settings.epochs):
             for chosen in self.minibatches(epoch):
                 parts = chosen.parts(self.most_together(len(chosen.rows)))
                 batches = [self.sequences(rollout, part.rows) for part in parts]
@@ -180,7 +139,7 @@ class PPOTrainer:
                     "grad_norm": report.grad_norm.item(),
                 }
                 totals = {name: total + figures[name] for name, total in totals.items()}
-                if settings.target_kl is not None and figures["approx_kl"] > KL_SLACK * settings.target_kl:
+                if settings.target_kl and figures["approx_kl"] > KL_SLACK * settings.target_kl:
                     return self._means(totals, taken, skipped)
         if skipped == taken:
             raise TrainingDiverged(f"none of {taken} steps had finite losses and gradients; lower the learning rates")
@@ -209,7 +168,7 @@ class PPOTrainer:
         # A sequence's number is (world, of all ranks; then sequence), so that it is the same however worlds are spread
         # over ranks.
         order = (turns * count + np.take_along_axis(sequences, turns, 1)).ravel()
-        parts = np.array_split(order, min(self.settings.num_minibatches, len(order)))
+        parts = np.array_split(order, min(self.settings.minibatches, len(order)))
         first = each * self.ranks.rank
         return [chosen_of(part, first, each) for part in parts]
 
@@ -297,17 +256,11 @@ class PPOTrainer:
         return report, int(left)
 
     def _collector(self) -> Collector:
-        settings = self.settings
         return Collector(
             self.network,
             self.worlds,
             world_streams(self.seed, "actions", self.ranks, self.worlds.num_envs),
-            num_steps=settings.num_steps,
-            sequence_length=settings.sequence_length,
-            gamma=settings.gamma,
-            gae_lambda=settings.gae_lambda,
-            scale_observations=settings.scale_observations,
-            scale_rewards=settings.scale_rewards,
+            self.settings,
             ranks=self.ranks,
         )
 

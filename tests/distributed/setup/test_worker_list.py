@@ -9,9 +9,8 @@ import pytest
 from configs.load import ConfigError, load_settings
 from configs.schema import WorkerSettings
 from distributed.setup.worker_list import CannotEdit, add_worker, remove_worker
-from tests.sources import ROOT
+from tests.sources import EXPERIMENTS
 
-SHIPPED = sorted((ROOT / "configs").glob("*.yaml"))
 TOP = "run: {name: cluster, iterations: 1}\ngame: {name: tic_tac_toe}  # the game\n"
 
 
@@ -116,7 +115,7 @@ def test_adding_and_removing_leaves_the_file_as_it_was(tmp_path: Path, layout: s
     assert path.read_text().rstrip("\n") == before.rstrip("\n")
 
 
-@pytest.mark.parametrize("shipped", SHIPPED, ids=lambda path: path.name)
+@pytest.mark.parametrize("shipped", EXPERIMENTS, ids=lambda path: path.name)
 def test_the_shipped_settings_can_be_added_to_with_all_their_comments(tmp_path: Path, shipped: Path) -> None:
     path = tmp_path / shipped.name
     path.write_bytes(shipped.read_bytes())

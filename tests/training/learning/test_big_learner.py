@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from configs.big_learner import BigExperiment
 from scripts.play import open_model
 from tests.sources import ROOT
 from tests.training.learning import memory_program
@@ -29,6 +30,12 @@ from training.ranks.ranks import ALONE, Ranks
 from training.replay.epochs import Epochs
 
 NETWORK: dict[str, Any] = {"blocks": 1, "channels": 8}
+EXPERIMENT = {
+    "run": {"name": "big"},
+    "game": {"name": "connect_four"},
+    "network": NETWORK,
+    "big_learner": {"epochs": 2, "checkpoint_every": 3},
+}
 
 
 @pytest.fixture(scope="module")
@@ -57,13 +64,10 @@ def training(
     made = BigLearner(
         learner,
         feed,
+        BigExperiment.model_validate(EXPERIMENT),
         data=data,
         save_dir=save_dir,
         name="net",
-        epochs=2,
-        checkpoint_every=3,
-        told={"a": 1},
-        network=NETWORK,
         watch=watch,
     )
     return made
@@ -177,7 +181,7 @@ def test_files_that_change_amid_an_epoch_are_named(data: Path, tmp_path: Path) -
     tree = newest_checkpoint(ALONE, again.path)
     assert tree is not None
     again.restore(tree)
-    with pytest.raises(ValueError, match=r"batch1\.games is not as it was"):
+    with pytest.raises(ValueError, match=r"batch1\.games has changed"):
         again.train()
 
 

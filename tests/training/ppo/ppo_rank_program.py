@@ -9,16 +9,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from configs.ppo import PPOSettings, TradingSettings
 from training.common.random import seed_stream
 from training.networks.weights_file import save_weights
 from training.ppo.actor_critic import ActorCritic
-from training.ppo.trainer import PPOSettings, PPOTrainer
-from training.ppo.worlds.trading import TradingMarkets, TradingSettings
+from training.ppo.trainer import PPOTrainer
+from training.ppo.worlds.trading import TradingMarkets
 from training.ranks.ranks import Place, Ranks, joined
 
 WORLDS, EPISODES = 6, 36
 SETTINGS = PPOSettings(
-    num_steps=8, sequence_length=4, num_epochs=2, num_minibatches=3, learning_rate_actor=1e-4, learning_rate_critic=1e-4
+    num_steps=8, sequence_length=4, epochs=2, minibatches=3, learning_rate_actor=1e-4, learning_rate_critic=1e-4
 )
 
 

@@ -7,13 +7,14 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from configs.ppo import PPOSettings, TradingSettings
 from training.common.random import seed_stream
 from training.ppo.actor_critic import ActorCritic
-from training.ppo.trainer import PPOSettings, PPOTrainer
-from training.ppo.worlds.trading import TradingMarkets, TradingSettings
+from training.ppo.trainer import PPOTrainer
+from training.ppo.worlds.trading import TradingMarkets
 from views.ppo import ppo_observers
 
-SETTINGS = PPOSettings(num_steps=16, sequence_length=4, num_epochs=2, num_minibatches=2, target_kl=None)
+SETTINGS = PPOSettings(num_steps=16, sequence_length=4, epochs=2, minibatches=2, target_kl=0)
 WORLDS = 4
 
 

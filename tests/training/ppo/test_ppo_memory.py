@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from configs.ppo import PPOSettings
 from training.common.random import seed_stream
 from training.ppo.actor_critic import ActorCritic
 from training.ppo.reports import EpisodesReport, RoundReport
-from training.ppo.trainer import PPOSettings, PPOTrainer
+from training.ppo.trainer import PPOTrainer
 from training.ppo.worlds.memory_tasks import BlindCartPole, TMaze
 from training.ppo.worlds.world import Worlds
 
@@ -18,10 +19,10 @@ MAZE = PPOSettings(
     sequence_length=256,
     gae_lambda=0.97,
     ent_coef=0.03,
-    target_kl=None,
+    target_kl=0,
     learning_rate_actor=1e-3,
 )
-POLE = PPOSettings(sequence_length=32, num_epochs=6, ent_coef=0.001, target_kl=None, learning_rate_actor=1e-3)
+POLE = PPOSettings(sequence_length=32, epochs=6, ent_coef=0.001, target_kl=0, learning_rate_actor=1e-3)
 
 
 class Watch:

@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 import torch
 
+from configs.ppo import PPOSettings, TradingSettings
 from training.ppo.actor_critic import ActorCritic, Memory
 from training.ppo.rollout import Collector, choose, estimated_advantages, merged, normalized, scale_observations
 from training.ppo.worlds.memory_tasks import FORWARD, TMaze
-from training.ppo.worlds.trading import TradingMarkets, TradingSettings
+from training.ppo.worlds.trading import TradingMarkets
 from training.ranks.ranks import ALONE
 
 
@@ -17,9 +18,8 @@ def collector(worlds: TradingMarkets | TMaze, *, num_steps: int = 16, sequence_l
     torch.manual_seed(1)
     network = ActorCritic(worlds.observation_size, worlds.num_actions, lstm_size=8, hidden=(5,))
     streams = np.arange(worlds.num_envs).astype(np.uint64)
-    return Collector(
-        network, worlds, streams, num_steps=num_steps, sequence_length=sequence_length, gamma=0.9, gae_lambda=0.8
-    )
+    settings = PPOSettings(num_steps=num_steps, sequence_length=sequence_length, gamma=0.9, gae_lambda=0.8)
+    return Collector(network, worlds, streams, settings)
 
 
 def test_advantages_are_the_sums_that_define_them() -> None:
@@ -83,7 +83,7 @@ def test_episodes_are_told_with_their_rewards_and_length_over_the_bounds_of_roll
 def test_a_truncated_episode_is_judged_by_its_last_observation() -> None:
     worlds = TMaze(np.zeros(1, np.uint64), length=2)  # truncated after 4 steps
     acting = collector(worlds, num_steps=4, sequence_length=4)
-    acting.scale_rewards = False
+    acting.settings = acting.settings.model_copy(update={"scale_rewards": False})
     with torch.no_grad():
         acting.network.actor[-1].bias.copy_(
             torch.tensor([-99.0, -99.0, -99.0]).index_fill(0, torch.tensor([FORWARD]), 99.0)
@@ -115,8 +115,3 @@ def test_advantages_are_brought_to_mean_0_and_variance_1() -> None:
     assert made.mean().item() == pytest.approx(0, abs=1e-6) and made.std(correction=0).item() == pytest.approx(
         1, abs=1e-5
     )
-
-
-def test_sequences_that_do_not_fill_a_rollout_are_refused() -> None:
-    with pytest.raises(ValueError, match="sequences of 5 steps do not fill a rollout of 16"):
-        collector(markets(), sequence_length=5)

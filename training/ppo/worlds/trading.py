@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from configs.ppo import TradingSettings
 from games.compiled import specialized
 from training.ppo.worlds.trading_data import MARKET_WORDS, NO_HISTORY, Bars, SimulatedMarket
 from training.ppo.worlds.trading_kernels import (
@@ -43,35 +44,6 @@ from training.ppo.worlds.trading_kernels import (
     step_all,
 )
 from training.ppo.worlds.world import ArrayWorlds, Seeds, empty_moment
-
-
-@dataclass(frozen=True, kw_only=True)
-class TradingSettings:
-    """The rules of trading."""
-
-    window: int = 256  # bars in an episode
-    capital: float = 10_000.0  # money at the start of each
-    max_positions: int = 5  # open at once
-    lot: float = 0.2  # of the capital, that each position is worth when it is opened
-    fee: float = 0.0005  # of what is traded
-    slippage: float = 0.0002  # of the price, always to the worse
-    short: bool = True  # whether selling may open positions
-    exposure: float = 1.0  # all positions together may be worth so many times the account, when one is opened
-    ruin: float = 0.5  # of the capital: at so little, an episode is terminated
-
-    def __post_init__(self) -> None:
-        """Refuse rules that cannot be.
-
-        Raises:
-            ValueError: a number is out of range.
-        """
-        if self.window < 2 or self.max_positions < 1:
-            raise ValueError("a window needs 2 bars and max_positions must be 1 at least")
-        if not (self.capital > 0 and self.lot > 0 and self.exposure > 0):
-            raise ValueError("capital, lot and exposure must be above 0")
-        for name, value in (("fee", self.fee), ("slippage", self.slippage), ("ruin", self.ruin)):
-            if not 0 <= value < 1:
-                raise ValueError(f"{name} is a share, from 0 to below 1, not {value}")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from training.ppo.worlds.trading import TradingMarkets, TradingSettings
+from configs.ppo import TradingSettings
+from training.ppo.worlds.trading import TradingMarkets
 from training.ppo.worlds.trading_data import SimulatedMarket, read_history
 from training.ppo.worlds.trading_kernels import ACTIONS, FEATURES, FIGURES, LIMIT
 

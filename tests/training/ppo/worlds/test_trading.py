@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from training.ppo.worlds.trading import TradingMarkets, TradingSettings
+from configs.ppo import TradingSettings
+from training.ppo.worlds.trading import TradingMarkets
 from training.ppo.worlds.trading_data import NO_HISTORY, Bars, simulate
 from training.ppo.worlds.trading_kernels import (
     BUY,
@@ -195,7 +196,7 @@ def test_a_simulated_market_looks_like_one() -> None:
 
 @pytest.mark.parametrize("rules", [{"window": 1}, {"fee": -0.1}, {"lot": 0.0}, {"max_positions": 0}, {"ruin": 1.0}])
 def test_rules_that_cannot_be_are_refused(rules: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=r"must be|share|needs"):
+    with pytest.raises(ValueError, match=next(iter(rules))):
         TradingSettings(**rules)  # type: ignore[arg-type]
 
 

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from training.ppo.worlds.trading import TradingMarkets, TradingSettings
+from configs.ppo import TradingSettings
+from training.ppo.worlds.trading import TradingMarkets
 from training.ppo.worlds.trading_kernels import FIGURES
 
 gymnasium = pytest.importorskip("gymnasium")
