@@ -129,7 +129,7 @@ from training.run.backend import SelfPlayBackend
 from training.run.following import follow
 from training.run.session import event_logger, exit_code, game_of, make_run_folder, session
 from views import make_observers
-from views.plain import score_line
+from views.strength import strength_sentences
 
 
 def begin(arguments: argparse.Namespace) -> int:
@@ -232,19 +232,9 @@ def say_goodbye(run_dir: Path, report: IterationReport | None, *, stopped: bool,
     width = shutil.get_terminal_size().columns
     console.rule(style="dim") if width > 40 else None
     if report and report.evaluation:
-        strength = report.evaluation
-        if strength.search_error is not None and strength.policy_error is not None:
-            error = f"{strength.search_error:.1%} ± {strength.search_error_margin or 0:.1%}"
-            console.print(
-                f"With {strength.num_simulations} simulations a move, {error} of its moves throw away game value."
-            )
-            console.print(f"Without search, {strength.policy_error:.1%}.")
-        if strength.random_not_lost is not None:
-            console.print(f"Not lost against a random player: {strength.random_not_lost:.1%}.")
-        if strength.elo is not None:
-            console.print(f"Elo {strength.elo:.0f} ± {strength.elo_margin:.0f}, the random player being 0.")
-        if strength.score is not None:
-            console.print(f"Score with {strength.num_simulations} simulations a move: {score_line(strength.score)}.")
+        simulations = report.evaluation.num_simulations
+        for sentence in strength_sentences(report.evaluation):
+            console.print(f"{sentence} ({simulations} simulations a move).", soft_wrap=True)
     console.print(f"Everything is in {run_dir}: models/ games/ checkpoints/ training_stats.json run.db")
     console.print(f"Play against it:   python scripts/play.py --run {run_dir}", soft_wrap=True)
     console.print(f"Look at the run:   python scripts/view_results.py {run_dir}", soft_wrap=True)

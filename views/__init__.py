@@ -8,15 +8,16 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, TypeVar, cast
 
-from training.common.reports import IterationReport, Observer, ProgressReport
+from training.common.reports import IterationReport, Observer
 from training.common.run_folder import STATS_NAME
 from views.files import EVENTS_FOLDER, METRICS_NAME, EventFile, MetricsFile, StatsFile, earlier_rows
 from views.live import LiveView, TerminalConsole
 from views.plain import PlainLines
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 def make_observers(
@@ -49,44 +50,33 @@ def _terminal_observer(stream: TextIO, *, name: str, game: str, earlier: Sequenc
     return PlainLines(stream)
 
 
-def shielded(observer: Observer) -> Observer:
+def shielded(observer: T) -> T:
     """``observer``, whose failures are logged once and otherwise ignored: a full disk or a closed terminal must not end
     a run.
     """
-    return _Shielded(observer)
-
-
-class Shield:
-    """Carries out what an observer is told to do, and logs its first failure."""
-
-    def __init__(self, observer: object) -> None:
-        self._name = type(observer).__name__
-        self._warned = False
-
-    def __call__(self, tell: Callable[[], None]) -> None:
-        """Let the observer do it."""
-        try:
-            tell()
-        except Exception as error:
-            if self._warned:
-                return
-            self._warned = True
-            unforeseen = not isinstance(error, OSError)
-            logger.warning("%s failed, training goes on: %s", self._name, error, exc_info=unforeseen)
+    return cast(T, _Shielded(observer))
 
 
 class _Shielded:
-    def __init__(self, observer: Observer) -> None:
-        self._observer, self._try = observer, Shield(observer)
+    """Passes every call on to an observer, whichever methods it has."""
 
-    def progress(self, report: ProgressReport) -> None:
-        self._try(lambda: self._observer.progress(report))
+    def __init__(self, observer: object) -> None:
+        self._observer, self._warned = observer, False
 
-    def iteration(self, report: IterationReport) -> None:
-        self._try(lambda: self._observer.iteration(report))
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        method = getattr(self._observer, name)
 
-    def event(self, text: str) -> None:
-        self._try(lambda: self._observer.event(text))
+        def call(*arguments: object) -> None:
+            try:
+                method(*arguments)
+            except Exception as error:
+                self._warn(error)
 
-    def close(self) -> None:
-        self._try(self._observer.close)
+        return call
+
+    def _warn(self, error: Exception) -> None:
+        if not self._warned:
+            self._warned = True
+            unforeseen = not isinstance(error, OSError)
+            what = type(self._observer).__name__
+            logger.warning("%s failed, training goes on: %s", what, error, exc_info=error if unforeseen else None)

@@ -9,14 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from games.text import printable
 from training.common.reports import (
-    EvaluationReport,
     IterationReport,
     LearnerReport,
     ProgressReport,
     SelfPlayReport,
     WorkerReport,
 )
-from views.charts import rating
+from views.strength import strength_pairs
 
 RULE = "-" * 70
 TRAINING = "training"  # the Coach's phase
@@ -76,7 +75,8 @@ class DeviceLines:
             }
             self._say(f"Spikes: {figures}")
         if report.evaluation:
-            self._say(strength_line(report.evaluation))
+            measured = ", ".join(strength_pairs(report.evaluation)) or "see training_stats.json"
+            self._say(f"Strength of model {report.evaluation.model_version}: {measured}")
         self._received = {worker.name: worker.games for worker in report.workers}
         self._began, self._completed, self._training = None, False, False
         self._done.clear()
@@ -176,13 +176,3 @@ def losses_line(learner: LearnerReport | None) -> str:
         return "Training losses: none, there are too few positions to learn from yet"
     losses = {"total_loss": learner.loss, "policy_loss": learner.policy_loss, "value_loss": learner.value_loss}
     return f"Training losses: { ({name: round(loss, 3) for name, loss in losses.items()} | {'entropy': round(learner.policy_entropy, 2)}) }"
-
-
-def strength_line(evaluation: EvaluationReport) -> str:
-    """What was measured of the strength."""
-    parts = []
-    if evaluation.elo is not None:
-        parts.append(f"elo={rating(evaluation.elo, evaluation.elo_margin)}")
-    if evaluation.random_not_lost is not None:
-        parts.append(f"not_lost_to_random={evaluation.random_not_lost:.3f}")
-    return f"Strength of model {evaluation.model_version}: {', '.join(parts) or 'see training_stats.json'}"

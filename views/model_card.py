@@ -13,10 +13,11 @@ from configs.load import load_settings
 from configs.schema import SEED_ACCOUNTS
 from engines.network_loader import SETTINGS, PlayableNetwork, network_from_run
 from training.common.files import write_atomically
-from training.common.reports import EvaluationReport, IterationReport
+from training.common.reports import IterationReport
 from training.data.ledger import read_ledger
 from training.networks.model_file import save_safetensors
-from views.charts import duration, percent, points, rating
+from views.charts import duration
+from views.strength import strength_sentences
 
 ENDING = ".safetensors"
 PRIVATE = {
@@ -107,25 +108,8 @@ def strength(version: int, rows: Rows) -> list[str]:
         return []
     return [
         f"{line} (model {found[-1].model_version:,}, {found[-1].num_simulations:,} simulations a move)."
-        for line in _figures(found[-1])
+        for line in strength_sentences(found[-1])
     ]
-
-
-def _figures(evaluation: EvaluationReport) -> list[str]:
-    lines = []
-    if evaluation.elo is not None:
-        lines.append(f"Elo {rating(evaluation.elo, evaluation.elo_margin)}, where a random player is 0")
-    if evaluation.random_not_lost is not None:
-        lines.append(f"{percent(evaluation.random_not_lost)} of its games with a random player were not lost")
-    if evaluation.search_error is not None:
-        lines.append(
-            f"It throws away game value in {percent(evaluation.search_error, evaluation.search_error_margin)} of solved positions"
-        )
-    if evaluation.score:
-        lines.append(
-            f"Mean score {points(evaluation.score.mean, evaluation.score.margin)} of {evaluation.score.games:,} games"
-        )
-    return lines
 
 
 def benchmark_lines(file: Path, playable: PlayableNetwork) -> list[str]:

@@ -7,15 +7,9 @@ from datetime import datetime
 from typing import TextIO
 
 from games.text import printable
-from training.common.reports import (
-    EvaluationReport,
-    IterationReport,
-    LearnerReport,
-    ProgressReport,
-    ScoreReport,
-    SpikeReport,
-)
-from views.charts import cluster_figures, count, duration, games_so_far, percent, points, rate, rating
+from training.common.reports import IterationReport, LearnerReport, ProgressReport, SpikeReport
+from views.charts import cluster_figures, count, duration, games_so_far, percent, rate
+from views.strength import score_text, strength_fields
 
 HEARTBEAT_SECONDS = 30.0
 
@@ -31,12 +25,12 @@ def iteration_line(report: IterationReport, iterations: int | None = None) -> st
         f"model {report.model_version:>4}",
     ]
     if play.score:
-        parts.append(f"score {score_line(play.score)}")
+        parts.append(f"score {score_text(play.score)}")
     if report.learner:
         parts.append(f"loss {_losses(report.learner)}")
         parts += [_spikes(report.learner.spikes)] if report.learner.spikes else []
     if report.evaluation:
-        parts += _strength(report.evaluation)
+        parts += strength_fields(report.evaluation)
     return "  ".join(parts)
 
 
@@ -54,31 +48,6 @@ def _losses(learner: LearnerReport) -> str:
 def _spikes(spikes: SpikeReport) -> str:
     operations = f"{count(spikes.synaptic_operations)} synaptic + {count(spikes.multiply_accumulates)} dense operations a position"
     return f"firing {percent(spikes.firing_rate)}: {operations} ({count(spikes.without_spikes)} dense without spikes)"
-
-
-def score_line(score: ScoreReport) -> str:
-    """Scores in one line: 12,345 ± 678 (median 11,000, best 36,000; 2048: 41.0 %); of the milestones, those that some
-    have reached.
-    """
-    reached = "".join(f"; {part.milestone}: {percent(part.share)}" for part in score.milestones if part.share > 0)
-    return f"{points(score.mean, score.margin)} (median {points(score.median)}, best {points(score.best)}{reached})"
-
-
-def _strength(evaluation: EvaluationReport) -> list[str]:
-    parts = []
-    if evaluation.elo is not None:
-        parts.append(f"elo {rating(evaluation.elo, evaluation.elo_margin)}")
-    if evaluation.search_error is not None:
-        parts.append(f"search error {percent(evaluation.search_error, evaluation.search_error_margin)}")
-    if evaluation.policy_error is not None:
-        parts.append(f"policy error {percent(evaluation.policy_error)}")
-    if evaluation.random_not_lost is not None and evaluation.elo is None:
-        parts.append(f"not lost to random {percent(evaluation.random_not_lost)}")
-    if evaluation.score is not None:
-        parts.append(f"measured score {score_line(evaluation.score)}")
-    if evaluation.accepted is not None:
-        parts.append("accepted" if evaluation.accepted else "refused by the gate")
-    return parts
 
 
 def figures_of(report: ProgressReport) -> tuple[str, ...]:

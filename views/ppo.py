@@ -12,7 +12,7 @@ from rich.text import Text
 from training.common.run_folder import STATS_NAME
 from training.ppo.reports import EpisodesReport, PPOObserver, RoundReport
 from training.ppo.worlds.trading import TradingMarkets
-from views import Shield
+from views import shielded
 from views.charts import bar, duration, rate
 from views.files import EVENTS_FOLDER
 from views.ppo_files import EPISODE_NAME, EpisodeFile, PPOEvents, PPOStats
@@ -107,15 +107,4 @@ def ppo_observers(
         EpisodeFile(folder / EPISODE_NAME, markets),
         EpisodeLines(console, every=every, device=device),
     ]
-    return [_Shielded(observer) for observer in observers]
-
-
-class _Shielded:
-    def __init__(self, observer: PPOObserver) -> None:
-        self._observer, self._try = observer, Shield(observer)
-
-    def round(self, report: RoundReport) -> None:
-        self._try(lambda: self._observer.round(report))
-
-    def close(self) -> None:
-        self._try(self._observer.close)
+    return [shielded(observer) for observer in observers]

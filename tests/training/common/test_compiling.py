@@ -11,11 +11,11 @@ import pytest
 from tests.sources import ROOT
 
 PLAY = """
-from training.common.compiling import compiling_told
+from training.common.compiling import report_compiling
 from games import load_game
 from training.search import simulate  # is imported and not called
 
-with compiling_told(print):
+with report_compiling(print):
     game = load_game("tic_tac_toe")
     print(game.legal_actions(game.initial_state()).size, "actions")
 """

@@ -1,0 +1,30 @@
+"""What an evaluation measured is said in the same words everywhere; what it did not measure is left out."""
+
+from training.common.reports import EvaluationReport
+from views.strength import strength_fields, strength_pairs, strength_sentences
+
+MEASURED = EvaluationReport(
+    model_version=3,
+    num_simulations=128,
+    search_error=0.02,
+    search_error_margin=0.01,
+    policy_error=0.1,
+    elo=812.0,
+    elo_margin=40.0,
+    random_not_lost=0.99,
+)
+
+
+def test_figures_are_fields_pairs_and_sentences() -> None:
+    assert strength_fields(MEASURED) == ["elo 812 ± 40", "search error 2.0 ± 1.0 %", "policy error 10.0 %"]
+    assert strength_pairs(MEASURED) == ["elo=812 ± 40", "not_lost_to_random=0.990"]
+    assert strength_sentences(MEASURED) == [
+        "Elo 812 ± 40, where a random player is 0",
+        "99.0 % of its games with a random player were not lost",
+        "It throws away game value in 2.0 ± 1.0 % of solved positions, 10.0 % without search",
+    ]
+
+
+def test_what_was_not_measured_is_left_out() -> None:
+    nothing = EvaluationReport(model_version=3, num_simulations=128)
+    assert strength_fields(nothing) == strength_pairs(nothing) == strength_sentences(nothing) == []
