@@ -30,6 +30,7 @@ from typing import Any
 
 from configs.commands import connector, settings_file
 from configs.flags import as_setting
+from distributed.local import processes
 from training.common.run_folder import see_run_folder
 from training.common.signals import INTERRUPTED, interruptible
 from training.common.start import before_imports, reports_compiling, see_file
@@ -110,7 +111,8 @@ def resumed_config(arguments: argparse.Namespace) -> Path | None:
 
 
 if __name__ == "__main__":
-    before_imports(parse, see, loading="PyTorch")
+    if not before_imports(parse, see, loading="PyTorch").distributed:
+        processes.prepare()  # they load it at the same time as this one does
 
 from rich.console import Console
 

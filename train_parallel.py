@@ -36,6 +36,7 @@ from pathlib import Path
 from typing import Any
 
 from configs.flags import as_setting, whole
+from distributed.local import processes
 from training.common.run_folder import see_run_folder
 from training.common.signals import INTERRUPTED, interruptible
 from training.common.start import before_imports, reports_compiling, see_file
@@ -161,6 +162,7 @@ def see(arguments: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     before_imports(parse, see, loading="PyTorch")
+    processes.prepare()  # they load it at the same time as this one does
 
 from rich.console import Console
 

@@ -39,6 +39,7 @@ if __name__ == "__main__":
 
 from configs.commands import settings_file
 from configs.flags import as_setting, whole
+from distributed.local import processes
 from games import GAMES
 from training.common.run_folder import see_run_folder
 from training.common.signals import INTERRUPTED, interruptible
@@ -144,6 +145,7 @@ def see(arguments: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     before_imports(parse, see, loading="PyTorch")
+    processes.prepare()  # they load it at the same time as this one does
 
 from rich.console import Console
 

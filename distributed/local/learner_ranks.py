@@ -11,7 +11,8 @@ from functools import partial
 from pathlib import Path
 
 from configs.schema import Settings
-from distributed.local.local import Process, end_with_parent, last_line, start_process
+from distributed.local.local import last_line
+from distributed.local.processes import Process, start_process
 from training.common.logs import log_to
 from training.common.signals import leave_to_parent
 from training.networks.evaluator import count_gpus
@@ -44,10 +45,10 @@ def learner_ranks(settings: Settings, run_dir: Path, *, present: Ranks = ALONE) 
         )
     with tempfile.TemporaryDirectory() as folder:
         store = store_in(Path(folder), count)
-        start = partial(start_process, be_rank)
+        start = partial(start_process, be_rank, by=signal.SIGKILL)
         processes = {
             rank: start(
-                (place(rank, count), device, Path(folder), log_of(run_dir, rank), os.getpid()),
+                (place(rank, count), device, Path(folder), log_of(run_dir, rank)),
                 name=f"learner-rank-{rank}",
             )
             for rank in range(1, count)
@@ -95,10 +96,9 @@ def describe(processes: Mapping[int, Process], run_dir: Path, *, wait: float = 0
     return "; ".join(said)
 
 
-def be_rank(where: Place, device: str, folder: Path, log_file: Path, parent: int) -> None:
-    """What the process of a rank does: follow rank 0, for as long as that lives."""
+def be_rank(where: Place, device: str, folder: Path, log_file: Path) -> None:
+    """What the process of a rank does: follow rank 0."""
     leave_to_parent()
-    end_with_parent(parent, by=signal.SIGKILL)
     log_to(logging.FileHandler(log_file, encoding="utf-8"))
     assert where.rank is not None and where.world_size is not None
     try:

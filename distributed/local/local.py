@@ -1,22 +1,15 @@
 """Workers as processes of this machine, each on a worker folder of its own: the cluster's protocol without a network."""
 
-import ctypes
 import logging
-import multiprocessing
 import os
-import signal
-import sys
 import time
-import types
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, TypeAlias
 
 from configs.schema import Settings
 from distributed.local.devices import CUDA_VISIBLE_DEVICES, Spread, spread_here
+from distributed.local.processes import Process, start_process
 from games import Game
 from training.common.logs import log_to
 from training.common.signals import leave_to_parent
@@ -29,9 +22,6 @@ from training.worker.worker_folder import Heartbeat
 
 log = logging.getLogger(__name__)
 
-Process: TypeAlias = BaseProcess
-
-PR_SET_PDEATHSIG = 1
 NICENESS = (
     5  # of workers: who learns, on whom all of them wait in the end, comes first where there are not cores for all
 )
@@ -54,7 +44,7 @@ class LocalProcesses(FolderBackend):
         it names here. names: of the workers, instead of local-1, local-2, ... restarts: so many times within ten
         minutes a worker that dies is replaced. log_event: is told what is worth a line in the log. log_death: is told of a
         worker, by its name, what has become of it when it has died; by default ``log_event`` is. target: what a process
-        does, given its folder and the id of this process. compiled: whether the search has been compiled; by default
+        does, given its folder. compiled: whether the search has been compiled; by default
         its compile cache is looked at.
     """
 
@@ -71,7 +61,7 @@ class LocalProcesses(FolderBackend):
         restarts: int = RESTARTS,
         log_event: Callable[[str], None] = log.warning,
         log_death: Callable[[str, str], None] | None = None,
-        target: Callable[[Path, int], None] | None = None,
+        target: Callable[[Path], None] | None = None,
         compiled: bool | None = None,
     ) -> None:
         named = names or [f"local-{number}" for number in range(1, count + 1)]
@@ -156,7 +146,7 @@ class LocalProcesses(FolderBackend):
             self._start(name)
 
     def _start(self, name: str) -> None:
-        arguments = (self._devices.get(name), self._target, self.folders[name].root, os.getpid())
+        arguments = (self._devices.get(name), self._target, self.folders[name].root)
         self._processes[name] = start_process(be_worker, arguments, name=name)
         self._starts[name].append(time.monotonic())
 
@@ -258,30 +248,7 @@ def last_line(log_file: Path) -> str:
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
-def start_process(target: Callable[..., None], arguments: Sequence[Any], *, name: str) -> Process:
-    """A process of this machine that calls ``target``; it ends with this one at the latest."""
-    process = multiprocessing.get_context("spawn").Process(target=target, args=tuple(arguments), name=name, daemon=True)
-    with hidden_program():
-        process.start()
-    return process
-
-
-@contextmanager
-def hidden_program() -> Iterator[None]:
-    """Within the block, new processes do not import the program that runs here, which they would by custom: they need
-    nothing of it.
-
-    So they start sooner, and a program need not guard itself against being run again in each of its workers.
-    """
-    program = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = program
-
-
-def be_worker(device: str | None, target: Callable[[Path, int], None], root: Path, parent: int) -> None:
+def be_worker(device: str | None, target: Callable[[Path], None], root: Path) -> None:
     """Do what ``target`` does, on the GPU that ``device`` names.
 
     CUDA looks at the environment when it is first used, which is later.
@@ -289,15 +256,12 @@ def be_worker(device: str | None, target: Callable[[Path, int], None], root: Pat
     os.nice(NICENESS)
     if device is not None:
         os.environ[CUDA_VISIBLE_DEVICES] = device
-    target(root, parent)
+    target(root)
 
 
-def play_in_folder(root: Path, parent: int, *, worker_class: str) -> None:
-    """What a worker process does: play in the worker folder ``root`` on one core, for as long as process ``parent``
-    lives.
-    """
+def play_in_folder(root: Path, *, worker_class: str) -> None:
+    """What a worker process does: play in the worker folder ``root`` on one core."""
     leave_to_parent()
-    end_with_parent(parent)
     log_to(logging.FileHandler(root / "logs" / f"worker_{root.name}.log", encoding="utf-8"))
     use_threads(1)  # one thread a process scales better than several threads in one
     try:
@@ -309,16 +273,3 @@ def play_in_folder(root: Path, parent: int, *, worker_class: str) -> None:
     os._exit(
         0
     )  # everything is on the disk; taking torch and the compiler down in order would keep the Coach waiting for seconds
-
-
-def end_with_parent(parent: int, *, by: signal.Signals = signal.SIGTERM) -> None:
-    """Have the system end this process when its parent dies, even by kill -9 (Linux; elsewhere the lease ends it
-    later).
-    """
-    try:
-        libc = ctypes.CDLL(None, use_errno=True)
-        libc.prctl(PR_SET_PDEATHSIG, by, 0, 0, 0)
-    except (OSError, AttributeError):
-        return
-    if os.getppid() != parent:  # it died before the request
-        raise SystemExit(1)
