@@ -128,8 +128,8 @@ from training.common.reports import IterationReport
 from training.common.run_lock import RunLock
 from training.ranks.ranks import Place, Ranks, joined
 from training.run.backend import SelfPlayBackend
-from training.run.following import follow
-from training.run.session import event_logger, exit_code, game_of, make_run_folder, session
+from training.run.following import follow_rank_zero
+from training.run.session import configured_game, event_logger, exit_code, make_run_folder, session
 from views import make_observers
 from views.strength import strength_sentences
 
@@ -140,14 +140,14 @@ def begin(arguments: argparse.Namespace) -> int:
     with joined(Place(), device=settings.training.device) as ranks:  # that torchrun has started, if it has
         if ranks.is_main:
             return lead(arguments, path, settings, ranks)
-        follow(ranks)
+        follow_rank_zero(ranks)
         return 0
 
 
 def lead(arguments: argparse.Namespace, path: Path, settings: Settings, ranks: Ranks) -> int:
     """Carry the run, as rank 0 of those who train; after torchrun has begun anew, go on with it."""
     run_dir = arguments.run_dir or Path(settings.run.directory) / settings.run.name
-    game_of(settings, path)  # before anything is written
+    configured_game(settings, path)  # before anything is written
     begun_anew = ranks.restarts > 0 and (run_dir / "run.db").exists()
     make_run_folder(run_dir, resume=arguments.resume or begun_anew)
     log_to(logging.FileHandler(run_dir / "coach.log", encoding="utf-8"))

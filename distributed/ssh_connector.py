@@ -39,7 +39,7 @@ if __name__ == "__main__":
 from configs.commands import CONFIG, connector, settings_file
 from configs.flags import as_setting, whole
 from training.common.signals import interruptible
-from training.common.start import before_imports, say, see_file
+from training.common.start import before_imports, say_on_stderr, see_file
 
 LOG_LINES = 40
 
@@ -456,7 +456,7 @@ def main(argv: Sequence[str] | None = None, *, make: Callable[[Path | None], SSH
     try:
         machines = make(arguments.config)
         if arguments.check:
-            say(f"looking at the machines of {machines.config}")
+            say_on_stderr(f"looking at the machines of {machines.config}")
             return check(machines, show)
         show(carry_out(machines, arguments, show))
     except NotDone as error:

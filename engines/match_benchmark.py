@@ -21,8 +21,7 @@ from engines.players import AnyContender
 from engines.slices import play_jobs
 from games import Game
 from training.common.intervals import wilson
-from training.evaluation.elo import Rating, rate
-from training.evaluation.elo import Result as Pairing
+from training.evaluation.elo import PairResult, Rating, rate_players
 
 SLICE = "engines.match_slice"
 
@@ -63,10 +62,10 @@ class Match:
     seconds: float  # until all processes were done
 
     @cached_property
-    def result(self) -> Pairing:
+    def result(self) -> PairResult:
         """Won, drawn and lost."""
         wins, draws, losses = (int((self.scores == score).sum()) for score in (1.0, 0.5, 0.0))
-        return Pairing(first=self.first, second=self.second, wins=wins, draws=draws, losses=losses)
+        return PairResult(first=self.first, second=self.second, wins=wins, draws=draws, losses=losses)
 
     @property
     def score(self) -> float:
@@ -158,4 +157,4 @@ def mean_seconds(parts: Sequence[MatchLine], side: int) -> float:
 
 def ratings(matches: Sequence[Match], anchor: str) -> dict[str, Rating]:
     """All players' Elo, with the anchor at 0."""
-    return rate([match.result for match in matches], anchor)
+    return rate_players([match.result for match in matches], anchor)

@@ -15,7 +15,7 @@ from engines.slices import Part, Said, Teller, answer
 from games import Game, load_game
 from games.game import Actions, States
 from training.common.random import seed_stream
-from training.evaluation.match import Player, after, ask, opening_moves, play_from, tally
+from training.evaluation.match import Player, choose_actions, opening_moves, play_from, states_after, tally
 from training.networks.evaluator import pick_device
 
 
@@ -62,7 +62,7 @@ class TimedPlayer:
     def follow(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
         """What the player chooses, who may want to know how the games came there."""
         started = self._clock()
-        actions = ask(self._player, states, starts, moves)
+        actions = choose_actions(self._player, states, starts, moves)
         self.seconds += self._clock() - started
         self.moves += len(states)
         return actions
@@ -102,7 +102,7 @@ def play(job: MatchJob) -> MatchLine:
 
         result = play_from(
             game,
-            after(game, opened),
+            states_after(game, opened),
             first,
             second,
             opened=opened,

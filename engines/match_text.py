@@ -5,8 +5,8 @@ import time
 from engines.match_benchmark import Match
 from games import Game
 from games.go.sgf import score_text, sgf_text
-from training.data.played_games import last_state
-from training.evaluation.match import after, opening_moves
+from training.data.imported_games import last_state
+from training.evaluation.match import opening_moves, states_after
 
 EVENT = "Benchmark of a network"
 RESULTS = {
@@ -28,7 +28,7 @@ def match_pgn(game: Game, match: Match, round_number: int) -> str:
     from games.chess.notation import fen_of  # only where chess is written: it compiles chess
     from games.chess.pgn import pgn_text
 
-    starts = after(game, opening_moves(game, len(match.scores) // 2, match.opening_plies, match.seed))
+    starts = states_after(game, opening_moves(game, len(match.scores) // 2, match.opening_plies, match.seed))
     texts = []
     for number, (result, actions) in enumerate(zip(match.scores.tolist(), match.games, strict=True)):
         black = number % 2

@@ -20,7 +20,7 @@ from engines.slices import play_jobs
 from games import CHANCE, Game
 from games.game import States
 from training.common.reports import ScoreReport
-from training.evaluation.score import SIDE_BY_SIDE, ScoredGames, summary
+from training.evaluation.score import SIDE_BY_SIDE, ScoredGames, score_summary
 from training.networks.model_file import Model, describe_model
 from training.networks.resnet import HEAD_CHANNELS
 
@@ -86,7 +86,7 @@ def play_contender(
         plies=np.array([plies for part in parts for plies in part.plies]),
         moves=sum(part.moves for part in parts),
     )
-    report = summary(game, played)
+    report = score_summary(game, played)
     assert report is not None
     move_seconds = sum(part.seconds for part in parts) / max(1, played.moves)
     return Result(name=name, games=played, report=report, move_seconds=move_seconds, seconds=time.monotonic() - started)

@@ -9,7 +9,7 @@ from distributed.local.local import LocalProcesses, spread_processes
 from games import Game
 from training.common.reports import IterationReport, Observer
 from training.common.run_lock import RunLock
-from training.run.session import event_logger, game_of, make_run_folder, session
+from training.run.session import configured_game, event_logger, make_run_folder, session
 from views import make_observers
 
 
@@ -42,7 +42,7 @@ def train(
         raise ValueError(
             f"{path}: distributed.enabled has machines play; train it with start_main.py, or set it to false"
         )
-    game_of(settings, path)
+    configured_game(settings, path)
     folder = Path(run_dir) if run_dir else Path(settings.run.directory) / settings.run.name
     make_run_folder(folder, resume=resume, option="run_dir")
     observers = make_observers(folder, name=settings.run.name, game=settings.game.name, terminal=observer)

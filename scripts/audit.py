@@ -121,7 +121,7 @@ def audit(folder: Path, *, quick: bool = False) -> Audit:
     Raises:
         NoSuchRun, LedgerMismatch: there is nothing here that this program can check.
     """
-    checkpoint = newest_checkpoint(folder)  # before the ledger, which then know at least as much
+    checkpoint = checkpoint_to_resume(folder)  # before the ledger, which then know at least as much
     try:
         with read_ledger(folder) as ledger:
             snapshot = read_snapshot(ledger)
@@ -192,7 +192,7 @@ def find_problems(ledger: Ledger, snapshot: LedgerSnapshot, checkpoint: Path | N
 # Games that count twice, or not at all.
 
 
-def places(snapshot: LedgerSnapshot, worker: str) -> list[BatchRow]:
+def placed_batches(snapshot: LedgerSnapshot, worker: str) -> list[BatchRow]:
     """The batches of ``worker`` that have a place in its sequence, in the order of that."""
     found = [row for row in snapshot.batches if row.worker == worker and row.first_game is not None]
     return sorted(found, key=first_game)
@@ -207,7 +207,7 @@ def first_game(row: BatchRow) -> int:
 def find_wrong_sums(snapshot: LedgerSnapshot) -> Iterator[str]:
     """Accounts that say something else than the batches."""
     for worker in snapshot.workers:
-        rows = places(snapshot, worker.name)
+        rows = placed_batches(snapshot, worker.name)
         sums = {state: sum(row.games for row in rows if row.state == state) for state in (RECEIVED, QUARANTINED)}
         sums["next_game"] = max((first_game(row) + row.games for row in rows), default=0)
         for name, total in sums.items():
@@ -220,7 +220,7 @@ def find_doubles(snapshot: LedgerSnapshot) -> Iterator[str]:
     """Games that are in two batches."""
     for worker in snapshot.workers:
         end, longest = 0, ""
-        for row in places(snapshot, worker.name):
+        for row in placed_batches(snapshot, worker.name):
             if first_game(row) < end:
                 yield f"games from {first_game(row)} of worker {worker.name} count twice: in batch {longest} and in {row.id}"
             end, longest = max((end, longest), (first_game(row) + row.games, row.id))
@@ -239,7 +239,7 @@ def find_gaps(snapshot: LedgerSnapshot) -> tuple[list[str], list[str]]:
     for worker in snapshot.workers:
         refused = [row.id for row in snapshot.batches if row.worker == worker.name and row.first_game is None]
         end = 0
-        for row in places(snapshot, worker.name):
+        for row in placed_batches(snapshot, worker.name):
             text = f"games {end} to {first_game(row) - 1} of worker {worker.name} are missing before batch {row.id}"
             if row.state == QUARANTINED:
                 text += ", which was refused"
@@ -321,7 +321,7 @@ def check_model(folder: Path, model: ModelRow) -> list[str]:
     return [problem] if problem else []
 
 
-def newest_checkpoint(folder: Path) -> Path | None:
+def checkpoint_to_resume(folder: Path) -> Path | None:
     """The checkpoint from which the run would go on."""
     found = [
         path for path in folder.glob("checkpoints/checkpoint-*") if path.name.removeprefix("checkpoint-").isdecimal()

@@ -17,7 +17,7 @@ from tests.programs import begun
 from tests.training.small_run import small_settings
 from training.common.run_lock import RunLock
 from training.data.ledger import read_ledger
-from training.run.session import game_of
+from training.run.session import configured_game
 
 
 def config(folder: Path, **changes: object) -> Path:
@@ -95,7 +95,7 @@ def test_a_game_that_cannot_be_is_named_with_its_line(
     path = tmp_path / "small.yaml"
     path.write_text(f"run: {{name: a, iterations: 1, directory: {tmp_path}}}\n{game}")
     if not words:
-        assert game_of(load_settings(path), path).name == "go"
+        assert configured_game(load_settings(path), path).name == "go"
         return
     said = refusal(capsys, "--config", path, "--run-dir", tmp_path / "run")
     assert f"{path}: line {line}: " in said and words in said

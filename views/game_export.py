@@ -10,8 +10,8 @@ from configs.schema import SEED_ACCOUNTS
 from games import Game
 from games.go.sgf import point_name, score_text, sgf_text
 from training.common.files import PART, write_atomically
+from training.data.imported_games import last_state
 from training.data.ledger import read_ledger
-from training.data.played_games import last_state
 from training.data.receive import games_path, load_received
 from training.data.records import AGREED, GameRecord
 from views.game_view import Moment, game_of, moments_of

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from games import CHANCE, Game, load_game
 from games.game import States
+from training.data.imported_games import last_state
 from training.data.ledger import Ledger, LedgerMismatch, read_ledger
-from training.data.played_games import last_state
 from training.data.receive import load_received
 from training.data.records import AGREED, RANDOM_MOVE, GameBatch, GameRecord
 from training.networks.predictions import Predict

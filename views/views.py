@@ -9,7 +9,14 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from games.text import printable
-from training.common.reports import IterationReport, ProgressReport, ScoreReport, SpikeReport, Standing, WorkerReport
+from training.common.reports import (
+    IterationReport,
+    ProgressReport,
+    RemoteStanding,
+    ScoreReport,
+    SpikeReport,
+    WorkerReport,
+)
 from views.charts import (
     BAD,
     FAINT,
@@ -172,7 +179,7 @@ WORKERS: tuple[Column[WorkerReport], ...] = (
 )
 
 
-def _standing(show: Callable[[Standing], str]) -> Callable[[WorkerReport], str]:
+def _standing(show: Callable[[RemoteStanding], str]) -> Callable[[WorkerReport], str]:
     """The cell of what only a worker on another machine has."""
     return lambda worker: show(worker.standing) if worker.standing else ""
 

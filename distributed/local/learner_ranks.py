@@ -17,7 +17,7 @@ from training.common.logs import log_to
 from training.common.signals import leave_to_parent
 from training.networks.evaluator import count_gpus
 from training.ranks.ranks import ALONE, Place, RankLost, Ranks, joined, store_in
-from training.run.following import follow
+from training.run.following import follow_rank_zero
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ def be_rank(where: Place, device: str, folder: Path, log_file: Path) -> None:
         store = store_in(folder, where.world_size)
         store.set(mark(where.rank), "here")
         with joined(where, device=device, store=store) as ranks:
-            follow(ranks)
+            follow_rank_zero(ranks)
     except Exception:
         log.exception("rank %d ends", where.rank)
         logging.shutdown()

@@ -22,7 +22,7 @@ from distributed.setup.process_manager import RemoteProcessManager
 from distributed.setup.release import ours
 from distributed.ssh import ssh
 from games import Game
-from training.common.reports import ClusterReport, Standing
+from training.common.reports import ClusterReport, RemoteStanding
 from training.run.backend import PendingBatch
 
 log = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ def cluster_report(view: FleetView) -> ClusterReport:
         sync_seconds=view.sync_seconds,
         network_mb_per_minute=view.network_mb_per_minute,
         standings={
-            worker.name: Standing(mark=worker.mark.value, share=worker.share, last_batch=worker.last_batch)
+            worker.name: RemoteStanding(mark=worker.mark.value, share=worker.share, last_batch=worker.last_batch)
             for worker in view.workers
         },
     )

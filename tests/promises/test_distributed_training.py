@@ -29,7 +29,7 @@ from configs.load import load_settings
 from tests.programs import ranks_of
 from tests.sources import ROOT
 from tests.training.ranks.test_ranks import free_port
-from training.data.game_files import SAMPLE, find_files, games_at_hand, read_games
+from training.data.game_files import SAMPLE, find_files, games_at_hand, read_game_file
 from training.ranks.meeting import DEFAULT_PORT
 
 ONE_MACHINE = """\
@@ -245,7 +245,7 @@ def test_the_sample_has_a_few_hundred_whole_games_of_ours(tmp_path: Path) -> Non
     from games import load_game
 
     game = load_game(load_settings(sample / "config.yaml").game.name)
-    chunks = [chunk for path in find_files(sample) for chunk in read_games(path, game)]
+    chunks = [chunk for path in find_files(sample) for chunk in read_game_file(path, game)]
     assert not [line for chunk in chunks for line in chunk.bad]
     assert sum(chunk.games.num_games for chunk in chunks if chunk.games) == 800
 

@@ -22,7 +22,7 @@ from rich.text import Text
 from games.text import printable
 from tests.sources import ROOT
 from tests.training.example_reports import evaluation, iteration, progress, worker
-from training.common.reports import ClusterReport, Standing
+from training.common.reports import ClusterReport, RemoteStanding
 from training.common.run_folder import STATS_NAME
 from views.charts import (
     BLOCKS,
@@ -388,8 +388,8 @@ def test_a_cluster_is_shown_as_in_its_status_file() -> None:
     batch.
     """
     standings = {
-        "local-0": Standing(mark="Active", share=0.625, last_batch=7.0),
-        "local-1": Standing(mark="Offline", share=0.0, last_batch=None),
+        "local-0": RemoteStanding(mark="Active", share=0.625, last_batch=7.0),
+        "local-1": RemoteStanding(mark="Offline", share=0.0, last_batch=None),
     }
     workers = tuple(replace(worker(number), standing=standings[f"local-{number}"]) for number in range(2))
     together = ClusterReport(active=1, total=2, sync_seconds=3.21, network_mb_per_minute=12.34, standings=standings)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tests.training.example_reports import iteration, worker
-from training.common.reports import IterationReport, Standing, WorkerReport
+from training.common.reports import IterationReport, RemoteStanding, WorkerReport
 from views.page import page
 from views.png import picture
 from views.svg import LEFT, RIGHT, WIDTH, Areas, Layout, places, svg
@@ -41,7 +41,7 @@ def test_a_state_is_drawn_from_when_to_when_a_worker_had_it() -> None:
 
 
 def test_of_a_worker_on_another_machine_its_mark_is_shown() -> None:
-    gone = replace(worker(0), standing=Standing(mark="Offline", share=0.0, last_batch=None))
+    gone = replace(worker(0), standing=RemoteStanding(mark="Offline", share=0.0, last_batch=None))
     states, _ = worker_charts(run((worker(0),), (gone,)), 60.0, "minutes")
     assert stretches(states) == {"playing": [(0, 0.5)], "Offline": [(0.5, 1)]}
 

@@ -25,11 +25,11 @@ class WorkerReport:
     outstanding: int  # games granted to it and not yet received
     waiting: int = 0  # of those, the ones that it has handed over
     error: str = ""
-    standing: "Standing | None" = None  # of a worker on another machine
+    standing: "RemoteStanding | None" = None  # of a worker on another machine
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class RemoteStanding:
     """How a worker on another machine stands."""
 
     mark: str  # Active, Syncing, Error, Offline
@@ -45,7 +45,7 @@ class ClusterReport:
     total: int
     sync_seconds: float | None  # that the last model took until all who are Active had it
     network_mb_per_minute: float  # megabytes (10^6 bytes), in both directions
-    standings: dict[str, Standing]  # by worker
+    standings: dict[str, RemoteStanding]  # by worker
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -52,11 +52,11 @@ def before_imports(parse: Parse, see: See | None = None, *, loading: str = "") -
             see(arguments)
     except (ValueError, OSError) as error:
         text = f"{program}: {in_words(error)}"
-        say(RED.format(text) if sys.stderr.isatty() else text)
+        say_on_stderr(RED.format(text) if sys.stderr.isatty() else text)
         sys.exit(WRONG)
     if loading:
         _begun.append(program)
-        say(f"{program}: loading {loading}")
+        say_on_stderr(f"{program}: loading {loading}")
     return arguments
 
 
@@ -69,13 +69,13 @@ def reports_compiling(main: Callable[P, int]) -> Callable[P, int]:
             return main(*arguments, **options)
         from training.common.compiling import report_compiling  # only now: numba takes a second
 
-        with report_compiling(lambda text: say(f"{_begun[0]}: {text}")):
+        with report_compiling(lambda text: say_on_stderr(f"{_begun[0]}: {text}")):
             return main(*arguments, **options)
 
     return run
 
 
-def say(text: str) -> None:
+def say_on_stderr(text: str) -> None:
     """Tell whoever waits, on standard error: what a program has to say itself may be a protocol, or read by another
     program.
     """

@@ -15,7 +15,7 @@ from configs.schema import SEED_FILES
 from games.bad_game import BadGame
 from games.game import Game
 from training.common.files import read_limited
-from training.data.played_games import PlayedGame, batch_of_files, in_batches
+from training.data.imported_games import ImportedGame, batch_of_files, in_batches
 from training.data.records import LAYOUT, BatchLimits, CorruptBatch, GameBatch, decode
 from training.data.seed_games import games_in
 from training.data.verify import verify
@@ -83,7 +83,7 @@ def file_size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else -1
 
 
-def read_games(path: Path, game: Game) -> Iterator[Chunk]:
+def read_game_file(path: Path, game: Game) -> Iterator[Chunk]:
     """The games in a file, a few at a time."""
     try:
         if path.suffix.lower() == BATCHES:
@@ -128,7 +128,7 @@ def _played_elsewhere(path: Path, game: Game) -> Iterator[Chunk]:
     lines = _about_how_many_lines(path)
     last = 0
 
-    def good() -> Iterator[PlayedGame]:
+    def good() -> Iterator[ImportedGame]:
         nonlocal last
         for found in games_in(path, "go" if path.suffix.lower() == SGF else "chess", game):
             last = found.line

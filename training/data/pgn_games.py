@@ -9,13 +9,13 @@ from games.bad_game import BadGame
 from games.chess.notation import ending_of
 from games.chess.pgn import PgnGame, pgn_lines, read_pgn
 from games.game import Game
-from training.data.played_games import PlayedGame, given_up, played_until_the_end
+from training.data.imported_games import ImportedGame, given_up, played_until_the_end
 
 RETURNS = {"1-0": (1.0, -1.0), "0-1": (-1.0, 1.0), "1/2-1/2": (0.0, 0.0)}
 CERTAIN = ("checkmate", "stalemate", "insufficient material")  # ends about which no result can differ
 
 
-def games_of_pgn(path: Path, game: Game) -> Iterator[PlayedGame | BadGame]:
+def games_of_pgn(path: Path, game: Game) -> Iterator[ImportedGame | BadGame]:
     """The games of a PGN file of any size, one by one, as the rules of ``game`` have them.
 
     A game with which people went on after these rules have ended it, as by threefold repetition or by its length, is
@@ -36,7 +36,7 @@ def games_of_pgn(path: Path, game: Game) -> Iterator[PlayedGame | BadGame]:
         yield found if isinstance(found, BadGame) else _played(found, game)
 
 
-def _played(found: PgnGame, game: Game) -> PlayedGame | BadGame:
+def _played(found: PgnGame, game: Game) -> ImportedGame | BadGame:
     if found.start_fen is not None:
         return BadGame(found.line, "it does not begin in the usual position")
     if found.result not in RETURNS:
@@ -52,4 +52,4 @@ def _played(found: PgnGame, game: Game) -> PlayedGame | BadGame:
         if ending_of(state) in CERTAIN:
             return BadGame(found.line, f"its result is {found.result}, but it ends by {ending_of(state)}")
         returns = game.returns(state)
-    return PlayedGame(actions=found.actions[:plies], returns=returns, resigned=resigned, line=found.line)
+    return ImportedGame(actions=found.actions[:plies], returns=returns, resigned=resigned, line=found.line)

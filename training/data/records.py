@@ -200,7 +200,7 @@ def encode(batch: GameBatch) -> bytes:
     Raises:
         CorruptBatch: the fields do not fit each other, or there is more than the default ``BatchLimits`` let in again.
     """
-    check(batch)
+    validate_batch(batch)
     counts, gaps, order = invert_policies(batch.policy_sizes, batch.policy_actions)
     players = batch.returns.shape[1]
     wire = wire_of(players)
@@ -240,7 +240,7 @@ def decode(data: bytes, *, limits: BatchLimits = BatchLimits()) -> GameBatch:
     columns = _unpack(frame, {axis: header.pop(name) for name, axis in COUNTS.items()})
     _place_policies(columns)
     batch = GameBatch(**(header | columns))
-    check(batch)
+    validate_batch(batch)
     return batch
 
 
@@ -340,7 +340,7 @@ def _place_policies(columns: dict[str, NDArray[Any]]) -> None:
     columns["surprise"] = unpack_surprise(columns["surprise"])
 
 
-def check(batch: GameBatch) -> None:
+def validate_batch(batch: GameBatch) -> None:
     """Check all that can be said of a batch without its game's rules.
 
     Raises:

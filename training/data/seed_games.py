@@ -16,8 +16,8 @@ from pathlib import Path
 from configs.schema import SEED_ACCOUNTS, SEED_FILES
 from games import Game
 from games.bad_game import BadGame
+from training.data.imported_games import ImportedGame, batch_of_files, in_batches
 from training.data.ledger import Ledger
-from training.data.played_games import PlayedGame, batch_of_files, in_batches
 from training.data.receive import Quarantined, receive
 from training.data.records import encode
 
@@ -34,11 +34,11 @@ class LeftOut:
     count: int = 0
     first: list[str] = field(default_factory=list)
 
-    def without(self, path: Path, games: Iterable[PlayedGame | BadGame]) -> Iterator[PlayedGame]:
+    def without(self, path: Path, games: Iterable[ImportedGame | BadGame]) -> Iterator[ImportedGame]:
         """The games of a file without those that are left out, which are counted and logged."""
         inside = f"{path.relative_to(self.source)}, " if path != self.source else ""
         for game in games:
-            if isinstance(game, PlayedGame):
+            if isinstance(game, ImportedGame):
                 yield game
                 continue
             self.count += 1
@@ -100,7 +100,7 @@ def _ingest_source(ledger: Ledger, game: Game, source: Path, log_event: Callable
     log_event(f"{source}: {counts}")
 
 
-def games_in(path: Path, kind: str, game: Game) -> Iterator[PlayedGame | BadGame]:
+def games_in(path: Path, kind: str, game: Game) -> Iterator[ImportedGame | BadGame]:
     """The games of a file, which is PGN if they are of ``kind`` chess, or else SGF."""
     if kind == "chess":
         from training.data.pgn_games import games_of_pgn  # only where such files are read: it compiles chess
@@ -147,7 +147,7 @@ def _digest(source: Path, files: Sequence[Path]) -> str:
     return hashlib.sha256("".join(lines).encode(errors="surrogateescape")).hexdigest()
 
 
-def _enter(ledger: Ledger, game: Game, batch_id: str, played: Sequence[PlayedGame]) -> None:
+def _enter(ledger: Ledger, game: Game, batch_id: str, played: Sequence[ImportedGame]) -> None:
     """Receive a batch, for which games are granted first, as for those of workers."""
     worker = SEED_ACCOUNTS[game.name]
     account = ledger.account(worker)

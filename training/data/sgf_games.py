@@ -11,14 +11,14 @@ from games.bad_game import BadGame
 from games.compiled import compiled
 from games.game import Actions, Game, Rules, States
 from games.go.sgf import SgfGame, read_sgf
-from training.data.played_games import PlayedGame, given_up
+from training.data.imported_games import ImportedGame, given_up
 
 RESULT = re.compile(r"([BW])(?:LACK|HITE)?\+(?:([0-9]+(?:[.,][0-9]+)?)|([A-Z]*))(?:[ ,;(].*)?", re.IGNORECASE)
 DRAWN = ("0", "DRAW", "JIGO")
 MOST_APART = 1.0  # points between a game's komi and ours: with 6.5, 7 and 7.5, people play alike
 
 
-def games_of_sgf(path: Path, game: Game) -> Iterator[PlayedGame | BadGame]:
+def games_of_sgf(path: Path, game: Game) -> Iterator[ImportedGame | BadGame]:
     """The games of an SGF file of any size, one by one, as the rules of ``game`` have them.
 
     Of variations, the main line counts.
@@ -41,7 +41,7 @@ def games_of_sgf(path: Path, game: Game) -> Iterator[PlayedGame | BadGame]:
         yield found if isinstance(found, BadGame) else _played(found, game)
 
 
-def _played(found: SgfGame, game: Game) -> PlayedGame | BadGame:
+def _played(found: SgfGame, game: Game) -> ImportedGame | BadGame:
     reason, returns = _refused(found, game), _returns(found, game.options["komi"])
     if isinstance(returns, str) or reason:
         return BadGame(found.line, reason or str(returns))
@@ -60,7 +60,7 @@ def _played(found: SgfGame, game: Game) -> PlayedGame | BadGame:
             returns = game.returns(state)
     if not actions.size:
         return BadGame(found.line, "it has no moves but passes")
-    return PlayedGame(actions=actions, returns=returns, resigned=resigned, line=found.line)
+    return ImportedGame(actions=actions, returns=returns, resigned=resigned, line=found.line)
 
 
 def _refused(found: SgfGame, game: Game) -> str:

@@ -44,7 +44,7 @@ def verify(batch: GameBatch, game: Game) -> None:
         raise CorruptBatch(
             f"it has returns for {batch.returns.shape[1]} players, and {game.name} has {game.num_players}"
         )
-    fault, index, ply = replay(
+    fault, index, ply = replay_games(
         game.rules,
         game.start,
         np.empty(max(game.num_actions, game.num_outcomes), np.int32),
@@ -67,7 +67,7 @@ def _called(name: str, options: dict[str, Any], rules_version: int) -> str:
 
 
 @compiled
-def replay(
+def replay_games(
     rules: Rules,
     start: States,
     legal: Actions,

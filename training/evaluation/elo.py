@@ -22,7 +22,7 @@ PRIOR_GAMES = 1.0  # half a game won and half lost against every opponent met, s
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class PairResult:
     """Games between two players."""
 
     first: str
@@ -45,7 +45,7 @@ def expected_score(difference: float) -> float:
     return 1 / (1 + math.exp(-SCALE * difference))
 
 
-def rate(results: Sequence[Result], anchor: str) -> dict[str, Rating]:
+def rate_players(results: Sequence[PairResult], anchor: str) -> dict[str, Rating]:
     """The ratings of all players in ``results``, with ``anchor`` at 0.
 
     Newton's method on the log-likelihood, which is concave. Who has met whom is sparse, so the time grows little faster
@@ -72,7 +72,7 @@ def rate(results: Sequence[Result], anchor: str) -> dict[str, Rating]:
 Scores = dict[str, dict[str, float]]  # of each player against each opponent met, the prior's points included
 
 
-def _scores(results: Sequence[Result], anchor: str) -> Scores:
+def _scores(results: Sequence[PairResult], anchor: str) -> Scores:
     scores: Scores = {anchor: {}}
     for result in results:
         points = (result.wins + result.draws / 2, result.losses + result.draws / 2)

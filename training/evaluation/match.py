@@ -127,8 +127,8 @@ def play_from(
         for player, mine in ((first, ~second_to_move), (second, second_to_move)):
             rows = np.flatnonzero(running & mine)
             if len(rows):
-                actions = ask(player, states[rows], begins[rows // 2], [moves[row] for row in rows])
-                step_all(game.rules.step, states, rows, actions)
+                actions = choose_actions(player, states[rows], begins[rows // 2], [moves[row] for row in rows])
+                step_rows(game.rules.step, states, rows, actions)
                 for row, action in zip(rows, actions, strict=True):
                     moves[row].append(int(action))
     return MatchResult(
@@ -136,7 +136,7 @@ def play_from(
     )
 
 
-def ask(player: Player, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
+def choose_actions(player: Player, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
     """What a player chooses in ``states``, which came from ``starts`` by ``moves``."""
     return player.follow(states, starts, moves) if isinstance(player, Follower) else player.choose(states)
 
@@ -165,7 +165,7 @@ def tally(game: Game, states: States) -> tuple[int, int, int]:
 
 def openings(game: Game, count: int, plies: int, seed: int) -> States:
     """``count`` states ``[count, S]`` after ``plies`` random moves, none of them the end of the game."""
-    return after(game, opening_moves(game, count, plies, seed))
+    return states_after(game, opening_moves(game, count, plies, seed))
 
 
 def opening_moves(game: Game, count: int, plies: int, seed: int) -> Actions:
@@ -178,17 +178,17 @@ def opening_moves(game: Game, count: int, plies: int, seed: int) -> Actions:
         for ply in range(plies):
             rows = np.flatnonzero(query_all(game.rules.terminal, fresh) == 0)
             chosen = random_actions(game.rules.legal_actions, fresh[rows], streams, game.num_actions)
-            step_all(game.rules.step, fresh, rows, chosen)
+            step_rows(game.rules.step, fresh, rows, chosen)
             moves[missing[rows], ply] = chosen
         missing = missing[query_all(game.rules.terminal, fresh) != 0]
     return moves
 
 
-def after(game: Game, moves: Actions) -> States:
+def states_after(game: Game, moves: Actions) -> States:
     """The states ``[count, S]`` after these moves ``[count, plies]`` from the start of the game."""
     states = game.initial_states(len(moves))
     for ply in range(moves.shape[1]):
-        step_all(game.rules.step, states, np.arange(len(moves)), np.ascontiguousarray(moves[:, ply]))
+        step_rows(game.rules.step, states, np.arange(len(moves)), np.ascontiguousarray(moves[:, ply]))
     return states
 
 
@@ -213,7 +213,7 @@ def query_all(function: Any, states: States) -> NDArray[np.int64]:
 
 
 @compiled
-def step_all(step: Any, states: States, rows: NDArray[np.int64], actions: Actions) -> None:
+def step_rows(step: Any, states: States, rows: NDArray[np.int64], actions: Actions) -> None:
     """Play ``actions`` ``[R]`` in ``states[rows]``, in place."""
     for i in range(len(rows)):
         step(states[rows[i]], np.int64(actions[i]))

@@ -31,7 +31,7 @@ class RefusedResult(ValueError):
     """The result of an order cannot be what it says."""
 
 
-def playing(settings: SearchSettings) -> SearchSettings:
+def match_search_settings(settings: SearchSettings) -> SearchSettings:
     """Self-play's search without what is there for learning: no forced playouts, one leaf a tree; and as far ahead as
     in matches.
     """
@@ -62,7 +62,7 @@ def search_for_strength(
         evaluate = softened(evaluate, settings.match_policy_temperature)
     if poll is not None:
         evaluate = polling(evaluate, poll)
-    return Search(game, evaluate, playing(settings), num_simulations=num_simulations, num_trees=TREES)
+    return Search(game, evaluate, match_search_settings(settings), num_simulations=num_simulations, num_trees=TREES)
 
 
 def softened(evaluate: Evaluate, temperature: float) -> Evaluate:
@@ -111,13 +111,13 @@ def play_order(
     return starts, play_from(game, starts, first, second, poll=poll)
 
 
-def played(worker: str, order: MatchOrder, starts: States, result: MatchResult) -> PlayedOrder:
+def played_order(worker: str, order: MatchOrder, starts: States, result: MatchResult) -> PlayedOrder:
     """The games of an order as they travel."""
     scores = tuple(float(score) for score in result.scores.ravel())
     return PlayedOrder(worker=worker, order=order, openings=digest_of(starts), moves=result.moves, scores=scores)
 
 
-def checked(game: Game, order: MatchOrder, worker: str, result: PlayedOrder) -> MatchResult:
+def verified_result(game: Game, order: MatchOrder, worker: str, result: PlayedOrder) -> MatchResult:
     """The games of an order, each of them replayed through the rules.
 
     Raises:

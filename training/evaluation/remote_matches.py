@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from games import Game
 from training.evaluation.match import MatchResult
-from training.evaluation.match_worker import Players, RefusedResult, checked, play_order
+from training.evaluation.match_worker import Players, RefusedResult, play_order, verified_result
 from training.evaluation.orders import MAX_PAIRS, Contestant, MatchOrder, PlayedOrder
 
 log = logging.getLogger(__name__)
@@ -214,7 +214,7 @@ class RemoteMatches:
             if given is None or given.worker != worker:
                 continue
             try:
-                result = checked(self._game, order, worker, decode_result(data))
+                result = verified_result(self._game, order, worker, decode_result(data))
             except RefusedResult as error:
                 self._give_back(board, given, f"its result is refused: {error}")
             else:

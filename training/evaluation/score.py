@@ -58,11 +58,11 @@ def play_for_score(
     streams = np.array([seed_stream(seed, "score", first + number) for number in range(games)], np.uint64)
     outcomes, chances = np.empty(game.num_outcomes, np.int32), np.empty(game.num_outcomes, np.float32)
     arguments = (streams, outcomes, chances, plies, over)
-    play_on(game.rules, states, np.arange(games), np.empty(0, np.int32), *arguments)
+    advance_games(game.rules, states, np.arange(games), np.empty(0, np.int32), *arguments)
     moves = 0
     while len(rows := np.flatnonzero(~over)[:side_by_side]):
         watch(int(over.sum()), moves)
-        play_on(game.rules, states, rows, player.choose(states[rows]), *arguments)
+        advance_games(game.rules, states, rows, player.choose(states[rows]), *arguments)
         moves += len(rows)
     return ScoredGames(
         scores=np.array([game.returns(state)[0] for state in states], np.float64),
@@ -72,13 +72,13 @@ def play_for_score(
     )
 
 
-def summary(game: Game, played: ScoredGames) -> ScoreReport | None:
+def score_summary(game: Game, played: ScoredGames) -> ScoreReport | None:
     """The figures of ``played``; None of no games."""
     return score_report(game, played.scores.tolist(), played.reached.tolist())
 
 
 @compiled
-def play_on(
+def advance_games(
     rules: Rules,
     states: States,
     rows: NDArray[np.int64],

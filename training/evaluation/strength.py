@@ -17,14 +17,14 @@ from training.common.files import read_limited
 from training.common.random import seed_stream
 from training.common.reports import EvaluationReport, ScoreReport
 from training.data.ledger import Ledger
-from training.evaluation.elo import Result, rate, sprt
+from training.evaluation.elo import PairResult, rate_players, sprt
 from training.evaluation.match import MatchResult, SearchPlayer
 from training.evaluation.match_location import LocalMatches, Pairing, Play, WorkerMatches
 from training.evaluation.match_worker import TREES, search_for_strength
 from training.evaluation.orders import Contestant
 from training.evaluation.perfect_play import errors, load_positions, policy_actions
 from training.evaluation.remote_matches import RemoteMatches
-from training.evaluation.score import play_for_score, summary
+from training.evaluation.score import play_for_score, score_summary
 from training.networks.evaluator import Evaluator
 from training.networks.model_file import MAX_MODEL_BYTES, Model, content_sha256, decode_model, encode_model
 from training.search.search import Search
@@ -62,7 +62,7 @@ class Strength:
             search_error, margin = found.share, found.margin
             policy_error = errors(self._positions, policy_actions(self._positions, self.evaluator(model))).share
         not_lost = self._play_for_ratings(model, poll)
-        rating = self._rate().get(name_of(model.model_version)) if self._game.num_players == 2 else None
+        rating = self._rate().get(player_name(model.model_version)) if self._game.num_players == 2 else None
         return EvaluationReport(
             model_version=model.model_version,
             num_simulations=self._settings.num_simulations,
@@ -134,7 +134,7 @@ class Strength:
         played = play_for_score(
             self._game, SearchPlayer(self.search(model)), games=games, seed=seed, watch=lambda ended, moves: poll()
         )
-        return summary(self._game, played)
+        return score_summary(self._game, played)
 
     # Where matches are played.
 
@@ -179,7 +179,9 @@ class Strength:
         """The files of earlier versions that have played for a rating, by version in ascending order."""
         rated = {name for match in self._ledger.matches() for name in match[:2]}
         return {
-            earlier: path for earlier, path in self._paths().items() if earlier < version and name_of(earlier) in rated
+            earlier: path
+            for earlier, path in self._paths().items()
+            if earlier < version and player_name(earlier) in rated
         }
 
     def _paths(self) -> dict[int, Path]:
@@ -188,18 +190,18 @@ class Strength:
         return {version: path for version, path in paths.items() if path.is_file()}
 
     def _enter(self, model: Model, opponent: Model | None, result: MatchResult) -> None:
-        first, second = name_of(model.model_version), name_of(opponent.model_version) if opponent else ANCHOR
+        first, second = player_name(model.model_version), player_name(opponent.model_version) if opponent else ANCHOR
         counts = {"wins": result.wins, "draws": result.draws, "losses": result.losses}
         self._ledger.add_match(first, second, **counts, num_simulations=self._settings.num_simulations)
 
     def _rate(self) -> dict[str, tuple[float, float]]:
         results = [
-            Result(first=first, second=second, wins=wins, draws=draws, losses=losses)
+            PairResult(first=first, second=second, wins=wins, draws=draws, losses=losses)
             for first, second, wins, draws, losses, _ in self._ledger.matches()
         ]
         ratings = {
             name: (rating.elo, rating.margin)
-            for name, rating in rate(results, ANCHOR).items()
+            for name, rating in rate_players(results, ANCHOR).items()
             if math.isfinite(rating.margin)
         }
         self._ledger.set_ratings(ratings)
@@ -230,7 +232,7 @@ def require_measurable(game: Game, settings: EvaluationSettings) -> None:
         raise ValueError(f"evaluation.score_games: nobody plays {game.name} for a score; set it to 0, and rating_games")
 
 
-def name_of(version: int) -> str:
+def player_name(version: int) -> str:
     """A model's name among the players."""
     return f"model-{version:06d}"
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from games.game import Game
-from training.data.game_files import read_games
+from training.data.game_files import read_game_file
 from training.replay.replay import Batch, ReplayWindow
 
 
@@ -110,7 +110,7 @@ class Epochs:
         window, bad, begin = self._window(), list[str](), 0.0
         for index in order:
             path, size = self.files[index]
-            for chunk in read_games(path, self.game):
+            for chunk in read_game_file(path, self.game):
                 bad += chunk.bad
                 if chunk.games is not None:
                     window.add(chunk.games)

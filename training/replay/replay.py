@@ -225,7 +225,7 @@ class ReplayWindow:
         if len(columns.cumulative) == 0 or columns.cumulative[-1] <= 0:
             raise ValueError("the replay window has no positions to learn from")
         positions, symmetries = np.empty(count, np.int64), np.empty(count, np.int64)
-        draw(
+        draw_positions(
             np.array([seed_stream(rng_seed)], np.uint64),
             columns.cumulative,
             self._num_symmetries,
@@ -249,7 +249,7 @@ class ReplayWindow:
         movers = np.empty(len(positions), np.int64)
         tables = (game.point_symmetries, game.action_symmetries)
         targets = (batch.observations, batch.policies, batch.legal, batch.values, batch.policy_mask)
-        fill(
+        fill_samples(
             game.rules,
             game.initial_state(),
             game.start,
@@ -305,7 +305,7 @@ def sampling_weights(
 
 
 @compiled
-def draw(
+def draw_positions(
     streams: Streams,
     cumulative: NDArray[np.float64],
     num_symmetries: int,
@@ -321,7 +321,7 @@ def draw(
 
 
 @compiled
-def fill(
+def fill_samples(
     rules: Rules,
     state: States,
     start: States,

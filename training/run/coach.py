@@ -42,7 +42,7 @@ from training.run.bounds import Bounds, CoachState, window_capacity
 from training.run.fingerprint import fingerprint
 from training.run.granting import Granting
 from training.run.summary import merge_reports, phase_of_all, worker_reports
-from training.run.tally import Tally
+from training.run.tally import IterationTally
 from training.worker.worker_folder import last_ends
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ STEPS_BETWEEN_POLLS, SECONDS_BETWEEN_POLLS = 8, 0.5  # whichever is less, in tra
 T = TypeVar("T")
 
 
-class Stopped(Exception):
+class StopRequested(Exception):
     """Somebody has asked the run to end."""
 
 
@@ -108,7 +108,7 @@ class Coach:
         self.observers, self.state, self.clock, self.sleep = observers, state, clock, sleep
         self.stop_requested = False
         self.model: Model | None = None  # the one that plays
-        self._tally = Tally(game, settings.search.resignation, since=clock())
+        self._tally = IterationTally(game, settings.search.resignation, since=clock())
         self._granting = Granting(
             settings=settings, ledger=ledger, backend=backend, clock=clock, log_event=self.log_event
         )
@@ -137,7 +137,7 @@ class Coach:
                     self.publish()
                 evaluated = self.evaluate()
                 report = self.conclude(games, learned, evaluated)
-        except Stopped:
+        except StopRequested:
             log.info("stopped while %s; the iteration goes on when the run is resumed", self._phase)
         self.end()
         return report
@@ -177,7 +177,7 @@ class Coach:
             if not self.poll_workers(ingest=True):
                 self.sleep(WAIT_SECONDS)
         now = self.clock()
-        tally, self._tally = self._tally, Tally(self.game, self.settings.search.resignation, since=now)
+        tally, self._tally = self._tally, IterationTally(self.game, self.settings.search.resignation, since=now)
         self._gathered = self.state.window_sequence
         self._complete = tally.report(now)
         self.show()
@@ -266,7 +266,7 @@ class Coach:
             return None
         self._phase = "evaluating"
         assert self.model is not None
-        with suppress(Stopped), self._retries.about("evaluation", "what matches have shown cannot be kept"):
+        with suppress(StopRequested), self._retries.about("evaluation", "what matches have shown cannot be kept"):
             return self.evaluation.measure(self.model, poll=self.poll)
         return None
 
@@ -334,11 +334,11 @@ class Coach:
         in.
 
         Raises:
-            Stopped: somebody has asked for it.
+            StopRequested: somebody has asked for it.
             NobodyPlays: all workers have failed.
         """
         if self.stop_requested:
-            raise Stopped
+            raise StopRequested
         waiting = self.backend.collect()
         self._ends = last_ends((batch.worker, batch.batch_id) for batch in waiting)
         taken = 0

@@ -16,7 +16,7 @@ from training.run.run import make_learner, make_window
 from training.run.session import learner_threads
 
 
-def follow(ranks: Ranks) -> None:
+def follow_rank_zero(ranks: Ranks) -> None:
     """Take part in the training of a run until rank 0 has it end.
 
     Ctrl-C, termination and a closed terminal are for rank 0 to hear.

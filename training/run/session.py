@@ -62,7 +62,7 @@ def exit_code(program: str, train: Callable[[], int]) -> int:
         return 2
 
 
-def game_of(settings: Settings, config: Path) -> Game:
+def configured_game(settings: Settings, config: Path) -> Game:
     """The game that is to be played.
 
     Raises:

@@ -2,13 +2,25 @@
 
 from collections.abc import Mapping, Sequence
 
-from training.common.reports import MEANS, ClusterReport, GeneralizationReport, LearnerReport, Standing, WorkerReport
+from training.common.reports import (
+    MEANS,
+    ClusterReport,
+    GeneralizationReport,
+    LearnerReport,
+    RemoteStanding,
+    WorkerReport,
+)
 from training.data.ledger_rows import WorkerAccount
 from training.worker.worker_folder import Heartbeat
 
 
 def worker_report(
-    name: str, heartbeat: Heartbeat | None, account: WorkerAccount, standing: Standing | None = None, *, end: int = 0
+    name: str,
+    heartbeat: Heartbeat | None,
+    account: WorkerAccount,
+    standing: RemoteStanding | None = None,
+    *,
+    end: int = 0,
 ) -> WorkerReport:
     """One worker, from its heartbeat and its account, on another machine from how it stands, and the end of what lies
     in its outbox.

@@ -12,7 +12,7 @@ from training.data.scores import reached_in, score_report
 
 
 @dataclass
-class Tally:
+class IterationTally:
     """The games received since the last iteration."""
 
     game: Game

@@ -23,7 +23,7 @@ class Rates:
         return (self.games - games) / seconds, max(evaluations - earlier, 0) / seconds
 
 
-class Speed:
+class FullLoadSpeed:
     """Games a second while all slots are taken: the same for a worker that idles on purpose as for one that never does.
 
     That cannot be counted in games alone, few of which end in a short time at full load. So it is evaluations a second

@@ -27,7 +27,7 @@ from training.self_play.self_play import SelfPlay
 from training.self_play.tuning import AUTO_SIZES, in_parts, measure_parallel_games, search_is_compiled
 from training.worker.batching import fitting, make_batch
 from training.worker.model_push import ModelInbox
-from training.worker.rates import Rates, Speed
+from training.worker.rates import FullLoadSpeed, Rates
 from training.worker.spool import Spool, salvage
 from training.worker.worker_folder import Assignment, BrokenMessage, Heartbeat, WorkerFolder, end_of_batch, is_of_run
 from training.worker.worker_match import OrderDropped, OrderPlayer
@@ -73,7 +73,7 @@ class Worker:
         self._retry_flush = 0.0
         self._beat = 0
         self._rates = Rates(clock())
-        self._speed = Speed(clock())
+        self._speed = FullLoadSpeed(clock())
         self._playing = 0  # games under way after the last step
         self._lease = ""
         self._lease_seen = clock()
@@ -280,7 +280,7 @@ class Worker:
         log.info(
             "plays %s with model %d, %d games side by side, %s", game.name, assignment.model_version, side_by_side, how
         )
-        self._speed = Speed(self.clock())  # compiling and measuring are no play
+        self._speed = FullLoadSpeed(self.clock())  # compiling and measuring are no play
 
     # What goes out.
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from games import Game
 from training.common.files import read_limited, write_atomically
 from training.evaluation.match import SearchPlayer
-from training.evaluation.match_worker import play_order, played, search_for_strength
+from training.evaluation.match_worker import play_order, played_order, search_for_strength
 from training.evaluation.orders import Contestant, MatchOrder, PlayedOrder
 from training.networks.evaluator import Evaluator
 from training.networks.model_file import (
@@ -110,7 +110,7 @@ class OrderPlayer:
             log.warning("order %s cannot be played: %s", order.id, error)
             self._searches.clear()
             return PlayedOrder(worker=assignment.worker, order=order, refused=str(error)[:1000])
-        return played(assignment.worker, order, starts, result)
+        return played_order(assignment.worker, order, starts, result)
 
     def _player(self, who: Contestant, order: MatchOrder, assignment: Assignment, game: Game) -> SearchPlayer:
         key = (who.sha256, order.num_simulations)

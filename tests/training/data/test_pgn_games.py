@@ -13,11 +13,11 @@ from games.bad_game import BadGame
 from games.chess.pgn import PgnGame, read_pgn
 from scripts.view_results import main as view_results
 from tests.training.synthetic import synthetic_batch
+from training.data.imported_games import GAMES, ImportedGame, batch_of_files, in_batches
 from training.data.ledger import Ledger, open_ledger
 from training.data.pgn_games import games_of_pgn
-from training.data.played_games import GAMES, PlayedGame, batch_of_files, in_batches
 from training.data.receive import Received, receive
-from training.data.records import AGREED, CorruptBatch, GameBatch, check, decode, encode
+from training.data.records import AGREED, CorruptBatch, GameBatch, decode, encode, validate_batch
 from training.data.verify import verify
 from training.replay.replay import ReplayWindow
 from views.game_view import view_game
@@ -27,7 +27,7 @@ MATE = "1. e4 e5 2. Bc4 Nc6 3. Qh5 Nf6 4. Qxf7#"
 SHUFFLE = "1. Nf3 Nf6 2. Ng1 Ng8 3. Nf3 Nf6 4. Ng1 Ng8 5. e4 e5"
 
 
-def read(folder: Path, text: str) -> list[PlayedGame | BadGame]:
+def read(folder: Path, text: str) -> list[ImportedGame | BadGame]:
     path = folder / "games.pgn"
     path.write_text(text, encoding="utf-8")
     return list(games_of_pgn(path, CHESS))
@@ -49,7 +49,7 @@ def test_a_game_ends_by_the_rules_by_giving_up_or_by_agreement(
     tmp_path: Path, text: str, plies: int, returns: list[float], resigned: int
 ) -> None:
     (found,) = read(tmp_path, text)
-    assert isinstance(found, PlayedGame), found
+    assert isinstance(found, ImportedGame), found
     assert (found.actions.size, found.returns.tolist(), found.resigned) == (plies, returns, resigned)
     verify(decode(encode(batch_of_files([found], CHESS))), CHESS)
 
@@ -76,7 +76,7 @@ def test_other_games_have_no_pgn(tmp_path: Path) -> None:
 
 
 def test_a_window_of_such_games_teaches_the_moves_and_the_results(tmp_path: Path) -> None:
-    games = [each for each in read(tmp_path, f"{MATE} 1-0\n\n1. d4 d5 0-1\n\n") if isinstance(each, PlayedGame)]
+    games = [each for each in read(tmp_path, f"{MATE} 1-0\n\n1. d4 d5 0-1\n\n") if isinstance(each, ImportedGame)]
     window = ReplayWindow(CHESS, capacity_positions=100, td_lambda=0.5)
     assert window.add(decode(encode(batch_of_files(games, CHESS)))) == 9
     batch = window.sample(500, 1)
@@ -90,7 +90,7 @@ def test_a_window_of_such_games_teaches_the_moves_and_the_results(tmp_path: Path
 
 
 def test_games_come_in_batches_that_are_the_same_every_time(tmp_path: Path) -> None:
-    (played,) = (each for each in read(tmp_path, f"{MATE} 1-0") if isinstance(each, PlayedGame))
+    (played,) = (each for each in read(tmp_path, f"{MATE} 1-0") if isinstance(each, ImportedGame))
     assert [len(games) for games in in_batches([played] * (2 * GAMES + 5))] == [GAMES, GAMES, 5]
     long = replace(played, actions=np.zeros(60_000, np.int32))
     assert [len(games) for games in in_batches([long] * 5)] == [2, 2, 1]
@@ -98,13 +98,13 @@ def test_games_come_in_batches_that_are_the_same_every_time(tmp_path: Path) -> N
 
 
 def test_a_draw_can_only_be_agreed_on_by_people_in_a_game_that_goes_on(tmp_path: Path) -> None:
-    (drawn,) = (each for each in read(tmp_path, "1. e4 1/2-1/2") if isinstance(each, PlayedGame))
+    (drawn,) = (each for each in read(tmp_path, "1. e4 1/2-1/2") if isinstance(each, ImportedGame))
     batch = batch_of_files([drawn], CHESS)
     with pytest.raises(CorruptBatch, match="a player resigned who does not exist"):
-        check(replace(batch, first_model=batch.first_model + 1, last_model=batch.last_model + 1))
+        validate_batch(replace(batch, first_model=batch.first_model + 1, last_model=batch.last_model + 1))
     with pytest.raises(CorruptBatch, match="the returns are not those of the rules"):
         verify(replace(batch, returns=np.array([[1, -1]], np.float32)), CHESS)
-    (mate,) = (each for each in read(tmp_path, f"{MATE} 1-0") if isinstance(each, PlayedGame))
+    (mate,) = (each for each in read(tmp_path, f"{MATE} 1-0") if isinstance(each, ImportedGame))
     with pytest.raises(CorruptBatch, match="agreed on a draw"):
         verify(batch_of_files([replace(mate, resigned=AGREED, returns=np.zeros(2, np.float32))], CHESS), CHESS)
     assert view_game(CHESS, batch, 0, number=1).result == "a draw, as agreed"

@@ -11,7 +11,7 @@ from games import Game, load_game
 from scripts.audit import audit
 from tests.training.run.coaching import Listener
 from tests.training.small_run import small_settings
-from training.data import played_games
+from training.data import imported_games
 from training.data import receive as receiving
 from training.data.ledger import Ledger, open_ledger
 from training.data.receive import load_received, recover
@@ -31,7 +31,7 @@ class Killed(BaseException):
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(played_games, "GAMES", 3)
+    monkeypatch.setattr(imported_games, "GAMES", 3)
 
 
 def write(path: Path, *, bad: bool = True) -> Path:

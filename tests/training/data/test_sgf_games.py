@@ -10,8 +10,8 @@ from games.bad_game import BadGame
 from games.go.sgf import LETTERS, SgfGame, read_sgf
 from scripts.view_results import main as view_results
 from tests.training.synthetic import synthetic_batch
+from training.data.imported_games import ImportedGame, batch_of_files
 from training.data.ledger import open_ledger
-from training.data.played_games import PlayedGame, batch_of_files
 from training.data.receive import Received, receive
 from training.data.records import AGREED, GameBatch, decode, encode
 from training.data.sgf_games import games_of_sgf
@@ -24,7 +24,7 @@ BLACK_WALL = (
 )
 
 
-def read(folder: Path, text: str, game: Game = GO) -> list[PlayedGame | BadGame]:
+def read(folder: Path, text: str, game: Game = GO) -> list[ImportedGame | BadGame]:
     path = folder / "games.sgf"
     path.write_text(text, encoding="utf-8")
     return list(games_of_sgf(path, game))
@@ -53,7 +53,7 @@ def test_a_game_ends_by_the_rules_or_as_the_players_agreed(
     tmp_path: Path, text: str, plies: int, returns: list[float], resigned: int
 ) -> None:
     (found,) = read(tmp_path, text)
-    assert isinstance(found, PlayedGame), found
+    assert isinstance(found, ImportedGame), found
     assert (found.actions.size, found.returns.tolist(), found.resigned) == (plies, returns, resigned)
     verify(decode(encode(batch_of_files([found], GO))), GO)
 
@@ -86,7 +86,7 @@ def test_what_cannot_be_learned_from_is_told(tmp_path: Path, text: str, reason: 
 def test_a_game_that_is_too_long_for_our_rules_is_cut_there_and_counted(tmp_path: Path) -> None:
     short = load_game("go", size=5, komi=2.5, max_plies=10)
     (found,) = read(tmp_path, sgf_of(f"{BLACK_WALL};B[bb];W[db]", "W+R"), short)
-    assert isinstance(found, PlayedGame)
+    assert isinstance(found, ImportedGame)
     assert (found.actions.size, found.returns.tolist(), found.resigned) == (10, [1, -1], 0)
     verify(batch_of_files([found], short), short)
 
@@ -100,7 +100,7 @@ def test_a_window_of_such_games_teaches_the_moves_and_the_results(tmp_path: Path
     games = [
         each
         for each in read(tmp_path, sgf_of(";B[cc];W[bb]", "B+R") + sgf_of(";B[cd]", "W+R"))
-        if isinstance(each, PlayedGame)
+        if isinstance(each, ImportedGame)
     ]
     window = ReplayWindow(GO, capacity_positions=100, td_lambda=1.0)
     assert window.add(batch_of_files(games, GO)) == 3
@@ -171,7 +171,7 @@ def test_what_was_written_can_be_learned_from(tmp_path: Path) -> None:
     found = list(games_of_sgf(path, GO))
     records = [batch.game_record(index) for batch in batches for index in range(3)]
     for played, record in zip(found, records, strict=True):
-        assert isinstance(played, PlayedGame), played
+        assert isinstance(played, ImportedGame), played
         assert played.actions.tolist() == record.actions.tolist()
         assert (played.returns.tolist(), played.resigned) == (record.returns.tolist(), record.resigned)
 

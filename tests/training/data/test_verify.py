@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from games import load_game
 from games.game import Game
 from tests.training.synthetic import synthetic_batch
-from training.data.records import FULL_SEARCH, CorruptBatch, GameBatch, check, decode, encode
+from training.data.records import FULL_SEARCH, CorruptBatch, GameBatch, decode, encode, validate_batch
 from training.data.verify import verify
 
 
@@ -49,7 +49,7 @@ def one_game(game: Game, moves: list[int], returns: list[float], *, resigned: in
     header: dict[str, Any] = {"batch_id": "b", "run_id": "r", "worker": "w", "game": game.name, "options": game.options}
     header |= {"rules_version": game.rules_version, "first_game": 0}
     batch = GameBatch(**(header | fields | columns))
-    check(batch)
+    validate_batch(batch)
     return batch
 
 

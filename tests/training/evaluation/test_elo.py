@@ -3,47 +3,47 @@ import math
 import numpy as np
 import pytest
 
-from training.evaluation.elo import Result, expected_score, log_likelihood_ratio, rate, sprt
+from training.evaluation.elo import PairResult, expected_score, log_likelihood_ratio, rate_players, sprt
 from training.evaluation.sparse import Factors, elimination_order
 
 
-def played(first: str, second: str, wins: int, draws: int, losses: int) -> Result:
-    return Result(first=first, second=second, wins=wins, draws=draws, losses=losses)
+def played(first: str, second: str, wins: int, draws: int, losses: int) -> PairResult:
+    return PairResult(first=first, second=second, wins=wins, draws=draws, losses=losses)
 
 
 def test_the_anchor_is_at_zero_and_equal_players_are_equal() -> None:
-    ratings = rate([played("a", "random", 50, 0, 50)], "random")
+    ratings = rate_players([played("a", "random", 50, 0, 50)], "random")
     assert ratings["random"].elo == 0
     assert ratings["a"].elo == pytest.approx(0, abs=1e-6)
 
 
 def test_three_wins_in_four_are_191_elo() -> None:
-    ratings = rate([played("a", "random", 7_500, 0, 2_500)], "random")
+    ratings = rate_players([played("a", "random", 7_500, 0, 2_500)], "random")
     assert ratings["a"].elo == pytest.approx(400 * math.log10(3), abs=0.1)
 
 
 def test_a_draw_is_half_a_win() -> None:
-    won = rate([played("a", "random", 60, 0, 40)], "random")["a"]
-    drawn = rate([played("a", "random", 20, 80, 0)], "random")["a"]
+    won = rate_players([played("a", "random", 60, 0, 40)], "random")["a"]
+    drawn = rate_players([played("a", "random", 20, 80, 0)], "random")["a"]
     assert drawn.elo == pytest.approx(won.elo)
 
 
 def test_ratings_add_up_along_a_chain_of_opponents() -> None:
     chain = [played("a", "random", 3_000, 0, 1_000), played("b", "a", 3_000, 0, 1_000)]
-    ratings = rate(chain, "random")
+    ratings = rate_players(chain, "random")
     assert ratings["b"].elo == pytest.approx(2 * ratings["a"].elo, rel=1e-3)
     assert ratings["b"].margin > ratings["a"].margin
 
 
 def test_a_clean_sweep_has_a_finite_rating_with_a_wide_margin() -> None:
-    rating = rate([played("a", "random", 100, 0, 0)], "random")["a"]
+    rating = rate_players([played("a", "random", 100, 0, 0)], "random")["a"]
     assert 700 < rating.elo < 1200
     assert 200 < rating.margin < 1200
 
 
 def test_four_times_the_games_halve_the_margin() -> None:
-    few = rate([played("a", "random", 300, 0, 100)], "random")["a"]
-    many = rate([played("a", "random", 1_200, 0, 400)], "random")["a"]
+    few = rate_players([played("a", "random", 300, 0, 100)], "random")["a"]
+    many = rate_players([played("a", "random", 1_200, 0, 400)], "random")["a"]
     assert many.margin == pytest.approx(few.margin / 2, rel=0.01)
 
 
@@ -52,18 +52,18 @@ def test_the_margin_covers_the_truth_about_nineteen_times_in_twenty() -> None:
     truth, covered = 120.0, 0
     for _ in range(400):
         wins = int(generator.binomial(200, expected_score(truth)))
-        rating = rate([played("a", "random", wins, 0, 200 - wins)], "random")["a"]
+        rating = rate_players([played("a", "random", wins, 0, 200 - wins)], "random")["a"]
         covered += abs(rating.elo - truth) <= rating.margin
     assert 0.92 <= covered / 400 <= 0.98
 
 
 def test_a_player_whom_nobody_has_met_has_no_rating() -> None:
-    ratings = rate([played("a", "random", 5, 0, 5), played("c", "d", 5, 0, 5)], "random")
+    ratings = rate_players([played("a", "random", 5, 0, 5), played("c", "d", 5, 0, 5)], "random")
     assert math.isinf(ratings["c"].margin)
     assert math.isfinite(ratings["a"].margin)
 
 
-def a_long_run(versions: int) -> list[Result]:
+def a_long_run(versions: int) -> list[PairResult]:
     """Each version meets the anchor, its predecessor, and the one half as old, as in a run."""
     generator = np.random.default_rng(4)
     met = [(version, opponent) for version in range(1, versions + 1) for opponent in {0, version - 1, version // 2}]
@@ -74,7 +74,7 @@ def a_long_run(versions: int) -> list[Result]:
 
 def test_ratings_are_where_the_likelihood_is_highest_and_margins_from_its_curvature() -> None:
     results = a_long_run(40)
-    ratings = rate(results, "0000")
+    ratings = rate_players(results, "0000")
     names = sorted(ratings)
     gradient, curvature = np.zeros(len(names)), np.zeros((len(names), len(names)))
     for result in results:

@@ -5,7 +5,7 @@ import pytest
 
 from games import load_game
 from games.game import Actions, Game, States
-from training.evaluation.match import RandomPlayer, after, opening_moves, openings, play_from, play_match
+from training.evaluation.match import RandomPlayer, opening_moves, openings, play_from, play_match, states_after
 
 GAME = load_game("connect_four")
 
@@ -59,7 +59,7 @@ class Replaying(FirstLegal):
 @pytest.mark.parametrize("told", [False, True])
 def test_who_wants_to_know_is_told_how_a_game_came_about(told: bool) -> None:
     opened = opening_moves(GAME, 3, 4, seed=2)
-    starts, player = after(GAME, opened), Replaying(GAME)
+    starts, player = states_after(GAME, opened), Replaying(GAME)
     assert np.array_equal(starts, openings(GAME, 3, 4, seed=2))
     result = play_from(GAME, starts, player, FirstLegal(GAME), opened=opened if told else None)
     longest = max(map(len, result.moves))

@@ -11,7 +11,7 @@ import pytest
 
 from tests.training.small_run import GAME, model_bytes
 from training.evaluation.match import MatchResult, RandomPlayer, openings
-from training.evaluation.match_worker import RefusedResult, checked, play_order, played
+from training.evaluation.match_worker import RefusedResult, play_order, played_order, verified_result
 from training.evaluation.orders import MAX_PAIRS, Contestant, MatchOrder, PlayedOrder
 from training.evaluation.remote_matches import QUIET_SECONDS, MatchSpec, RemoteMatches
 from training.networks.model_file import content_sha256
@@ -38,7 +38,7 @@ def player_of(who: Contestant) -> RandomPlayer:
 
 
 def honest(worker: str, wanted: MatchOrder) -> PlayedOrder:
-    return played(worker, wanted, *play_order(GAME, wanted, player_of))
+    return played_order(worker, wanted, *play_order(GAME, wanted, player_of))
 
 
 @dataclass
@@ -226,10 +226,10 @@ def test_a_forged_result_is_refused_and_played_by_another(reason: str, caplog: p
 def test_a_result_says_exactly_what_was_played() -> None:
     wanted = order()
     starts, result = play_order(GAME, wanted, player_of)
-    travelled = PlayedOrder.model_validate(json.loads(played("w", wanted, starts, result).model_dump_json()))
-    assert np.array_equal(checked(GAME, wanted, "w", travelled).scores, result.scores)
+    travelled = PlayedOrder.model_validate(json.loads(played_order("w", wanted, starts, result).model_dump_json()))
+    assert np.array_equal(verified_result(GAME, wanted, "w", travelled).scores, result.scores)
     with pytest.raises(RefusedResult, match="another order"):
-        checked(GAME, order(first_pair=4), "w", travelled)
+        verified_result(GAME, order(first_pair=4), "w", travelled)
 
 
 def test_a_stop_takes_the_orders_back() -> None:

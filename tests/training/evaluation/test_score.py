@@ -8,7 +8,7 @@ from games import load_game
 from games.game import Actions, Planes, States
 from tests.training.one_player import SMALL
 from training.evaluation.match import RandomPlayer, SearchPlayer
-from training.evaluation.score import play_for_score, summary
+from training.evaluation.score import play_for_score, score_summary
 from training.evaluation.strength import require_measurable
 from training.search.search import Search
 
@@ -89,7 +89,7 @@ def test_the_one_who_watches_can_end_it() -> None:
 
 def test_the_figures_are_those_of_the_games() -> None:
     played = play_for_score(SMALL, RandomPlayer(SMALL, 1), games=20, seed=1)
-    report = summary(SMALL, played)
+    report = score_summary(SMALL, played)
     assert report is not None
     assert (report.games, report.best) == (20, played.scores.max())
     assert [part.milestone for part in report.milestones] == [512, 1024]

@@ -14,7 +14,7 @@ from games.go.rules import score
 from tests.games.go.naive_go import NaiveGo
 from tests.training.small_networks import CONNECT_FOUR, look_trained
 from tests.training.synthetic import synthetic_batch
-from training.data.played_games import PlayedGame, batch_of_files
+from training.data.imported_games import ImportedGame, batch_of_files
 from training.data.records import GameBatch
 from training.learning.learner import Learner, to_tensors
 from training.networks.auxiliary_heads import predictions_of
@@ -38,7 +38,7 @@ def games_of(*played: tuple[str, int]) -> GameBatch:
     for moves, resigned in played:
         actions = np.array([GO.parse_action(move) for move in moves.split()], np.int32)
         returns = np.array([-1, 1] if resigned == 1 else [1, -1], np.float32)
-        games.append(PlayedGame(actions=actions, returns=returns, resigned=resigned, line=1))
+        games.append(ImportedGame(actions=actions, returns=returns, resigned=resigned, line=1))
     return batch_of_files(games, GO)
 
 

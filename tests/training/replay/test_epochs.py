@@ -12,7 +12,7 @@ from games import load_game
 from tests.training.small_networks import CONNECT_FOUR, TIC_TAC_TOE
 from tests.training.synthetic import synthetic_batch
 from training.common.files import write_atomically
-from training.data.game_files import file_size, find_files, read_games
+from training.data.game_files import file_size, find_files, read_game_file
 from training.data.records import encode
 from training.learning.feed import EpochFeed
 from training.replay.epochs import Epochs, Planned
@@ -50,7 +50,7 @@ def test_every_position_with_a_full_search_comes_once(data: Path) -> None:
     searched = sum(
         int(np.count_nonzero(chunk.games.flags))
         for path in find_files(data)
-        for chunk in read_games(path, CONNECT_FOUR)
+        for chunk in read_game_file(path, CONNECT_FOUR)
         if chunk.games
     )
     assert sum(batch.total for batch in batches) == searched
@@ -114,7 +114,7 @@ def test_a_bad_game_is_left_out_with_its_place_and_the_others_stay(data: Path) -
     returns = batch.returns.copy()
     returns[2] = np.where(returns[2] == 1, -1, 1)
     write_atomically(data / "batch1.games", encode(replace(batch, returns=returns)))
-    (chunk,) = read_games(data / "batch1.games", CONNECT_FOUR)
+    (chunk,) = read_game_file(data / "batch1.games", CONNECT_FOUR)
     assert chunk.games is not None and chunk.games.num_games == 4
     assert np.array_equal(np.delete(batch.lengths, 2), chunk.games.lengths)
     assert len(chunk.bad) == 1 and "game 3 of 5" in chunk.bad[0] and "returns" in chunk.bad[0]

@@ -8,7 +8,7 @@ from games import load_game
 from tests.training.one_player import SMALL, random_batch
 from tests.training.synthetic import synthetic_batch
 from training.data.records import GameBatch
-from training.run.tally import Tally
+from training.run.tally import IterationTally
 
 GAME = load_game("connect_four")
 RESIGNATION = ResignationSettings(enabled=True, threshold=0.9, consecutive=2)
@@ -28,8 +28,8 @@ def batch_of(values: list[list[float]], returns: list[tuple[float, float]], resi
     return GameBatch(**(vars(some) | changes))
 
 
-def tally(batch: GameBatch, resignation: ResignationSettings = RESIGNATION) -> Tally:
-    counted = Tally(GAME, resignation, since=10.0)
+def tally(batch: GameBatch, resignation: ResignationSettings = RESIGNATION) -> IterationTally:
+    counted = IterationTally(GAME, resignation, since=10.0)
     counted.add(batch, 1000)
     return counted
 
@@ -80,12 +80,12 @@ def test_the_share_of_false_resignations_is_of_those_who_would_have_resigned() -
 
 
 def test_an_iteration_without_games_has_a_report() -> None:
-    report = Tally(GAME, RESIGNATION, since=0.0).report(0.0)
+    report = IterationTally(GAME, RESIGNATION, since=0.0).report(0.0)
     assert (report.games, report.games_per_second, report.mean_plies) == (0, 0.0, 0.0)
 
 
 def test_the_games_of_an_earlier_session_have_no_part_in_the_rate() -> None:
-    counted = Tally(GAME, RESIGNATION, since=10.0)
+    counted = IterationTally(GAME, RESIGNATION, since=10.0)
     counted.games, counted.earlier = 50, 30
     assert counted.report(20.0).games == 50
     assert counted.report(20.0).games_per_second == 2.0
@@ -93,7 +93,7 @@ def test_the_games_of_an_earlier_session_have_no_part_in_the_rate() -> None:
 
 def test_one_player_games_have_scores_and_no_winners() -> None:
     batch = random_batch(games=12)
-    counted = Tally(SMALL, ResignationSettings(), since=0.0)
+    counted = IterationTally(SMALL, ResignationSettings(), since=0.0)
     counted.add(batch, 1000)
     counted.add(batch, 1000)
     report = counted.report(1.0)
@@ -111,7 +111,7 @@ def test_one_player_games_have_scores_and_no_winners() -> None:
 
 
 def test_an_iteration_without_one_player_games_has_no_score() -> None:
-    assert Tally(SMALL, ResignationSettings(), since=0.0).report(0.0).score is None
+    assert IterationTally(SMALL, ResignationSettings(), since=0.0).report(0.0).score is None
 
 
 def test_games_for_two_have_no_score() -> None:

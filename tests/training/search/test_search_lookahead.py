@@ -12,7 +12,7 @@ from games.exact import ILLEGAL, solve_all
 from games.game import Planes, States
 from tests.training.search.test_search_proofs import minimax, value_of
 from tests.training.self_play.test_self_play import play
-from training.evaluation.match_worker import playing
+from training.evaluation.match_worker import match_search_settings
 from training.search.handover import handed_over
 from training.search.lookahead import look_ahead, make_ahead
 from training.search.search import Search
@@ -137,4 +137,4 @@ def test_a_search_asks_no_network_for_what_the_rules_decide() -> None:
 
 
 def test_matches_look_as_far_ahead_as_they_are_told() -> None:
-    assert playing(SearchSettings(lookahead_plies=2, match_lookahead_plies=3)).lookahead_plies == 3
+    assert match_search_settings(SearchSettings(lookahead_plies=2, match_lookahead_plies=3)).lookahead_plies == 3

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from training.worker.rates import Rates, Speed
+from training.worker.rates import FullLoadSpeed, Rates
 
 
 def measure(
@@ -15,7 +15,7 @@ def measure(
     Returns its speed and its rate.
     """
     rng, now, finished, games = random.Random(1), 0.0, 0, list[int]()
-    speed, rates, left, playing = Speed(now), Rates(now), granted_at_once, 0
+    speed, rates, left, playing = FullLoadSpeed(now), Rates(now), granted_at_once, 0
     while now < seconds:
         if not games and left == 0:
             now += pause
@@ -44,7 +44,7 @@ def test_the_speed_of_a_worker_is_that_at_full_load_however_long_it_idles(pause:
 
 
 def test_the_pause_before_a_step_is_no_play() -> None:
-    speed, now = Speed(0.0), 0.0
+    speed, now = FullLoadSpeed(0.0), 0.0
     for _ in range(100):
         for seconds, evaluations in ((5.0, 0), (5.0, 8), *[(0.1, 8)] * 20):
             now += seconds
@@ -61,7 +61,7 @@ def test_a_worker_that_was_never_at_full_load_says_nothing() -> None:
 
 
 def test_a_worker_that_becomes_slower_says_so_within_a_minute() -> None:
-    speed, now = Speed(0.0), 0.0
+    speed, now = FullLoadSpeed(0.0), 0.0
     for cost in [0.01] * 6000 + [0.04] * 1500:
         now += cost
         speed.add(now, progress=0.1, evaluations=1, full=True)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.training.small_run import GAME, model_bytes
 from tests.training.worker.test_worker import Main, numbers
-from training.evaluation.match_worker import checked
+from training.evaluation.match_worker import verified_result
 from training.evaluation.orders import Contestant, MatchOrder, PlayedOrder
 from training.networks.model_file import content_sha256
 from training.worker.worker import Worker
@@ -59,7 +59,7 @@ def test_an_order_is_played_as_soon_as_it_is_seen_and_its_games_are_those_of_the
     main.play(worker)
     assert main.results() == ["a", "b"]
     for order in orders:
-        result = checked(GAME, order, "w", main.result(order))
+        result = verified_result(GAME, order, "w", main.result(order))
         assert result.wins + result.draws + result.losses == 8
     assert main.heartbeat().error == ""
 

@@ -17,7 +17,7 @@ GAMES, POSITIONS = 1_000, 100_000  # in a batch, at most; but for its last game
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class PlayedGame:
+class ImportedGame:
     """A game that somebody played, to be learned from: a move and a result for each position, and nothing else."""
 
     actions: Actions  # [L], at least one
@@ -52,7 +52,7 @@ def last_state(game: Game, actions: Sequence[int] | Actions) -> States:
 
 
 def batch_of_files(
-    games: Sequence[PlayedGame], game: Game, *, first_game: int = 0, batch_id: str = "files", run_id: str = "files"
+    games: Sequence[ImportedGame], game: Game, *, first_game: int = 0, batch_id: str = "files", run_id: str = "files"
 ) -> GameBatch:
     """The games as a batch: the move that was played is the whole policy target, and the result is every position's
     value.
@@ -90,9 +90,9 @@ def batch_of_files(
     )
 
 
-def in_batches(games: Iterable[PlayedGame]) -> Iterator[list[PlayedGame]]:
+def in_batches(games: Iterable[ImportedGame]) -> Iterator[list[ImportedGame]]:
     """The games, as many at a time as make a batch; the same games in the same batches, whenever this is asked."""
-    waiting: list[PlayedGame] = []
+    waiting: list[ImportedGame] = []
     positions = 0
     for each in games:
         waiting.append(each)
