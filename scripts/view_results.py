@@ -121,12 +121,13 @@ from views.charts import FAINT, TITLE, count, duration, percent, points, rate, r
 from views.files import StatsRow, read_stats
 from views.game_export import games_as_pgn, games_as_sgf, write_games
 from views.game_view import game_of, recorded_game, sample_games
+from views.metrics import METRICS
 from views.model_card import export_model
 from views.page import charts, page
 from views.png import picture
 from views.ppo_files import Round, read_rounds
 from views.steps import keyboard, print_game, step_through
-from views.views import history, trends
+from views.views import TRENDS, history, trends
 
 FILE_WIDTH = 200  # columns where the output is no terminal
 PAGE, PICTURE = "open it in a browser", "the run's curves"
@@ -188,7 +189,7 @@ def model_place(run_dir: Path, version: int) -> str:
 def report(rows: Sequence[StatsRow], run_dir: Path, *, last: int, width: int) -> list[Text]:
     """The table of the ``last`` iterations, sparklines over all of them, and the summary."""
     titles = summary(rows, run_dir)
-    lines = [*table(history(rows), rows[-last:], width), Text(), *trends(rows, width), Text()]
+    lines = [*table(history(rows), rows[-last:], width), Text(), *trends(TRENDS, METRICS, rows, width), Text()]
     if len(rows) > last:
         lines.insert(0, Text(f"The last {last} of {len(rows):,} iterations:", FAINT))
     return [*lines, *(Text.assemble((f"{title:<20}", FAINT), (text, TITLE)) for title, text in titles)]

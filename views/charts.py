@@ -123,6 +123,7 @@ class Column(Generic[Row]):
     left: bool = False  # aligned to the left
     claim: int = 1000  # cells it may claim at the cost of other columns
     style: Callable[[Row], str] | None = None  # of a cell
+    help: str = ""  # what it is, in a sentence
 
 
 def table(columns: Sequence[Column[Row]], rows: Sequence[Row], width: int) -> list[Text]:

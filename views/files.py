@@ -7,7 +7,7 @@ later ones is dropped when that iteration is reported again.
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from training.common.reports import IterationReport, ProgressReport
+from views.metrics import METRICS, Metric
 from views.row_file import RowFile, rows_in
 from views.tensorboard import restart_event, scalars_event, version_event
 
@@ -203,10 +204,12 @@ def _line_iteration(line: bytes) -> float:
 
 
 class EventsWriter:
-    """Writes numbers for TensorBoard, to a new file for each session."""
+    """Writes numbers for TensorBoard, to a new file for each session, with the help texts of ``metrics``."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, metrics: Sequence[Metric]) -> None:
         self._folder = folder
+        self._help_texts = {metric.name: metric.help for metric in metrics}
+        self._described: set[str] = set()
         self._file: _Appended | None = None
 
     def write(self, step: int, figures: Mapping[str, float]) -> None:
@@ -215,7 +218,9 @@ class EventsWriter:
         """
         if self._file is None:
             self._file = self._begin(step)
-        self._file.append(scalars_event(time.time(), step, figures))
+        new = {name: self._help_texts[name] for name in self._help_texts.keys() & figures.keys() - self._described}
+        self._file.append(scalars_event(time.time(), step, figures, new))
+        self._described |= new.keys()
 
     def _begin(self, step: int) -> _Appended:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -229,7 +234,7 @@ class EventFile(_Record):
     """Writes the iterations' numbers for TensorBoard."""
 
     def __init__(self, folder: Path) -> None:
-        self._events = EventsWriter(folder)
+        self._events = EventsWriter(folder, METRICS)
 
     def iteration(self, report: IterationReport) -> None:
         """Append the iteration."""

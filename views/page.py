@@ -3,15 +3,16 @@
 import html
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from training.common.reports import IterationReport, ScoreReport
+from training.common.reports import IterationReport
 from views.calibration import Bin
-from views.charts import Column, Row, count, percent, points, rate, rating
+from views.charts import Column, Row, count, percent
 from views.game_view import GameView
+from views.metrics import METRICS, Chart, drawn
 from views.svg import Layout, Series, laid_out, svg
 from views.views import history
 from views.worker_charts import worker_charts
@@ -21,8 +22,38 @@ MARK = re.compile("@(TITLE|SUMMARY|CHARTS|TABLE|GAMES)@")
 ROWS_SHOWN = 200  # of the table
 WORKERS = "Workers, as each stood at the ends of iterations"
 
+CHARTS = (
+    Chart(
+        title="Loss",
+        curves=(("all", "learner/loss"), ("policy", "learner/policy_loss"), ("value", "learner/value_loss")),
+        format="{:.3g}".format,
+    ),
+    Chart(
+        title="Policy: divergence from search, in nats",
+        curves=(
+            ("new positions", "learner/generalization_policy_new"),
+            ("learned positions", "learner/generalization_policy_learned"),
+        ),
+    ),
+    Chart(
+        title="Value: unexplained variance",
+        curves=(
+            ("new positions", "learner/generalization_value_new"),
+            ("learned positions", "learner/generalization_value_learned"),
+        ),
+    ),
+    Chart(title="Score", curves=(("self-play", "self_play/score_mean"), ("measured", "evaluation/score_mean"))),
+    Chart(title="Elo", curves=(("", "evaluation/elo"),)),
+    Chart(
+        title="Moves that throw away game value",
+        curves=(("search", "evaluation/search_error"), ("policy", "evaluation/policy_error")),
+    ),
+    Chart(title="Games per second", curves=(("", "self_play/games_per_second"),)),
+    Chart(title="Plies per game", curves=(("", "self_play/mean_plies"),), format=count),
+    Chart(title="Positions in the window", curves=(("", "run/window_positions"),)),
+)
+
 Rows = Sequence[IterationReport]
-Figure = Callable[[IterationReport], float | None]
 
 
 def page(
@@ -93,7 +124,7 @@ def as_html(heading: str, columns: Sequence[Column[Row]], rows: Sequence[Row]) -
     """The last rows as a table, the newest first, without the columns that are empty."""
     shown = rows[-ROWS_SHOWN:]
     columns = [column for column in columns if any(column.cell(row) for row in shown)]
-    titles = "".join(f"<th>{html.escape(column.title)}</th>" for column in columns)
+    titles = "".join(f'<th title="{html.escape(column.help)}">{html.escape(column.title)}</th>' for column in columns)
     lines = [
         "<tr>" + "".join(f"<td>{html.escape(column.cell(row))}</td>" for column in columns) + "</tr>"
         for row in reversed(shown)
@@ -116,61 +147,18 @@ def time_unit(rows: Rows) -> tuple[float, str]:
 
 
 def curves(rows: Rows, calibration: Sequence[Bin]) -> list[Layout]:
-    """All curves of which there are two points."""
+    """All curves that have two points."""
     size, unit = time_unit(rows)
-
-    def series(name: str, figure: Figure, margin: Figure | None = None) -> Series:
-        known = [row for row in rows if figure(row) is not None]
-        margins = [(margin(row) if margin else None) or 0.0 for row in known]
-        return Series(
-            name=name,
-            points=[(row.seconds / size, figure(row) or 0.0) for row in known],
-            margins=margins if margin else (),
-        )
-
-    def draw(title: str, show: Callable[[float], str], *curves: Series) -> Layout | None:
-        return laid_out(title, curves, x_name=unit, show=show)
-
-    def learned(name: str) -> Figure:
-        return lambda row: getattr(row.learner, name, None)
-
-    def generalized(name: str) -> Figure:
-        return lambda row: getattr(getattr(row.learner, "generalization", None), name, None)
-
-    def measured(name: str) -> Figure:
-        return lambda row: getattr(row.evaluation, name, None)
-
-    def mean(score: Callable[[IterationReport], ScoreReport | None], name: str) -> Figure:
-        return lambda row: getattr(score(row), name, None)
-
-    searched, bare = (
-        series("search", measured("search_error"), measured("search_error_margin")),
-        series("policy", measured("policy_error")),
+    tiles = tuple((str(milestone), f"self_play/reached_{milestone}") for milestone in _milestones(rows)[-5:])
+    reached = (Chart(title="Games that reach a tile", curves=tiles, format=percent),) if tiles else ()
+    found = drawn(
+        (*CHARTS[:4], *reached, *CHARTS[4:]), METRICS, rows, [row.seconds / size for row in rows], x_name=unit
     )
-    played = series("self-play", mean(_self_played, "mean"), mean(_self_played, "margin"))
-    tested = series("measured", mean(_measured, "mean"), mean(_measured, "margin"))
-    reached = [series(str(milestone), _reached(milestone)) for milestone in _milestones(rows)]
-    drawn = [
-        draw("Loss", "{:.3g}".format, *(series(name, learned(field)) for name, field in LOSSES)),
-        draw(
-            "Policy, nats from the search's",
-            "{:.3g}".format,
-            *(series(name, generalized(f"policy_{part}")) for name, part in KNOWN),
-        ),
-        draw("Value, not explained", percent, *(series(name, generalized(f"value_{part}")) for name, part in KNOWN)),
-        draw("Score", points, played, tested),
-        draw("Games that reach a tile", percent, *reached[-5:]),
-        draw("Elo", rating, series("", measured("elo"), measured("elo_margin"))),
-        draw("Moves that throw away game value", percent, searched, bare),
-        draw("Games per second", rate, series("", lambda row: row.self_play.games_per_second)),
-        draw("Plies a game", count, series("", lambda row: row.self_play.mean_plies)),
-        draw("Positions in the window", count, series("", lambda row: row.window_positions)),
-        calibrated(calibration),
-    ]
-    return [curve for curve in drawn if curve]
+    calibrated = calibration_chart(calibration)
+    return [*found, calibrated] if calibrated else found
 
 
-def calibrated(bins: Sequence[Bin]) -> Layout | None:
+def calibration_chart(bins: Sequence[Bin]) -> Layout | None:
     """The wins that there were over those that search expected: the nearer to the diagonal, the better it knows what it
     knows.
     """
@@ -185,31 +173,7 @@ def calibrated(bins: Sequence[Bin]) -> Layout | None:
     )
 
 
-KNOWN = (("new positions", "new"), ("learned positions", "learned"))
-LOSSES = (("all", "loss"), ("policy", "policy_loss"), ("value", "value_loss"))
-
-
-def _self_played(row: IterationReport) -> ScoreReport | None:
-    return row.self_play.score
-
-
-def _measured(row: IterationReport) -> ScoreReport | None:
-    return row.evaluation.score if row.evaluation else None
-
-
 def _milestones(rows: Rows) -> list[int]:
-    """Those that somebody has reached."""
+    """The milestones that some game has reached."""
     parts = [part for row in rows if row.self_play.score for part in row.self_play.score.milestones]
     return sorted({part.milestone for part in parts if part.share > 0})
-
-
-def _reached(milestone: int) -> Figure:
-    """The share of self-play's games."""
-
-    def figure(row: IterationReport) -> float | None:
-        shares: dict[int, Any] = (
-            {part.milestone: part.share for part in row.self_play.score.milestones} if row.self_play.score else {}
-        )
-        return shares.get(milestone)
-
-    return figure

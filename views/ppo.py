@@ -15,6 +15,7 @@ from training.ppo.worlds.trading import TradingMarkets
 from views import shielded
 from views.charts import bar, duration, rate
 from views.files import EVENTS_FOLDER
+from views.metrics import money
 from views.ppo_files import EPISODE_NAME, EpisodeFile, PPOEvents, PPOStats
 
 log = logging.getLogger(__name__)
@@ -35,11 +36,6 @@ def episode_line(report: RoundReport, episodes: EpisodesReport, device: str) -> 
     parts.append(f"Steps: {episodes.steps / count:.0f}")
     several = f" | {device}: {report.world_size}" if report.world_size > 1 else ""
     return f"Episode {report.episodes_over}/{report.episodes_planned} - {', '.join(parts)}{several}"
-
-
-def money(amount: float) -> str:
-    """Dollars and cents."""
-    return f"{'-' if amount < 0 else ''}${abs(amount):,.2f}"
 
 
 class EpisodeLines:

@@ -15,6 +15,7 @@ from training.ppo.reports import RoundReport
 from training.ppo.worlds.trading import TradingMarkets
 from training.ppo.worlds.trading_kernels import NOTHING, TRADES
 from views.files import EventsWriter
+from views.metrics import PPO_METRICS
 from views.row_file import MODE, ROW_LIMIT, RowFile, rows_in
 
 EPISODE_NAME = "last_episode.json"
@@ -90,7 +91,7 @@ class PPOEvents:
     """Writes every number for TensorBoard, by the steps of the worlds."""
 
     def __init__(self, folder: Path) -> None:
-        self._events = EventsWriter(folder)
+        self._events = EventsWriter(folder, PPO_METRICS)
 
     def round(self, report: RoundReport) -> None:
         """Append the round."""

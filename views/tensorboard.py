@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 VARINT, EIGHT_BYTES, BYTES, FOUR_BYTES = 0, 1, 2, 5  # wire types
 SESSION_START = 1  # of SessionLog.SessionStatus
+DATA_CLASS_SCALAR = 1  # of DataClass; the values are read without it, but not their descriptions
 CASTAGNOLI = 0x82F63B78  # the polynomial of CRC-32C, reflected
 
 
@@ -56,14 +57,33 @@ def restart_event(wall_time: float, step: int) -> bytes:
     return record(_time(wall_time) + _field(2, VARINT, _varint(step)) + _field(7, BYTES, status))
 
 
-def scalars_event(wall_time: float, step: int, scalars: Mapping[str, float]) -> bytes:
-    """The record of one step's values; ``step`` >= 0."""
+def scalars_event(
+    wall_time: float, step: int, scalars: Mapping[str, float], help_texts: Mapping[str, str] | None = None
+) -> bytes:
+    """The record of one step's values; ``step`` >= 0.
+
+    Args:
+        help_texts: descriptions of values; TensorBoard keeps the one that came with a value's first record.
+    """
+    about = help_texts or {}
     values = [
-        _field(1, BYTES, tag.encode()) + _field(2, FOUR_BYTES, struct.pack("<f", value))
+        _field(1, BYTES, tag.encode())
+        + _field(2, FOUR_BYTES, struct.pack("<f", value))
+        + (_field(9, BYTES, _metadata(about[tag])) if tag in about else b"")
         for tag, value in scalars.items()
     ]
     summary = b"".join(_field(1, BYTES, value) for value in values)
     return record(_time(wall_time) + _field(2, VARINT, _varint(step)) + _field(5, BYTES, summary))
+
+
+def _metadata(description: str) -> bytes:
+    """A SummaryMetadata of the plugin for scalars, which shows the description."""
+    plugin = _field(1, BYTES, b"scalars")
+    return (
+        _field(1, BYTES, plugin)
+        + _field(3, BYTES, description.encode())
+        + _field(4, VARINT, _varint(DATA_CLASS_SCALAR))
+    )
 
 
 def _time(wall_time: float) -> bytes:

@@ -9,14 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from games.text import printable
-from training.common.reports import (
-    IterationReport,
-    ProgressReport,
-    RemoteStanding,
-    ScoreReport,
-    SpikeReport,
-    WorkerReport,
-)
+from training.common.reports import IterationReport, ProgressReport, RemoteStanding, ScoreReport, WorkerReport
 from views.charts import (
     BAD,
     FAINT,
@@ -29,13 +22,12 @@ from views.charts import (
     duration,
     games_so_far,
     percent,
-    points,
     rate,
-    rating,
     sparkline,
     spread,
     table,
 )
+from views.metrics import METRICS, Figures, Metric, columns, figure
 from views.plain import figures_of
 
 STATE_STYLES = {"playing": GOOD, "waiting": NOTICE, "starting": NOTICE, "error": BAD, "ended": FAINT}
@@ -43,64 +35,14 @@ MARK_STYLES = {"Active": GOOD, "Syncing": NOTICE, "Error": BAD, "Offline": FAINT
 # Lines for iterations, workers and events: first what each must have, then what is plenty; what is left goes in the
 # same order.
 LEAST, PLENTY = (4, 3, 2), (8, 8, 4)
+TRENDS = (  # metrics with a sparkline
+    "learner/loss",
+    "evaluation/search_error",
+    "evaluation/elo",
+    "self_play/score_mean",
+    "evaluation/score_mean",
+)
 HALF = 40  # columns
-
-
-def _learner(form: str, name: str) -> Callable[[IterationReport], str]:
-    return lambda row: format(getattr(row.learner, name), form) if row.learner else ""
-
-
-def _on_new(row: IterationReport) -> str:
-    """By how much the network errs more on positions that it has not learned from."""
-    found = row.learner.generalization if row.learner else None
-    return f"{100 * found.excess:+.0f} %" if found else ""
-
-
-def _fired(show: Callable[[SpikeReport], str]) -> Callable[[IterationReport], str]:
-    """The cell of what a spiking network's neurons did."""
-    return lambda row: show(row.learner.spikes) if row.learner and row.learner.spikes else ""
-
-
-def _measured(show: Callable[..., str], name: str, margin: str = "") -> Callable[[IterationReport], str]:
-    """The cell of a figure that not every evaluation has, nor every iteration."""
-
-    def cell(row: IterationReport) -> str:
-        figure = getattr(row.evaluation, name, None)
-        if figure is None:
-            return ""
-        return show(figure, getattr(row.evaluation, margin)) if margin else show(figure)
-
-    return cell
-
-
-def _result(name: str) -> Callable[[IterationReport], str]:
-    """The cell of a share of self-play's games that are won and lost."""
-
-    def cell(row: IterationReport) -> str:
-        share = getattr(row.self_play, name)
-        return "" if share is None else percent(share)
-
-    return cell
-
-
-def _played(show: Callable[[ScoreReport], str]) -> Callable[[IterationReport], str]:
-    """The cell of what self-play's one-player games came to."""
-    return lambda row: show(row.self_play.score) if row.self_play.score else ""
-
-
-def measured_score(row: IterationReport) -> ScoreReport | None:
-    """The score that the evaluation has found, if it has."""
-    return row.evaluation.score if row.evaluation else None
-
-
-def _gate(row: IterationReport) -> str:
-    if row.evaluation is None or row.evaluation.accepted is None:
-        return ""
-    return "accepted" if row.evaluation.accepted else "refused"
-
-
-def _gate_style(row: IterationReport) -> str:
-    return BAD if _gate(row) == "refused" else GOOD
 
 
 def _state_style(worker: WorkerReport) -> str:
@@ -119,50 +61,26 @@ def _error_style(_: WorkerReport) -> str:
     return BAD
 
 
-HISTORY: tuple[Column[IterationReport], ...] = (
-    Column(title="Iter.", cell=lambda row: f"{row.iteration:,}"),
-    Column(title="Time", cell=lambda row: duration(row.seconds), rank=4),
-    Column(title="Games", cell=lambda row: count(row.self_play.games), rank=3),
-    Column(title="Games/s", cell=lambda row: rate(row.self_play.games_per_second), rank=6),
-    Column(title="Plies", cell=lambda row: f"{row.self_play.mean_plies:.1f}", rank=8),
-    Column(title="1st wins", cell=_result("first_player_wins"), rank=9),
-    Column(title="Draws", cell=_result("draws"), rank=9),
-    Column(title="Score", cell=_played(lambda score: points(score.mean))),
-    Column(title="Median", cell=_played(lambda score: points(score.median)), rank=5),
-    Column(title="Best", cell=_played(lambda score: points(score.best)), rank=2),
-    Column(title="Loss", cell=_learner(".3f", "loss")),
-    Column(title="Policy", cell=_learner(".3f", "policy_loss"), rank=1),
-    Column(title="Value", cell=_learner(".3f", "value_loss"), rank=1),
-    Column(title="On new", cell=_on_new, rank=6),
-    Column(title="Firing", cell=_fired(lambda spikes: percent(spikes.firing_rate)), rank=3),
-    Column(title="Syn. ops", cell=_fired(lambda spikes: count(spikes.synaptic_operations)), rank=5),
-    Column(title="Step size", cell=_learner(".1e", "learning_rate"), rank=10),
-    Column(title="Window", cell=lambda row: count(row.window_positions), rank=2),
-    Column(title="Gate", cell=_gate, rank=5, style=_gate_style),
-    Column(title="vs random", cell=_measured(percent, "random_not_lost"), rank=7),
-    Column(title="Elo", cell=_measured(rating, "elo", "elo_margin")),
-    Column(title="Search err", cell=_measured(percent, "search_error", "search_error_margin")),
-    Column(title="Policy err", cell=_measured(percent, "policy_error"), rank=1),
-    Column(
-        title="Measured", cell=lambda row: points(score.mean, score.margin) if (score := measured_score(row)) else ""
-    ),
-)
-
-
 def history(rows: Sequence[IterationReport]) -> tuple[Column[IterationReport], ...]:
-    """The columns of iterations: the usual ones, and for each milestone the share of games that reach it, measured or
-    else self-played.
+    """The columns of iterations: the metrics, and for each milestone the share of games that reach it, measured or else
+    in self-play.
     """
     scores = [score for row in rows if (score := measured_score(row) or row.self_play.score)]
     milestones = sorted({part.milestone for score in scores for part in score.milestones if part.share > 0})
-    return (*HISTORY, *(Column(title=str(milestone), cell=_reached(milestone), rank=1) for milestone in milestones))
+    reached = (Column(title=str(milestone), cell=_reached(milestone), rank=1) for milestone in milestones)
+    return (*columns(METRICS), *reached)
+
+
+def measured_score(row: IterationReport) -> ScoreReport | None:
+    """The score that the evaluation measured, if it did."""
+    return row.evaluation.score if row.evaluation else None
 
 
 def _reached(milestone: int) -> Callable[[IterationReport], str]:
     def cell(row: IterationReport) -> str:
-        score = measured_score(row) or row.self_play.score
-        shares = {part.milestone: part.share for part in score.milestones} if score else {}
-        return percent(shares[milestone]) if milestone in shares else ""
+        section = "evaluation" if measured_score(row) else "self_play"
+        share = figure(row, f"{section}/reached_{milestone}")
+        return "" if share is None else percent(share)
 
     return cell
 
@@ -194,23 +112,19 @@ MACHINES: tuple[Column[WorkerReport], ...] = (
 )
 
 
-def trends(rows: Sequence[IterationReport], width: int) -> list[Text]:
+def trends(
+    names: Sequence[str], metrics: Sequence[Metric], rows: Sequence[IterationReport] | Sequence[Figures], width: int
+) -> list[Text]:
     """Sparklines, over the whole run, of what has been measured at least twice."""
-    measured = [row.evaluation for row in rows if row.evaluation]
-    series: tuple[tuple[str, list[float | None], Callable[[float], str]], ...] = (
-        ("Loss", [row.learner.loss if row.learner else None for row in rows], "{:.3f}".format),
-        ("Search err", [evaluation.search_error for evaluation in measured], percent),
-        ("Elo", [evaluation.elo for evaluation in measured], rating),
-        ("Score", [row.self_play.score.mean if row.self_play.score else None for row in rows], points),
-        ("Measured", [evaluation.score.mean if evaluation.score else None for evaluation in measured], points),
-    )
     lines = []
-    for title, values, show in series:
-        known = [value for value in values if value is not None and math.isfinite(value)]
+    for metric in (metric for name in names for metric in metrics if metric.name == name):
+        found = [figure(row, metric.name) for row in rows]
+        known = [value for value in found if value is not None and math.isfinite(value)]
         if len(known) < 2:
             continue
-        ends = f"{show(known[0])} → {show(known[-1])}"
-        lines.append(Text.assemble((f"{title:<12}", FAINT), f"{ends:<18}", (sparkline(known, width - 12 - 18), GOOD)))
+        ends = f"{metric.format(known[0])} → {metric.format(known[-1])}"
+        spark = sparkline(known, width - 12 - 18)
+        lines.append(Text.assemble((f"{metric.title:<12}", FAINT), f"{ends:<18}", (spark, GOOD)))
     return lines
 
 
@@ -232,7 +146,7 @@ class Frame:
     def lines(self, width: int, height: int) -> list[Text]:
         """At most ``height`` lines of at most ``width`` cells."""
         workers = self.now.workers if self.now else ()
-        header, sparks = self._header(width), trends(self.rows, width)
+        header, sparks = self._header(width), trends(TRENDS, METRICS, self.rows, width)
         wants = (len(self.rows), len(workers), len(self.events))
         titles_and_blanks = sum(2 for want in wants[:2] if want) + bool(self.events)
         shown, played, told = _allot(height - len(header) - len(sparks) - titles_and_blanks, wants)

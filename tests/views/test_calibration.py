@@ -14,7 +14,7 @@ from training.data.ledger import open_ledger
 from training.data.receive import Received, games_path, receive
 from training.data.records import RANDOM_MOVE, GameBatch, encode
 from views.calibration import bins_of, calibration_of
-from views.page import calibrated
+from views.page import calibration_chart
 
 CONNECT_FOUR = load_game("connect_four")
 
@@ -89,10 +89,10 @@ def receive_all(folder: Path, game: Game, batch: GameBatch) -> Path:
 def test_a_run_s_games_are_found_and_damaged_ones_are_told_of(tmp_path: Path) -> None:
     path, told = receive_all(tmp_path, CONNECT_FOUR, synthetic_batch(CONNECT_FOUR, games=60)), list[str]()
     bins = calibration_of(tmp_path, log_event=told.append)
-    assert len(bins) > 1 and not told and calibrated(bins)
+    assert len(bins) > 1 and not told and calibration_chart(bins)
     path.write_bytes(b"")
     assert calibration_of(tmp_path, log_event=told.append) == [] and path.stem in told[0]
-    assert calibrated([]) is None
+    assert calibration_chart([]) is None
 
 
 def test_of_points_nothing_is_said(tmp_path: Path) -> None:

@@ -251,6 +251,10 @@ def test_events_have_the_bytes_that_tensorboard_itself_writes() -> None:
     assert scalars_event(1.5, 7, {"learner/loss": 0.25, "é": -1.0}).hex() == (
         "2d000000000000003c418afb09000000000000f83f10072a200a130a0c6c6561726e65722f6c6f7373150000803e0a090a02c3a915000080bfcc00954b"
     )
+    assert scalars_event(1.5, 7, {"learner/loss": 0.25}, {"learner/loss": "total loss"}).hex() == (
+        "3d000000000000006049f1ec09000000000000f83f10072a300a2e0a0c6c6561726e65722f6c6f7373150000803e"
+        "4a190a090a077363616c6172731a0a746f74616c206c6f73732001ee196aad"
+    )
 
 
 def test_each_sitting_writes_an_event_file_of_its_own_that_takes_back_what_is_repeated(tmp_path: Path) -> None:

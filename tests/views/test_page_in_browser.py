@@ -236,7 +236,7 @@ def test_a_run_of_ppo_shows_its_account_and_its_trades_on_the_prices(browser: Br
     titles = browser.found(
         "return [...document.querySelectorAll('svg')].map((part) => part.getAttribute('aria-label'))"
     )
-    assert titles[:3] == ["Worth", "Price", "Reward of an episode"]
+    assert titles[:3] == ["Worth", "Price", "Reward per episode"]
     marks = browser.found(MARKS)
     kinds = sorted({trade.kind for trade in episode.trades})
     assert sorted({mark["name"] for mark in marks}) == kinds

@@ -8,6 +8,7 @@ from tests.training.ppo.ppo_run import WORLDS, leave_a_run
 from training.common.run_folder import STATS_NAME
 from training.ppo.reports import EpisodesReport, RoundReport
 from training.ppo.worlds.trading_kernels import NOTHING, TRADES
+from views.metrics import PPO_METRICS
 from views.ppo import episode_line
 from views.ppo_files import EPISODE_NAME, PPOStats, read_episode, read_rounds
 
@@ -51,6 +52,7 @@ def test_a_run_leaves_its_rounds_and_its_last_whole_episode(tmp_path: Path) -> N
     assert said.count("Episode ") == 3 and said.splitlines()[-1].startswith(f"Episode {3 * WORLDS}/{3 * WORLDS} - ")
     rounds = read_rounds(tmp_path / STATS_NAME)
     assert rounds is not None and [row["round"] for row in rounds] == [1, 2, 3]
+    assert {metric.name for metric in PPO_METRICS} <= rounds[-1].keys()
     kept, seen = read_episode(tmp_path), markets.last_episode()
     assert kept is not None and seen is not None
     assert kept.closes == tuple(seen.closes) and kept.worths == tuple(seen.worths)

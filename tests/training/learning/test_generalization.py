@@ -18,7 +18,7 @@ from training.networks.network import build_network
 from training.replay.replay import ReplayWindow
 from views.files import StatsFile, read_stats, scalars
 from views.page import charts
-from views.views import HISTORY
+from views.views import history
 
 COUNT = 48
 
@@ -107,10 +107,10 @@ def test_what_is_found_is_shown_everywhere_and_read_again(tmp_path: Path) -> Non
         "learner/generalization_value_new": 0.24,
         "learner/generalization_value_learned": 0.25,
     }
-    column = next(column for column in HISTORY if column.title == "On new")
+    column = next(column for column in history([]) if column.title == "Overfit")
     assert (column.cell(row), column.cell(plain)) == ("+20 %", "")
     titles = [chart.title for chart in charts([row, replace(row, iteration=4, seconds=300.0)])]
-    assert {"Policy, nats from the search's", "Value, not explained"} <= set(titles)
+    assert {"Policy: divergence from search, in nats", "Value: unexplained variance"} <= set(titles)
     path = tmp_path / "training_stats.json"
     StatsFile(path).iteration(row)
     assert [read.learner and read.learner.generalization for read in read_stats(path)] == [found]

@@ -40,7 +40,7 @@ from training.networks.zero_network import settings_of_network
 from training.run.summary import merge_reports
 from views.files import scalars
 from views.plain import iteration_line
-from views.views import HISTORY
+from views.views import history
 
 TWENTY48 = load_game("twenty48")
 GAMES = [CONNECT_FOUR, TIC_TAC_TOE, board_with_pass(), TWENTY48]
@@ -383,7 +383,7 @@ def test_spikes_are_shown_everywhere_and_have_no_place_without_them() -> None:
     }
     cells = {
         column.title: (column.cell(spiking), column.cell(plain))
-        for column in HISTORY
+        for column in history([])
         if column.title in ("Firing", "Syn. ops")
     }
     assert cells == {"Firing": ("12.5 %", ""), "Syn. ops": ("1.23M", "")}
