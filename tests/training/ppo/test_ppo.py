@@ -97,11 +97,14 @@ def test_several_ranks_go_on_in_markets_and_with_draws_that_they_have_not_had() 
     def draws(state: LearnerState | None) -> list[int]:
         one_of_two = trainer(ranks=Ranks(rank=1, world_size=2))
         if state:
+            own = {name: array.copy() for name, array in one_of_two.worlds.state().items()}
             one_of_two.restore(state)
+            assert all(np.array_equal(array, own[name]) for name, array in one_of_two.worlds.state().items())
         return [int(stream) for stream in one_of_two.collector.streams]
 
     began, after_one, after_two = draws(None), draws(once), draws(twice)
-    assert len({*began, *after_one, *after_two}) == 3 * 4
+    rank_0 = first.collector.streams.tolist()
+    assert len({*began, *after_one, *after_two, *rank_0}) == 4 * 4
     assert draws(once) == after_one  # but they are the same whenever the run goes on from there
 
 
@@ -137,14 +140,14 @@ def test_a_round_is_reported_for_all_ranks_together(world_size: int, monkeypatch
         time, "perf_counter", map(float, itertools.count(10)).__next__
     )  # a second of acting, and one of learning
     training = trainer(ranks=Alike(world_size=world_size))
-    training.episodes = 3000
+    training.episodes = planned = 300_000_000  # too many for single precision to count one by one
     assert (
         training.update_step.ranks is training.collector.ranks is training.ranks
     )  # who add up gradients, and what is seen
     first, second = run(training, 2)
     steps, ended = 8 * 4 * world_size, 4 * world_size  # of each world one episode of six steps, and a part of the next
     assert (first.round, first.steps, first.total_steps, first.world_size) == (1, steps, steps, world_size)
-    assert (first.episodes.count, first.episodes_over, first.episodes_planned) == (ended, ended, 3000)
+    assert (first.episodes.count, first.episodes_over, first.episodes_planned) == (ended, ended, planned)
     assert (first.seconds, first.steps_per_second, first.acting_share) == (2.0, steps / 2, 0.5)
     assert (second.round, second.steps, second.total_steps, second.seconds) == (2, steps, 2 * steps, 4.0)
     assert second.episodes_over == ended + second.episodes.count
@@ -176,6 +179,13 @@ def test_the_first_look_at_a_rollout_changes_nothing_yet() -> None:
     for chosen in training.minibatches(0):
         figures = training.losses(training.sequences(rollout, chosen.rows)).figures
         assert figures["approx_kl"].item() == pytest.approx(0, abs=1e-6) and figures["clip_fraction"].item() == 0
+
+
+def test_a_rollout_is_collected_as_the_settings_have_it() -> None:
+    changes = {"gamma": 0.5, "gae_lambda": 0.25, "scale_observations": False, "scale_rewards": False}
+    acting = trainer(settings=PPOSettings(**{**vars(QUICK), **changes})).collector
+    assert {name: getattr(acting, name) for name in changes} == changes
+    assert (acting.num_steps, acting.sequence_length) == (QUICK.num_steps, QUICK.sequence_length)
 
 
 def test_every_sequence_is_in_one_minibatch_of_an_epoch() -> None:

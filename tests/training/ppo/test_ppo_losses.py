@@ -24,7 +24,7 @@ def told(**changes: Any) -> PPOTrainer:
     return trainer(settings=PPOSettings(**QUICK.model_dump() | {"ent_coef": 0.0, "vf_coef": 0.0} | changes))
 
 
-def losses(training: PPOTrainer, logits: Tensor, values: Tensor | None = None, **batch: float) -> Losses:
+def losses(training: PPOTrainer, logits: Tensor, values: Tensor | None = None, /, **batch: float) -> Losses:
     """Of one step of one world, whose action was 0 with the probability 1/3 then, with the network's answers of now."""
     training.network.unroll = lambda *_: (logits, torch.zeros(1, 1) if values is None else values)  # type: ignore[method-assign]
     named = {"log_probabilities": THIRD, "values": 0.0, "advantages": 1.0, "returns": 0.0} | batch
@@ -91,19 +91,24 @@ def test_values_are_drawn_to_the_returns_by_their_coefficient() -> None:
 
 
 @pytest.mark.parametrize(
-    ("now", "target", "free", "clipped"),
+    ("then", "now", "target", "free", "clipped"),
     [
-        (1.0, 1.0, 0.0, 0.64),  # it was 0 and may be 0.2: that far from 1
-        (-1.0, -1.0, 0.0, 0.64),
-        (1.0, 0.0, 1.0, 1.0),  # whichever is worse
-        (0.1, 1.0, 0.81, 0.81),  # within the bounds
+        (0.0, 1.0, 1.0, 0.0, 0.64),  # it may rise to 0.2: that far from 1
+        (0.0, -1.0, -1.0, 0.0, 0.64),
+        (0.0, 1.0, 0.0, 1.0, 1.0),  # whichever is worse
+        (0.0, 0.1, 1.0, 0.81, 0.81),  # within the bounds
+        (2.0, 3.0, 3.0, 0.0, 0.64),  # it may rise from 2 to 2.2
+        (2.0, 2.1, 0.0, 4.41, 4.41),
     ],
 )
-def test_values_can_be_kept_near_what_they_were(now: float, target: float, free: float, clipped: float) -> None:
+def test_values_can_be_kept_near_what_they_were(
+    then: float, now: float, target: float, free: float, clipped: float
+) -> None:
+    logits, values = logits_of(1 / 3, 1 / 3, 1 / 3), torch.full((1, 1), now)
     for clip, expected in ((False, free), (True, clipped)):
         training = told(vf_coef=1.0, clip_values=clip)
-        said = losses(training, logits_of(1 / 3, 1 / 3, 1 / 3), torch.full((1, 1), now), advantages=0.0, returns=target)
-        assert said.loss.item() == pytest.approx(expected, abs=1e-6)
+        said = losses(training, logits, values, advantages=0.0, values=then, returns=target)
+        assert said.loss.item() == pytest.approx(expected, abs=1e-5)
 
 
 def test_figures_say_how_far_the_policy_has_moved_and_how_much_of_it_was_cut() -> None:
