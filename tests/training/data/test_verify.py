@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from games import load_game
 from games.game import Game
 from tests.training.synthetic import synthetic_batch
-from training.data.records import FULL_SEARCH, CorruptBatch, GameBatch, decode, encode, validate_batch
+from training.data.records import AGREED, FULL_SEARCH, CorruptBatch, GameBatch, decode, encode, validate_batch
 from training.data.verify import verify
 
 
@@ -122,6 +122,12 @@ def test_a_resigned_game_is_lost_by_who_resigned(game: Game) -> None:
         verify(one_game(game, FIRST_WINS[:-1], returns, resigned=1 + player), game)
         with pytest.raises(CorruptBatch, match="the returns"):
             verify(one_game(game, FIRST_WINS[:-1], returns[::-1], resigned=1 + player), game)
+
+
+def test_a_draw_by_agreement_is_a_draw(game: Game) -> None:
+    verify(one_game(game, FIRST_WINS[:-1], [0, 0], resigned=AGREED), game)
+    with pytest.raises(CorruptBatch, match="the returns"):
+        verify(one_game(game, FIRST_WINS[:-1], [1, -1], resigned=AGREED), game)
 
 
 def test_nobody_resigns_a_finished_game(game: Game) -> None:

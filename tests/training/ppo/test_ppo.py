@@ -77,7 +77,10 @@ def test_a_resumed_run_goes_on_bit_for_bit() -> None:
     run(unbroken, 5)
     run(first, 2)
     second.seed = 1
-    second.restore(first.state())
+    kept = first.state()
+    second.restore(kept)
+    assert second.state().counters == kept.counters
+    assert torch.uint64 not in {tensor.dtype for group in kept.tensors.values() for tensor in group.values()}
     run(second, 3)
     one, two = unbroken.state(), second.state()
     assert {**one.counters, "seconds": 0} == {**two.counters, "seconds": 0}

@@ -140,10 +140,10 @@ def step_report(kl: float = 0.0, *, loss: float = 1.0, skipped: bool = False) ->
 
 
 def test_learning_ends_when_the_policy_has_moved_half_as_far_again_as_the_target() -> None:
-    for target, taken in ((0.03, 3), (0, 4)):
+    for target, taken in ((0.5, 3), (0, 4)):
         training = told(target_kl=target)
         rollout = training.collector.collect()
-        left = step_reports(training, [step_report(kl) for kl in (0.03, 0.044, 0.046, 0.0)])
+        left = step_reports(training, [step_report(kl) for kl in (0.5, 0.75, 0.76, 0.0)])
         assert training.learn(rollout)["optimizer_steps"] == taken
         assert len(list(left)) == 4 - taken
 
