@@ -1,6 +1,7 @@
 import itertools
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -184,11 +185,12 @@ def test_the_first_look_at_a_rollout_changes_nothing_yet() -> None:
         assert figures["approx_kl"].item() == pytest.approx(0, abs=1e-6) and figures["clip_fraction"].item() == 0
 
 
-def test_a_rollout_is_collected_as_the_settings_have_it() -> None:
-    changes = {"gamma": 0.5, "gae_lambda": 0.25, "scale_observations": False, "scale_rewards": False}
-    acting = trainer(settings=PPOSettings(**{**vars(QUICK), **changes})).collector
-    assert {name: getattr(acting, name) for name in changes} == changes
-    assert (acting.num_steps, acting.sequence_length) == (QUICK.num_steps, QUICK.sequence_length)
+@pytest.mark.parametrize("wanted", [True, False])
+def test_observations_are_scaled_only_where_the_settings_have_it(wanted: bool) -> None:
+    acting = trainer(settings=replace(QUICK, scale_observations=wanted)).collector
+    acting.collect()
+    shift, scale = acting.scale()
+    assert shift.any() == wanted and (scale != 1).any() == wanted
 
 
 def test_every_sequence_is_in_one_minibatch_of_an_epoch() -> None:
