@@ -1,8 +1,8 @@
-"""The machines of a cluster as one backend: each is linked by a thread of its own, and none of them ever makes the
-Coach wait.
+"""The machines of a cluster as one backend. Each machine has a connection and a thread of its own, so no machine makes
+the Coach wait.
 
-The Coach's calls work on memory and on the mirrors, which lie on this machine. All of them come from one thread, the
-Coach's; the threads of the links touch nothing but their links and mirrors.
+The Coach's thread makes all calls. They read and write memory and the mirrors, which are local folders. The threads of
+the connections use only their own connection and its mirrors.
 """
 
 import logging
@@ -27,22 +27,27 @@ from distributed.setup.process_manager import ProcessManager
 from distributed.ssh.transport import Transport
 from games import Game
 from training.common.files import read_limited
+from training.common.reports import ClusterReport
+from training.evaluation.orders import Contestant
+from training.evaluation.remote_matches import MatchExecutors
 from training.networks.model_file import content_sha256
-from training.run.backend import FolderBackend, PendingBatch
+from training.run.assignments import AssignmentBook
+from training.run.backend import PendingBatch
+from training.run.folder_matches import FolderMatches
 from training.worker.model_push import ModelPush, PublishedModel
-from training.worker.worker_folder import Assignment, Heartbeat
+from training.worker.worker_folder import Heartbeat
 
 log = logging.getLogger(__name__)
 
-CLOSE_SECONDS = 20.0  # the machines get so long to hand over what is finished
-PATIENCE_SECONDS = 5.0  # and their threads so long beyond
-DRAIN_SECONDS = 120.0  # a machine that is removed gets so long to finish the games under way
-SHARES_SECONDS = 60.0  # between two lines about shares in the log
+CLOSE_SECONDS = 20.0  # for all machines to deliver their finished games at the end of a run
+PATIENCE_SECONDS = 5.0  # for their threads to end after that
+DRAIN_SECONDS = 120.0  # for a removed machine to finish its games
+SHARES_SECONDS = 60.0  # between two log lines about shares
 LOST = (Mark.ERROR, Mark.OFFLINE)
 
 
 class _ConnectionThread:
-    """A link and the thread that steps it."""
+    """A connection and the thread that steps it."""
 
     def __init__(self, connection: MachineConnection) -> None:
         self.connection = connection
@@ -54,11 +59,11 @@ class _ConnectionThread:
         self._thread.start()
 
     def wake(self) -> None:
-        """Have the link look at once what is wanted."""
+        """Step the connection now."""
         self._wake.set()
 
     def join(self, seconds: float) -> bool:
-        """Wait for the thread's end; False when it has not come."""
+        """Wait for the thread to end; return whether it has."""
         self._thread.join(max(0.0, seconds))
         return not self._thread.is_alive()
 
@@ -69,20 +74,23 @@ class _ConnectionThread:
             self._wake.clear()
 
 
-class Fleet(FolderBackend):
-    """The machines of the config, and those that are added later.
+class Fleet:
+    """The machines of the config, and those that are added later. It is a ``SelfPlayBackend``.
 
     Args:
         root: the folder of the mirrors.
-        machines: as the config has them; all are connected at once.
-        game: what they play.
-        settings: the run's.
-        run_id: the run's.
-        connect: makes a transport to a machine; raises ClusterError.
-        process_manager: who starts and ends the workers of a machine.
-        claimant: who wants the workers; by default this process.
-        log_event: is told, from the Coach's thread, what is worth a line in the log.
-        clock: seconds that never go back.
+        machines: the machines of the config; all are connected at once.
+        game: the game they play.
+        settings: the run's settings.
+        run_id: the run's id.
+        connect: opens a transport to a machine; raises ClusterError.
+        process_manager: returns what starts and stops the workers of a machine.
+        claimant: the owner of the workers; by default this process.
+        log_event: called in the Coach's thread with each line for the log.
+        clock: a monotonic clock in seconds.
+
+    Attributes:
+        workers: the workers that may be granted games.
     """
 
     def __init__(
@@ -99,35 +107,36 @@ class Fleet(FolderBackend):
         log_event: Callable[[str], None] = log.warning,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(root, (), game=game, settings=settings, run_id=run_id)
+        self.root = root
         self.workers: tuple[str, ...] = ()
+        self._assignments = AssignmentBook(game=game, settings=settings, run_id=run_id, clock=clock)
+        self._settings = settings
         self._connect, self._process_manager, self._log_event, self._clock = connect, process_manager, log_event, clock
         self._claimant = claimant or Claimant(
             owner=owner_here(run_id, lease_seconds=settings.distributed.lease_seconds)
         )
         self._threads: dict[str, _ConnectionThread] = {}  # by machine
         self._places: dict[str, _ConnectionThread] = {}  # by worker
-        self._shown: set[str] = set()  # workers whose account the Coach has told
         self._published: PublishedModel | None = None
         self._push = ModelPush(deltas=settings.distributed.compression, guard=threading.Lock())
         self._metrics, self._shares_logged = NetworkMetrics(clock()), clock()
         self._balance, self._decisions = Balance(), dict[str, Decision]()
-        self._earlier_traffic = 0  # of machines that have been left
+        self._earlier_traffic = 0  # bytes, of machines that have left
         self._waiting = waiting_files(root, run_id)  # worker -> files in its mirror's outbox
         for machine in machines:
             self.add(machine)
-        self._claimant = replace(self._claimant, takeover=False)  # which was said of those that were listed then
+        self._claimant = replace(self._claimant, takeover=False)  # applies only to the machines of the config
 
-    # What the Coach asks for.
+    # What the Coach calls.
 
     def publish(self, version: int, model: bytes) -> None:
         """See ``SelfPlayBackend``."""
         self._published = PublishedModel(version=version, data=model, sha256=content_sha256(model))
-        self._model = (version, self._published.sha256)
+        self._assignments.set_model(version, self._published.sha256)
         self._metrics.published(version, self._clock())
         for worker in self._places:
-            self._accounts.setdefault(worker, (0, 0))
-            self._shown.add(worker)
+            account = self._assignments.account(worker)
+            self._assignments.set_account(worker, granted=account.granted, delivered=account.delivered)
             self._assign(worker)
         for thread in self._threads.values():
             thread.connection.publish(self._published)
@@ -135,20 +144,18 @@ class Fleet(FolderBackend):
 
     def grant(self, worker: str, *, granted: int, delivered: int) -> None:
         """See ``SelfPlayBackend``."""
-        if worker in self._places and worker not in self._shown:
-            self._accounts[worker] = (granted, delivered)
-            self._shown.add(worker)
-            self._assign(worker)
-            self._places[worker].wake()
+        if worker not in self._places:
             return
-        more = granted > self._accounts.get(worker, (granted, 0))[0]
-        super().grant(worker, granted=granted, delivered=delivered)
-        heartbeat = self._seen(worker)
-        if more and heartbeat and heartbeat.state == "waiting":
+        is_new = not self._has_account(worker)
+        more = granted > self._assignments.account(worker).granted
+        if self._assignments.set_account(worker, granted=granted, delivered=delivered):
+            self._assign(worker)
+        heartbeat = self._last_heartbeat(worker)
+        if is_new or (more and heartbeat and heartbeat.state == "waiting"):
             self._places[worker].wake()
 
     def share_out(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
-        """See ``SelfPlayBackend``; by weights and speeds, to those who can play now."""
+        """See ``SelfPlayBackend``; shares follow weights and speeds, among the workers that can play now."""
         distributed = self._settings.distributed
         self._balance, self._decisions = balance(
             self._balance,
@@ -160,7 +167,7 @@ class Fleet(FolderBackend):
         )
         for worker, decision in self._decisions.items():
             if decision.lower is not None:
-                self.lower(worker, decision.lower)
+                self._lower(worker, decision.lower)
         if self._clock() - self._shares_logged >= SHARES_SECONDS and self._decisions:
             self._shares_logged = self._clock()
             log.info(
@@ -169,12 +176,15 @@ class Fleet(FolderBackend):
             )
         return {worker: decision.grant for worker, decision in self._decisions.items()}
 
+    def withdrawn(self) -> dict[str, int]:
+        """See ``SelfPlayBackend``."""
+        return self._assignments.withdrawn(self.status)
+
     def collect(self) -> list[PendingBatch]:
         """See ``SelfPlayBackend``."""
         self._take_in_reports()
-        now = self._clock()
-        for worker in self._shown & self._places.keys():
-            if now >= self._renew_at.get(worker, 0.0):
+        for worker in self._assignments.workers:
+            if self._assignments.is_due(worker):
                 self._assign(worker)
         return [
             PendingBatch(
@@ -187,35 +197,46 @@ class Fleet(FolderBackend):
         ]
 
     def release(self, batch: PendingBatch, *, delivered: int, refused: str = "") -> None:
-        """See ``SelfPlayBackend``; the copy on the worker is deleted after it has been told of the raised account."""
-        self._judge(batch, refused)
-        if batch.worker in self._shown:  # else it is told nothing before its account is known
-            self.grant(batch.worker, granted=self._accounts[batch.worker][0], delivered=delivered)
+        """See ``SelfPlayBackend``; the worker's copy is deleted after its assignment counts the games."""
+        self._assignments.record_receipt(batch.worker, batch.batch_id, refused)
+        if self._has_account(batch.worker):  # else nothing is assigned before the Coach has set the account
+            granted = self._assignments.account(batch.worker).granted
+            self.grant(batch.worker, granted=granted, delivered=delivered)
         (self.root / batch.worker / "outbox" / (name := f"{batch.batch_id}.games")).unlink(missing_ok=True)
         self._waiting.get(batch.worker, set()).discard(name)
 
-    def hosts(self) -> list[str]:
-        """See ``FolderBackend``."""
-        return list(self._loads())
-
     def status(self) -> dict[str, Heartbeat | None]:
-        """See ``SelfPlayBackend``; a worker that cannot play now says why, and plays nothing."""
+        """See ``SelfPlayBackend``; the heartbeat of a worker that cannot play has the reason and no speed."""
         heartbeats: dict[str, Heartbeat | None] = {}
         for thread, report in self._reports():
             state, heartbeat = self._state(thread, report), report.heartbeat
             if state.mark in LOST:
-                last = heartbeat or Heartbeat(run_id=self._run_id, worker=report.name, beat=0, pid=0, state="error")
+                run_id = self._assignments.run_id
+                last = heartbeat or Heartbeat(run_id=run_id, worker=report.name, beat=0, pid=0, state="error")
                 silent = {"games_per_second": 0.0, "evaluations_per_second": 0.0}
                 heartbeat = last.model_copy(update={"state": "error", "error": state.reason[:1000], **silent})
             heartbeats[report.name] = heartbeat
         return heartbeats
 
+    def cluster(self) -> ClusterReport | None:
+        """See ``SelfPlayBackend``."""
+        return None
+
+    def match_executors(self) -> MatchExecutors:
+        """See ``SelfPlayBackend``."""
+        return FolderMatches(
+            self.root,
+            self._assignments,
+            assign=self._assign,
+            send_players=self._send_players,
+            able=lambda: list(self._loads()),
+            status=self.status,
+        )
+
     def close(self) -> None:
-        """See ``SelfPlayBackend``; machines that cannot be reached are left as they are: their workers end by
-        themselves.
-        """
-        self._stop = True
-        for worker in self._shown & self._places.keys():
+        """See ``SelfPlayBackend``; workers on unreachable machines end by themselves."""
+        self._assignments.stop()
+        for worker in self._assignments.workers:
             self._assign(worker)
         deadline = self._clock() + CLOSE_SECONDS
         for thread in self._threads.values():
@@ -224,21 +245,21 @@ class Fleet(FolderBackend):
         for name, thread in self._threads.items():
             if not thread.join(deadline + PATIENCE_SECONDS - self._clock()):
                 self._log_event(
-                    f"{name}: there was no time to end its workers; they end by themselves when nobody renews their lease"
+                    f"{name}: there was no time to end its workers; they end by themselves when their lease expires"
                 )
         self._take_in_reports()
 
     # What the user asks for.
 
     def add(self, machine: WorkerSettings) -> None:
-        """Take in a machine, at any time.
+        """Add a machine, at any time.
 
         Raises:
-            ValueError: there is one of this name, or the run ends.
-            OSError: this machine's disk does not take its mirrors.
+            ValueError: there is a machine of this name, or the run is ending.
+            OSError: the machine's mirrors cannot be written.
         """
-        if self._stop:
-            raise ValueError(f"{machine.name} cannot be added: the run ends")
+        if self._assignments.is_stopped:
+            raise ValueError(f"{machine.name} cannot be added: the run is ending")
         if machine.name in self._threads:
             raise ValueError(f"there is a worker {machine.name} already; if it is being removed, try again in a moment")
         connection = MachineConnection(
@@ -246,7 +267,7 @@ class Fleet(FolderBackend):
             process_manager=self._process_manager(machine),
             connect=partial(self._connect, machine),
             root=self.root,
-            run_id=self._run_id,
+            run_id=self._assignments.run_id,
             settings=self._settings,
             claimant=self._claimant,
             push=self._push,
@@ -254,13 +275,13 @@ class Fleet(FolderBackend):
         )
         if self._published:
             connection.publish(self._published)
-        connection.bring(self._players)
+        connection.bring(self._assignments.players)
         self._threads[machine.name] = _ConnectionThread(connection)
         self._place()
         self._threads[machine.name].start()
 
     def remove(self, name: str) -> None:
-        """Let a machine finish the games under way, take them in, and do without it from then on.
+        """Remove a machine after it has finished and delivered its current games.
 
         Raises:
             ValueError: there is no such machine.
@@ -271,13 +292,14 @@ class Fleet(FolderBackend):
             )
         thread = self._threads[name]
         thread.leaving = True
-        for worker in self._shown & {worker for worker, at in self._places.items() if at is thread}:
-            self.lower(worker, 0)
+        for worker in self._assignments.workers:
+            if self._places[worker] is thread:
+                self._lower(worker, 0)
         thread.connection.leave(drain=True, seconds=DRAIN_SECONDS)
         thread.wake()
 
     def restart(self, name: str) -> None:
-        """End a worker, or all of a machine, and start it again, whatever has gone wrong before.
+        """End and restart a worker, or all workers of a machine, whatever state they are in.
 
         Raises:
             ValueError: there is no such worker.
@@ -285,7 +307,7 @@ class Fleet(FolderBackend):
         self._command(name, Restart())
 
     def stop(self, name: str) -> None:
-        """End a worker, or all of a machine, until it is restarted.
+        """End a worker, or all workers of a machine, until ``restart``.
 
         Raises:
             ValueError: there is no such worker.
@@ -293,7 +315,7 @@ class Fleet(FolderBackend):
         self._command(name, Stop())
 
     def take_over(self, name: str) -> None:
-        """Take a worker, or all of a machine, over from whoever has it; the games of that run are set aside for it.
+        """Take a worker, or all workers of a machine, from another Coach; games of that Coach's run are set aside.
 
         Raises:
             ValueError: there is no such worker.
@@ -302,11 +324,11 @@ class Fleet(FolderBackend):
 
     @property
     def machines(self) -> tuple[WorkerSettings, ...]:
-        """Those that are not being removed."""
+        """The machines that are not being removed."""
         return tuple(thread.connection.machine for thread in self._threads.values() if not thread.leaving)
 
     def view(self) -> FleetView:
-        """How everything stands, for people."""
+        """Return the state of the whole fleet, for display."""
         self._measure()
         views = tuple(self._worker_view(thread, report) for thread, report in self._reports())
         return FleetView(
@@ -316,21 +338,21 @@ class Fleet(FolderBackend):
             total=len(views),
             sync_seconds=self._metrics.sync_seconds,
             network_mb_per_minute=self._metrics.mb_per_minute,
-            model_version=self._model[0],
+            model_version=self._assignments.model_version,
         )
 
-    # What the links have to say.
+    # What the connections report.
 
     def _take_in_reports(self) -> None:
-        """Take up what has happened since the last look."""
+        """Process everything that has happened since the last call."""
         for name, thread in list(self._threads.items()):
-            done = thread.connection.done  # before the deques are emptied: nothing is added to them then
+            done = thread.connection.done  # read before the deques are emptied: nothing is added to them afterwards
             while thread.connection.arrived:
                 worker, file = thread.connection.arrived.popleft()
                 self._waiting.setdefault(worker, set()).add(file)
             while thread.connection.news:
                 self._log_event(thread.connection.news.popleft())
-            if done and not self._stop:
+            if done and not self._assignments.is_stopped:
                 self._earlier_traffic += thread.connection.report.transferred
                 del self._threads[name]
                 self._log_event(f"{name} has been removed")
@@ -339,17 +361,14 @@ class Fleet(FolderBackend):
             self._measure()
 
     def _place(self) -> None:
-        """Which workers there are.
+        """Update which workers there are, and which of them may be granted games.
 
-        One that has been lost for as long as a lease lasts is counted on no more, until it is back.
+        A worker that has been lost for longer than a lease gets no games until it is back.
         """
-        self._places = {
-            report.name: thread for thread in self._threads.values() for report in thread.connection.report.workers
-        }
-        for worker in self._accounts.keys() - self._places.keys():
-            del self._accounts[worker]
-            self._lowered.pop(worker, None)
-            self._shown.discard(worker)
+        self._places = {report.name: thread for thread, report in self._reports()}
+        for worker in self._assignments.workers:
+            if worker not in self._places:
+                self._assignments.close_account(worker)
         lease, now = self._settings.distributed.lease_seconds, self._clock()
         states = {report.name: self._state(thread, report) for thread, report in self._reports()}
         lost = {worker for worker, state in states.items() if state.mark in LOST and now - state.since > lease}
@@ -359,36 +378,30 @@ class Fleet(FolderBackend):
         return [(thread, report) for thread in self._threads.values() for report in thread.connection.report.workers]
 
     def _state(self, thread: _ConnectionThread, report: WorkerReport) -> WorkerState:
-        """Its state now: a link that waits for a machine that does not answer cannot say so itself."""
+        """Return a worker's state now: a connection that waits for a silent machine cannot update it."""
         return seen_at(report.state, self._clock(), timing=thread.connection.timing)
 
-    def _seen(self, worker: str) -> Heartbeat | None:
-        if worker not in self._places:
-            return None
-        return next(
-            (report.heartbeat for report in self._places[worker].connection.report.workers if report.name == worker),
-            None,
-        )
+    def _last_heartbeat(self, worker: str) -> Heartbeat | None:
+        reports = self._places[worker].connection.report.workers
+        return next((report.heartbeat for report in reports if report.name == worker), None)
 
     def _loads(self) -> dict[str, WorkerLoad]:
-        """Those who can be granted games: they play, and if they are being sent a model, play on meanwhile."""
+        """Return the workers that can be granted games: Active ones, and those that play while a model is sent."""
         loads = {}
-        weights = self._settings.distributed.worker_weights
         for thread, report in self._reports():
             state, heartbeat = self._state(thread, report), report.heartbeat
             able = state.mark is Mark.ACTIVE or (
                 state.mark is Mark.SYNCING and state.connected and state.talks and state.state in READY
             )
-            if able and heartbeat and not thread.leaving and report.name in self._shown:
-                granted, delivered = self._accounts[report.name]
+            if able and heartbeat and not thread.leaving and self._has_account(report.name):
+                account = self._assignments.account(report.name)
+                finished = max(heartbeat.finished, account.delivered)
                 loads[report.name] = WorkerLoad(
-                    finished=min(
-                        max(heartbeat.finished, delivered), granted
-                    ),  # whatever it says, it was granted no more
-                    granted=granted,
+                    finished=min(finished, account.granted),  # a worker cannot claim more than it was granted
+                    granted=account.granted,
                     speed=heartbeat.speed,
                     parallel_games=heartbeat.parallel_games,
-                    weight=weights.get(thread.connection.name, 1.0),
+                    weight=self._weight(thread),
                 )
         return loads
 
@@ -399,11 +412,14 @@ class Fleet(FolderBackend):
             self._clock(),
             machine=thread.connection.name,
             leaving=thread.leaving,
-            account=self._accounts.get(report.name, (0, 0)),
+            account=self._assignments.account(report.name),
             decision=self._decisions.get(report.name),
-            refused=self._refused.get(report.name, ""),
-            weight=self._settings.distributed.worker_weights.get(thread.connection.name, 1.0),
+            refused=self._assignments.refusals.get(report.name, ""),
+            weight=self._weight(thread),
         )
+
+    def _weight(self, thread: _ConnectionThread) -> float:
+        return self._settings.distributed.worker_weights.get(thread.connection.name, 1.0)
 
     def _measure(self) -> None:
         moved = self._earlier_traffic + sum(thread.connection.report.transferred for thread in self._threads.values())
@@ -411,25 +427,31 @@ class Fleet(FolderBackend):
         playing = [(state.model_version, report.model_since) for report, state in states if state.mark is Mark.ACTIVE]
         self._metrics.read(self._clock(), moved, playing)
 
-    # Small things.
+    # What the connections are given.
 
-    def _assign(self, name: str) -> None:
-        """Say what a worker is to do; its link writes it there."""
-        if self._model[0] == 0 or name not in self._places:
+    def _has_account(self, worker: str) -> bool:
+        """Whether the Coach has set the account of a worker, so that it may be assigned games."""
+        return worker in self._assignments.workers
+
+    def _lower(self, worker: str, granted: int) -> None:
+        if self._assignments.lower(worker, granted):
+            self._assign(worker)
+
+    def _assign(self, worker: str) -> None:
+        """Pass the worker's current assignment to its connection, which writes it on the machine."""
+        if self._assignments.model_version == 0 or worker not in self._places:
             return
-        self._places[name].connection.assign(name, self._assignment(name))
-        if name in self._orders:
-            self._places[name].wake()  # somebody waits for its games
-        self._renew_at[name] = self._clock() + self._renewal_seconds()
+        thread = self._places[worker]
+        own = thread.connection.machine.parallel_games
+        thread.connection.assign(
+            worker, self._assignments.next_assignment(worker, parallel_games=None if own == "auto" else own)
+        )
+        if worker in self._assignments.orders:
+            thread.wake()  # the Coach is waiting for evaluation games
 
-    def _lay_players(self) -> None:
+    def _send_players(self, players: Mapping[Contestant, bytes]) -> None:
         for thread in self._threads.values():
-            thread.connection.bring(self._players)
-
-    def _assignment(self, name: str) -> Assignment:
-        own = self._places[name].connection.machine.parallel_games
-        assignment = super()._assignment(name)
-        return assignment if own == "auto" else assignment.model_copy(update={"parallel_games": own})
+            thread.connection.bring(players)
 
     def _command(self, name: str, event: Restart | Stop | None) -> None:
         thread = self._threads.get(name) or self._places.get(name)

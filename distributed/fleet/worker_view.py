@@ -4,6 +4,7 @@ from distributed.fleet.balancer import Decision
 from distributed.fleet.remote_worker import WorkerReport
 from distributed.fleet.views import WorkerView
 from distributed.fleet.worker_state import Mark, WorkerState
+from training.run.assignments import GamesAccount
 
 
 def worker_view(
@@ -13,7 +14,7 @@ def worker_view(
     *,
     machine: str,
     leaving: bool,
-    account: tuple[int, int],
+    account: GamesAccount,
     decision: Decision | None,
     refused: str,
     weight: float,
@@ -35,7 +36,6 @@ def worker_view(
     plays = state.mark not in (Mark.ERROR, Mark.OFFLINE) and heartbeat is not None
     match = "plays evaluation games" if heartbeat and heartbeat.order and plays else ""
     notes = ["is being removed" if leaving else "", match, heartbeat.note if heartbeat else ""]
-    granted, delivered = account
     blamed = bool(refused) and state.mark in (Mark.ACTIVE, Mark.SYNCING)
     return WorkerView(
         name=report.name,
@@ -46,7 +46,7 @@ def worker_view(
         model_version=state.model_version,
         games_per_second=heartbeat.games_per_second if plays and heartbeat else 0.0,
         evaluations_per_second=heartbeat.evaluations_per_second if plays and heartbeat else 0.0,
-        outstanding=granted - delivered,
+        outstanding=account.granted - account.delivered,
         share=decision.share if decision else 0.0,
         weight=weight,
         last_batch=None if report.last_batch is None else now - report.last_batch,

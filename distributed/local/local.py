@@ -111,15 +111,17 @@ class LocalProcesses(FolderBackend):
         """See ``SelfPlayBackend``; a worker that was given up says so."""
         heartbeats = super().status()
         for name, reason in self._given_up.items():
-            last = heartbeats[name] or Heartbeat(run_id=self._run_id, worker=name, beat=0, pid=0, state="error")
+            last = heartbeats[name] or Heartbeat(
+                run_id=self.assignments.run_id, worker=name, beat=0, pid=0, state="error"
+            )
             heartbeats[name] = last.model_copy(update={"state": "error", "error": reason, "games_per_second": 0.0})
         return heartbeats
 
     def close(self) -> None:
         """See ``SelfPlayBackend``."""
-        self._stop = True
+        self.assignments.stop()
         for name in self._processes:
-            self._assign(name)
+            self.assign(name)
         for process in self._processes.values():
             process.terminate()  # whatever it is doing; it hands over its games first
         deadline = time.monotonic() + STOP_SECONDS
@@ -173,8 +175,8 @@ class LocalProcesses(FolderBackend):
 
     def _unfinished(self, name: str) -> int:
         """How many of the games that a worker was granted it has not handed over."""
-        granted, delivered = self._accounts[name]
-        return granted - max(delivered, *self.folders[name].ends_of_batches(), 0)
+        account = self.assignments.account(name)
+        return account.granted - max(account.delivered, *self.folders[name].ends_of_batches(), 0)
 
     def _replace(self, name: str) -> None:
         """Start a dead worker's successor, or if it was given up, whoever is still waiting to be started."""

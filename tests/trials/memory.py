@@ -72,7 +72,7 @@ class Recorded:
     def cluster(self) -> None:
         """It is none."""
 
-    def match_hosts(self) -> None:
+    def match_executors(self) -> None:
         """It plays no matches."""
 
     def close(self) -> None:

@@ -84,7 +84,7 @@ def open_coach(
     if checkpoint:
         log.info("resumed from %s: %s", checkpoint.path.name, fingerprint(learner.state(), window))
     backend = make_backend(game, ledger.run_id)
-    hosts = backend.match_hosts() if settings.training.asynchronous else None
+    executors = backend.match_executors() if settings.training.asynchronous else None
     return Coach(
         run_dir=run_dir,
         settings=settings,
@@ -94,7 +94,7 @@ def open_coach(
         learner=learner,
         window=window,
         checkpoints=checkpoints,
-        evaluation=Strength(game, settings, ledger, remote=RemoteMatches(game, hosts) if hosts else None),
+        evaluation=Strength(game, settings, ledger, remote=RemoteMatches(game, executors) if executors else None),
         observers=observers,
         state=state,
     )

@@ -17,7 +17,7 @@ from distributed.ssh.transport import Transport
 from tests.distributed.local_fleet import Network, fleet_settings, worker_settings
 from tests.training.small_run import GAME
 from training.common.files import sha256_hex
-from training.run.backend import FolderBackend
+from training.run.assignments import AssignmentBook
 from training.worker.model_push import PublishedModel
 from training.worker.worker_folder import Assignment, Heartbeat, WorkerFolder
 
@@ -112,9 +112,9 @@ class Machine:
         return file
 
     def assign(self, name: str = NAME, *, granted: int = 100, delivered: int = 0) -> None:
-        backend = FolderBackend(self.root / "elsewhere", [name], game=GAME, settings=self.settings, run_id=self.run_id)
-        backend.grant(name, granted=granted, delivered=delivered)
-        self.connection.assign(name, backend._assignment(name))
+        book = AssignmentBook(game=GAME, settings=self.settings, run_id=self.run_id)
+        book.set_account(name, granted=granted, delivered=delivered)
+        self.connection.assign(name, book.next_assignment(name))
 
     def publish(self, version: int) -> None:
         data = f"model {version}".encode()

@@ -301,7 +301,7 @@ def test_closing_twice_is_harmless_and_nothing_can_be_added_then(opened: Open, t
     assert processes.running == set()
     fleet.close()
     assert fleet.collect() == []
-    with pytest.raises(ValueError, match="the run ends"):
+    with pytest.raises(ValueError, match="the run is ending"):
         fleet.add(worker_settings("worker2"))
 
 

@@ -19,7 +19,7 @@ from training.data.ledger import open_ledger
 from training.evaluation.match import SearchPlayer
 from training.evaluation.match_worker import search_for_strength
 from training.evaluation.orders import Contestant, MatchOrder
-from training.evaluation.remote_matches import MatchSpec, RemoteMatches
+from training.evaluation.remote_matches import MatchExecutors, MatchSpec, RemoteMatches
 from training.evaluation.strength import Strength
 from training.networks.model_file import Model, content_sha256, decode_model, describe_model, encode_model
 from training.run.run import open_coach
@@ -53,11 +53,17 @@ def started(backend: B) -> B:
     """The backend, when both its workers are ready to play."""
     backend.publish(1, model_bytes(1))
     deadline = time.monotonic() + PATIENCE
-    while len(backend.hosts()) < 2:
+    while len(executors_of(backend).hosts()) < 2:
         assert time.monotonic() < deadline, backend.status()
         backend.collect()
         time.sleep(0.05)
     return backend
+
+
+def executors_of(backend: LocalProcesses | Fleet) -> MatchExecutors:
+    executors = backend.match_executors()
+    assert executors
+    return executors
 
 
 def settings_of(folder: Path) -> Settings:
@@ -85,7 +91,7 @@ def play(remote: RemoteMatches, settings: Settings, poll: Callable[[], object]) 
 
 
 def test_a_match_is_played_by_worker_processes(backend: LocalProcesses, tmp_path: Path) -> None:
-    remote = RemoteMatches(GAME, backend)
+    remote = RemoteMatches(GAME, executors_of(backend))
     play(remote, settings_of(tmp_path), backend.collect)
     assert (remote.remote_games, remote.local_games) == (4 * PAIRS, 0)
     deadline = time.monotonic() + PATIENCE
@@ -96,7 +102,7 @@ def test_a_match_is_played_by_worker_processes(backend: LocalProcesses, tmp_path
 
 @pytest.mark.slow
 def test_a_match_is_played_by_the_machines_of_a_fleet(fleet: Fleet, tmp_path: Path) -> None:
-    remote = RemoteMatches(GAME, fleet)
+    remote = RemoteMatches(GAME, executors_of(fleet))
     play(remote, settings_of(tmp_path), fleet.collect)
     assert (remote.remote_games, remote.local_games) == (4 * PAIRS, 0)
     deadline = time.monotonic() + PATIENCE
@@ -113,11 +119,11 @@ def test_a_machine_that_is_cut_off_in_the_middle_of_a_match_keeps_nobody_waiting
     machines = [worker_settings("worker1"), worker_settings("worker2")]
     fleet = open_fleet(tmp_path, machines, settings=settings_of(tmp_path), network=network)
     try:
-        remote = RemoteMatches(GAME, started(fleet))
+        remote = RemoteMatches(GAME, executors_of(started(fleet)))
 
         def poll() -> None:
             fleet.collect()
-            if fleet._orders.get("worker1"):
+            if fleet._assignments.orders.get("worker1"):
                 network.cut.add("worker1")
 
         play(remote, settings_of(tmp_path), poll)
@@ -132,12 +138,12 @@ def test_a_machine_that_is_cut_off_in_the_middle_of_a_match_keeps_nobody_waiting
 def test_a_match_is_played_whole_although_a_worker_is_killed_in_the_middle(
     backend: LocalProcesses, tmp_path: Path
 ) -> None:
-    remote = RemoteMatches(GAME, backend)
+    remote = RemoteMatches(GAME, executors_of(backend))
     killed: list[str] = []
 
     def poll() -> None:
         backend.collect()
-        if not killed and backend._orders.get("local-1"):
+        if not killed and backend.assignments.orders.get("local-1"):
             backend._processes["local-1"].kill()
             killed.append("local-1")
 
@@ -164,7 +170,7 @@ def test_gating_by_workers_reaches_the_verdict_of_gating_at_home(
     settings = settings_of(tmp_path)
     candidate = model_that(plays_blindly=not is_better, version=9)
     best = model_that(plays_blindly=is_better, version=8)
-    remote = RemoteMatches(GAME, backend)
+    remote = RemoteMatches(GAME, executors_of(backend))
     verdicts = []
     for number, who in enumerate([remote, None]):
         (tmp_path / str(number)).mkdir()
@@ -181,7 +187,7 @@ def test_gating_by_workers_reaches_the_verdict_of_gating_at_home(
 
 
 def test_rating_games_are_played_by_workers(backend: LocalProcesses, tmp_path: Path) -> None:
-    remote = RemoteMatches(GAME, backend)
+    remote = RemoteMatches(GAME, executors_of(backend))
     with open_ledger(tmp_path, GAME) as ledger:
         strength = Strength(GAME, settings_of(tmp_path), ledger, remote=remote)
         report = strength.measure(decode_model(model_bytes(2)), poll=lambda: (backend.collect(), None)[1])

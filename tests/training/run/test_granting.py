@@ -45,7 +45,7 @@ class Actors:
     def cluster(self) -> None:
         raise AssertionError
 
-    def match_hosts(self) -> None:
+    def match_executors(self) -> None:
         raise AssertionError
 
     def close(self) -> None:
