@@ -1,7 +1,6 @@
 import itertools
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -187,7 +186,7 @@ def test_the_first_look_at_a_rollout_changes_nothing_yet() -> None:
 
 @pytest.mark.parametrize("wanted", [True, False])
 def test_observations_are_scaled_only_where_the_settings_have_it(wanted: bool) -> None:
-    acting = trainer(settings=replace(QUICK, scale_observations=wanted)).collector
+    acting = trainer(settings=PPOSettings(**{**vars(QUICK), "scale_observations": wanted})).collector
     acting.collect()
     shift, scale = acting.scale()
     assert shift.any() == wanted and (scale != 1).any() == wanted
