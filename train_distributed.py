@@ -250,7 +250,7 @@ from training.ranks.save_folder import chosen_folder
 from training.ranks.torchrun import Start, room_for_ranks, run_ranks, see_that_they_can_meet
 from training.ranks.total_batch import group_bounds
 from training.replay.epochs import Epochs
-from training.run.run import make_learner, window_options
+from training.run.run import make_learner
 from views.charts import duration
 
 
@@ -503,8 +503,9 @@ def build_training(experiment: BigExperiment, arguments: argparse.Namespace, ran
         batch_size=settings.training.batch_size,
         seed=settings.run.seed,
         shuffle_positions=experiment.big_learner.shuffle_positions,
-        symmetries=settings.training.symmetries,
-        window=window_options(game, settings),
+        training=settings.training,
+        search=settings.search,
+        network=settings.network,
     )
     workers = min(4, max(1, cores - 1)) if learner.device.type == "cuda" else 0
     if arguments.num_workers is not None:

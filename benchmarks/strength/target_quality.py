@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.strength.perfect_play import network_values
 from configs.flags import whole
 from configs.load import load_settings
-from configs.schema import SearchSettings, Settings
+from configs.schema import SearchSettings, Settings, TrainingSettings
 from engines.players import read_model
 from games import Game, load_game
 from games.game import Actions
@@ -140,7 +140,9 @@ def main() -> None:
         searched = ((batch.root_values[first] - begun_from.best) ** 2).mean()
         cells = []
         for each in LAMBDAS:
-            targets = ReplayWindow(game, capacity_positions=1, td_lambda=each).values_to_learn(batch)[first]
+            targets = ReplayWindow(
+                game, capacity_positions=1, training=TrainingSettings(td_lambda=each)
+            ).values_to_learn(batch)[first]
             bias, noise = bias_and_noise(targets.reshape(len(openings), -1).astype(np.float64), truth)
             cells.append(f"{bias:.3f} + {noise:.3f}")
         print(

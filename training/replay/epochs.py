@@ -8,13 +8,13 @@ in random order; so nothing is larger in memory than that, however much there is
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from configs.schema import NetworkSettings, SearchSettings, TrainingSettings
 from games.game import Game
 from training.data.game_files import read_game_file
 from training.replay.replay import Batch, ReplayWindow
@@ -68,12 +68,13 @@ class Epochs:
     """A data set.
 
     Args:
-        game: what is played. files: all of it, with the number of bytes of each. batch_size: positions of a batch. The
-        last two of an epoch share what is left, so that every batch has at least half as many
-            unless there are fewer in all.
+        game: what is played.
+        files: all of them, with the number of bytes of each.
+        batch_size: positions of a batch. The last two of an epoch share what is left, so every batch has at least half
+            as many, unless there are fewer in all.
         seed: of the order, and of the symmetries under which positions are shown.
         shuffle_positions: are mixed with one another.
-        window: options of ``ReplayWindow``, which says what is learned from a position.
+        training, search, network: what is learned from a position, as in ``ReplayWindow``.
     """
 
     game: Game
@@ -81,8 +82,9 @@ class Epochs:
     batch_size: int
     seed: int
     shuffle_positions: int = 500_000
-    symmetries: bool = True
-    window: dict[str, Any] = field(default_factory=dict)
+    training: TrainingSettings = TrainingSettings()
+    search: SearchSettings = SearchSettings()
+    network: NetworkSettings = NetworkSettings()
 
     def batches(self, epoch: int, *, done: int = 0) -> Iterator[Planned]:
         """The batches of an epoch, but for its first ``done`` positions."""
@@ -122,12 +124,18 @@ class Epochs:
         yield self._shuffled(window, [self.seed, epoch, number], begin, 1.0), bad
 
     def _window(self) -> ReplayWindow:
-        return ReplayWindow(self.game, capacity_positions=2**62, symmetries=self.symmetries, **self.window)
+        return ReplayWindow(
+            self.game,
+            capacity_positions=2**62,
+            training=self.training.model_copy(update={"policy_surprise_weight": 0.0}),  # every position counts once
+            search=self.search,
+            network=self.network,
+        )
 
     def _shuffled(self, window: ReplayWindow, seed: list[int], begin: float, end: float) -> Piece:
         random = np.random.default_rng(seed)
         positions = random.permutation(window.to_learn_from())
-        turns = len(self.game.action_symmetries) if self.symmetries else 1
+        turns = len(self.game.action_symmetries) if self.training.symmetries else 1
         symmetries = random.integers(0, turns, len(positions))
         return Piece(window, positions, symmetries, np.linspace(begin, end, len(positions) + 1)[1:])
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from configs.schema import NetworkSettings, SearchSettings, TrainingSettings
 from games.compiled import compiled
 from games.game import Actions, Game, Planes, Rules, States
 from training.common.random import Streams, below, seed_stream, uniform
@@ -78,48 +79,34 @@ class ReplayWindow:
         game: Game,
         *,
         capacity_positions: int,
-        policy_surprise_weight: float = 0.5,
-        train_on_afterstates: bool = False,
-        td_lambda: float = 1.0,
-        discount: float = 1.0,
-        symmetries: bool = True,
-        replies: bool = False,
-        areas: bool = False,
+        training: TrainingSettings = TrainingSettings(),
+        search: SearchSettings = SearchSettings(),
+        network: NetworkSettings = NetworkSettings(),
     ) -> None:
         """An empty window.
 
         Args:
-            game: the game of all batches. capacity_positions: how many positions to learn from it may hold. The newest
-            game is kept in any case. policy_surprise_weight: how much of each game's sampling weight goes to its
-            positions in proportion to how far search
-                moved away from the prior; the rest is spread evenly. 0.5 is KataGo's (docs/KataGoMethods.md there).
-            train_on_afterstates: also learn values where nature is to move, as often as where a player is. td_lambda: 1
-            learns values from the game's outcome; less, from the root values of the searches on the way there too
-                (``value_targets``), so that a blunder near the end does not falsify what was right before it.
-            discount: of points, for each move that they are away.
-            symmetries: show each sample under a random symmetry of the game.
-            replies: also tell of each sample what the opponent found in the next position.
-            areas: also tell how its game ended on the board, which the game has to count (``Game.settle``).
+            game: the game of all batches.
+            capacity_positions: how many positions to learn from it may hold. The newest game stays in any case.
+            training: ``policy_surprise_weight``, ``td_lambda`` and ``symmetries``.
+            search: ``evaluate_afterstates`` adds the positions where nature moves; ``discount`` is of points.
+            network: whose auxiliary heads decide which targets are made.
         """
         self._game = game
         self._capacity = capacity_positions
-        self._policy_surprise_weight = policy_surprise_weight
-        self._train_on_afterstates = train_on_afterstates
-        self._td_lambda, self._discount = td_lambda, discount if game.num_players == 1 else 1.0
-        self._num_symmetries = len(game.action_symmetries) if symmetries else 1
+        self._policy_surprise_weight = training.policy_surprise_weight
+        self._train_on_afterstates = game.num_outcomes > 0 and search.evaluate_afterstates
+        self._td_lambda = training.td_lambda
+        self._discount = search.discount if game.num_players == 1 else 1.0
+        self._num_symmetries = len(game.action_symmetries) if training.symmetries else 1
+        self._replies = network.predict_reply
+        self._areas = network.predict_ownership or network.predict_score
         self._lengths, self._sampled = RingColumn(np.int32), RingColumn(np.int32)
-        self._actions, self._values, self._weights = (
-            RingColumn(np.uint16),
-            RingColumn(np.float32),
-            RingColumn(np.float32),
-        )
-        self._policy_sizes = RingColumn(np.int32)
+        self._actions, self._policy_sizes = RingColumn(np.uint16), RingColumn(np.int32)
+        self._values, self._weights = RingColumn(np.float32), RingColumn(np.float32)
         self._policy_actions, self._policy_weights = RingColumn(np.uint16), RingColumn(np.uint16)
-        self._replies, self._areas = replies, areas
-        self._owners, self._leads = (
-            RingColumn(np.int8, game.point_symmetries.shape[1] if areas else 0),
-            RingColumn(np.float32),
-        )
+        self._owners = RingColumn(np.int8, game.point_symmetries.shape[1] if self._areas else 0)
+        self._leads = RingColumn(np.float32)
         self._columns: Columns | None = None
 
     @property

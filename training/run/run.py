@@ -158,21 +158,10 @@ def make_window(game: Game, settings: Settings, *, kind: Callable[..., ReplayWin
     return kind(
         game,
         capacity_positions=window_capacity(training.window, 0),
-        policy_surprise_weight=training.policy_surprise_weight,
-        symmetries=training.symmetries,
-        **window_options(game, settings),
+        training=training,
+        search=settings.search,
+        network=settings.network,
     )
-
-
-def window_options(game: Game, settings: Settings) -> dict[str, Any]:
-    """The options of ``ReplayWindow`` that say which positions are learned from, and what."""
-    return {
-        "train_on_afterstates": game.num_outcomes > 0 and settings.search.evaluate_afterstates,
-        "td_lambda": settings.training.td_lambda,
-        "replies": settings.network.predict_reply,
-        "areas": settings.network.predict_ownership or settings.network.predict_score,
-        "discount": settings.search.discount,
-    }
 
 
 def restore(learner: Learner, checkpoint: Checkpoint | None) -> CoachState:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import zstandard
 
+from configs.schema import TrainingSettings
 from games import load_game
 from tests.training.data.forging import Wire, column_bytes, dump, pack, put_together, seal, take_apart, unpack
 from tests.training.synthetic import synthetic_batch
@@ -256,7 +257,7 @@ def read_batch(data: bytes) -> object:
     game = GAMES.get(batch.game, GAMES["go"])
     verify(batch, game)
     assert encode(decode(encode(batch))) == encode(batch)
-    window = ReplayWindow(game, capacity_positions=1000, td_lambda=0.5)
+    window = ReplayWindow(game, capacity_positions=1000, training=TrainingSettings(td_lambda=0.5))
     if window.add(batch):
         sample = window.sample(8, 1)
         assert np.allclose(sample.policies.sum(axis=1), sample.policy_mask, atol=1e-5)

@@ -8,6 +8,7 @@ import chess.pgn
 import numpy as np
 import pytest
 
+from configs.schema import TrainingSettings
 from games import Game, load_game
 from games.bad_game import BadGame
 from games.chess.pgn import PgnGame, read_pgn
@@ -77,7 +78,7 @@ def test_other_games_have_no_pgn(tmp_path: Path) -> None:
 
 def test_a_window_of_such_games_teaches_the_moves_and_the_results(tmp_path: Path) -> None:
     games = [each for each in read(tmp_path, f"{MATE} 1-0\n\n1. d4 d5 0-1\n\n") if isinstance(each, ImportedGame)]
-    window = ReplayWindow(CHESS, capacity_positions=100, td_lambda=0.5)
+    window = ReplayWindow(CHESS, capacity_positions=100, training=TrainingSettings(td_lambda=0.5))
     assert window.add(decode(encode(batch_of_files(games, CHESS)))) == 9
     batch = window.sample(500, 1)
     assert (batch.policies.max(axis=1) == 1).all() and (batch.policies.sum(axis=1) == 1).all()

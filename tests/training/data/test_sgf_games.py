@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from sgfmill import sgf
 
+from configs.schema import TrainingSettings
 from games import Game, load_game
 from games.bad_game import BadGame
 from games.go.sgf import LETTERS, SgfGame, read_sgf
@@ -102,7 +103,7 @@ def test_a_window_of_such_games_teaches_the_moves_and_the_results(tmp_path: Path
         for each in read(tmp_path, sgf_of(";B[cc];W[bb]", "B+R") + sgf_of(";B[cd]", "W+R"))
         if isinstance(each, ImportedGame)
     ]
-    window = ReplayWindow(GO, capacity_positions=100, td_lambda=1.0)
+    window = ReplayWindow(GO, capacity_positions=100, training=TrainingSettings(td_lambda=1.0))
     assert window.add(batch_of_files(games, GO)) == 3
     batch = window.sample(200, 1)
     assert (batch.policies.max(axis=1) == 1).all()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from configs.schema import NetworkSettings
 from games import Game, load_game
 from games.game import States
 from games.go.rules import score
@@ -42,9 +43,9 @@ def games_of(*played: tuple[str, int]) -> GameBatch:
     return batch_of_files(games, GO)
 
 
-def samples(game: Game, batch: GameBatch, positions: Any, symmetry: int, **options: bool) -> Batch:
+def samples(game: Game, batch: GameBatch, positions: Any, symmetry: int, **heads: bool) -> Batch:
     """These positions of a batch under one symmetry."""
-    window = ReplayWindow(game, capacity_positions=10**6, **options)
+    window = ReplayWindow(game, capacity_positions=10**6, network=NetworkSettings(**heads))
     window.add(batch)
     places = np.array(positions, np.int64)
     return window.take(places, np.full(len(places), symmetry, np.int64))
@@ -53,7 +54,7 @@ def samples(game: Game, batch: GameBatch, positions: Any, symmetry: int, **optio
 @pytest.mark.parametrize("symmetry", range(8))
 def test_who_owns_what_turns_with_the_board_and_is_seen_by_the_player_to_move(symmetry: int) -> None:
     last = len(WALLS.split()) - 1
-    batch = samples(GO, games_of(("A1 B1", 1), (WALLS, 0)), [2 + last - 1, 2 + last], symmetry, areas=True)
+    batch = samples(GO, games_of(("A1 B1", 1), (WALLS, 0)), [2 + last - 1, 2 + last], symmetry, predict_ownership=True)
     assert batch.leads.tolist() == [-0.5, 0.5]  # White passes, then Black
     for mine, ownership in zip((-1, 1), batch.ownership.reshape(2, 5, 5), strict=True):
         assert sorted(ownership.ravel()) == sorted(mine * OWNERS.ravel())
@@ -63,7 +64,7 @@ def test_who_owns_what_turns_with_the_board_and_is_seen_by_the_player_to_move(sy
 
 
 def test_of_a_game_that_was_given_up_nobody_knows_the_end() -> None:
-    batch = samples(GO, games_of((WALLS, 0), ("A1 B1 C1", 1)), range(len(WALLS.split()) + 3), 0, areas=True)
+    batch = samples(GO, games_of((WALLS, 0), ("A1 B1 C1", 1)), range(len(WALLS.split()) + 3), 0, predict_ownership=True)
     assert np.isnan(batch.leads).tolist() == [False] * len(WALLS.split()) + [True] * 3
 
 
@@ -72,7 +73,7 @@ def test_the_reply_is_the_policy_of_the_next_position_under_the_same_symmetry() 
     record = synthetic_batch(game, games=3, full_share=1.0)
     everything = range(record.num_positions)
     for symmetry in (0, 3):
-        batch = samples(game, record, everything, symmetry, replies=True)
+        batch = samples(game, record, everything, symmetry, predict_reply=True)
         ends = np.cumsum(record.lengths) - 1
         assert not batch.replies[ends].any()
         others = np.setdiff1d(everything, ends)
@@ -81,7 +82,7 @@ def test_the_reply_is_the_policy_of_the_next_position_under_the_same_symmetry() 
 
 def test_where_the_opponent_searched_little_the_reply_is_what_was_played() -> None:
     record = synthetic_batch(CONNECT_FOUR, games=3, full_share=0.5)
-    batch = samples(CONNECT_FOUR, record, range(record.num_positions), 1, replies=True)
+    batch = samples(CONNECT_FOUR, record, range(record.num_positions), 1, predict_reply=True)
     cheap = np.flatnonzero(record.policy_sizes == 0)
     before = cheap[~np.isin(cheap, np.cumsum(record.lengths) - record.lengths)] - 1
     assert len(before) > 5
@@ -95,7 +96,7 @@ def test_where_the_opponent_searched_little_the_reply_is_what_was_played() -> No
 def test_ownership_and_lead_are_those_of_the_rules() -> None:
     record = synthetic_batch(GO, games=20, resign_share=0.3)
     ends = np.cumsum(record.lengths)
-    batch = samples(GO, record, ends - record.lengths, 0, areas=True)
+    batch = samples(GO, record, ends - record.lengths, 0, predict_ownership=True)
     for index, begin in enumerate(ends - record.lengths):
         state, naive = GO.initial_state(), NaiveGo(**GO.options)
         for action in record.actions[begin : ends[index]].tolist():
@@ -111,7 +112,7 @@ def test_ownership_and_lead_are_those_of_the_rules() -> None:
 def test_connect_four_ends_with_the_stones_on_the_board_and_those_that_the_winner_has_left() -> None:
     record = synthetic_batch(CONNECT_FOUR, games=40, resign_share=0.0)
     starts = np.cumsum(record.lengths) - record.lengths
-    batch = samples(CONNECT_FOUR, record, starts, 0, areas=True)
+    batch = samples(CONNECT_FOUR, record, starts, 0, predict_ownership=True)
     leads = []
     for index, (begin, length) in enumerate(zip(starts, record.lengths, strict=True)):
         state = CONNECT_FOUR.initial_state()
@@ -145,7 +146,12 @@ def learn(batch: Batch, game: Game = GO, **heads: Any) -> tuple[torch.nn.Module,
 def test_each_head_learns_a_batch_by_heart() -> None:
     record = synthetic_batch(GO, games=8, resign_share=0.2, num_simulations=1)
     batch = samples(
-        GO, record, range(0, record.num_positions, max(1, record.num_positions // 24)), 0, replies=True, areas=True
+        GO,
+        record,
+        range(0, record.num_positions, max(1, record.num_positions // 24)),
+        0,
+        predict_reply=True,
+        predict_ownership=True,
     )
     _, first, last = learn(batch, **HEADS)
     assert {"reply_loss", "ownership_loss", "score_loss"} <= first.keys()
@@ -160,7 +166,7 @@ def test_each_head_learns_a_batch_by_heart() -> None:
 def test_what_is_not_known_teaches_nothing() -> None:
     """Neither the end of games that were given up, nor a reply that nobody gave."""
     record = games_of(("A1 B1 C1", 1))
-    batch = samples(GO, record, [2], 0, replies=True, areas=True)
+    batch = samples(GO, record, [2], 0, predict_reply=True, predict_ownership=True)
     _, first, last = learn(batch, **HEADS)
     assert first["reply_loss"] == first["ownership_loss"] == first["score_loss"] == last["score_loss"] == 0
     assert last["policy_loss"] < first["policy_loss"]
@@ -170,7 +176,11 @@ def test_what_is_not_known_teaches_nothing() -> None:
 def test_a_network_foresees_the_ends_that_it_has_learned_as_the_player_to_move_sees_them() -> None:
     plies = len(WALLS.split())
     batch = samples(
-        GO, games_of((WALLS, 0), ("C3 pass pass", 0)), [*range(1, plies), plies + 1, plies + 2], 0, areas=True
+        GO,
+        games_of((WALLS, 0), ("C3 pass pass", 0)),
+        [*range(1, plies), plies + 1, plies + 2],
+        0,
+        predict_ownership=True,
     )
     network, _, _ = learn(batch, predict_ownership=True, predict_score=True)
     predict = predictions_of(network)
@@ -184,7 +194,7 @@ def test_a_network_foresees_the_ends_that_it_has_learned_as_the_player_to_move_s
 @pytest.mark.medium
 def test_where_points_stay_empty_a_network_foresees_that_they_are_nobodys() -> None:
     record = synthetic_batch(CONNECT_FOUR, games=2, resign_share=0.0, num_simulations=1)
-    batch = samples(CONNECT_FOUR, record, range(4, record.num_positions, 3), 0, areas=True)
+    batch = samples(CONNECT_FOUR, record, range(4, record.num_positions, 3), 0, predict_ownership=True)
     network, first, last = learn(batch, CONNECT_FOUR, predict_ownership=True)
     assert last["ownership_loss"] < 0.5 * first["ownership_loss"]
     predict = predictions_of(network)

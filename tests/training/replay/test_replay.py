@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from configs.schema import TrainingSettings
 from games import load_game
 from games.game import Game
 from tests.training.synthetic import synthetic_batch
@@ -32,7 +33,7 @@ def connect_four() -> Game:
 
 
 def window_of(game: Game, *batches: GameBatch, capacity_positions: int = 10**6, **options: Any) -> ReplayWindow:
-    window = ReplayWindow(game, capacity_positions=capacity_positions, **options)
+    window = ReplayWindow(game, capacity_positions=capacity_positions, training=TrainingSettings(**options))
     for batch in batches:
         window.add(batch)
     return window

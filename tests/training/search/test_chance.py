@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from configs.schema import ResignationSettings, SearchSettings
+from configs.schema import ResignationSettings, SearchSettings, TrainingSettings
 from games import load_game
 from games.game import CHANCE, Game
 from tests.training.search.forest import Forest, random_states
@@ -156,7 +156,12 @@ def test_a_move_of_the_wrong_side_is_refused(batch: GameBatch, ply: int, flags: 
 
 @pytest.mark.parametrize(("td_lambda", "discount"), [(0.0, 1.0), (0.7, 1.0), (1.0, 1.0), (0.7, 0.9), (1.0, 0.99)])
 def test_what_is_learned_are_the_points_still_to_be_made(batch: GameBatch, td_lambda: float, discount: float) -> None:
-    window = ReplayWindow(SMALL, capacity_positions=10**6, td_lambda=td_lambda, discount=discount)
+    window = ReplayWindow(
+        SMALL,
+        capacity_positions=10**6,
+        training=TrainingSettings(td_lambda=td_lambda),
+        search=SearchSettings(discount=discount),
+    )
     window.add(batch)
     targets = window._values.rows
     first = 0
