@@ -168,6 +168,7 @@ from rich.console import Console
 
 from configs.load import load_settings
 from distributed.local.parallel_zero import ParallelZeroTrainer
+from distributed.local.wiring import trainer_settings
 from games.twenty48.rules import GameRules
 from training.common.reports import IterationReport
 from training.networks.network import seed_weights
@@ -231,18 +232,21 @@ def train(arguments: argparse.Namespace) -> int:
     model = ZeroNetwork(arguments.height, arguments.width, 16, filters=arguments.filters, blocks=arguments.blocks)
     if arguments.checkpoint:
         begin_with(model, arguments.checkpoint)
-    run_dir = arguments.run_dir
+    chosen = {
+        "run.seed": arguments.seed,
+        "run.minutes": arguments.minutes,
+        "training.device": arguments.device,
+        "self_play.device": arguments.self_play_device,
+    }
+    if run_dir := arguments.run_dir:
+        chosen |= {"run.name": run_dir.name, "run.directory": str(run_dir.parent)}
     trainer = ParallelZeroTrainer(
         model=model,
         rules=rules,
         num_workers=arguments.workers,
         workers_per_gpu=arguments.workers_per_gpu,
-        device=arguments.device,
-        self_play_device=arguments.self_play_device,
-        name=run_dir.name if run_dir else None,
-        directory=run_dir.parent if run_dir else "runs",
+        settings=trainer_settings(rules, chosen),
         resume=arguments.resume,
-        seed=arguments.seed,
         checkpoint_dir=CHECKPOINTS,
         epochs_before=epochs_of(arguments.checkpoint),
     )
@@ -252,7 +256,6 @@ def train(arguments: argparse.Namespace) -> int:
         batch_size=arguments.batch_size,
         lr=arguments.lr,
         simulations=arguments.simulations,
-        minutes=arguments.minutes,
     )
     say_goodbye(trainer, report)
     return INTERRUPTED if trainer.stopped else 0

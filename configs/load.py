@@ -127,7 +127,7 @@ def load_section(path: Path, kind: type[S], *, overrides: Mapping[str, Any] | No
     overrides = overrides or {}
     document, node = _read(path)
     for key, value in overrides.items():
-        _override(document, key.split("."), value)
+        override(document, key.split("."), value)
     try:
         return kind.model_validate(document, context={"config": path})
     except ValidationError as error:
@@ -162,7 +162,7 @@ def _read(path: Path) -> tuple[dict[Any, Any], yaml.Node]:
     return document, node
 
 
-def _override(document: dict[Any, Any], keys: list[str], value: Any) -> None:
+def override(document: dict[Any, Any], keys: list[str], value: Any) -> None:
     """Put ``value`` into nested mappings; whatever is no mapping stays for the validation to refuse."""
     for key in keys[:-1]:
         document = document.setdefault(key, {})

@@ -9,8 +9,8 @@ from typing import Any
 
 def __getattr__(name: str) -> Any:
     """``from distributed import ParallelZeroTrainer``: it is imported, and torch with it, only where it is asked for."""
-    if name != "ParallelZeroTrainer":
+    if name not in ("ParallelZeroTrainer", "trainer_settings"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from distributed.local.parallel_zero import ParallelZeroTrainer
+    from distributed.local import parallel_zero
 
-    return ParallelZeroTrainer
+    return getattr(parallel_zero, name)

@@ -3,10 +3,9 @@
 It only wires; the loop is the Coach's.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from configs.schema import Settings
 from distributed.local.devices import Spread, spread_here
@@ -16,8 +15,8 @@ from distributed.local.wiring import (
     EVERY,
     WINDOW_GROWTH,
     WeightsFiles,
-    default_settings,
     logged,
+    trainer_settings,
     validated,
     with_workers,
 )
@@ -33,6 +32,8 @@ from training.run.coach import Coach
 from training.run.session import event_logger, make_run_folder, session
 from views import make_observers, shielded
 
+__all__ = ["ParallelZeroTrainer", "trainer_settings"]
+
 EPOCHS_BEFORE = "epochs_before"  # in a run's folder: how many epochs its first weights had behind them
 
 
@@ -40,17 +41,17 @@ class ParallelZeroTrainer:
     """Trains ``model`` to play by ``rules``: worker processes play against themselves, and this process learns.
 
     Args:
-        model: made by ``ZeroNetwork`` or ``build_network`` for this game. Training begins from its weights, and ends in
-        it. rules: the game, such as ``GameRules(4, 4)``. num_workers: processes in all, spread evenly over the GPUs; by
-        default one for each core, and at least two for each GPU. workers_per_gpu: processes for each GPU, instead of
-        ``num_workers``. device: "cpu", "cuda", or "auto": the GPUs where there are any. self_play_device: "cpu" keeps
-        the workers off the GPUs, while training uses one as ``device`` says. name: of the run, whose folder is
-        ``directory``/``name``; by default the game's with the time of day. directory: where runs are kept. resume: go
-        on with the run in that folder, where it ended, instead of beginning one from the weights of ``model``. seed: of
-        everything random. checkpoint_dir: where ``model_epoch_N.pth`` is written every ten epochs and at the end,
-        beside what the run itself keeps. epochs_before: that the weights of ``model`` have behind them: N is counted on
-        from there. observers: those who watch, given the run's folder; by default the terminal, and files in the run's
-        folder.
+        model: made by ``ZeroNetwork`` or ``build_network`` for this game. Training starts from its weights and puts the
+            trained ones into it.
+        rules: the game, such as ``GameRules(4, 4)``.
+        num_workers: processes in all, spread evenly over the GPUs; by default one per core, and at least two per GPU.
+        settings: of the run: its name and folder, its seed, devices, search, window and minutes. By default
+            ``trainer_settings(rules)``. The network is that of ``model``; ``train`` sets what its arguments name.
+        workers_per_gpu: processes per GPU, instead of ``num_workers``.
+        resume: continue the run in its folder instead of starting one from the weights of ``model``.
+        checkpoint_dir: where ``model_epoch_N.pth`` is written every ten epochs and at the end.
+        epochs_before: epochs that the weights of ``model`` were trained for; N counts on from there.
+        observers: those who watch, given the run's folder; by default the terminal, and files in the run's folder.
 
     Attributes:
         run_dir: the run's folder.
@@ -64,21 +65,17 @@ class ParallelZeroTrainer:
         rules: Game,
         num_workers: int | None = None,
         *,
+        settings: Settings | None = None,
         workers_per_gpu: int | None = None,
-        device: Literal["auto", "cpu", "cuda"] = "auto",
-        self_play_device: Literal["auto", "cpu"] = "auto",
-        name: str | None = None,
-        directory: str | Path = "runs",
         resume: bool = False,
-        seed: int = 1,
         checkpoint_dir: str | Path | None = None,
         epochs_before: int = 0,
         observers: Callable[[Path], Sequence[Observer]] | None = None,
     ) -> None:
         self.model, self.rules = model, rules
-        self.num_workers, self.workers_per_gpu, self.seed = num_workers, workers_per_gpu, seed
-        self.device, self.self_play_device = device, self_play_device
-        self.run_dir = Path(directory) / (name or f"{rules.name}-{time.strftime('%Y%m%d-%H%M%S')}")
+        self.settings = settings or trainer_settings(rules)
+        self.num_workers, self.workers_per_gpu = num_workers, workers_per_gpu
+        self.run_dir = Path(self.settings.run.directory) / self.settings.run.name
         self.resume, self.stopped = resume, False
         self.checkpoint_dir = Path(checkpoint_dir) if checkpoint_dir is not None else None
         self.epochs_before = epochs_before
@@ -94,58 +91,55 @@ class ParallelZeroTrainer:
         batch_size: int = 64,
         lr: float = 0.001,
         simulations: int = 50,
-        *,
-        minutes: float | None = None,
     ) -> IterationReport | None:
-        """Train, and put the trained weights into ``model``. Called again, it goes on with the same run.
+        """Train, and put the trained weights into ``model``. Called again, it continues the same run.
 
         Args:
-            epochs: after so many in all, those of earlier calls and sessions included, the run ends; None: when it is
-            stopped. games_per_epoch: exactly so many games are played in an epoch, all with one network, and then
-            learned from. batch_size: positions in an optimizer step. lr: the learning rate; with a shipped experiment
-            that has it fall towards the end, the highest. simulations: of the search for each move. minutes: after so
-            many in all the run ends too.
+            epochs: the run ends after so many in all, including earlier calls and sessions; None: when it is stopped,
+                or after the minutes in the settings.
+            games_per_epoch: each epoch plays exactly so many games, all with one network, and then learns from them.
+            batch_size: positions in an optimizer step.
+            lr: the learning rate, or its highest value if it follows a schedule.
+            simulations: of the search for each move.
 
         Returns:
             The last epoch's report; None when no epoch was finished.
 
         Raises:
             ValueError: the model is not for these rules, a number is out of range, there is no such device, or the
-            folder holds a run. RunLocked: another process works on this run. NobodyPlays: all workers have failed.
+                folder holds a run.
+            RunLocked: another process works on this run.
+            NobodyPlays: all workers have failed.
             TrainingDiverged: losses or gradients are not finite.
         """
         network = settings_of_network(self.model)
-        Model(description=describe_model(self.rules, network, 0), weights=self.model.state_dict()).build(
+        description = describe_model(self.rules, network, 0)
+        Model(description=description, weights=self.model.state_dict()).build(
             self.rules
-        )  # or says why not
-        document = default_settings(self.rules) | {"network": network}
-        document["run"] = {**self._run(), "iterations": epochs, "minutes": minutes}
+        )  # raises where it does not fit
+        game = {"name": self.rules.name, "options": self.rules.options}
+        document = self.settings.model_dump() | {"network": network, "game": game}
+        document["run"]["iterations"] = epochs
         document["search"] |= {"num_simulations": simulations, "cheap_simulations": simulations}
         document["training"] |= {
             "asynchronous": False,
             "steps_per_model": None,
-            "device": self.device,
             "batch_size": batch_size,
             "learning_rate": lr,
             "games_per_iteration": games_per_epoch,
             "window": {**document["training"]["window"], "min_positions": batch_size, "growth_exponent": WINDOW_GROWTH},
         }
-        if epochs is None and minutes is None:
-            document["training"]["learning_rate_schedule"] = "constant"  # there is no end towards which it could fall
-        workers = "auto" if self.num_workers is None else self.num_workers
-        document["self_play"] |= {"workers": workers, "device": self.self_play_device}
+        if epochs is None and self.settings.run.minutes is None:
+            document["training"]["learning_rate_schedule"] = "constant"  # a run without an end has no schedule
+        document["self_play"]["workers"] = "auto" if self.num_workers is None else self.num_workers
         spread = spread_here(validated(document), per_gpu=self.workers_per_gpu)
         settings = with_workers(document, spread)
         make_run_folder(self.run_dir, resume=self.resume)
         with RunLock(self.run_dir), logged(self.run_dir / "coach.log"), learner_ranks(settings, self.run_dir) as ranks:
             self.resume = True
-            return self._sit(settings, spread, ranks)
+            return self._run_session(settings, spread, ranks)
 
-    def _run(self) -> dict[str, Any]:
-        """What the settings say of the run's folder and seed."""
-        return {"name": self.run_dir.name, "directory": str(self.run_dir.parent), "seed": self.seed}
-
-    def _sit(self, settings: Settings, spread: Spread, ranks: Ranks) -> IterationReport | None:
+    def _run_session(self, settings: Settings, spread: Spread, ranks: Ranks) -> IterationReport | None:
         """Run the Coach to its end, and take over what it has learned."""
         observers = list(self._make_observers(self.run_dir))
         log_event = event_logger(observers)

@@ -4,6 +4,7 @@ leaves besides.
 
 import logging
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from configs.load import load_settings
+from configs.load import load_settings, override
 from configs.schema import Settings
 from distributed.local.devices import Spread
 from games import Game, load_game
@@ -20,6 +21,7 @@ from training.common.reports import IterationReport, ProgressReport
 from training.networks.weights_file import save_weights
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+EPOCHS = 100  # of a run, unless a call of ``train`` says otherwise
 EVERY = 10  # iterations between two measurements of strength, and between two files of weights
 FEWEST_ON_CPU, FEWEST_ON_GPU = (
     16,
@@ -98,6 +100,24 @@ def default_settings(rules: Game) -> dict[str, Any]:
     else:
         settings["evaluation"] |= {"every": EVERY, "gating": "none"}
     return settings
+
+
+def trainer_settings(rules: Game, overrides: Mapping[str, Any] | None = None) -> Settings:
+    """The settings of a run of ``ParallelZeroTrainer``: those of the shipped experiment with this game, in a folder of
+    its own that is named after the game and the time.
+
+    Args:
+        rules: the game.
+        overrides: by dotted key, such as ``{"run.name": "mine", "run.seed": 7, "training.device": "cpu"}``.
+
+    Raises:
+        ValueError: some are out of range; the message names them.
+    """
+    document = default_settings(rules)
+    document["run"] = {"name": f"{rules.name}-{time.strftime('%Y%m%d-%H%M%S')}", "iterations": EPOCHS}
+    for key, value in (overrides or {}).items():
+        override(document, key.split("."), value)
+    return validated(document)
 
 
 def with_workers(document: dict[str, Any], spread: Spread, *, batch_games: int | None = None) -> Settings:

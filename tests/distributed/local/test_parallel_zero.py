@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ import torch
 from configs.load import load_settings
 from configs.schema import Settings
 from distributed import ParallelZeroTrainer
-from distributed.local import parallel_zero
+from distributed.local import parallel_zero, wiring
 from distributed.local.devices import Spread
 from games import Game
 from games.twenty48.rules import GameRules
@@ -26,12 +27,13 @@ GUIDE = """
 import sys
 from zero.game import GameRules
 from zeromodel import ZeroNetwork
-from distributed import ParallelZeroTrainer
+from distributed import ParallelZeroTrainer, trainer_settings
 
 rules = GameRules(3, 3)
 model = ZeroNetwork(3, 3, 16, filters=8, blocks=1)
+settings = trainer_settings(rules, {"run.directory": sys.argv[1], "training.device": "cpu"})
 before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-trainer = ParallelZeroTrainer(model=model, rules=rules, num_workers=2, directory=sys.argv[1], device="cpu")
+trainer = ParallelZeroTrainer(model=model, rules=rules, num_workers=2, settings=settings)
 report = trainer.train(epochs=1, games_per_epoch=4, batch_size=64, lr=0.001, simulations=2)
 assert report.iteration == 1 and report.total_games >= 4 and report.learner.steps > 0
 assert {worker.name for worker in report.workers} == {"local-1", "local-2"}
@@ -97,6 +99,11 @@ def tiny_network() -> torch.nn.Module:
     return ZeroNetwork(2, 2, 16, filters=4, blocks=1)
 
 
+def tiny_settings(folder: Path, **overrides: Any) -> Settings:
+    names = {"run.name": "tiny", "run.directory": str(folder), "training.device": "cpu"}
+    return wiring.trainer_settings(RULES, names | overrides)
+
+
 @pytest.fixture
 def trainer(tmp_path: Path, alone: Alone) -> Trainer:
     checkpoints = tmp_path / "checkpoints"
@@ -104,9 +111,7 @@ def trainer(tmp_path: Path, alone: Alone) -> Trainer:
         tiny_network(),
         RULES,
         3,
-        name="tiny",
-        directory=tmp_path,
-        device="cpu",
+        settings=tiny_settings(tmp_path),
         checkpoint_dir=checkpoints,
         observers=alone.observers,
     )
@@ -134,8 +139,8 @@ def test_what_the_call_says_is_what_the_run_is_told(trainer: Trainer, alone: Alo
 
 
 @pytest.mark.trial
-def test_an_epoch_plays_exactly_its_games_with_one_network(trainer: Trainer, alone: Alone) -> None:
-    trainer.self_play_device = "cpu"
+def test_an_epoch_plays_exactly_its_games_with_one_network(tmp_path: Path, trainer: Trainer, alone: Alone) -> None:
+    trainer.settings = tiny_settings(tmp_path, **{"self_play.device": "cpu"})
     trainer.train(epochs=3, games_per_epoch=5, batch_size=8, simulations=2)
     assert [(report.self_play.games, report.total_games) for report in alone.watching.reports] == [
         (5, 5),
@@ -158,7 +163,7 @@ def test_a_run_without_an_end_is_ended_by_whoever_stops_it(
 
 def test_what_the_call_leaves_open_is_as_in_the_shipped_experiment() -> None:
     shipped = load_settings(ROOT / "configs" / "twenty48.yaml").model_dump()
-    taken = parallel_zero.default_settings(GameRules(3, 3))
+    taken = wiring.default_settings(GameRules(3, 3))
     assert taken["game"]["options"]["height"] == 3
     assert all(taken[section] == shipped[section] for section in ("search", "self_play", "training"))
 
@@ -201,9 +206,7 @@ def test_a_run_is_gone_on_with_by_another_trainer_and_its_files_counted_on(
         tiny_network(),
         RULES,
         1,
-        name="tiny",
-        directory=tmp_path,
-        device="cpu",
+        settings=tiny_settings(tmp_path),
         resume=True,
         checkpoint_dir=tmp_path / "checkpoints",
         observers=alone.observers,
@@ -220,7 +223,7 @@ def test_a_run_is_not_begun_over_another_nor_beside_its_trainer(tmp_path: Path, 
     trainer.train(epochs=1, **TINY)
     before = weights_of(trainer)
     with pytest.raises(ValueError, match="holds a run already"):
-        Trainer(tiny_network(), RULES, 1, name="tiny", directory=tmp_path, observers=alone.observers).train(
+        Trainer(tiny_network(), RULES, 1, settings=tiny_settings(tmp_path), observers=alone.observers).train(
             epochs=2, **TINY
         )
     with RunLock(trainer.run_dir), pytest.raises(RunLocked):
@@ -236,7 +239,6 @@ def test_a_run_is_not_begun_over_another_nor_beside_its_trainer(tmp_path: Path, 
         ({"simulations": 0}, "search.num_simulations"),
         ({"epochs": 0}, "run.iterations"),
         ({"batch_size": 1}, "training.batch_size"),
-        ({"minutes": -1.0}, "run.minutes"),
     ],
 )
 def test_numbers_that_cannot_be_are_refused_before_anything_is_written(
@@ -247,12 +249,19 @@ def test_numbers_that_cannot_be_are_refused_before_anything_is_written(
     assert not trainer.run_dir.exists()
 
 
+def test_settings_that_cannot_be_are_refused_with_their_key(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"run\.minutes"):
+        tiny_settings(tmp_path, **{"run.minutes": -1.0})
+    with pytest.raises(ValueError, match="simulation"):
+        tiny_settings(tmp_path, **{"search.simulation": 5})
+
+
 @pytest.mark.parametrize(
     "workers", [{"num_workers": 0}, {"num_workers": 2, "workers_per_gpu": 2}, {"workers_per_gpu": 0}]
 )
 def test_workers_that_cannot_be_are_refused(tmp_path: Path, workers: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="workers"):
-        Trainer(tiny_network(), RULES, name="tiny", directory=tmp_path, **workers).train(epochs=1)
+        Trainer(tiny_network(), RULES, settings=tiny_settings(tmp_path), **workers).train(epochs=1)
     assert not (tmp_path / "tiny").exists()
 
 
@@ -265,15 +274,15 @@ def test_workers_that_cannot_be_are_refused(tmp_path: Path, workers: dict[str, i
 )
 def test_a_model_that_is_not_for_the_rules_is_refused(tmp_path: Path, model: torch.nn.Module, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        Trainer(model, GameRules(4, 4), 1, name="tiny", directory=tmp_path).train(epochs=1)
+        Trainer(model, GameRules(4, 4), 1, settings=tiny_settings(tmp_path)).train(epochs=1)
     assert not (tmp_path / "tiny").exists()
 
 
 def test_on_gpus_more_games_are_played_side_by_side() -> None:
-    document = parallel_zero.default_settings(GameRules(4, 4))
+    document = wiring.default_settings(GameRules(4, 4))
     document["training"]["games_per_iteration"] = 32
-    on_cpu = parallel_zero.with_workers(document, Spread(devices=("",) * 8))
-    on_gpus = parallel_zero.with_workers(document, Spread(devices=("0", "1") * 4))
+    on_cpu = wiring.with_workers(document, Spread(devices=("",) * 8))
+    on_gpus = wiring.with_workers(document, Spread(devices=("0", "1") * 4))
     assert on_cpu.self_play.parallel_games == 16
     assert on_gpus.self_play.parallel_games == 64
     assert on_cpu.distributed.batch_size == 4
