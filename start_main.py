@@ -131,6 +131,7 @@ from training.run.backend import SelfPlayBackend
 from training.run.following import follow_rank_zero
 from training.run.session import configured_game, event_logger, exit_code, make_run_folder, session
 from views import make_observers
+from views.next_steps import next_steps
 from views.strength import strength_sentences
 
 
@@ -217,7 +218,7 @@ def train(run_dir: Path, settings: Settings, config: Path, ranks: Ranks, *, take
 
     with session(run_dir, settings, make_backend=make_backend, observers=observers, ranks=ranks) as coach:
         report = coach.run()
-    say_goodbye(run_dir, report, stopped=coach.stop_requested, distributed=settings.distributed.enabled)
+    print_summary(run_dir, report, stopped=coach.stop_requested, distributed=settings.distributed.enabled)
     return INTERRUPTED if coach.stop_requested else 0
 
 
@@ -228,8 +229,8 @@ def log_for_all() -> None:
     log_also_to(logging.getLogger(), handler)
 
 
-def say_goodbye(run_dir: Path, report: IterationReport | None, *, stopped: bool, distributed: bool) -> None:
-    """How strong the network is, where everything lies, and how to play against it."""
+def print_summary(run_dir: Path, report: IterationReport | None, *, stopped: bool, distributed: bool) -> None:
+    """Print the network's strength, where the run's files are, and what to do next."""
     console = Console(highlight=False)
     width = shutil.get_terminal_size().columns
     console.rule(style="dim") if width > 40 else None
@@ -237,15 +238,9 @@ def say_goodbye(run_dir: Path, report: IterationReport | None, *, stopped: bool,
         simulations = report.evaluation.num_simulations
         for sentence in strength_sentences(report.evaluation):
             console.print(f"{sentence} ({simulations} simulations a move).", soft_wrap=True)
-    console.print(f"Everything is in {run_dir}: models/ games/ checkpoints/ training_stats.json run.db")
-    console.print(f"Play against it:   python scripts/play.py --run {run_dir}", soft_wrap=True)
-    console.print(f"Look at the run:   python scripts/view_results.py {run_dir}", soft_wrap=True)
-    console.print(f"Prove its books:   python scripts/audit.py {run_dir}", soft_wrap=True)
-    if stopped:
-        console.print(
-            f"Go on:             python start_main.py {'--distributed ' if distributed else ''}--run-dir {run_dir} --resume",
-            soft_wrap=True,
-        )
+    resume = f"start_main.py {'--distributed ' if distributed else ''}--run-dir {run_dir} --resume" if stopped else ""
+    for line in next_steps(run_dir, play=True, resume=resume):
+        console.print(line, soft_wrap=True)
 
 
 if __name__ == "__main__":

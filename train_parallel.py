@@ -175,6 +175,7 @@ from training.networks.network import seed_weights
 from training.networks.weights_file import CorruptWeights, load_weights
 from training.networks.zero_network import ZeroNetwork
 from training.run.session import exit_code
+from views.next_steps import next_steps
 
 
 def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -257,7 +258,7 @@ def train(arguments: argparse.Namespace) -> int:
         lr=arguments.lr,
         simulations=arguments.simulations,
     )
-    say_goodbye(trainer, report)
+    print_summary(trainer, report)
     return INTERRUPTED if trainer.stopped else 0
 
 
@@ -284,22 +285,16 @@ def epochs_of(path: Path | None) -> int:
     return int(match[1]) if match else 0
 
 
-def say_goodbye(trainer: ParallelZeroTrainer, report: IterationReport | None) -> None:
-    """Where everything lies, and how to go on."""
+def print_summary(trainer: ParallelZeroTrainer, report: IterationReport | None) -> None:
+    """Print where the run's files are, and what to do next."""
     console = Console(highlight=False)
     if report:
         console.print(f"{report.iteration} epochs, {report.total_games:,} games, {report.total_positions:,} positions.")
     if trainer.weights_file:
-        console.print(f"The weights are in {trainer.weights_file}: begin with them by --checkpoint", soft_wrap=True)
-    console.print(
-        f"Everything is in {trainer.run_dir}: models/ games/ checkpoints/ training_stats.json run.db", soft_wrap=True
-    )
-    console.print(f"Look at the run:   python scripts/view_results.py {trainer.run_dir}", soft_wrap=True)
-    console.print(f"Prove its books:   python scripts/audit.py {trainer.run_dir}", soft_wrap=True)
-    if trainer.stopped:
-        console.print(
-            f"Go on:             python train_parallel.py --run-dir {trainer.run_dir} --resume", soft_wrap=True
-        )
+        console.print(f"The weights are in {trainer.weights_file}; start from them with --checkpoint", soft_wrap=True)
+    resume = f"train_parallel.py --run-dir {trainer.run_dir} --resume" if trainer.stopped else ""
+    for line in next_steps(trainer.run_dir, resume=resume):
+        console.print(line, soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -157,6 +157,7 @@ from distributed.local.wiring import default_settings, shipped_rules, validated
 from training.common.files import write_atomically
 from training.run.session import exit_code, make_run_folder
 from views.live import TerminalConsole
+from views.next_steps import next_steps
 
 
 def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -288,7 +289,7 @@ def begin(arguments: argparse.Namespace) -> int:
         say(f"No GPU is to be seen here: {len(slots)} processes play on the CPU instead of GPUs {arguments.gpus}.")
     say("")
     ended = train(arguments.save_dir, settings, slots, say=say)
-    say_goodbye(console, arguments.save_dir, ended)
+    print_summary(console, arguments.save_dir, ended)
     return INTERRUPTED if ended.stopped else 0
 
 
@@ -306,23 +307,17 @@ def banner(settings: Settings, slots: Sequence[DeviceSlot]) -> list[str]:
     ]
 
 
-def say_goodbye(console: Console, save_dir: Path, ended: Session) -> None:
-    """Where everything lies, and how to go on."""
+def print_summary(console: Console, save_dir: Path, ended: Session) -> None:
+    """Print where the run's files are, and what to do next."""
     if ended.report:
         report = ended.report
         console.print(
             f"{report.iteration} iterations, {report.total_games:,} games, {report.total_positions:,} positions."
         )
     console.print(f"The weights are in {ended.model}", soft_wrap=True)
-    console.print(
-        f"Look at the run:   python scripts/view_results.py --training {save_dir}/training_stats.json --last 5",
-        soft_wrap=True,
-    )
-    console.print(f"Prove its books:   python scripts/audit.py {save_dir}", soft_wrap=True)
-    if ended.stopped:
-        console.print(
-            f"Go on:             python scripts/train_multi_gpu.py --save-dir {save_dir} --resume", soft_wrap=True
-        )
+    resume = f"scripts/train_multi_gpu.py --save-dir {save_dir} --resume" if ended.stopped else ""
+    for line in next_steps(save_dir, view=f"--training {save_dir}/training_stats.json --last 5", resume=resume):
+        console.print(line, soft_wrap=True)
 
 
 if __name__ == "__main__":
