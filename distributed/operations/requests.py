@@ -6,7 +6,6 @@ The folder belongs to one user, who alone can write to it. Whether there is a Co
 takes back from a process that has ended.
 """
 
-import fcntl
 import logging
 import os
 import re
@@ -22,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from configs.schema import WorkerSettings
 from training.common.files import FileTooLarge, read_limited, write_atomically
-from training.common.run_lock import LOCK, RunLock, RunLocked
+from training.common.run_lock import RunLock, RunLocked, is_held
 
 log = logging.getLogger(__name__)
 
@@ -219,18 +218,8 @@ def ask(
 
 
 def coach_runs(folder: Path = FOLDER) -> bool:
-    """Whether a Coach is there to answer."""
-    try:
-        descriptor = os.open(folder / LOCK, os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
+    """Return whether a Coach is running that can answer."""
+    return is_held(folder)
 
 
 def coach_facts(folder: Path = FOLDER) -> CoachFacts | None:
