@@ -186,7 +186,7 @@ def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """
     arguments = parse(argv)
     if arguments.resume and (arguments.run_dir / "config.yaml").exists():
-        arguments = parse(argv, told_before(arguments.run_dir / "config.yaml"))
+        arguments = parse(argv, saved_options(arguments.run_dir / "config.yaml"))
     if arguments.smoke:
         length = parse(argv, {"epochs": None}).epochs
         shrunk = {name: min(getattr(arguments, name), limit) for name, limit in SMOKE.items()}
@@ -196,7 +196,7 @@ def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return arguments
 
 
-def told_before(config: Path) -> dict[str, Any]:
+def saved_options(config: Path) -> dict[str, Any]:
     """The arguments of the run whose settings lie at ``config``.
 
     Raises:

@@ -34,7 +34,7 @@ class Early:
 
     def __init__(self, reader: LineReader, hello: Hello) -> None:
         self._reader, self._hello = reader, hello
-        self._before = signal.signal(signal.SIGALRM, self._look)
+        self._before = signal.signal(signal.SIGALRM, self._poll)
         signal.siginterrupt(signal.SIGALRM, False)  # libraries that are being loaded need not know of it
         signal.setitimer(signal.ITIMER_REAL, EVERY / 10, EVERY)
 
@@ -44,12 +44,12 @@ class Early:
         signal.signal(signal.SIGALRM, self._before)
         return self._reader
 
-    def _look(self, number: int, frame: FrameType | None) -> None:
+    def _poll(self, number: int, frame: FrameType | None) -> None:
         waiting = self._reader.kept
         for line in self._reader.read(wait=False):
             answer = self._hello.at_once(line) if not waiting else None
             if answer is None:
-                self._reader.keep(line)
+                self._reader.put_back(line)
                 waiting = True
                 continue
             self._write(answer)

@@ -8,11 +8,14 @@ import selectors
 import subprocess
 import tempfile
 import time
+from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from games.game import Actions, States
 
 ANSWER_SECONDS = 20.0  # for an answer, beyond the time that the engine is given to think
 LAST_WORDS = 500  # characters of a failed engine
@@ -103,3 +106,23 @@ class EngineProcess:
         return EngineFailed(
             f"{self._path} has ended with exit code {code} when it was told {command!r}{': ' + words if words else ''}"
         )
+
+
+class ExternalPlayer:
+    """A player whose moves are chosen by an engine of somebody else's."""
+
+    def choose(self, states: States) -> Actions:
+        """Its moves in positions without a known history.
+
+        Raises:
+            EngineFailed: it does not answer, or its move is not legal.
+        """
+        return self.follow(states, states, [()] * len(states))
+
+    @abstractmethod
+    def follow(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
+        """Its moves in ``states``, which came from ``starts`` by ``moves``.
+
+        Raises:
+            EngineFailed: it does not answer, or its move is not legal.
+        """

@@ -14,15 +14,15 @@ from pathlib import Path
 
 import numpy as np
 
-from engines.gtp_board import Board, handicap_points
+from engines.gtp_board import GtpBoard, handicap_points
 from engines.gtp_clock import PlayerClock, TimeSettings, parse_kgs_time_settings, parse_time_settings
-from engines.gtp_outlook import Outlook
+from engines.gtp_predictions import PositionPredictions
 from engines.gtp_rules import parse_rules
 from engines.gtp_words import (
     COMMANDS,
     Command,
-    Hello,
-    Refused,
+    GtpError,
+    GtpHello,
     Wanted,
     action_of,
     answered,
@@ -52,7 +52,7 @@ RESIGN = "resign"
 
 
 @dataclass(kw_only=True)
-class Look:
+class LiveAnalysis:
     """An analysis under way, of which something is told now and then."""
 
     wanted: Wanted
@@ -69,7 +69,7 @@ class Placing:
     points: list[int] = field(default_factory=list)
 
 
-class Engine:
+class GtpEngine:
     """Answers line after line; see ``engines.line_reader.Partner``.
 
     Args:
@@ -96,21 +96,21 @@ class Engine:
         resign_below: float = 0.0,
     ) -> None:
         self._game, self._write, self._make_thinker, self._simulations = game, write, think, simulations
-        self._greeting = Hello(name=name, version=version)
-        self._board = Board(game)
-        self._outlook = Outlook(game, predict) if predict else None
+        self._greeting = GtpHello(name=name, version=version)
+        self._board = GtpBoard(game)
+        self._predictions = PositionPredictions(game, predict) if predict else None
         self._thinker: Thinker | None = None
         self._settings: TimeSettings | None = None
         self._clocks: list[PlayerClock] = []  # none without settings
-        self._look: Look | None = None
+        self._live: LiveAnalysis | None = None
         self._placing: Placing | None = None
         self._resign_below = resign_below
-        self._resignations = self._hopes()
+        self._resignations = self._new_resignations()
 
     @property
     def busy(self) -> bool:
         """Whether it places a handicap, or analyses and has not come to an end of thinking."""
-        return self._placing is not None or (self._look is not None and not self._ready().analysis.finished)
+        return self._placing is not None or (self._live is not None and not self._ready().analysis.finished)
 
     def obey(self, line: str, arrived: float) -> bool:
         """Do what a line says; False after ``quit``."""
@@ -122,11 +122,11 @@ class Engine:
             return True
         try:
             if command.name not in COMMANDS:
-                raise Refused("unknown command")
+                raise GtpError("unknown command")
             answer = getattr(self, f"_{COMMANDS[command.name]}")(command, arrived)
             if answer is not None:
                 self._write(answered(command, answer))
-        except Refused as error:
+        except GtpError as error:
             self._write(refused(command, error))
         return command.name != "quit"
 
@@ -136,17 +136,17 @@ class Engine:
         """
         while self._placing is not None:
             self._place_on(self._placing, 1)
-        if self._look is not None:
-            self._look = None
+        if self._live is not None:
+            self._live = None
             self._write("")
 
     def advance(self) -> None:
         """Analyse for a slice, or think about where a stone of the handicap goes."""
         if self._placing is not None:
             self._place_on(self._placing, self._placing.simulations)
-        elif self._look is not None:
+        elif self._live is not None:
             self._ready().slice()
-            self._tell(self._look)
+            self._report(self._live)
 
     # Thinking.
 
@@ -164,7 +164,7 @@ class Engine:
         thinker.analysis.consider_only(allowed or None)
         return thinker
 
-    def _best(self, thinker: Thinker, deadline: float | None, look: Look | None = None) -> Line:
+    def _best(self, thinker: Thinker, deadline: float | None, live: LiveAnalysis | None = None) -> Line:
         """The best move, after thinking to the deadline, or where there is none, for so many simulations."""
         analysis = thinker.analysis
         while not analysis.evaluated or not analysis.finished:
@@ -178,21 +178,21 @@ class Engine:
                 if analysis.evaluated and not thinker.fits(seconds):
                     break
                 thinker.slice(seconds=seconds)
-            if look is not None:
-                self._tell(look)
+            if live is not None:
+                self._report(live)
         return analysis.lines(1)[0]
 
-    def _chosen(self, player: int, thinker: Thinker, arrived: float | None, look: Look | None = None) -> Line:
+    def _chosen(self, player: int, thinker: Thinker, arrived: float | None, live: LiveAnalysis | None = None) -> Line:
         """The move to make: the best one, but no pass while something is to be captured.
 
         Args:
             arrived: when the command did, from which on time is shared out; None: there is no clock.
         """
-        best = self._best(thinker, self._deadline(player, arrived), look)
+        best = self._best(thinker, self._deadline(player, arrived), live)
         if (
             self._board.rules.agreed
             or best.action != self._board.size**2
-            or (look is not None and look.wanted.allowed is not None)
+            or (live is not None and live.wanted.allowed is not None)
         ):
             return best
         captures = self._board.liberties_of_dead(player)
@@ -210,7 +210,7 @@ class Engine:
         clock, now = self._clocks[player].clock, time.monotonic()
         return now + allotted(replace(clock, remaining=max(clock.remaining - (now - arrived), 0.0)), OVERHEAD)
 
-    def _hopes(self) -> list[Resignation]:
+    def _new_resignations(self) -> list[Resignation]:
         return [Resignation(self._resign_below), Resignation(self._resign_below)]
 
     def _place_on(self, placing: Placing, simulations: int) -> None:
@@ -230,12 +230,12 @@ class Engine:
         else:
             placing.points.append(thinker.analysis.lines(1)[0].action)
 
-    def _tell(self, look: Look) -> None:
+    def _report(self, live: LiveAnalysis) -> None:
         """Say what has been found, if it is time to."""
-        now, wanted, analysis = time.monotonic(), look.wanted, self._ready().analysis
-        if wanted.seconds is None or not analysis.evaluated or not (now >= look.due or analysis.finished):
+        now, wanted, analysis = time.monotonic(), live.wanted, self._ready().analysis
+        if wanted.seconds is None or not analysis.evaluated or not (now >= live.due or analysis.finished):
             return
-        look.due = now + wanted.seconds
+        live.due = now + wanted.seconds
         lines = [
             line
             for place, line in enumerate(analysis.lines(wanted.most))
@@ -243,12 +243,12 @@ class Engine:
         ]
         if not lines:
             return
-        if self._outlook is None or not wanted.kata:
-            self._write(info(self._game, lines, kata=wanted.kata, leads={}))
+        if self._predictions is None or not wanted.kata:
+            self._write(info(self._game, lines, kata=wanted.kata, score_leads={}))
             return
-        self._outlook.look(analysis.state, [line.action for line in lines])
-        ownership = self._outlook.ownership if wanted.ownership else None
-        self._write(info(self._game, lines, kata=True, leads=self._outlook.leads, ownership=ownership))
+        self._predictions.update(analysis.state, [line.action for line in lines])
+        ownership = self._predictions.ownership if wanted.ownership else None
+        self._write(info(self._game, lines, kata=True, score_leads=self._predictions.score_leads, ownership=ownership))
 
     def _move(self, player: int, action: int) -> str:
         """Make a move on the board, and go on in the same tree; the move's name."""
@@ -259,10 +259,16 @@ class Engine:
         return self._game.action_name(action)
 
     def _move_on_the_clock(
-        self, player: int, thinker: Thinker, arrived: float, look: Look | None = None, *, may_resign: bool = True
+        self,
+        player: int,
+        thinker: Thinker,
+        arrived: float,
+        live: LiveAnalysis | None = None,
+        *,
+        may_resign: bool = True,
     ) -> str:
         """Think as long as the player's time allows, and make the best move, or give up; what it came to."""
-        best = self._chosen(player, thinker, arrived, look)
+        best = self._chosen(player, thinker, arrived, live)
         if may_resign and self._resignations[player].wanted(best.value):
             self._board.resign(player)
             answer = RESIGN
@@ -282,7 +288,7 @@ class Engine:
 
     def _boardsize(self, command: Command, arrived: float) -> str:
         if whole(command.only()) != self._board.size:
-            raise Refused("unacceptable size")
+            raise GtpError("unacceptable size")
         return self._clear_board(command, arrived)
 
     def _clear_board(self, command: Command, arrived: float) -> str:
@@ -293,7 +299,7 @@ class Engine:
 
     def _begin_game(self) -> None:
         self._begin_clocks(self._settings)
-        self._resignations = self._hopes()
+        self._resignations = self._new_resignations()
 
     def _game_over(self, command: Command, arrived: float) -> str:
         self._begin_game()
@@ -336,13 +342,13 @@ class Engine:
         return self._game.action_name(self._chosen(player, self._turn_to(self._board.turned_to(player)), None).action)
 
     def _analyze(self, command: Command, arrived: float) -> None:
-        self._look, _ = self._begin_look(command, arrived)
+        self._live, _ = self._begin_analysis(command, arrived)
 
     def _genmove_analyze(self, command: Command, arrived: float) -> None:
-        look, thinker = self._begin_look(command, arrived)
-        self._write(f"play {self._move_on_the_clock(look.wanted.player, thinker, arrived, look)}\n")
+        live, thinker = self._begin_analysis(command, arrived)
+        self._write(f"play {self._move_on_the_clock(live.wanted.player, thinker, arrived, live)}\n")
 
-    def _begin_look(self, command: Command, arrived: float) -> tuple[Look, Thinker]:
+    def _begin_analysis(self, command: Command, arrived: float) -> tuple[LiveAnalysis, Thinker]:
         kata = command.name.startswith("kata")
         wanted = parse_wanted(self._game, command.words, player=self._board.player, kata=kata)
         state = self._board.turned_to(wanted.player)
@@ -350,7 +356,7 @@ class Engine:
         allowed = None if wanted.allowed is None else [action for action in legal if action in wanted.allowed]
         thinker = self._turn_to(state, allowed)
         self._write(f"={command.identity}")
-        return Look(wanted=wanted, due=arrived + (wanted.seconds or 0.0)), thinker
+        return LiveAnalysis(wanted=wanted, due=arrived + (wanted.seconds or 0.0)), thinker
 
     def _fixed_handicap(self, command: Command, arrived: float) -> str:
         self._board.require_empty()
@@ -361,7 +367,7 @@ class Engine:
         self._board.require_empty()
         count = whole(command.only())
         if not 2 <= count < self._board.size**2:
-            raise Refused("invalid number of stones")
+            raise GtpError("invalid number of stones")
         simulations = max(self._simulations * min(HANDICAP_MOVES, count) // count, 1)
         self._placing = Placing(identity=command.identity, count=count, simulations=simulations)
 
@@ -369,7 +375,7 @@ class Engine:
         self._board.require_empty()
         points = [action_of(self._game, word) for word in command.words]
         if not 2 <= len(points) == len(set(points)) or self._board.size**2 in points:
-            raise Refused("bad vertex list")
+            raise GtpError("bad vertex list")
         self._handicap(points)
         return ""
 
@@ -391,7 +397,7 @@ class Engine:
         left, count = number(seconds), whole(moves)
         if not self._clocks:
             self._begin_clocks(TimeSettings(main=left))
-        self._clocks[player_of(player)].told(max(left, 0.0), count)
+        self._clocks[player_of(player)].set_left(max(left, 0.0), count)
         return ""
 
     def _final_score(self, command: Command, arrived: float) -> str:
@@ -400,7 +406,7 @@ class Engine:
     def _final_status_list(self, command: Command, arrived: float) -> str:
         status = command.only()
         if status not in ("alive", "dead", "seki"):
-            raise Refused(f"syntax error: {status!r} is not alive, dead or seki")
+            raise GtpError(f"syntax error: {status!r} is not alive, dead or seki")
         dead = self._board.dead()
         listed = {"alive": [chain for chain in self._board.chains() if chain not in dead], "dead": dead, "seki": []}[
             status
@@ -411,7 +417,7 @@ class Engine:
         words = command.words
         before = whole(words[-1], least=1) if len(words) > 1 and words[-1].isdigit() else None
         if not words:
-            raise Refused("syntax error: it needs a file")
+            raise GtpError("syntax error: it needs a file")
         self._board.load(Path(" ".join(words if before is None else words[:-1])), before)
         return ""
 

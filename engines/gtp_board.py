@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from engines.gtp_rules import Rules
-from engines.gtp_words import Refused
+from engines.gtp_rules import GtpRules
+from engines.gtp_words import GtpError
 from games.bad_game import BadGame
 from games.game import Game, States
 from games.go.playouts import ownership
@@ -18,7 +18,7 @@ SURE = 0.5  # a chain is dead whose points playouts give to the other side at le
 SMALLEST_WITH_HANDICAP = 7
 
 
-class Board:
+class GtpBoard:
     """A position and how it came about.
 
     Args:
@@ -29,7 +29,7 @@ class Board:
         self._game = game
         self.size = int(game.options["size"])
         self.komi = float(game.options["komi"])
-        self.rules = Rules(suicide=bool(game.options["suicide"]))
+        self.rules = GtpRules(suicide=bool(game.options["suicide"]))
         self._handicap = 0  # stones
         self._resigned: int | None = None  # who has given the game up
         self._history = [game.initial_state()]
@@ -62,7 +62,7 @@ class Board:
         """
         self.set_rules(self.rules, komi)
 
-    def set_rules(self, rules: Rules, komi: float | None = None) -> None:
+    def set_rules(self, rules: GtpRules, komi: float | None = None) -> None:
         """Play on by other rules, and with another komi, which count at once.
 
         Raises:
@@ -72,7 +72,7 @@ class Board:
         try:
             self._history = [with_komi(state, komi + rules.white_points(self._handicap)) for state in self._history]
         except ValueError as error:
-            raise Refused(f"syntax error: {error}") from error
+            raise GtpError(f"syntax error: {error}") from error
         self.komi, self.rules = komi, rules
 
     def turned_to(self, player: int) -> States:
@@ -83,7 +83,7 @@ class Board:
         """
         state = with_player(self.state, player)
         if self._game.terminal(state):
-            raise Refused("the game is too long")
+            raise GtpError("the game is too long")
         return state
 
     def play(self, player: int, action: int) -> None:
@@ -94,7 +94,7 @@ class Board:
         """
         state = self.turned_to(player)
         if action not in self._game.legal_actions(state):
-            raise Refused("illegal move")
+            raise GtpError("illegal move")
         self._game.play(state, action)
         self._history.append(state)
         self._resigned = None
@@ -113,13 +113,13 @@ class Board:
             self._resigned = None
             return
         if len(self._history) == 1:
-            raise Refused("cannot undo")
+            raise GtpError("cannot undo")
         self._history.pop()
 
     def require_empty(self) -> None:
         """Raises Refused where there is a stone."""
         if stones(self.state).any():
-            raise Refused("board not empty")
+            raise GtpError("board not empty")
 
     def place_handicap(self, points: Sequence[int]) -> None:
         """Begin with stones of Black, White to move.
@@ -130,7 +130,7 @@ class Board:
         try:
             self.begin(position_with(self._game, points, [], player=1), handicap=len(points))
         except ValueError as error:
-            raise Refused("bad vertex list") from error
+            raise GtpError("bad vertex list") from error
 
     def load(self, path: Path, before: int | None) -> None:
         """Set up the first game of an SGF file as it stands at its end, or before move ``before``, from 1.
@@ -157,11 +157,11 @@ class Board:
             ):
                 try:
                     self.play(player, action)
-                except Refused as error:
+                except GtpError as error:
                     raise ValueError(f"move {number}, {self._game.action_name(action)}: {error}") from error
         except (OSError, ValueError) as error:
             self.komi, self._history, self._handicap, self._resigned = kept
-            raise Refused(f"cannot load file: {' '.join(str(error).split())}") from error
+            raise GtpError(f"cannot load file: {' '.join(str(error).split())}") from error
 
     def final_score(self) -> str:
         """The result, such as B+3.5 or W+Resign: the board as it stands, or where the rules have it so, without dead
@@ -235,7 +235,7 @@ def handicap_points(size: int, count: int) -> list[int]:
     """
     most = 0 if size < SMALLEST_WITH_HANDICAP else 4 if size % 2 == 0 or size == SMALLEST_WITH_HANDICAP else 9
     if not 2 <= count <= most:
-        raise Refused("invalid number of stones")
+        raise GtpError("invalid number of stones")
     near = 3 if size >= 12 else 2  # as GNU Go has it
     far, middle = size - 1 - near, size // 2
     corners = [(far, near), (near, far), (near, near), (far, far)]  # row from above, column

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engines.engine_process import ANSWER_SECONDS, EngineFailed, EngineProcess
+from engines.engine_process import ANSWER_SECONDS, EngineFailed, EngineProcess, ExternalPlayer
 from games import Game
 from games.game import Actions, States
 from training.common.random import seed_stream
@@ -21,7 +21,7 @@ SEED, FORGET = "set_random_seed", "clear_cache"  # GNU Go's; with both it plays 
 SEEDS = 2**31
 
 
-class GtpEngine(EngineProcess):
+class GtpClient(EngineProcess):
     """An engine that is ready to play.
 
     Args:
@@ -76,7 +76,7 @@ class GtpEngine(EngineProcess):
         return "\n".join([first.removeprefix("=").strip(), *lines[1:]]).strip()
 
 
-class GtpPlayer:
+class GtpPlayer(ExternalPlayer):
     """An engine as one who chooses moves in Go.
 
     Args:
@@ -89,17 +89,9 @@ class GtpPlayer:
         EngineFailed: it does not play on such a board.
     """
 
-    def __init__(self, game: Game, engine: GtpEngine, *, seed: int, seconds: float) -> None:
+    def __init__(self, game: Game, engine: GtpClient, *, seed: int, seconds: float) -> None:
         self._game, self._engine, self._seed, self._seconds = game, engine, seed, seconds
         engine.ask(f"boardsize {game.options['size']}", f"komi {game.options['komi']:g}")
-
-    def choose(self, states: States) -> Actions:
-        """Its moves at the start of the game.
-
-        Raises:
-            EngineFailed: it does not answer, or its move is not legal.
-        """
-        return self.follow(states, states, [()] * len(states))
 
     def follow(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
         """Its moves in ``states``, which came from ``starts``, where the game begins, by ``moves``.

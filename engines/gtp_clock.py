@@ -8,7 +8,7 @@ before the move.
 
 from dataclasses import dataclass
 
-from engines.gtp_words import Command, Refused, number, whole
+from engines.gtp_words import Command, GtpError, number, whole
 from engines.time_keeping import Clock
 
 NUMBERS = {"none": 0, "absolute": 1, "byoyomi": 3, "canadian": 3}
@@ -32,7 +32,7 @@ class PlayerClock:
         self._main = settings.main
         self._left, self._moves = 0.0, 0  # of the period under way; no moves: none is
 
-    def told(self, seconds: float, moves: int) -> None:
+    def set_left(self, seconds: float, moves: int) -> None:
         """So much is left: of the main time where ``moves`` is 0, else of a period for so many moves (or periods for
         one).
         """
@@ -85,7 +85,7 @@ def parse_kgs_time_settings(command: Command) -> TimeSettings | None:
     """
     kind, *rest = command.words or ("",)
     if len(rest) != NUMBERS.get(kind, -1):
-        raise Refused(
+        raise GtpError(
             "syntax error: none, absolute TIME, byoyomi TIME PERIOD PERIODS or canadian TIME PERIOD STONES is understood"
         )
     if kind == "none":

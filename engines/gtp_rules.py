@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engines.gtp_words import Refused
+from engines.gtp_words import GtpError
 
 NO_BONUS, EACH_STONE, EACH_BUT_ONE = BONUSES = "0", "N", "N-1"
 # Whether suicide is legal, whether dead stones are taken away by agreement, and White's points for each handicap stone.
@@ -30,7 +30,7 @@ OURS = {"scoring": ("AREA",), "ko": ("POSITIONAL", "SITUATIONAL", "SIMPLE"), "ta
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rules:
+class GtpRules:
     """The rules of a game."""
 
     suicide: bool  # whether several stones may be: the network's, which no command changes
@@ -39,21 +39,21 @@ class Rules:
 
     def text(self) -> str:
         """As kata-get-rules tells them."""
-        told = {
+        given = {
             "friendlyPassOk": self.agreed,
             "hasButton": False,
             "ko": "POSITIONAL",
             "scoring": "AREA",
             "suicide": self.suicide,
         }
-        return json.dumps({**told, "tax": "NONE", "whiteHandicapBonus": self.bonus}, separators=(",", ":"))
+        return json.dumps({**given, "tax": "NONE", "whiteHandicapBonus": self.bonus}, separators=(",", ":"))
 
     def white_points(self, handicap: int) -> int:
         """What White has beside the komi, for so many stones that Black has had."""
         return {NO_BONUS: 0, EACH_STONE: handicap, EACH_BUT_ONE: max(handicap - 1, 0)}[self.bonus]
 
 
-def parse_rules(words: Sequence[str], now: Rules) -> tuple[Rules, float | None]:
+def parse_rules(words: Sequence[str], now: GtpRules) -> tuple[GtpRules, float | None]:
     """The rules that kata-set-rules asks for, by name or as JSON, and the komi, if they name one.
 
     What they leave out stays as it is.
@@ -66,28 +66,30 @@ def parse_rules(words: Sequence[str], now: Rules) -> tuple[Rules, float | None]:
         suicide, agreed, bonus = NAMED[text.lower()]
         return _rules({"suicide": suicide, "friendlyPassOk": agreed, "whiteHandicapBonus": bonus}, now), None
     try:
-        told = json.loads(text)
+        given = json.loads(text)
     except (ValueError, RecursionError):
-        told = None
-    if not isinstance(told, dict):
-        raise Refused(
+        given = None
+    if not isinstance(given, dict):
+        raise GtpError(
             f"unknown rules {text[:80]!r}: there are {', '.join(NAMED)}, and rules as kata-get-rules tells them"
         )
-    komi = told.pop("komi", None)
+    komi = given.pop("komi", None)
     if komi is not None and (isinstance(komi, bool) or not isinstance(komi, int | float)):
-        raise Refused(f"komi is a number, and not {komi!r}")
-    return _rules(told, now), komi
+        raise GtpError(f"komi is a number, and not {komi!r}")
+    return _rules(given, now), komi
 
 
-def _rules(told: dict[str, Any], now: Rules) -> Rules:
-    for key, value in told.items():
+def _rules(given: dict[str, Any], now: GtpRules) -> GtpRules:
+    for key, value in given.items():
         known = {**OURS, "suicide": (True, False), "friendlyPassOk": (True, False), "whiteHandicapBonus": BONUSES}.get(
             key
         )
         if known is None:
-            raise Refused(f"unknown rule {key[:80]!r}")
+            raise GtpError(f"unknown rule {key[:80]!r}")
         if not any(value is each or (isinstance(each, str) and value == each) for each in known):
-            raise Refused(f"{key} {value!r} is not played here: {' or '.join(json.dumps(each) for each in known)}")
-    if now.suicide and told.get("suicide") is False:
-        raise Refused("this network has learned with suicide, and may play it")
-    return replace(now, agreed=told.get("friendlyPassOk", now.agreed), bonus=told.get("whiteHandicapBonus", now.bonus))
+            raise GtpError(f"{key} {value!r} is not played here: {' or '.join(json.dumps(each) for each in known)}")
+    if now.suicide and given.get("suicide") is False:
+        raise GtpError("this network has learned with suicide, and may play it")
+    return replace(
+        now, agreed=given.get("friendlyPassOk", now.agreed), bonus=given.get("whiteHandicapBonus", now.bonus)
+    )

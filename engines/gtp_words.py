@@ -22,7 +22,7 @@ CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 IDENTITY = re.compile(r"[0-9]{1,10}")
 PLAYERS = {"b": 0, "black": 0, "w": 1, "white": 1}
 SECONDS = 0.01  # the unit of an interval
-COMMANDS = {  # all that the engine knows, and which of its methods does it; the first ones by ``Hello``
+COMMANDS = {  # all that the engine knows, and which of its methods does it; the first ones by ``GtpHello``
     "protocol_version": "hello",
     "name": "hello",
     "version": "hello",
@@ -59,7 +59,7 @@ COMMANDS = {  # all that the engine knows, and which of its methods does it; the
 KATAGO_ONLY = ("ownershipStdev", "movesOwnership", "movesOwnershipStdev", "pvVisits", "pvEdgeVisits", "rootInfo")
 
 
-class Refused(ValueError):
+class GtpError(ValueError):
     """A command that fails; the text is the protocol's error message."""
 
 
@@ -78,7 +78,7 @@ class Command:
             Refused: they are not.
         """
         if len(self.words) != count:
-            raise Refused(
+            raise GtpError(
                 f"syntax error: {self.name} takes {count} argument{'s' if count != 1 else ''}, and not {len(self.words)}"
             )
         return self.words
@@ -101,7 +101,7 @@ def parse_command(line: str) -> Command | None:
     return Command(identity=identity, name=words[0], words=tuple(words[1:]))
 
 
-class Hello:
+class GtpHello:
     """Answers what programs ask of an engine before they play, for which it needs no network.
 
     Args:
@@ -136,7 +136,7 @@ class Hello:
         try:
             answer = self.answer(command)
             return None if answer is None else answered(command, answer) + "\n"
-        except Refused as error:
+        except GtpError as error:
             return refused(command, error) + "\n"
 
     def ends(self, line: str) -> bool:
@@ -150,7 +150,7 @@ def answered(command: Command, answer: str) -> str:
     return f"={command.identity} {answer}".rstrip() + "\n"
 
 
-def refused(command: Command, error: Refused) -> str:
+def refused(command: Command, error: GtpError) -> str:
     """A refusal as the protocol has it; an empty line ends it."""
     return f"?{command.identity} {error}\n"
 
@@ -163,7 +163,7 @@ def player_of(word: str) -> int:
     """
     player = PLAYERS.get(word.lower())
     if player is None:
-        raise Refused(f"syntax error: {word!r} is no color")
+        raise GtpError(f"syntax error: {word!r} is no color")
     return player
 
 
@@ -176,7 +176,7 @@ def action_of(game: Game, word: str) -> int:
     try:
         return game.parse_action(word)
     except ValueError as error:
-        raise Refused(f"syntax error: {error}") from error
+        raise GtpError(f"syntax error: {error}") from error
 
 
 def whole(word: str, *, least: int = 0) -> int:
@@ -186,7 +186,7 @@ def whole(word: str, *, least: int = 0) -> int:
         Refused: it is none, or less than ``least``.
     """
     if not re.fullmatch(r"[0-9]{1,9}", word) or int(word) < least:
-        raise Refused(f"syntax error: {word!r} is not a whole number from {least}")
+        raise GtpError(f"syntax error: {word!r} is not a whole number from {least}")
     return int(word)
 
 
@@ -197,7 +197,7 @@ def number(word: str) -> float:
         Refused: it is none.
     """
     if not re.fullmatch(r"[+-]?([0-9]{1,9}(\.[0-9]*)?|\.[0-9]+)", word):
-        raise Refused(f"syntax error: {word!r} is not a number")
+        raise GtpError(f"syntax error: {word!r} is not a number")
     return float(word)
 
 
@@ -208,7 +208,7 @@ def truth(word: str) -> bool:
         Refused: it is neither true nor false.
     """
     if word.lower() not in ("true", "false"):
-        raise Refused(f"syntax error: {word!r} is not true or false")
+        raise GtpError(f"syntax error: {word!r} is not true or false")
     return word.lower() == "true"
 
 
@@ -242,10 +242,10 @@ def parse_wanted(game: Game, words: Sequence[str], *, player: int, kata: bool) -
     while left:
         key = left.pop(0)
         if not left:
-            raise Refused(f"syntax error: {key} needs a value")
+            raise GtpError(f"syntax error: {key} needs a value")
         if key in ("allow", "avoid"):
             if len(left) < 3:
-                raise Refused(f"syntax error: {key} is followed by a color, moves and a number of plies")
+                raise GtpError(f"syntax error: {key} is followed by a color, moves and a number of plies")
             wanted = _restricted(game, wanted, key, player_of(left.pop(0)), left.pop(0))
             whole(left.pop(0))
         elif key == "interval":
@@ -259,7 +259,7 @@ def parse_wanted(game: Game, words: Sequence[str], *, player: int, kata: bool) -
         elif key in KATAGO_ONLY:
             left.pop(0)
         else:
-            raise Refused(f"syntax error: {key!r} is unknown")
+            raise GtpError(f"syntax error: {key!r} is unknown")
     return wanted
 
 
@@ -277,7 +277,7 @@ def info(
     lines: Sequence[Line],
     *,
     kata: bool,
-    leads: Mapping[int, float],
+    score_leads: Mapping[int, float],
     ownership: NDArray[np.float32] | None = None,
 ) -> str:
     """The moves of an analysis in a line, the best one first. All is for the player to move.
@@ -288,13 +288,13 @@ def info(
         leads: by how many points he will win after some actions.
         ownership: whose each point will be, ``[H * W]`` from the upper left corner, from 1, his, to -1.
     """
-    said = [_info(game, order, line, kata, leads.get(line.action)) for order, line in enumerate(lines)]
+    said = [_info(game, order, line, kata, score_leads.get(line.action)) for order, line in enumerate(lines)]
     return " ".join(
         [*said, *(["ownership", *(f"{share:.4f}" for share in ownership.tolist())] if ownership is not None else [])]
     )
 
 
-def _info(game: Game, order: int, line: Line, kata: bool, lead: float | None) -> str:
+def _info(game: Game, order: int, line: Line, kata: bool, score_lead: float | None) -> str:
     chance = (1 + line.value) / 2
     chances = (
         (f"{chance:.6f}", f"{line.prior:.6f}")
@@ -305,7 +305,7 @@ def _info(game: Game, order: int, line: Line, kata: bool, lead: float | None) ->
     move = game.action_name(line.action)
     utility = f"utility {line.value:.6f} " if kata else ""
     points = (
-        "" if lead is None else f"scoreMean {lead:.4f} scoreLead {lead:.4f} "
+        "" if score_lead is None else f"scoreMean {score_lead:.4f} scoreLead {score_lead:.4f} "
     )  # the same: programs read one or the other
     return (
         f"info move {move} visits {line.visits} {utility}winrate {chances[0]} {points}prior {chances[1]} lcb {chances[0]} "

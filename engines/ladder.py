@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from engines.match_benchmark import Entrant
-from engines.players import AlphaBetaContender, GreedyContender, GtpContender, RandomContender, StockfishContender
-from engines.uci_client import Engine
+from engines.players import AlphaBetaSpec, GreedySpec, GtpSpec, RandomSpec, StockfishSpec
+from engines.uci_client import UciClient
 from games import Game
 
 ANCHOR = "random"
@@ -37,10 +37,10 @@ PACHI_OPTIONS = "pass_all_alive,resign_threshold=0,threads=1"  # Pachi forbids s
 
 def ladder(game: Game) -> list[Entrant]:
     """All that play this game and need nothing but this program."""
-    rungs = [Entrant(name=ANCHOR, contender=RandomContender())]
+    rungs = [Entrant(name=ANCHOR, spec=RandomSpec())]
     if game.name == "chess":
-        rungs.append(Entrant(name="greedy", contender=GreedyContender()))
-        rungs += [Entrant(name=f"depth-{depth}", contender=AlphaBetaContender(depth=depth)) for depth in DEPTHS]
+        rungs.append(Entrant(name="greedy", spec=GreedySpec()))
+        rungs += [Entrant(name=f"depth-{depth}", spec=AlphaBetaSpec(depth=depth)) for depth in DEPTHS]
     return rungs
 
 
@@ -57,7 +57,7 @@ def stockfish_rungs(path: Path, levels: Sequence[int], *, movetime: int | None, 
         EngineFailed: it cannot be started, or does not speak UCI.
         ValueError: it has no such level.
     """
-    with Engine(path) as engine:
+    with UciClient(path) as engine:
         name, known = engine.name, engine.ranges.get(LEVEL_OPTION)
     if known is None:
         raise ValueError(f"--stockfish: {path} ({name}) cannot be held to a level: it has no option {LEVEL_OPTION}")
@@ -68,7 +68,7 @@ def stockfish_rungs(path: Path, levels: Sequence[int], *, movetime: int | None, 
     return [
         Entrant(
             name=f"stockfish-{level}",
-            contender=StockfishContender(path=path.absolute(), level=level, movetime=movetime, nodes=nodes),
+            spec=StockfishSpec(path=path.absolute(), level=level, movetime=movetime, nodes=nodes),
         )
         for level in sorted(set(levels or (least, USUAL_LEVEL)))
     ]
@@ -83,9 +83,7 @@ def go_rungs(game: Game, names: Sequence[str]) -> list[Entrant]:
     """
     found = [(*go_engine(name), name) for name in dict.fromkeys(names)]
     return [
-        Entrant(
-            name=name, contender=GtpContender(command=go_command(game, program, strength), move_seconds=MOVE_SECONDS)
-        )
+        Entrant(name=name, spec=GtpSpec(command=go_command(game, program, strength), move_seconds=MOVE_SECONDS))
         for program, strength, name in sorted(found)
     ]
 

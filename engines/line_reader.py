@@ -44,7 +44,7 @@ class LineReader:
         """Whether there are lines that were read and put back."""
         return bool(self._kept)
 
-    def keep(self, line: str) -> None:
+    def put_back(self, line: str) -> None:
         """Put a line that was just read back, behind those that were before."""
         self._kept.append((line, self.arrived))
 

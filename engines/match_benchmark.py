@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engines.match_slice import MatchJob, MatchLine
-from engines.players import AnyContender
+from engines.players import AnyPlayerSpec
 from engines.slices import play_jobs
 from games import Game
 from training.common.intervals import wilson
@@ -31,7 +31,7 @@ class Entrant:
     """A player of a benchmark under its name."""
 
     name: str
-    contender: AnyContender
+    spec: AnyPlayerSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class Tally:
     losses: int
 
 
-Tell = Callable[[Tally], None]
+OnProgress = Callable[[Tally], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,7 @@ def play_pairs(
     opening_plies: int,
     seed: int,
     processes: int,
-    tell: Tell = lambda tally: None,
+    on_progress: OnProgress = lambda tally: None,
 ) -> Match:
     """Let two play an even number of games in so many processes.
 
@@ -120,8 +120,8 @@ def play_pairs(
         MatchJob(
             game=game.name,
             options=game.options,
-            first=first.contender,
-            second=second.contender,
+            first=first.spec,
+            second=second.spec,
             match_pairs=pairs,
             first_pair=begin,
             pairs=end - begin,
@@ -130,7 +130,7 @@ def play_pairs(
         )
         for begin, end in itertools.pairwise(bounds)
     ]
-    parts = play_jobs(SLICE, jobs, MatchLine(ended=0, moves=0), lambda lines: tell(in_all(lines)))
+    parts = play_jobs(SLICE, jobs, MatchLine(ended=0, moves=0), lambda lines: on_progress(total_of(lines)))
     return Match(
         first=first.name,
         second=second.name,
@@ -143,7 +143,7 @@ def play_pairs(
     )
 
 
-def in_all(lines: Sequence[MatchLine]) -> Tally:
+def total_of(lines: Sequence[MatchLine]) -> Tally:
     """What all slices together have come to."""
     return Tally(
         **{key: sum(getattr(line, key) for line in lines) for key in ("ended", "moves", "wins", "draws", "losses")}

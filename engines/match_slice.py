@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from engines.players import AnyContender, Contender, EngineContender, make_player
-from engines.slices import Part, Said, Teller, answer
+from engines.players import AnyPlayerSpec, EngineSpec, PlayerSpec, make_player
+from engines.slices import JobStatus, Message, ProgressReporter, answer
 from games import Game, load_game
 from games.game import Actions, States
 from training.common.random import seed_stream
@@ -19,13 +19,13 @@ from training.evaluation.match import Player, choose_actions, opening_moves, pla
 from training.networks.evaluator import pick_device
 
 
-class MatchJob(Part):
+class MatchJob(Message):
     """Pairs ``first_pair`` to ``first_pair + pairs - 1`` of a match."""
 
     game: str
     options: dict[str, Any]
-    first: Contender
-    second: Contender
+    first: PlayerSpec
+    second: PlayerSpec
     match_pairs: int
     first_pair: int
     pairs: int
@@ -33,7 +33,7 @@ class MatchJob(Part):
     seed: int
 
 
-class MatchLine(Said):
+class MatchLine(JobStatus):
     """What is said of a job: how far it is, and at the end the games."""
 
     wins: int = 0  # of the first player
@@ -68,16 +68,16 @@ class TimedPlayer:
         return actions
 
 
-def timed(game: Game, contender: AnyContender, seed: int, *, warm_up: int, stack: ExitStack) -> TimedPlayer:
+def timed(game: Game, spec: AnyPlayerSpec, seed: int, *, warm_up: int, stack: ExitStack) -> TimedPlayer:
     """A player who has made a first move, a network in so many games, so that all is compiled and loaded before the
     time counts.
 
     What must be closed after the games goes onto ``stack``.
     """
-    player = make_player(game, contender, seed, stack)
-    engine = isinstance(contender, EngineContender)
+    player = make_player(game, spec, seed, stack)
+    engine = isinstance(spec, EngineSpec)
     player.choose(game.initial_states(1 if engine else warm_up))
-    elsewhere = engine or (contender.kind == "network" and pick_device("auto").type != "cpu")
+    elsewhere = engine or (spec.kind == "network" and pick_device("auto").type != "cpu")
     return TimedPlayer(player, time.perf_counter if elsewhere else time.process_time)
 
 
@@ -89,10 +89,10 @@ def play(job: MatchJob) -> MatchLine:
     ]
     with ExitStack() as stack:
         first, second = (
-            timed(game, contender, seed_stream(job.seed, side, job.first_pair), warm_up=job.pairs, stack=stack)
-            for side, contender in (("first", job.first), ("second", job.second))
+            timed(game, spec, seed_stream(job.seed, side, job.first_pair), warm_up=job.pairs, stack=stack)
+            for side, spec in (("first", job.first), ("second", job.second))
         )
-        teller = Teller()
+        reporter = ProgressReporter()
 
         def line(states: States) -> MatchLine:
             wins, draws, losses = tally(game, states)
@@ -106,7 +106,7 @@ def play(job: MatchJob) -> MatchLine:
             first,
             second,
             opened=opened,
-            watch=lambda states: teller.maybe(lambda: line(states)),
+            watch=lambda states: reporter.maybe(lambda: line(states)),
         )
     return MatchLine(
         ended=2 * job.pairs,

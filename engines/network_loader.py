@@ -7,7 +7,7 @@ from pathlib import Path
 from configs.load import load_settings
 from configs.schema import SearchSettings
 from engines.match_benchmark import Entrant
-from engines.players import NetworkContender, read_model
+from engines.players import NetworkSpec, read_model
 from engines.score_benchmark import model_of_weights
 from games import Game, load_game
 from training.networks.model_file import Model, describe_model, save_safetensors
@@ -28,10 +28,10 @@ class PlayableNetwork:
     path: Path
     search: SearchSettings
 
-    def contender(self, num_simulations: int, algorithm: str | None) -> NetworkContender:
+    def spec(self, num_simulations: int, algorithm: str | None) -> NetworkSpec:
         """As it plays; ``algorithm`` is another search than its own."""
         search = self.search.model_copy(update={"algorithm": algorithm}) if algorithm else self.search
-        return NetworkContender(model=self.path.resolve(), search=search, num_simulations=num_simulations)
+        return NetworkSpec(model=self.path.resolve(), search=search, num_simulations=num_simulations)
 
 
 def network_from_run(run: Path, version: int | None = None) -> PlayableNetwork:
@@ -104,9 +104,7 @@ def earlier_versions(run: Path, versions: Sequence[int], num_simulations: int, a
         ValueError, OSError: one is not there, or cannot be read.
     """
     return [
-        Entrant(
-            name=f"version-{version}", contender=network_from_run(run, version).contender(num_simulations, algorithm)
-        )
+        Entrant(name=f"version-{version}", spec=network_from_run(run, version).spec(num_simulations, algorithm))
         for version in versions
     ]
 
@@ -124,5 +122,5 @@ def others(paths: Sequence[Path], game: Game, num_simulations: int, algorithm: s
             raise ValueError(
                 f"--against: {path} plays {other.game.name} {other.game.options}, not {game.name} {game.options}"
             )
-        found.append(Entrant(name=str(path), contender=other.contender(num_simulations, algorithm)))
+        found.append(Entrant(name=str(path), spec=other.spec(num_simulations, algorithm)))
     return found

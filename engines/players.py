@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from configs.schema import SearchSettings
-from engines.gtp_client import GtpEngine, GtpPlayer
-from engines.slices import Part
-from engines.uci_client import Engine, EnginePlayer
+from engines.gtp_client import GtpClient, GtpPlayer
+from engines.slices import Message
+from engines.uci_client import UciClient, UciPlayer
 from games import Game
 from games.compiled import compiled
 from games.game import Actions, States
@@ -26,7 +26,7 @@ HASH_MIB = 4  # of an engine, which forgets after each move
 NODES_SECONDS = 60.0  # for a move that is limited by positions, on a busy machine
 
 
-class NetworkContender(Part):
+class NetworkSpec(Message):
     """A network that searches."""
 
     kind: Literal["network"] = "network"
@@ -35,37 +35,37 @@ class NetworkContender(Part):
     num_simulations: int
 
 
-class ExpectimaxContender(Part):
+class ExpectimaxSpec(Message):
     """Searches to a fixed depth and learns nothing; only for 2048 on 4 x 4."""
 
     kind: Literal["expectimax"] = "expectimax"
     depth: int
 
 
-class RandomContender(Part):
+class RandomSpec(Message):
     """Plays any legal move."""
 
     kind: Literal["random"] = "random"
 
 
-class GreedyContender(Part):
+class GreedySpec(Message):
     """Mates or takes the most it can; only for chess."""
 
     kind: Literal["greedy"] = "greedy"
 
 
-class AlphaBetaContender(Part):
+class AlphaBetaSpec(Message):
     """Searches to a fixed depth for material; only for chess."""
 
     kind: Literal["alpha-beta"] = "alpha-beta"
     depth: int
 
 
-class EngineContender(Part):
+class EngineSpec(Message):
     """A program that is no part of this one."""
 
 
-class StockfishContender(EngineContender):
+class StockfishSpec(EngineSpec):
     """Stockfish, held to a level: UCI_Elo, the scale of its makers; only for chess."""
 
     kind: Literal["stockfish"] = "stockfish"
@@ -75,7 +75,7 @@ class StockfishContender(EngineContender):
     nodes: int  # positions for a move
 
 
-class GtpContender(EngineContender):
+class GtpSpec(EngineSpec):
     """A program that speaks GTP; only for Go."""
 
     kind: Literal["gtp"] = "gtp"
@@ -85,16 +85,8 @@ class GtpContender(EngineContender):
     move_seconds: float  # at most, on a busy machine
 
 
-AnyContender = (
-    NetworkContender
-    | ExpectimaxContender
-    | RandomContender
-    | GreedyContender
-    | AlphaBetaContender
-    | StockfishContender
-    | GtpContender
-)
-Contender = Annotated[AnyContender, Field(discriminator="kind")]
+AnyPlayerSpec = NetworkSpec | ExpectimaxSpec | RandomSpec | GreedySpec | AlphaBetaSpec | StockfishSpec | GtpSpec
+PlayerSpec = Annotated[AnyPlayerSpec, Field(discriminator="kind")]
 
 
 class ExpectimaxPlayer:
@@ -154,24 +146,24 @@ def alpha_beta_player(game: Game, depth: int, seed: int) -> Player:
     return BestOfPlayer(find, seed)
 
 
-def stockfish_player(game: Game, contender: StockfishContender, stack: ExitStack) -> Player:
+def stockfish_player(game: Game, spec: StockfishSpec, stack: ExitStack) -> Player:
     """Stockfish at a level, in one thread; it ends with ``stack``."""
     options: dict[str, str | int] = {
         "Threads": 1,
         "Hash": HASH_MIB,
         "UCI_LimitStrength": "true",
-        "UCI_Elo": contender.level,
+        "UCI_Elo": spec.level,
     }
-    engine = stack.enter_context(Engine(contender.path, options))
-    if contender.movetime is None:
-        return EnginePlayer(game, engine, f"nodes {contender.nodes}", seconds=NODES_SECONDS)
-    return EnginePlayer(game, engine, f"movetime {contender.movetime}", seconds=contender.movetime / 1000)
+    engine = stack.enter_context(UciClient(spec.path, options))
+    if spec.movetime is None:
+        return UciPlayer(game, engine, f"nodes {spec.nodes}", seconds=NODES_SECONDS)
+    return UciPlayer(game, engine, f"movetime {spec.movetime}", seconds=spec.movetime / 1000)
 
 
-def gtp_player(game: Game, contender: GtpContender, seed: int, stack: ExitStack) -> Player:
+def gtp_player(game: Game, spec: GtpSpec, seed: int, stack: ExitStack) -> Player:
     """A program that speaks GTP; it ends with ``stack``."""
-    engine = stack.enter_context(GtpEngine(contender.command))
-    return GtpPlayer(game, engine, seed=seed, seconds=contender.move_seconds)
+    engine = stack.enter_context(GtpClient(spec.command))
+    return GtpPlayer(game, engine, seed=seed, seconds=spec.move_seconds)
 
 
 def read_model(path: Path) -> Model:
@@ -184,23 +176,21 @@ def read_model(path: Path) -> Model:
     return load_safetensors(path) if path.suffix == ".safetensors" else load_model(path)
 
 
-def make_player(game: Game, contender: AnyContender, seed: int, stack: ExitStack) -> Player:
+def make_player(game: Game, spec: AnyPlayerSpec, seed: int, stack: ExitStack) -> Player:
     """The one who plays; what must be closed after the games goes onto ``stack``."""
-    match contender:
-        case NetworkContender():
-            model = read_model(contender.model)
-            return SearchPlayer(
-                search_for_strength(game, model, contender.search, num_simulations=contender.num_simulations)
-            )
-        case ExpectimaxContender():
-            return ExpectimaxPlayer(contender.depth)
-        case GreedyContender():
+    match spec:
+        case NetworkSpec():
+            model = read_model(spec.model)
+            return SearchPlayer(search_for_strength(game, model, spec.search, num_simulations=spec.num_simulations))
+        case ExpectimaxSpec():
+            return ExpectimaxPlayer(spec.depth)
+        case GreedySpec():
             return greedy_player(game, seed)
-        case AlphaBetaContender():
-            return alpha_beta_player(game, contender.depth, seed)
-        case StockfishContender():
-            return stockfish_player(game, contender, stack)
-        case GtpContender():
-            return gtp_player(game, contender, seed, stack)
-        case RandomContender():
+        case AlphaBetaSpec():
+            return alpha_beta_player(game, spec.depth, seed)
+        case StockfishSpec():
+            return stockfish_player(game, spec, stack)
+        case GtpSpec():
+            return gtp_player(game, spec, seed, stack)
+        case RandomSpec():
             return RandomPlayer(game, seed)

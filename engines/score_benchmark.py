@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from engines.players import Contender, ExpectimaxPlayer
-from engines.score_slice import Job, Line
+from engines.players import ExpectimaxPlayer, PlayerSpec
+from engines.score_slice import ScoreJob, ScoreLine
 from engines.slices import play_jobs
 from games import CHANCE, Game
 from games.game import States
@@ -27,7 +27,7 @@ from training.networks.resnet import HEAD_CHANNELS
 DEEPEST = 4  # of expectimax, when its depth follows from the time
 PROBES = 40  # positions on which that time is measured
 
-Tell = Callable[[int, int], None]  # (games that have ended, moves made)
+OnProgress = Callable[[int, int], None]  # (games that have ended, moves made)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,17 +53,17 @@ class Result:
         )
 
 
-def play_contender(
+def play_scored(
     game: Game,
     name: str,
-    contender: Contender,
+    spec: PlayerSpec,
     *,
     games: int,
     seed: int,
     processes: int,
-    tell: Tell = lambda ended, moves: None,
+    on_progress: OnProgress = lambda ended, moves: None,
 ) -> Result:
-    """Let a contender play ``games`` games in so many processes.
+    """Let a player play ``games`` games in so many processes.
 
     Raises:
         SliceFailed: a process ended before its games did.
@@ -71,14 +71,14 @@ def play_contender(
     started = time.monotonic()
     bounds = np.linspace(0, games, min(processes, games) + 1).astype(int).tolist()
     jobs = [
-        Job(game=game.name, options=game.options, contender=contender, games=last - first, first=first, seed=seed)
+        ScoreJob(game=game.name, options=game.options, spec=spec, games=last - first, first=first, seed=seed)
         for first, last in itertools.pairwise(bounds)
     ]
     parts = play_jobs(
         "engines.score_slice",
         jobs,
-        Line(ended=0, moves=0),
-        lambda lines: tell(sum(line.ended for line in lines), sum(line.moves for line in lines)),
+        ScoreLine(ended=0, moves=0),
+        lambda lines: on_progress(sum(line.ended for line in lines), sum(line.moves for line in lines)),
     )
     played = ScoredGames(
         scores=np.array([score for part in parts for score in part.scores]),

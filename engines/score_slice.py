@@ -7,8 +7,8 @@ import time
 from contextlib import ExitStack
 from typing import Any
 
-from engines.players import Contender, make_player
-from engines.slices import Part, Said, Teller, answer
+from engines.players import PlayerSpec, make_player
+from engines.slices import JobStatus, Message, ProgressReporter, answer
 from games import Game, load_game
 from training.evaluation.match import Player
 from training.evaluation.score import SIDE_BY_SIDE, ScoredGames, play_for_score
@@ -17,18 +17,18 @@ from training.networks.evaluator import pick_device
 WARM_UP_SEED = 2**40  # of games that nobody counts
 
 
-class Job(Part):
+class ScoreJob(Message):
     """Games ``first`` to ``first + games - 1`` of a contender's."""
 
     game: str
     options: dict[str, Any]
-    contender: Contender
+    spec: PlayerSpec
     games: int
     first: int
     seed: int
 
 
-class Line(Said):
+class ScoreLine(JobStatus):
     """What is said of a job: how far it is, and at the end the games."""
 
     seconds: float = 0.0  # of the processor, or of the clock where a GPU works
@@ -37,28 +37,26 @@ class Line(Said):
     plies: tuple[int, ...] = ()
 
 
-def play_slice(job: Job) -> tuple[ScoredGames, float]:
+def play_slice(job: ScoreJob) -> tuple[ScoredGames, float]:
     """Play the games of a job; returns them and the seconds that they took, after a warm-up.
 
     Tells the standard output how far it is.
     """
     game = load_game(job.game, **job.options)
-    clock = (
-        time.perf_counter
-        if job.contender.kind == "network" and pick_device("auto").type != "cpu"
-        else time.process_time
-    )
+    clock = time.perf_counter if job.spec.kind == "network" and pick_device("auto").type != "cpu" else time.process_time
     with ExitStack() as stack:
-        player = make_player(game, job.contender, job.seed + job.first, stack)
+        player = make_player(game, job.spec, job.seed + job.first, stack)
         warm_up(game, player)
-        teller, started = Teller(), clock()
+        reporter, started = ProgressReporter(), clock()
         played = play_for_score(
             game,
             player,
             games=job.games,
             seed=job.seed,
             first=job.first,
-            watch=lambda ended, moves: teller.maybe(lambda: Line(ended=ended, moves=moves, seconds=clock() - started)),
+            watch=lambda ended, moves: reporter.maybe(
+                lambda: ScoreLine(ended=ended, moves=moves, seconds=clock() - started)
+            ),
         )
         return played, clock() - started
 
@@ -81,12 +79,12 @@ def warm_up(game: Game, player: Player) -> None:
         return
 
 
-def play(job: Job) -> Line:
+def play(job: ScoreJob) -> ScoreLine:
     """Play a job; returns the line that has its games."""
     played, seconds = play_slice(job)
     figures = {name: tuple(getattr(played, name).tolist()) for name in ("scores", "reached", "plies")}
-    return Line(ended=job.games, moves=played.moves, complete=True, seconds=seconds, **figures)
+    return ScoreLine(ended=job.games, moves=played.moves, complete=True, seconds=seconds, **figures)
 
 
 if __name__ == "__main__":
-    answer(Job, play)
+    answer(ScoreJob, play)

@@ -22,20 +22,20 @@ from training.networks.evaluator import use_threads
 
 PROJECT = Path(__file__).resolve().parents[1]
 LAST_WORDS = 2000  # characters of a failed process
-TELL_SECONDS = 0.5  # between two lines on how far a process is
+REPORT_SECONDS = 0.5  # between two lines on how far a process is
 
 
 class SliceFailed(RuntimeError):
     """A process that played has failed; the text has its last words."""
 
 
-class Part(BaseModel):
+class Message(BaseModel):
     """What goes between the processes: nothing unknown, nothing guessed at."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Said(Part):
+class JobStatus(Message):
     """What is said of a job."""
 
     ended: int  # games
@@ -43,15 +43,15 @@ class Said(Part):
     complete: bool = False  # this is the last line, and has the games
 
 
-AnyJob = TypeVar("AnyJob", bound=Part)
-AnyLine = TypeVar("AnyLine", bound=Said)
+AnyJob = TypeVar("AnyJob", bound=Message)
+AnyLine = TypeVar("AnyLine", bound=JobStatus)
 
 
 # On the side of those who have games played.
 
 
 def play_jobs(
-    module: str, jobs: Sequence[Part], nothing: AnyLine, tell: Callable[[Sequence[AnyLine]], None]
+    module: str, jobs: Sequence[Message], nothing: AnyLine, on_progress: Callable[[Sequence[AnyLine]], None]
 ) -> list[AnyLine]:
     """Play all jobs side by side; returns the last line of each.
 
@@ -71,14 +71,14 @@ def play_jobs(
             for key, _ in selector.select():
                 if not key.data.listen():
                     selector.unregister(key.fileobj)
-            tell([child.line for child in children])
+            on_progress([child.line for child in children])
         return [child.line for child in children]
 
 
 class _Child(Generic[AnyLine]):
     """A process that plays a job."""
 
-    def __init__(self, module: str, job: Part, nothing: AnyLine) -> None:
+    def __init__(self, module: str, job: Message, nothing: AnyLine) -> None:
         self._module, self._job = module, job
         self.line = nothing
         self._text = b""
@@ -131,26 +131,26 @@ class _Child(Generic[AnyLine]):
 # On the side of those who play.
 
 
-class Teller:
+class ProgressReporter:
     """Says how far a job is, but not too often."""
 
     def __init__(self) -> None:
-        self._told = time.monotonic()
+        self._reported = time.monotonic()
 
-    def maybe(self, line: Callable[[], Said]) -> None:
+    def maybe(self, line: Callable[[], JobStatus]) -> None:
         """Say this line if it is time to say something."""
-        if time.monotonic() - self._told >= TELL_SECONDS:
-            self._told = time.monotonic()
+        if time.monotonic() - self._reported >= REPORT_SECONDS:
+            self._reported = time.monotonic()
             say(line())
 
 
-def say(line: Said) -> None:
+def say(line: JobStatus) -> None:
     """Write a line."""
     sys.stdout.write(line.model_dump_json() + "\n")
     sys.stdout.flush()
 
 
-def answer(kind: type[AnyJob], play: Callable[[AnyJob], Said]) -> None:
+def answer(kind: type[AnyJob], play: Callable[[AnyJob], JobStatus]) -> None:
     """Play the job on the standard input, and say what came of it."""
     use_threads(1)
     say(play(kind.model_validate_json(sys.stdin.read())))

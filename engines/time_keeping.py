@@ -51,7 +51,7 @@ class TimeKeeper:
         """Expect other clocks."""
         self._clock, self._expected = None, None
 
-    def told(self, clock: Clock) -> float:
+    def seconds_for(self, clock: Clock) -> float:
         """The seconds for a move with this clock."""
         if self._expected is not None and 0 <= self._expected - clock.remaining <= MOST_OVERHEAD:
             self._measured = max(self._expected - clock.remaining, FORGETTING * self._measured)

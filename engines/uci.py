@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from engines.thinking import Thinker
 from engines.time_keeping import TimeKeeper
-from engines.uci_options import Hello, Options
+from engines.uci_options import Options, UciHello
 from engines.uci_words import Broken, Go, moves_of, parse_go, parse_position, parse_setoption, score_words
 from games import Game
 from games.chess.notation import action_of_uci, play_on, position_from_fen
@@ -36,7 +36,7 @@ class Task:
     seconds: float | None = None  # for the move; they count from ``ponderhit`` on
 
 
-class Engine:
+class UciEngine:
     """Answers line after line; see ``engines.line_reader.Partner``.
 
     Args:
@@ -112,7 +112,7 @@ class Engine:
         else:
             thinker.slice(seconds=task.deadline - now, simulations=left)
         if time.monotonic() >= task.next_info:
-            self._tell()
+            self._report()
 
     def _done(self) -> bool:
         """Whether to answer now."""
@@ -166,7 +166,7 @@ class Engine:
     # The commands.
 
     def _uci(self, words: list[str], arrived: float) -> None:
-        self._write(str(Hello(self._name, self._options).at_once("uci")).removesuffix("\n"))
+        self._write(str(UciHello(self._name, self._options).at_once("uci")).removesuffix("\n"))
 
     def _isready(self, words: list[str], arrived: float) -> None:
         self._ready()
@@ -264,7 +264,7 @@ class Engine:
     def _seconds(self, go: Go) -> float | None:
         """The time for the move, or None where there is no limit."""
         clock = go.clock(self._game.current_player(self._state))
-        seconds = [] if clock is None else [self._keeper.told(clock)]
+        seconds = [] if clock is None else [self._keeper.seconds_for(clock)]
         if go.movetime is not None:
             seconds.append(max(go.movetime / 1000 - self._keeper.overhead, 0.0))
         return min(seconds, default=None)
@@ -289,7 +289,7 @@ class Engine:
     def _pass_over(self, words: list[str], arrived: float) -> None:
         """What an engine need not do."""
 
-    COMMANDS: ClassVar[dict[str, Callable[["Engine", list[str], float], None]]] = {
+    COMMANDS: ClassVar[dict[str, Callable[["UciEngine", list[str], float], None]]] = {
         "uci": _uci,
         "isready": _isready,
         "ucinewgame": _ucinewgame,
@@ -311,7 +311,7 @@ class Engine:
         assert task is not None
         if not thinker.analysis.evaluated:
             thinker.slice(simulations=1)
-        best = self._tell()
+        best = self._report()
         self._task = None
         self._write(
             " ".join(["bestmove", best[0] if best else "(none)", *(["ponder", best[1]] if len(best) > 1 else [])])
@@ -321,7 +321,7 @@ class Engine:
         elif task.seconds is not None:
             self._keeper.new_game()
 
-    def _tell(self) -> list[str]:
+    def _report(self) -> list[str]:
         """Say how far the search has come; returns the best line's moves, none where the game is over."""
         task, analysis = self._task, self._ready().analysis
         assert task is not None
@@ -332,10 +332,10 @@ class Engine:
             mated = bool(self._game.returns(self._state).any())
             self._write(f"info depth 0 score {'mate 0' if mated else 'cp 0'}")
             return []
-        told = [moves_of(self._game, self._state, line.actions) for line in lines]
-        for number, (line, moves) in enumerate(zip(lines, told, strict=True), 1):
+        reported = [moves_of(self._game, self._state, line.actions) for line in lines]
+        for number, (line, moves) in enumerate(zip(lines, reported, strict=True), 1):
             self._write(self._info(number, line, moves, now))
-        return told[0]
+        return reported[0]
 
     def _info(self, number: int, line: Line, moves: list[str], now: float) -> str:
         """One line of play.

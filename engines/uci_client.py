@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engines.engine_process import ANSWER_SECONDS, EngineFailed, EngineProcess
+from engines.engine_process import ANSWER_SECONDS, EngineFailed, EngineProcess, ExternalPlayer
 from games import Game, IllegalAction
 from games.game import Actions, States
 
@@ -19,7 +19,7 @@ SPIN = re.compile(r"option name (.+) type spin default (-?\d+) min (-?\d+) max (
 NAME = re.compile(r"id name (.+)")
 
 
-class Engine(EngineProcess):
+class UciClient(EngineProcess):
     """An engine that is ready to play.
 
     Args:
@@ -90,7 +90,7 @@ class Engine(EngineProcess):
             self.ranges[found[1]] = int(found[3]), int(found[4])
 
 
-class EnginePlayer:
+class UciPlayer(ExternalPlayer):
     """An engine as one who chooses moves.
 
     Args:
@@ -100,16 +100,8 @@ class EnginePlayer:
         seconds: that it may think by that.
     """
 
-    def __init__(self, game: Game, engine: Engine, go: str, *, seconds: float = 0.0) -> None:
+    def __init__(self, game: Game, engine: UciClient, go: str, *, seconds: float = 0.0) -> None:
         self._game, self._engine, self._go, self._seconds = game, engine, go, seconds
-
-    def choose(self, states: States) -> Actions:
-        """Its moves in positions of which it does not know how they came about.
-
-        Raises:
-            EngineFailed: it does not answer, or its move is not legal.
-        """
-        return self.follow(states, states, [()] * len(states))
 
     def follow(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
         """Its moves in ``states``, which came from ``starts`` by ``moves``: so it knows what has been repeated.

@@ -102,7 +102,7 @@ class Options:
         return self._values["MultiPV"]
 
 
-class Hello:
+class UciHello:
     """Answers ``uci``, for which an engine needs no network.
 
     Args:

@@ -191,8 +191,8 @@ from engines.network_loader import (
     network_from_weights,
     others,
 )
-from engines.players import Contender, ExpectimaxContender, NetworkContender, RandomContender
-from engines.score_benchmark import Result, depth_for, play_contender
+from engines.players import ExpectimaxSpec, NetworkSpec, PlayerSpec, RandomSpec
+from engines.score_benchmark import Result, depth_for, play_scored
 from engines.slices import SliceFailed
 from games import Game
 from training.common.files import write_atomically
@@ -211,8 +211,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with tempfile.TemporaryDirectory() as folder:
             playable = find_network(arguments, Path(folder))
-            settle(arguments, playable.game)
-            network = playable.contender(arguments.simulations, arguments.algorithm)
+            fill_defaults(arguments, playable.game)
+            network = playable.spec(arguments.simulations, arguments.algorithm)
             measure = measure_by_elo if playable.game.num_players == 2 else measure_by_score
             return measure(playable, network, arguments, console)
     except (ValueError, OSError, SliceFailed, EngineFailed) as error:
@@ -220,7 +220,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
-def settle(arguments: argparse.Namespace, game: Game) -> None:
+def fill_defaults(arguments: argparse.Namespace, game: Game) -> None:
     """Give what the command line leaves open its default for this game.
 
     Raises:
@@ -247,10 +247,10 @@ def find_network(arguments: argparse.Namespace, folder: Path) -> PlayableNetwork
 
 
 def measure_by_elo(
-    playable: PlayableNetwork, network: NetworkContender, arguments: argparse.Namespace, console: Console
+    playable: PlayableNetwork, network: NetworkSpec, arguments: argparse.Namespace, console: Console
 ) -> int:
     """Let it play everybody on the ladder, and show how strong all are; returns the exit code."""
-    me = Entrant(name="network", contender=network)
+    me = Entrant(name="network", spec=network)
     rungs = opponents(playable.game, network, arguments, console)
     matches, code = list[Match](), 0
     try:
@@ -265,7 +265,7 @@ def measure_by_elo(
         return code
     anchor, found = rungs[0].name, ratings(matches, rungs[0].name)
     rows = standings(me.name, matches, found)
-    show_lines(standings_table(rows, anchor=anchor, width=width_of(console)), console)
+    print_lines(standings_table(rows, anchor=anchor, width=width_of(console)), console)
     search = f"{network.num_simulations} simulations of {network.search.algorithm}"
     about = f"{playable.game.name}, model {playable.model.model_version}, {search}"
     console.print(
@@ -286,7 +286,7 @@ def measure_by_elo(
     return code
 
 
-def opponents(game: Game, network: NetworkContender, arguments: argparse.Namespace, console: Console) -> list[Entrant]:
+def opponents(game: Game, network: NetworkSpec, arguments: argparse.Namespace, console: Console) -> list[Entrant]:
     """Those by whom the network is measured, the weakest first.
 
     Raises:
@@ -338,7 +338,7 @@ def play_all(
     """
     network, *rungs = entrants
     for number, (first, second) in enumerate([*((network, rung) for rung in rungs), *pairwise(rungs)]):
-        with progress(f"{first.name} – {second.name}", arguments.games, console) as tell:
+        with progress(f"{first.name} – {second.name}", arguments.games, console) as report:
             match = play_pairs(
                 game,
                 first,
@@ -347,7 +347,7 @@ def play_all(
                 opening_plies=arguments.opening_plies,
                 seed=seed_stream(arguments.seed, "match", number),
                 processes=arguments.processes,
-                tell=lambda tally, tell=tell: tell(tally.ended, tally.moves, so_far(tally)),  # type: ignore[misc]
+                on_progress=lambda tally, report=report: report(tally.ended, tally.moves, so_far(tally)),  # type: ignore[misc]
             )
         matches.append(match)
 
@@ -361,30 +361,30 @@ def so_far(tally: Tally) -> str:
 
 
 def measure_by_score(
-    playable: PlayableNetwork, network: NetworkContender, arguments: argparse.Namespace, console: Console
+    playable: PlayableNetwork, network: NetworkSpec, arguments: argparse.Namespace, console: Console
 ) -> int:
     """Let it play for the score, and others beside it, and show what they made; returns the exit code."""
     results = benchmark(playable.game, network, arguments, console)
-    show(playable.game, results, console)
+    print_results(playable.game, results, console)
     if arguments.save:
         save(arguments, playable, {"kind": "score", "players": [result.as_dict() for result in results]})
         console.print(f"All figures and every game's score: {arguments.save / FILE}", soft_wrap=True)
     return 0
 
 
-def benchmark(game: Game, network: NetworkContender, arguments: argparse.Namespace, console: Console) -> list[Result]:
+def benchmark(game: Game, network: NetworkSpec, arguments: argparse.Namespace, console: Console) -> list[Result]:
     """Let everybody play, the network first."""
 
-    def play(name: str, contender: Contender) -> Result:
-        with progress(name, arguments.games, console) as tell:
-            return play_contender(
+    def play(name: str, spec: PlayerSpec) -> Result:
+        with progress(name, arguments.games, console) as report:
+            return play_scored(
                 game,
                 name,
-                contender,
+                spec,
                 games=arguments.games,
                 seed=arguments.seed,
                 processes=arguments.processes,
-                tell=tell,
+                on_progress=report,
             )
 
     results = [play(f"network, {network.num_simulations} simulations", network)]
@@ -393,11 +393,11 @@ def benchmark(game: Game, network: NetworkContender, arguments: argparse.Namespa
     if game.name == "twenty48" and game.observation_shape[1:] == (4, 4):
         found = arguments.expectimax_depth
         looks = depth_for(game, results[0].move_seconds) if found is None else found
-        results.append(play(f"expectimax, depth {looks}", ExpectimaxContender(depth=looks)))
-    return [*results, play("random", RandomContender())]
+        results.append(play(f"expectimax, depth {looks}", ExpectimaxSpec(depth=looks)))
+    return [*results, play("random", RandomSpec())]
 
 
-def show(game: Game, results: Sequence[Result], console: Console) -> None:
+def print_results(game: Game, results: Sequence[Result], console: Console) -> None:
     """Print the table."""
     columns = [
         Column[Result](title="Player", cell=lambda result: result.name, left=True),
@@ -408,7 +408,7 @@ def show(game: Game, results: Sequence[Result], console: Console) -> None:
         *(milestone_column(number, milestone) for number, milestone in enumerate(game.milestones)),
         Column[Result](title="ms/move", cell=lambda result: rate(1000 * result.move_seconds)),
     ]
-    show_lines(table(columns, results, width_of(console)), console)
+    print_lines(table(columns, results, width_of(console)), console)
 
 
 def milestone_column(number: int, milestone: int) -> Column[Result]:
@@ -460,7 +460,7 @@ def width_of(console: Console) -> int:
     return console.width if console.is_terminal else FILE_WIDTH
 
 
-def show_lines(lines: Sequence[Text], console: Console) -> None:
+def print_lines(lines: Sequence[Text], console: Console) -> None:
     """Print a table."""
     for line in lines:
         console.print(line, soft_wrap=True)

@@ -95,7 +95,7 @@ def wins(game: Game, state: States, action: int) -> bool:
     return bool(game.returns(after(game, state, action)).any())
 
 
-def outlook(game: Game, state: States, action: int) -> int:
+def tactical_value(game: Game, state: States, action: int) -> int:
     """1 when ``action`` wins at once, -1 when it lets the opponent win at once, else 0."""
     left = after(game, state, action)
     if wins(game, state, action):
@@ -105,8 +105,8 @@ def outlook(game: Game, state: States, action: int) -> int:
 
 def sensible_action(game: Game, state: States, random: np.random.Generator) -> int:
     """A move that an attentive player could choose without looking far."""
-    outlooks = {action: outlook(game, state, action) for action in game.legal_actions(state).tolist()}
-    actions = [action for action in outlooks if outlooks[action] == max(outlooks.values())]
+    values = {action: tactical_value(game, state, action) for action in game.legal_actions(state).tolist()}
+    actions = [action for action in values if values[action] == max(values.values())]
     heights = [((int(state[STONES]) >> 7 * action) & 63).bit_count() for action in actions]
     weights = np.array([LINES[action][height] for action, height in zip(actions, heights, strict=True)])
     return int(random.choice(actions, p=weights / weights.sum()))

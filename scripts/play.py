@@ -34,10 +34,9 @@ if __name__ == "__main__":
 from configs.commands import shipped
 from configs.flags import HIGHEST_SEED, number, whole
 from engines.early import Early
-from engines.gtp_words import Hello as GtpHello
+from engines.gtp_words import GtpHello
 from engines.line_reader import LineReader
-from engines.uci_options import Hello as UciHello
-from engines.uci_options import Options
+from engines.uci_options import Options, UciHello
 from training.common.disk_words import in_words
 from training.common.signals import interruptible
 from training.common.start import before_imports, reports_compiling, see_file
@@ -295,7 +294,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from engines import uci  # which compiles chess
 
         return serve(
-            partial(uci.Engine, game, name=uci_name(model.model_version)), game, evaluator, arguments.simulations
+            partial(uci.UciEngine, game, name=uci_name(model.model_version)), game, evaluator, arguments.simulations
         )
     if arguments.gtp:
         from engines import gtp  # which compiles Go
@@ -303,7 +302,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         long = load_game("go", **(model.description.options | {"max_plies": LONGEST * game.options["size"] ** 2}))
         version = gtp_version(model.model_version)
         make = partial(
-            gtp.Engine,
+            gtp.GtpEngine,
             long,
             name=NAME,
             version=version,
@@ -370,7 +369,7 @@ def play_game(table: Table, console: Console, *, watch: bool = False) -> bool:
     while not table.over:
         if table.state is not shown:
             shown = table.state
-            show_board(table, console)
+            print_board(table, console)
         if table.game.current_player(table.state) != table.person:
             console.print(table.answer(), markup=False)
             continue
@@ -388,12 +387,12 @@ def play_game(table: Table, console: Console, *, watch: bool = False) -> bool:
                 for line in obey(table, command):
                     console.print(line, markup=False)
     if table.state is not shown:
-        show_board(table, console)
+        print_board(table, console)
     console.print(f"{table.result()}\n", markup=False)
     return console.input("Another game? [y/N] ").strip().lower().startswith("y")
 
 
-def show_board(table: Table, console: Console) -> None:
+def print_board(table: Table, console: Console) -> None:
     """The board, with an empty line above it and below."""
     console.print(Text("\n").append(table.board()).append("\n"), soft_wrap=True)
 
@@ -401,7 +400,7 @@ def show_board(table: Table, console: Console) -> None:
 def watch_game(table: Table, console: Console) -> None:
     """Let the network play a one-player game to its end, as fast as eyes follow."""
     while not table.game.terminal(table.state):
-        show_board(table, console)
+        print_board(table, console)
         action, value = table.think()
         console.print(f"It plays {table.game.action_name(action)}, {hope(table.game, value)}.", markup=False)
         table.play(action)

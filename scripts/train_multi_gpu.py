@@ -172,13 +172,13 @@ def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     if arguments.resume:
         make_run_folder(arguments.save_dir, resume=True)
         arguments.document = load_settings(arguments.save_dir / "config.yaml").model_dump()
-        arguments.gpus = arguments.gpus or asked_before(arguments.save_dir)
+        arguments.gpus = arguments.gpus or saved_gpus(arguments.save_dir)
     elif arguments.config:
         arguments.document = load_settings(arguments.config).model_dump()
     else:
         arguments.document = experiment(arguments.game or "chess")
     length = {"iterations": arguments.iterations} if arguments.iterations else {}
-    for name, value in told_in(arguments.document).items():
+    for name, value in options_in(arguments.document).items():
         if getattr(arguments, name) is None:
             setattr(arguments, name, value)
     if arguments.smoke:
@@ -188,7 +188,7 @@ def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return arguments
 
 
-def asked_before(save_dir: Path) -> str | None:
+def saved_gpus(save_dir: Path) -> str | None:
     """The devices that the run was told to play on last."""
     mark = save_dir / ASKED
     return mark.read_text(encoding="utf-8") if mark.exists() else None
@@ -211,7 +211,7 @@ def experiment(game: str) -> dict[str, Any]:
     return document
 
 
-def told_in(document: dict[str, Any]) -> dict[str, Any]:
+def options_in(document: dict[str, Any]) -> dict[str, Any]:
     """The options as an experiment's settings have them."""
     return {
         "iterations": document["run"]["iterations"],

@@ -201,7 +201,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the results; 2 when there are none to read."""
     args = parse(argv)
     if args.game is not None:
-        return show_game(args.path.parent, args.game)
+        return browse_game(args.path.parent, args.game)
     if args.pgn or args.sgf:
         return export_games(args.path.parent, pgn=args.pgn, sgf=args.sgf)
     try:
@@ -217,7 +217,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.export:
         return export(args.path.parent, args.export, rows, args.benchmark)
     if rounds:
-        return show_rounds(args, rounds)
+        return print_rounds(args, rounds)
     files = ((args.html, write_page), (args.png, write_picture))
     if args.html or args.png:
         bins = calibration(args.path.parent)
@@ -228,11 +228,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             lambda: terminal_picture(report(rows, args.path.parent, last=args.last, width=FILE_WIDTH)),
             PICTURE,
         )
-    show_lines(lambda width: report(rows, args.path.parent, last=args.last, width=width))
+    print_lines(lambda width: report(rows, args.path.parent, last=args.last, width=width))
     return 0
 
 
-def show_rounds(args: argparse.Namespace, rounds: Sequence[Round]) -> int:
+def print_rounds(args: argparse.Namespace, rounds: Sequence[Round]) -> int:
     """Show a run of PPO, or write it to files; 2 when one cannot be written."""
     folder = args.path.parent
     if args.html or args.png:
@@ -243,7 +243,7 @@ def show_rounds(args: argparse.Namespace, rounds: Sequence[Round]) -> int:
             else 0
         )
         return max(page_written, drawn)
-    show_lines(lambda width: ppo_results.report(rounds, folder, last=args.last, width=width))
+    print_lines(lambda width: ppo_results.report(rounds, folder, last=args.last, width=width))
     return 0
 
 
@@ -256,7 +256,7 @@ def terminal_picture(lines: Sequence[Text]) -> bytes:
     return re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL).encode()
 
 
-def show_lines(lines: Callable[[int], Sequence[Text]]) -> None:
+def print_lines(lines: Callable[[int], Sequence[Text]]) -> None:
     """Print lines that are made for the width that there is."""
     console = Console(highlight=False)
     for line in lines(console.width if console.is_terminal else FILE_WIDTH):
@@ -274,7 +274,7 @@ def write(path: Path, make: Callable[[], bytes], what: str) -> int:
     return 0
 
 
-def show_game(run_dir: Path, number: int) -> int:
+def browse_game(run_dir: Path, number: int) -> int:
     """Step through a recorded game, or print it where there is no terminal; 2 when there is none."""
     console = Console(highlight=False)
     try:

@@ -186,7 +186,7 @@ def watch_screen(stats: Stats, console: Console) -> None:
 
 def watch_lines(stats: Stats, console: Console) -> None:
     """Write a line for each new iteration, and one when there is something to know about them, until nobody reads them."""
-    told, noted = write_lines(stats.rows[-LINES_AT_FIRST:], console), ""
+    shown, noted = write_lines(stats.rows[-LINES_AT_FIRST:], console), ""
     while not reader_is_gone(console):
         note = stats.note()
         if note and note != noted:
@@ -194,9 +194,9 @@ def watch_lines(stats: Stats, console: Console) -> None:
         noted = note
         time.sleep(LOOK_SECONDS)
         stats.poll()
-        new = [row for row in stats.rows if row.iteration > told]
+        new = [row for row in stats.rows if row.iteration > shown]
         # A run that was taken up again at its last checkpoint repeats iterations: go back with it.
-        told = write_lines(new, console) or min(told, stats.rows[-1].iteration if stats.rows else 0)
+        shown = write_lines(new, console) or min(shown, stats.rows[-1].iteration if stats.rows else 0)
 
 
 def reader_is_gone(console: Console) -> bool:

@@ -52,11 +52,11 @@ class DeviceLines:
 
     def progress(self, report: ProgressReport) -> None:
         """Say who is done, and the iteration's games when all are here."""
-        self._tell_errors(report.workers)
+        self._report_errors(report.workers)
         if self._began is None and any(worker.outstanding for worker in report.workers):
             self._begin(report)
         if self._began is not None and not self._completed:
-            self._tell_done(report, self._clock() - self._began)
+            self._report_done(report, self._clock() - self._began)
         if report.self_play is not None:
             self._complete(report.self_play, report.window_positions)
         if report.phase == TRAINING:
@@ -112,7 +112,7 @@ class DeviceLines:
         finished = sum(worker.games - self._received.get(worker.name, 0) + worker.waiting for worker in mine)
         return finished, sum(max(0, worker.outstanding - worker.waiting) for worker in mine)
 
-    def _tell_done(self, report: ProgressReport, seconds: float) -> None:
+    def _report_done(self, report: ProgressReport, seconds: float) -> None:
         games = (
             report.self_play.games
             if report.self_play
@@ -145,7 +145,7 @@ class DeviceLines:
             self._training = True
             self._say(f"Training for {self._epochs:g} epochs...")
 
-    def _tell_errors(self, workers: Sequence[WorkerReport]) -> None:
+    def _report_errors(self, workers: Sequence[WorkerReport]) -> None:
         for worker in workers:
             line = f"ERROR in {self._titles.get(worker.name, worker.name)}: {printable(worker.error)}"
             if worker.error and line not in self._errors:

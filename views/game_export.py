@@ -14,7 +14,7 @@ from training.data.imported_games import last_state
 from training.data.ledger import read_ledger
 from training.data.receive import games_path, load_received
 from training.data.records import AGREED, GameRecord
-from views.game_view import Moment, game_of, moments_of
+from views.game_view import PositionView, game_of, moments_of
 
 CANDIDATES = 5  # moves of a position whose shares are written
 COLORS = "Black", "White"
@@ -143,13 +143,13 @@ def _sgf_result(game: Game, record: GameRecord) -> str:
     return score_text(score(last_state(game, record.actions)))
 
 
-def _black_wins(moment: Moment) -> float:
+def _black_wins(moment: PositionView) -> float:
     """Black's chance to win in percent, a draw being half a win, as search saw it."""
     assert moment.value is not None
     return 50 + 50 * moment.value * (1 if moment.player == 0 else -1)
 
 
-def _comment(moment: Moment) -> str:
+def _comment(moment: PositionView) -> str:
     lines = [f"Search: Black wins with {_black_wins(moment):.0f} %"]
     if moment.policy:
         lines.append(", ".join(f"{move} {share:.1%}" for move, share in moment.policy[:CANDIDATES]))
@@ -157,7 +157,7 @@ def _comment(moment: Moment) -> str:
     return "\n".join(lines)
 
 
-def _marks(game: Game, moment: Moment) -> dict[str, list[str]]:
+def _marks(game: Game, moment: PositionView) -> dict[str, list[str]]:
     points = [(game.parse_action(move), share) for move, share in moment.policy[:CANDIDATES] if move != "pass"]
     labels = [f"{point_name(game.options['size'], action)}:{100 * share:.0f}" for action, share in points]
     return {"SBKV": [f"{_black_wins(moment):.1f}"]} | ({"LB": labels} if labels else {})

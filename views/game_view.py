@@ -21,7 +21,7 @@ AT_ONCE = 64  # positions that a network is asked about
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moment:
+class PositionView:
     """A position in which a player is to move, or the last one."""
 
     ply: int  # steps before it, chance outcomes included
@@ -38,8 +38,10 @@ class Moment:
         tuple[str, float], ...
     ] = ()  # what is learned from it: moves with their shares, greatest first; empty after a cheap search
     score: float | None = None  # of a one-player game
-    owners: tuple[int, ...] = ()  # point by point, of a board that is shared out: from 100, surely player 0's, to -100
-    lead: float | None = None  # points by which player 0 wins
+    ownership: tuple[
+        int, ...
+    ] = ()  # point by point, of a board that is shared out: from 100, surely player 0's, to -100
+    score_lead: float | None = None  # points by which player 0 wins
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +53,7 @@ class GameView:
     worker: str
     models: tuple[int, int]  # that played the first move and the last
     result: str
-    moments: tuple[Moment, ...]
+    moments: tuple[PositionView, ...]
 
 
 def recorded_game(run: Path, number: int) -> GameView:
@@ -121,8 +123,8 @@ def view_game(game: Game, batch: GameBatch, index: int, *, number: int, predict:
     record = batch.game_record(index)
     moments = moments_of(game, record)
     if game.won_by_area:
-        moments = moments if predict is None else _foreseen(game, record, moments, predict)
-        moments[-1] = _settled(game, record, moments[-1])
+        moments = moments if predict is None else _with_predictions(game, record, moments, predict)
+        moments[-1] = _with_final_score(game, record, moments[-1])
     return GameView(
         game=game.name,
         number=number,
@@ -133,7 +135,9 @@ def view_game(game: Game, batch: GameBatch, index: int, *, number: int, predict:
     )
 
 
-def _foreseen(game: Game, record: GameRecord, moments: Sequence[Moment], predict: Predict) -> list[Moment]:
+def _with_predictions(
+    game: Game, record: GameRecord, moments: Sequence[PositionView], predict: Predict
+) -> list[PositionView]:
     """With how the board will be shared out, in a game without chance: there is a moment to each position."""
     states = [game.initial_state()]
     for action in record.actions.tolist():
@@ -145,34 +149,34 @@ def _foreseen(game: Game, record: GameRecord, moments: Sequence[Moment], predict
         predictions = predict(np.stack([game.observe(state) for state in some]))
         for row, (state, moment) in enumerate(zip(some, moments[first : first + AT_ONCE], strict=True)):
             sign = 1 - 2 * game.current_player(state)
-            owners = () if predictions.ownership is None else _hundredths(sign * predictions.ownership[row])
+            ownership = () if predictions.ownership is None else _hundredths(sign * predictions.ownership[row])
             found.append(
                 replace(
                     moment,
-                    owners=owners,
-                    lead=None if predictions.leads is None else sign * float(predictions.leads[row]),
+                    ownership=ownership,
+                    score_lead=None if predictions.leads is None else sign * float(predictions.leads[row]),
                 )
             )
     return found
 
 
-def _settled(game: Game, record: GameRecord, moment: Moment) -> Moment:
+def _with_final_score(game: Game, record: GameRecord, moment: PositionView) -> PositionView:
     """The end of a game as the rules count it, if it was played out."""
     if record.resigned:
         return moment
-    owners = np.empty(game.point_symmetries.shape[1], np.int32)
-    lead = game.settle(last_state(game, record.actions), owners) / 2
-    return replace(moment, owners=_hundredths(owners), lead=lead)
+    ownership = np.empty(game.point_symmetries.shape[1], np.int32)
+    score_lead = game.settle(last_state(game, record.actions), ownership) / 2
+    return replace(moment, ownership=_hundredths(ownership), score_lead=score_lead)
 
 
 def _hundredths(shares: NDArray[Any]) -> tuple[int, ...]:
     return tuple(np.rint(100.0 * shares).astype(int).tolist())
 
 
-def moments_of(game: Game, record: GameRecord) -> list[Moment]:
+def moments_of(game: Game, record: GameRecord) -> list[PositionView]:
     """Every position in which a player was to move, and the last one."""
     state, entry, found = game.initial_state(), 0, []
-    waiting: Moment | None = None  # for what nature answers
+    waiting: PositionView | None = None  # for what nature answers
     outcomes: list[str] = []
     for ply, action in enumerate(record.actions.tolist()):
         if game.current_player(state) == CHANCE:
@@ -181,7 +185,7 @@ def moments_of(game: Game, record: GameRecord) -> list[Moment]:
             found += [_answered(waiting, outcomes)] if waiting else []
             outcomes = []
             entries = slice(entry, entry := entry + int(record.policy_sizes[ply]))
-            waiting = Moment(
+            waiting = PositionView(
                 **_board(game, state),
                 ply=ply,
                 player=game.current_player(state),
@@ -192,11 +196,11 @@ def moments_of(game: Game, record: GameRecord) -> list[Moment]:
             )
         game.play(state, action)
     found += [_answered(waiting, outcomes)] if waiting else []
-    return [*found, Moment(**_board(game, state), ply=len(record.actions))]
+    return [*found, PositionView(**_board(game, state), ply=len(record.actions))]
 
 
-def _answered(moment: Moment, outcomes: Sequence[str]) -> Moment:
-    return Moment(**(vars(moment) | {"outcomes": tuple(outcomes)}))
+def _answered(moment: PositionView, outcomes: Sequence[str]) -> PositionView:
+    return PositionView(**(vars(moment) | {"outcomes": tuple(outcomes)}))
 
 
 def _board(game: Game, state: States) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from training.common.reports import IterationReport
 from views.charts import BAD, GOOD, Column, count, duration, percent, points, rate, rating
-from views.svg import Layout, Series, laid_out
+from views.svg import ChartLayout, Series, laid_out
 
 Format = Callable[..., str]  # of a value, and of its margin where the metric has one
 Figures = Mapping[str, float | None]  # by name: a row of a PPO run's statistics
@@ -78,7 +78,7 @@ def drawn(
     *,
     x_name: str,
     show_x: Callable[[float], str] = "{:g}".format,
-) -> list[Layout]:
+) -> list[ChartLayout]:
     """The charts over ``places``, one for each row, without those of which no curve has two points."""
     known = {metric.name: metric for metric in metrics}
 

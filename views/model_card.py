@@ -49,9 +49,9 @@ def export_model(run: Path, path: Path, rows: Rows, benchmarks: Sequence[Path] =
     measured = [line for file in benchmarks for line in benchmark_lines(file, playable)]
     path.parent.mkdir(parents=True, exist_ok=True)
     save_safetensors(path, playable.model, compact=True)
-    told = path.with_suffix(".md")
-    write_atomically(told, card(run, path, playable, rows, measured).encode(), mode=0o644)
-    return told
+    card_path = path.with_suffix(".md")
+    write_atomically(card_path, card(run, path, playable, rows, measured).encode(), mode=0o644)
+    return card_path
 
 
 def card(run: Path, path: Path, playable: PlayableNetwork, rows: Rows, measured: Sequence[str]) -> str:
@@ -121,13 +121,13 @@ def benchmark_lines(file: Path, playable: PlayableNetwork) -> list[str]:
     """
     try:
         content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        told, matches, simulations = content["model"], content["matches"], content["arguments"]["simulations"]
+        described, matches, simulations = content["model"], content["matches"], content["arguments"]["simulations"]
         lines = [_match_line(match, simulations) for match in matches if match["first"] == matches[0]["first"]]
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise ValueError(
             f"{file} is no benchmark of a game for two, as scripts/benchmark.py --save writes it: {error!r}"
         ) from error
-    if told != playable.model.description.model_dump():
+    if described != playable.model.description.model_dump():
         raise ValueError(f"{file} has measured another model than model {playable.model.model_version} of this run")
     return lines
 

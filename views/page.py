@@ -13,7 +13,7 @@ from views.calibration import Bin
 from views.charts import Column, Row, count, percent
 from views.game_view import GameView
 from views.metrics import METRICS, Chart, drawn
-from views.svg import Layout, Series, laid_out, svg
+from views.svg import ChartLayout, Series, laid_out, svg
 from views.views import history
 from views.worker_charts import worker_charts
 
@@ -79,7 +79,7 @@ def page(
 def filled(
     title: str,
     summary: Sequence[tuple[str, str]],
-    sections: Sequence[tuple[str, Sequence[Layout]]],
+    sections: Sequence[tuple[str, Sequence[ChartLayout]]],
     table: str,
     games: Sequence[GameView] = (),
 ) -> str:
@@ -136,7 +136,7 @@ def as_html(heading: str, columns: Sequence[Column[Row]], rows: Sequence[Row]) -
     return f'<h2>{html.escape(heading)}</h2>{left_out}<div class="scroll"><table>{head}<tbody>{"".join(lines)}</tbody></table></div>'
 
 
-def charts(rows: Rows, calibration: Sequence[Bin] = ()) -> list[Layout]:
+def charts(rows: Rows, calibration: Sequence[Bin] = ()) -> list[ChartLayout]:
     """Everything that can be drawn of a run."""
     return [*curves(rows, calibration), *worker_charts(rows, *time_unit(rows))]
 
@@ -146,7 +146,7 @@ def time_unit(rows: Rows) -> tuple[float, str]:
     return (3600.0, "hours") if rows[-1].seconds >= 7200 else (60.0, "minutes")
 
 
-def curves(rows: Rows, calibration: Sequence[Bin]) -> list[Layout]:
+def curves(rows: Rows, calibration: Sequence[Bin]) -> list[ChartLayout]:
     """All curves that have two points."""
     size, unit = time_unit(rows)
     tiles = tuple((str(milestone), f"self_play/reached_{milestone}") for milestone in _milestones(rows)[-5:])
@@ -158,7 +158,7 @@ def curves(rows: Rows, calibration: Sequence[Bin]) -> list[Layout]:
     return [*found, calibrated] if calibrated else found
 
 
-def calibration_chart(bins: Sequence[Bin]) -> Layout | None:
+def calibration_chart(bins: Sequence[Bin]) -> ChartLayout | None:
     """The wins that there were over those that search expected: the nearer to the diagonal, the better it knows what it
     knows.
     """

@@ -5,7 +5,20 @@ from collections.abc import Sequence
 
 from PIL import Image, ImageDraw, ImageFont
 
-from views.svg import BOTTOM, HEIGHT, LEFT, LEGEND, RIGHT, WIDTH, Layout, band, legend_mark, name_end, places, triangle
+from views.svg import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    LEGEND,
+    RIGHT,
+    WIDTH,
+    ChartLayout,
+    band,
+    legend_mark,
+    name_end,
+    places,
+    triangle,
+)
 
 COLUMNS, HEAD, EDGE = 2, 34, 10  # charts in a row; the title's height; an outer margin
 SCALE, FINER = 2, 2  # pixels to a unit of the layout; drawn finer by so much and then reduced, which smooths the lines
@@ -55,7 +68,7 @@ class Surface:
         return (self.corner[0] + point[0]) * self._unit, (self.corner[1] + point[1]) * self._unit
 
 
-def picture(title: str, layouts: Sequence[Layout]) -> bytes:
+def picture(title: str, layouts: Sequence[ChartLayout]) -> bytes:
     """All of these curves side by side under a title, as a PNG file.
 
     Raises:
@@ -73,7 +86,7 @@ def picture(title: str, layouts: Sequence[Layout]) -> bytes:
     return surface.png()
 
 
-def draw(surface: Surface, layout: Layout) -> None:
+def draw(surface: Surface, layout: ChartLayout) -> None:
     """One pair of axes with its curves."""
     surface.text(LEFT, 14, layout.title, colour=INK, size=12)
     for y, text in layout.values:

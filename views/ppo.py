@@ -50,7 +50,7 @@ class EpisodeLines:
     def __init__(self, console: Console, *, every: int, device: str) -> None:
         self._console, self._every, self._device = console, every, device
         self._since: EpisodesReport | None = None
-        self._told = 0
+        self._reported = 0
         self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
 
     def round(self, report: RoundReport) -> None:
@@ -59,12 +59,12 @@ class EpisodeLines:
         if self._live:
             self._live.start()
             self._live.update(standing(report), refresh=True)
-        due = report.episodes_over // self._every > self._told or report.episodes_over == report.episodes_planned
+        due = report.episodes_over // self._every > self._reported or report.episodes_over == report.episodes_planned
         if due and self._since.count:
             line = episode_line(report, self._since, self._device)
             log.info(line)
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
-            self._since, self._told = None, report.episodes_over // self._every
+            self._since, self._reported = None, report.episodes_over // self._every
 
     def close(self) -> None:
         """Take the view away; the lines stay."""

@@ -10,7 +10,7 @@ from views.charts import FAINT, TITLE, count, duration, rate, table
 from views.metrics import PPO_METRICS, Chart, columns, drawn, money
 from views.page import as_html, filled
 from views.ppo_files import LastEpisode, Round, read_episode
-from views.svg import Layout, Marks, Series, laid_out
+from views.svg import ChartLayout, Marks, Series, laid_out
 from views.views import trends
 
 PART_AT_END = 10  # the summary's means are over the last tenth of the rounds
@@ -65,13 +65,13 @@ def summary(rounds: Rounds, folder: Path, episode: LastEpisode | None) -> list[t
     return lines
 
 
-def training_curves(rounds: Rounds) -> list[Layout]:
+def training_curves(rounds: Rounds) -> list[ChartLayout]:
     """All curves that have two points, over the steps of all environments."""
     steps = [row["run/total_steps"] for row in rounds]
     return drawn(CHARTS, PPO_METRICS, rounds, steps, x_name="steps", show_x=count)
 
 
-def episode_curves(episode: LastEpisode) -> list[Layout]:
+def episode_curves(episode: LastEpisode) -> list[ChartLayout]:
     """What the account was worth, and its trades drawn on the prices; none of an episode of one bar."""
 
     def series(name: str, values: Sequence[float]) -> Series:
@@ -100,7 +100,7 @@ def episode_curves(episode: LastEpisode) -> list[Layout]:
     return [curve for curve in drawn if curve]
 
 
-def curves(rounds: Rounds, folder: Path) -> list[Layout]:
+def curves(rounds: Rounds, folder: Path) -> list[ChartLayout]:
     """Everything that can be drawn."""
     episode = read_episode(folder)
     return [*training_curves(rounds), *(episode_curves(episode) if episode else [])]

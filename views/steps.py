@@ -14,7 +14,7 @@ from rich.text import Text
 
 from games.text import printable
 from views.charts import FAINT, GOOD, TITLE, percent, points
-from views.game_view import GameView, Moment
+from views.game_view import GameView, PositionView
 
 MOVES_SHOWN = 6  # of a policy
 BAR = 24  # cells of a move that has it all
@@ -56,7 +56,7 @@ def moment_lines(view: GameView, index: int) -> list[Text]:
     return lines
 
 
-def expectation(moment: Moment) -> str:
+def expectation(moment: PositionView) -> str:
     """What search expected, in words."""
     assert moment.value is not None
     if moment.score is not None:

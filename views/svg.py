@@ -84,7 +84,7 @@ def bounds(values: Sequence[float]) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class ChartLayout:
     """Curves over one pair of axes, and where everything lies on a surface of ``WIDTH`` by ``HEIGHT``."""
 
     title: str
@@ -106,7 +106,7 @@ def laid_out(
     show: Callable[[float], str],
     show_x: Callable[[float], str] = "{:g}".format,
     marks: Sequence[Marks] = (),
-) -> Layout | None:
+) -> ChartLayout | None:
     """Where everything lies; None when no curve has two points.
 
     Args:
@@ -122,7 +122,7 @@ def laid_out(
     first, last = bounds([x for points in (*(curve.points for curve in curves), marked) for x, _ in points])
     across = Axis(low=first, high=last, start=LEFT, end=WIDTH - RIGHT)
     up = Axis(low=low, high=high, start=HEIGHT - BOTTOM, end=TOP)
-    return Layout(
+    return ChartLayout(
         title=title,
         curves=curves,
         across=across,
@@ -134,7 +134,7 @@ def laid_out(
     )
 
 
-def svg(layout: Layout) -> str:
+def svg(layout: ChartLayout) -> str:
     """The curves as SVG."""
     title = html.escape(layout.title)
     parts = [
@@ -160,14 +160,14 @@ def svg(layout: Layout) -> str:
     return "".join([*parts, "</svg>"])
 
 
-def band(curve: Series, layout: Layout) -> list[tuple[float, float]]:
+def band(curve: Series, layout: ChartLayout) -> list[tuple[float, float]]:
     """The places of the outline of a curve's band; none where it has no margins."""
     both = list(zip(curve.points, curve.margins, strict=True)) if curve.margins else []
     edge = [(x, y + margin) for (x, y), margin in both] + [(x, y - margin) for (x, y), margin in reversed(both)]
     return places(edge, layout)
 
 
-def places(points: Sequence[tuple[float, float]], layout: Layout) -> list[tuple[float, float]]:
+def places(points: Sequence[tuple[float, float]], layout: ChartLayout) -> list[tuple[float, float]]:
     """Where points lie."""
     return [(layout.across.place(x), layout.up.place(y)) for x, y in points]
 
@@ -188,7 +188,7 @@ def _reach(curve: Series) -> list[float]:
     return [y + sign * margin for (_, y), margin in zip(curve.points, margins, strict=True) for sign in (-1, 1)]
 
 
-def _drawn(curve: Series, number: int, layout: Layout) -> list[str]:
+def _drawn(curve: Series, number: int, layout: ChartLayout) -> list[str]:
     """The curve, its band, and its name in the legend."""
     edge = band(curve, layout)
     parts = [f'<polygon class="band c{number}" points="{_listed(edge)}"/>'] if edge else []
@@ -196,7 +196,7 @@ def _drawn(curve: Series, number: int, layout: Layout) -> list[str]:
     return [*parts, *_name(curve.name, number, number)]
 
 
-def _marked(marks: Marks, number: int, layout: Layout) -> list[str]:
+def _marked(marks: Marks, number: int, layout: ChartLayout) -> list[str]:
     """The marks, and their name in the legend with one before it."""
     kind = f"mark c{marks.colour}{' hollow' if marks.hollow else ''}"
     shown = [*places(marks.points, layout), legend_mark(number)]

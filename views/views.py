@@ -149,12 +149,12 @@ class Frame:
         header, sparks = self._header(width), trends(TRENDS, METRICS, self.rows, width)
         wants = (len(self.rows), len(workers), len(self.events))
         titles_and_blanks = sum(2 for want in wants[:2] if want) + bool(self.events)
-        shown, played, told = _allot(height - len(header) - len(sparks) - titles_and_blanks, wants)
+        shown, played, logged = _allot(height - len(header) - len(sparks) - titles_and_blanks, wants)
         sections = [
             header,
             (table(history(self.rows), self.rows[-shown:], width) if shown else []) + sparks,
             _worker_lines(workers, played, width) if played else [],
-            [Text(printable(event)) for event in self.events[-told:]] if told else [],
+            [Text(printable(event)) for event in self.events[-logged:]] if logged else [],
         ]
         lines = [line for section in sections if section for line in [*section, Text()]]
         for line in lines:

@@ -7,7 +7,7 @@ from itertools import groupby
 from games.text import printable
 from training.common.reports import IterationReport, WorkerReport
 from views.charts import rate
-from views.svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Areas, Axis, Layout, ticks
+from views.svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Areas, Axis, ChartLayout, ticks
 
 BLUE, ORANGE, GREEN, PURPLE, RED = range(5)  # the page's colours
 STATES = {  # of a worker on another machine it is its mark that is shown
@@ -41,7 +41,7 @@ class Span:
         )
 
 
-def worker_charts(rows: Sequence[IterationReport], unit: float, unit_name: str) -> list[Layout]:
+def worker_charts(rows: Sequence[IterationReport], unit: float, unit_name: str) -> list[ChartLayout]:
     """The time line of the workers' states, and the games that each played a second; nothing where no worker is known.
 
     Args:
@@ -88,10 +88,12 @@ def _hill(place: int, steps: Sequence[tuple[float, float, float]]) -> list[tuple
     return [(steps[0][0], bottom), *tops, (steps[-1][1], bottom)]
 
 
-def _layout(title: str, names: Sequence[str], spans: Sequence[Span], unit_name: str, areas: Sequence[Areas]) -> Layout:
+def _layout(
+    title: str, names: Sequence[str], spans: Sequence[Span], unit_name: str, areas: Sequence[Areas]
+) -> ChartLayout:
     across = Axis(low=0.0, high=spans[-1].end, start=LEFT, end=WIDTH - RIGHT)
     up = Axis(low=len(names) - 0.5, high=-0.5, start=HEIGHT - BOTTOM, end=TOP)
-    return Layout(
+    return ChartLayout(
         title=title,
         curves=(),
         across=across,

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from engines.gtp import HANDICAP_MOVES, Engine
-from engines.gtp_rules import NAMED, Rules, parse_rules
-from engines.gtp_words import Refused
+from engines.gtp import HANDICAP_MOVES, GtpEngine
+from engines.gtp_rules import NAMED, GtpRules, parse_rules
+from engines.gtp_words import GtpError
 from engines.resignation import MOVES, Resignation
 from engines.thinking import Thinker
 from games import load_game
@@ -31,7 +31,7 @@ class Talk:
 
     def __init__(self, black: float, *, simulations: int = 16, resign_below: float = 0.0) -> None:
         self.evaluations, self.said = 0, list[str]()
-        self.engine = Engine(
+        self.engine = GtpEngine(
             GAME,
             name="Keima",
             version="1",
@@ -226,15 +226,15 @@ def test_komi_and_rules_are_told_and_chosen() -> None:
     ],
 )
 def test_rules_that_are_not_played_here_are_refused(asked: str, reason: str) -> None:
-    with pytest.raises(Refused, match=re.escape(reason)):
-        parse_rules(asked.split(" "), Rules(suicide=False))
+    with pytest.raises(GtpError, match=re.escape(reason)):
+        parse_rules(asked.split(" "), GtpRules(suicide=False))
 
 
 def test_all_rules_with_a_name_are_those_of_katago_as_far_as_they_are_played_here() -> None:
     for name in NAMED:
-        rules, komi = parse_rules([name], Rules(suicide=False))
+        rules, komi = parse_rules([name], GtpRules(suicide=False))
         assert (rules.suicide, komi) == (False, None), "the network decides whether there is suicide"
         assert rules.agreed == (name != "tromp-taylor")
-    with pytest.raises(Refused, match="has learned with suicide"):
-        parse_rules(["chinese"], Rules(suicide=True))
-    assert parse_rules(["tromp-taylor"], Rules(suicide=True))[0].suicide
+    with pytest.raises(GtpError, match="has learned with suicide"):
+        parse_rules(["chinese"], GtpRules(suicide=True))
+    assert parse_rules(["tromp-taylor"], GtpRules(suicide=True))[0].suicide

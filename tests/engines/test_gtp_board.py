@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engines.gtp_board import Board, handicap_points
+from engines.gtp_board import GtpBoard, handicap_points
 from engines.gtp_clock import PlayerClock, TimeSettings, parse_kgs_time_settings, parse_time_settings
-from engines.gtp_words import Command, Refused, action_of, info, parse_command, parse_wanted, player_of
+from engines.gtp_words import Command, GtpError, action_of, info, parse_command, parse_wanted, player_of
 from engines.time_keeping import Clock, allotted
 from games import Game, load_game
 from games.go.playouts import ownership
@@ -25,17 +25,17 @@ def game() -> Game:
 
 
 @pytest.fixture
-def board(game: Game) -> Board:
-    return Board(game)
+def board(game: Game) -> GtpBoard:
+    return GtpBoard(game)
 
 
-def play(board: Board, game: Game, *moves: str) -> None:
+def play(board: GtpBoard, game: Game, *moves: str) -> None:
     for move in moves:
         color, vertex = move.split()
         board.play(player_of(color), action_of(game, vertex))
 
 
-def shown(board: Board) -> list[str]:
+def shown(board: GtpBoard) -> list[str]:
     return ["".join(".XO"[stone] for stone in row) for row in stones(board.state)]
 
 
@@ -70,7 +70,7 @@ def test_a_small_table_of_positions_does_not_overflow() -> None:
     assert (stones(position_with(tiny, range(36), range(45, 81), player=0)) > 0).sum() == 72
 
 
-def test_turns_may_be_taken_out_of_order_and_after_two_passes(board: Board, game: Game) -> None:
+def test_turns_may_be_taken_out_of_order_and_after_two_passes(board: GtpBoard, game: Game) -> None:
     play(board, game, "b D4", "b D5", "w C4", "w pass", "b pass", "b E4", "w E5")
     assert shown(board)[2:4] == ["...XO..", "..OXX.."]
     state = with_player(board.state, 1)
@@ -78,25 +78,25 @@ def test_turns_may_be_taken_out_of_order_and_after_two_passes(board: Board, game
     assert (with_player(state, 1) == state).all()
 
 
-def test_what_is_illegal_stays_so(board: Board, game: Game) -> None:
+def test_what_is_illegal_stays_so(board: GtpBoard, game: Game) -> None:
     play(board, game, "w A7", "b B7", "b A6")
     assert shown(board)[:2] == [".X.....", "X......"]  # A7 was captured
     for move in ("w B7", "w A7"):
-        with pytest.raises(Refused, match="illegal move"):
+        with pytest.raises(GtpError, match="illegal move"):
             play(board, game, move)
 
 
-def test_moves_are_taken_back_one_by_one(board: Board, game: Game) -> None:
+def test_moves_are_taken_back_one_by_one(board: GtpBoard, game: Game) -> None:
     play(board, game, "b D4", "w E5")
     board.undo()
     assert sum(row.count("O") for row in shown(board)) == 0
     assert board.player == 1
     board.undo()
-    with pytest.raises(Refused, match="cannot undo"):
+    with pytest.raises(GtpError, match="cannot undo"):
         board.undo()
 
 
-def test_the_komi_counts_at_once_and_stays(board: Board, game: Game) -> None:
+def test_the_komi_counts_at_once_and_stays(board: GtpBoard, game: Game) -> None:
     play(board, game, "b D4")
     assert board.final_score() == "B+44.5"
     board.set_komi(49)
@@ -104,7 +104,7 @@ def test_the_komi_counts_at_once_and_stays(board: Board, game: Game) -> None:
     board.begin()
     assert board.final_score() == "W+49"
     for komi in (0.25, 50):
-        with pytest.raises(Refused, match="syntax error: komi must be"):
+        with pytest.raises(GtpError, match="syntax error: komi must be"):
             board.set_komi(komi)
 
 
@@ -118,7 +118,7 @@ def test_handicap_stones_stand_where_gnu_go_has_them(size: int) -> None:
     ).stdout
     for count, answer in zip(counts, answered.split("\n\n")[2::3], strict=True):
         if answer.startswith("?"):
-            with pytest.raises(Refused, match="invalid number of stones"):
+            with pytest.raises(GtpError, match="invalid number of stones"):
                 handicap_points(size, count)
         else:
             assert sorted(answer.split()[1:]) == sorted(
@@ -126,7 +126,7 @@ def test_handicap_stones_stand_where_gnu_go_has_them(size: int) -> None:
             )
 
 
-def test_a_file_is_set_up_as_far_as_wanted_or_not_at_all(board: Board, game: Game, tmp_path: Path) -> None:
+def test_a_file_is_set_up_as_far_as_wanted_or_not_at_all(board: GtpBoard, game: Game, tmp_path: Path) -> None:
     path, bad = tmp_path / "a game.sgf", tmp_path / "bad.sgf"
     path.write_text("(;SZ[7]KM[2]AB[aa][bb]AW[gg]PL[W];W[ee];B[dd];W[])", encoding="utf-8")
     board.load(path, None)
@@ -141,17 +141,17 @@ def test_a_file_is_set_up_as_far_as_wanted_or_not_at_all(board: Board, game: Gam
         ("", "no game in SGF"),
     ):
         bad.write_text(text, encoding="utf-8")
-        with pytest.raises(Refused, match=f"cannot load file: .*{reason}"):
+        with pytest.raises(GtpError, match=f"cannot load file: .*{reason}"):
             board.load(bad, None)
         assert board.final_score() == "W+2"
-    with pytest.raises(Refused, match="cannot load file"):
+    with pytest.raises(GtpError, match="cannot load file"):
         board.load(tmp_path / "nothing.sgf", None)
     path.write_text(sgf_text(game, [0, 1, 2], tags={}, result="?"), encoding="utf-8")
     board.load(path, None)
     assert shown(board)[0] == "XOX...."
 
 
-def test_stones_that_cannot_live_are_found_and_none_of_those_that_do(board: Board, game: Game) -> None:
+def test_stones_that_cannot_live_are_found_and_none_of_those_that_do(board: GtpBoard, game: Game) -> None:
     wall = [f"b {column}{row}" for row in range(1, 8) for column in "CE"]
     play(board, game, *wall, "w G4", "w G5", "b pass")
     assert sorted(game.action_name(point) for point in board.liberties_of_dead(0)) == ["F4", "F5", "G3", "G6"]
@@ -160,7 +160,7 @@ def test_stones_that_cannot_live_are_found_and_none_of_those_that_do(board: Boar
     assert sure.shape == (7, 7) and (sure > 0.5).all()
 
 
-def test_the_chains_are_told_apart(board: Board, game: Game) -> None:
+def test_the_chains_are_told_apart(board: GtpBoard, game: Game) -> None:
     play(board, game, "b A1", "b A2", "w C3", "b G7")
     assert sorted(len(chain) for chain in board.chains()) == [1, 1, 2]
 
@@ -194,11 +194,11 @@ def line(game: Game, move: str, visits: int, value: float) -> Line:
 
 def test_an_analysis_reads_as_leela_zero_and_katago_write_it(game: Game) -> None:
     lines = [line(game, "D4", 7, 0.5), line(game, "C3", 1, -1.0)]
-    assert info(game, lines, kata=False, leads={}) == (
+    assert info(game, lines, kata=False, score_leads={}) == (
         "info move D4 visits 7 winrate 7500 prior 2500 lcb 7500 order 0 pv D4 pass "
         "info move C3 visits 1 winrate 0 prior 2500 lcb 0 order 1 pv C3 pass"
     )
-    assert info(game, lines[:1], kata=True, leads={}) == (
+    assert info(game, lines[:1], kata=True, score_leads={}) == (
         "info move D4 visits 7 utility 0.500000 winrate 0.750000 prior 0.250000 lcb 0.750000 order 0 pv D4 pass"
     )
 
@@ -206,7 +206,7 @@ def test_an_analysis_reads_as_leela_zero_and_katago_write_it(game: Game) -> None
 def test_points_and_ownership_read_as_katago_writes_them(game: Game) -> None:
     lines = [line(game, "D4", 7, 0.5), line(game, "C3", 1, -1.0)]
     told = info(
-        game, lines, kata=True, leads={lines[0].action: -2.25}, ownership=np.linspace(1, -1, 49, dtype=np.float32)
+        game, lines, kata=True, score_leads={lines[0].action: -2.25}, ownership=np.linspace(1, -1, 49, dtype=np.float32)
     )
     first, second = told.removeprefix("info ").split(" info ")
     assert "winrate 0.750000 scoreMean -2.2500 scoreLead -2.2500 prior" in first and "score" not in second
@@ -248,7 +248,7 @@ def test_moves_are_allowed_and_avoided(game: Game) -> None:
     wanted = parse_wanted(game, words("B 10 allow B D4,E5 1 avoid B E5 9 avoid W D4 9"), player=1, kata=True)
     assert wanted.allowed == frozenset([game.parse_action("D4")])
     for text in ("xyzzy 3", "interval", "interval x", "allow B D4", "allow B Z9 1", "maxmoves 0", "ownership maybe"):
-        with pytest.raises(Refused, match="syntax error"):
+        with pytest.raises(GtpError, match="syntax error"):
             parse_wanted(game, words(text), player=0, kata=False)
 
 
@@ -281,7 +281,7 @@ def test_time_settings_are_understood(text: str, expected: TimeSettings | None) 
     "text", ["time_settings 60 0", "time_settings x 0 0", "kgs-time_settings", "kgs-time_settings byoyomi 3"]
 )
 def test_other_time_settings_are_refused(text: str) -> None:
-    with pytest.raises(Refused, match="syntax error"):
+    with pytest.raises(GtpError, match="syntax error"):
         settings(text)
 
 
@@ -319,9 +319,9 @@ def test_no_game_is_lost_on_a_clock_that_nobody_tells_of(given: TimeSettings) ->
 
 def test_what_is_told_of_the_time_counts() -> None:
     clock = PlayerClock(TimeSettings(main=100, period=10, moves=5))
-    clock.told(7.0, 0)
+    clock.set_left(7.0, 0)
     assert clock.clock == Clock(remaining=9.0, increment=2.0)
-    clock.told(6.0, 3)
+    clock.set_left(6.0, 3)
     assert clock.clock == Clock(remaining=6.0, moves_to_go=3)
     clock.spent(2.0)
     assert clock.clock == Clock(remaining=4.0, moves_to_go=2)

@@ -8,9 +8,9 @@ import pytest
 
 from engines import ladder
 from engines.engine_process import EngineFailed
-from engines.gtp_client import GtpEngine, GtpPlayer
+from engines.gtp_client import GtpClient, GtpPlayer
 from engines.ladder import go_command, go_rungs
-from engines.players import GtpContender
+from engines.players import GtpSpec
 from games import load_game
 from games.game import States
 from games.go.rules import score
@@ -46,14 +46,14 @@ def follow(player: GtpPlayer, *games: str) -> list[str]:
 @needs_gnu_go
 def test_gnu_go_answers_many_games_each_with_its_own_past_and_seed() -> None:
     games = ["C3", "C3 C4 D4", "B2 D4 D2 B4", "C3 pass", KO]
-    with GtpEngine(go_command(GAME, "gnugo", 10)) as engine:
+    with GtpClient(go_command(GAME, "gnugo", 10)) as engine:
         player = GtpPlayer(GAME, engine, seed=5, seconds=60.0)
         assert engine.name == "GNU Go 3.8"
         assert player.choose(GAME.initial_states(1)).tolist() == actions("C3")
         forth, back = follow(player, *games), follow(player, *reversed(games))
         assert forth == back[::-1]
         assert forth[-1] != "C3"
-    with GtpEngine(go_command(GAME, "gnugo", 10)) as alone:
+    with GtpClient(go_command(GAME, "gnugo", 10)) as alone:
         assert follow(GtpPlayer(GAME, alone, seed=5, seconds=60.0), games[2]) == forth[2:3]
 
 
@@ -61,7 +61,7 @@ def test_gnu_go_answers_many_games_each_with_its_own_past_and_seed() -> None:
 def test_gnu_go_captures_what_is_dead_before_it_passes() -> None:
     """Black has a wall from C1 to C5 and all left of it, where a stone of White has no hope; White passes on and on."""
     moves = actions("C3 D3 C2 D2 C4 D4 C5 D5 C1 D1 pass A3 pass E2 pass E4")
-    with GtpEngine(go_command(GAME, "gnugo", 10)) as engine:
+    with GtpClient(go_command(GAME, "gnugo", 10)) as engine:
         player = GtpPlayer(GAME, engine, seed=1, seconds=60.0)
         while not GAME.terminal(after(moves)):
             black = GAME.current_player(after(moves)) == 0
@@ -78,8 +78,8 @@ def test_strengths_and_rules_are_in_the_command(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(ladder, "find_program", lambda name: Path("/usr/games", name))
     rungs = go_rungs(GAME, ["pachi:500", "gnugo:10", "gnugo:1", "gnugo:10"])
     assert [rung.name for rung in rungs] == ["gnugo:1", "gnugo:10", "pachi:500"]
-    assert isinstance(rungs[1].contender, GtpContender)
-    command = rungs[1].contender.command
+    assert isinstance(rungs[1].spec, GtpSpec)
+    command = rungs[1].spec.command
     assert command[0] == "/usr/games/gnugo" and command[command.index("--level") + 1] == "10"
     assert {"--chinese-rules", "--positional-superko", "--capture-all-dead", "--forbid-suicide"} <= set(command)
     suicidal = load_game("go", size=5, suicide=True)
@@ -138,7 +138,7 @@ MOVE = ("read line", "echo =", "echo", "read line", "echo =", "echo", "read line
 def test_nonsense_and_death_are_named_with_engine_game_and_move(
     tmp_path: Path, lines: list[str], complaint: str
 ) -> None:
-    with GtpEngine([program(tmp_path, *GREETING, *MOVE, *lines)], seconds=2.0) as engine:
+    with GtpClient([program(tmp_path, *GREETING, *MOVE, *lines)], seconds=2.0) as engine:
         player = GtpPlayer(GAME, engine, seed=1, seconds=0.0)
         with pytest.raises(EngineFailed, match=f"^False Engine 1.0, {complaint}"):
             follow(player, "C3")
@@ -148,13 +148,13 @@ def test_nonsense_and_death_are_named_with_engine_game_and_move(
 def test_a_program_that_is_no_engine_is_not_waited_for(tmp_path: Path) -> None:
     began = time.monotonic()
     with pytest.raises(EngineFailed, match="was told 'name' and has not answered '=' in time: does it speak GTP"):
-        GtpEngine([program(tmp_path, "exec sleep 100")], seconds=0.3)
+        GtpClient([program(tmp_path, "exec sleep 100")], seconds=0.3)
     assert time.monotonic() - began < 20
 
 
 def test_positions_out_of_the_blue_are_refused(tmp_path: Path) -> None:
     with (
-        GtpEngine([program(tmp_path, *GREETING, "exec sleep 100")]) as engine,
+        GtpClient([program(tmp_path, *GREETING, "exec sleep 100")]) as engine,
         pytest.raises(ValueError, match="from their first move"),
     ):
         GtpPlayer(GAME, engine, seed=1, seconds=0.0).choose(after(actions("C3"))[None])

@@ -9,7 +9,7 @@ from configs.schema import SearchSettings
 from engines.ladder import chosen, find_program, go_rungs, ladder
 from engines.match_benchmark import Entrant, Match, Tally, play_pairs, ratings
 from engines.match_text import match_text
-from engines.players import AlphaBetaContender, GreedyContender, NetworkContender, RandomContender, StockfishContender
+from engines.players import AlphaBetaSpec, GreedySpec, NetworkSpec, RandomSpec, StockfishSpec
 from engines.slices import SliceFailed
 from games import load_game
 from games.chess.pgn import PgnGame, read_pgn
@@ -17,16 +17,18 @@ from games.go.sgf import SgfGame, read_sgf
 from training.evaluation.match import openings
 
 CHESS, TIC_TAC_TOE = load_game("chess", max_plies=60), load_game("tic_tac_toe")
-RANDOM = Entrant(name="random", contender=RandomContender())
-GREEDY = Entrant(name="greedy", contender=GreedyContender())
-DEPTH_2 = Entrant(name="depth-2", contender=AlphaBetaContender(depth=2))
+RANDOM = Entrant(name="random", spec=RandomSpec())
+GREEDY = Entrant(name="greedy", spec=GreedySpec())
+DEPTH_2 = Entrant(name="depth-2", spec=AlphaBetaSpec(depth=2))
 
 
 @pytest.mark.medium
 def test_the_same_seed_and_processes_give_the_same_games() -> None:
     told: list[Tally] = []
     first, again, other = (
-        play_pairs(TIC_TAC_TOE, RANDOM, RANDOM, games=10, opening_plies=1, seed=seed, processes=2, tell=told.append)
+        play_pairs(
+            TIC_TAC_TOE, RANDOM, RANDOM, games=10, opening_plies=1, seed=seed, processes=2, on_progress=told.append
+        )
         for seed in (1, 1, 2)
     )
     assert first.games == again.games != other.games
@@ -68,7 +70,7 @@ def test_games_of_chess_are_written_as_others_read_them() -> None:
 def test_games_of_go_are_written_with_their_openings_as_others_read_them(tmp_path: Path) -> None:
     go = load_game("go", size=5, komi=3)
     match = play_pairs(
-        go, RANDOM, Entrant(name="other", contender=RandomContender()), games=4, opening_plies=3, seed=2, processes=1
+        go, RANDOM, Entrant(name="other", spec=RandomSpec()), games=4, opening_plies=3, seed=2, processes=1
     )
     (tmp_path / "games.sgf").write_text(match_text(go, match, 1), encoding="utf-8")
     games = list(read_sgf(tmp_path / "games.sgf"))
@@ -91,7 +93,7 @@ def test_an_engine_plays_a_whole_match() -> None:
     path = find_program("stockfish")
     if path is None:
         pytest.skip("Stockfish is not installed (Debian: apt-get install stockfish)")
-    stockfish = Entrant(name="stockfish", contender=StockfishContender(path=path, level=1700, movetime=None, nodes=500))
+    stockfish = Entrant(name="stockfish", spec=StockfishSpec(path=path, level=1700, movetime=None, nodes=500))
     match = play_pairs(CHESS, stockfish, RANDOM, games=2, opening_plies=2, seed=3, processes=1)
     assert match.result.wins >= 1 and match.result.losses == 0
 
@@ -116,7 +118,7 @@ def test_gnu_go_plays_a_whole_match_which_our_rules_decide_and_which_can_be_play
 def test_what_ends_a_process_is_told(tmp_path: Path) -> None:
     broken = Entrant(
         name="network",
-        contender=NetworkContender(model=tmp_path / "no.model", search=SearchSettings(), num_simulations=2),
+        spec=NetworkSpec(model=tmp_path / "no.model", search=SearchSettings(), num_simulations=2),
     )
     with pytest.raises(SliceFailed, match="No such file"):
         play_pairs(TIC_TAC_TOE, broken, RANDOM, games=2, opening_plies=0, seed=1, processes=1)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from configs.schema import SearchSettings
-from engines.players import ExpectimaxContender, ExpectimaxPlayer, NetworkContender, RandomContender
-from engines.score_benchmark import depth_for, model_of_weights, play_contender, some_positions
+from engines.players import ExpectimaxPlayer, ExpectimaxSpec, NetworkSpec, RandomSpec
+from engines.score_benchmark import depth_for, model_of_weights, play_scored, some_positions
 from engines.slices import SliceFailed
 from games import load_game
 from games.twenty48.expectimax import expectimax_move
@@ -24,14 +24,14 @@ NETWORK = {"blocks": 2, "channels": 8}
 @pytest.mark.medium
 def test_all_games_are_played_whatever_the_number_of_processes() -> None:
     told: list[tuple[int, int]] = []
-    result = play_contender(
+    result = play_scored(
         SMALL,
         "random",
-        RandomContender(),
+        RandomSpec(),
         games=5,
         seed=1,
         processes=2,
-        tell=lambda ended, moves: told.append((ended, moves)),
+        on_progress=lambda ended, moves: told.append((ended, moves)),
     )
     assert result.name == "random"
     assert len(result.games.scores) == result.report.games == 5
@@ -47,7 +47,7 @@ def test_all_games_are_played_whatever_the_number_of_processes() -> None:
 @pytest.mark.medium
 def test_slices_are_the_games_of_one_process_cut_in_two() -> None:
     alone = play_for_score(FULL, ExpectimaxPlayer(0), games=4, seed=3)
-    result = play_contender(FULL, "expectimax", ExpectimaxContender(depth=0), games=4, seed=3, processes=2)
+    result = play_scored(FULL, "expectimax", ExpectimaxSpec(depth=0), games=4, seed=3, processes=2)
     assert result.games.scores.tolist() == alone.scores.tolist()
     assert result.report.mean > 2000, "it plays far better than at random, which makes about 1,100"
 
@@ -55,9 +55,9 @@ def test_slices_are_the_games_of_one_process_cut_in_two() -> None:
 @pytest.mark.medium
 def test_a_process_that_fails_says_why(tmp_path: Path) -> None:
     (tmp_path / "broken.model").write_bytes(b"broken")
-    contender = NetworkContender(model=tmp_path / "broken.model", search=SearchSettings(), num_simulations=4)
+    spec = NetworkSpec(model=tmp_path / "broken.model", search=SearchSettings(), num_simulations=4)
     with pytest.raises(SliceFailed, match="CorruptModel"):
-        play_contender(SMALL, "network", contender, games=2, seed=1, processes=1)
+        play_scored(SMALL, "network", spec, games=2, seed=1, processes=1)
 
 
 def test_a_state_dictionary_says_what_network_it_is(tmp_path: Path) -> None:
@@ -75,10 +75,8 @@ def test_a_state_dictionary_says_what_network_it_is(tmp_path: Path) -> None:
 def test_a_network_plays_from_its_file(tmp_path: Path) -> None:
     model = model_of_weights(SMALL, build_network(SMALL, **NETWORK).state_dict())  # type: ignore[arg-type]
     save_safetensors(tmp_path / "a.safetensors", model)
-    contender = NetworkContender(
-        model=tmp_path / "a.safetensors", search=SearchSettings(algorithm="gumbel"), num_simulations=4
-    )
-    result = play_contender(SMALL, "network", contender, games=3, seed=1, processes=1)
+    spec = NetworkSpec(model=tmp_path / "a.safetensors", search=SearchSettings(algorithm="gumbel"), num_simulations=4)
+    result = play_scored(SMALL, "network", spec, games=3, seed=1, processes=1)
     assert result.report.games == 3 and (result.games.scores > 0).all()
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from engines.engine_process import EngineFailed
 from engines.ladder import find_program, stockfish_rungs
-from engines.uci_client import Engine, EnginePlayer
+from engines.uci_client import UciClient, UciPlayer
 from games import load_game
 from games.chess.notation import action_of_uci, fen_of, position_from_fen
 from games.game import States
@@ -27,7 +27,7 @@ def stockfish() -> Path:
 
 
 def test_an_engine_finds_a_mate_and_plays_on_from_the_moves_of_a_game(stockfish: Path) -> None:
-    with Engine(stockfish, {"Hash": 1}) as engine:
+    with UciClient(stockfish, {"Hash": 1}) as engine:
         assert engine.name.startswith("Stockfish") and engine.ranges["Hash"][0] == 1
         assert engine.best_move(MATE_IN_ONE, [], "nodes 1000") == "a1a8"
         assert engine.best_move("6k1/5ppp/8/8/8/8/R7/6K1 w - - 0 1", ["a2a1", "g8h8"], "nodes 1000") == "a1a8"
@@ -40,8 +40,8 @@ def test_an_engine_answers_many_games_each_with_its_own_past(stockfish: Path) ->
     for text in ("h1h2", "a8b8"):
         moves.append(action_of_uci(state, text))
         GAME.play(state, moves[-1])
-    with Engine(stockfish) as engine:
-        player = EnginePlayer(GAME, engine, "nodes 2000")
+    with UciClient(stockfish) as engine:
+        player = UciPlayer(GAME, engine, "nodes 2000")
         mate, first = player.follow(
             position_states(fen_of(state), fen_of(start)), position_states(fen_of(start), fen_of(start)), [moves, []]
         )
@@ -54,7 +54,7 @@ def position_states(*fens: str) -> States:
 
 @pytest.mark.medium
 def test_levels_are_those_that_the_engine_has(stockfish: Path) -> None:
-    with Engine(stockfish) as engine:
+    with UciClient(stockfish) as engine:
         least, greatest = engine.ranges["UCI_Elo"]
     rungs = stockfish_rungs(stockfish, [], movetime=None, nodes=100)
     assert [rung.name for rung in rungs] == [f"stockfish-{least}", "stockfish-1700"]
@@ -70,16 +70,16 @@ def test_levels_are_those_that_the_engine_has(stockfish: Path) -> None:
 
 def test_a_program_that_is_not_there_or_ends_at_once_says_so(tmp_path: Path) -> None:
     with pytest.raises(EngineFailed, match="cannot be started: No such file"):
-        Engine(tmp_path / "nothing")
+        UciClient(tmp_path / "nothing")
     with pytest.raises(EngineFailed, match=r"has ended with exit code 3 when it was told 'uci': no network file"):
-        Engine(program(tmp_path, "echo no network file >&2", "exit 3"))
+        UciClient(program(tmp_path, "echo no network file >&2", "exit 3"))
 
 
 @pytest.mark.medium
 def test_a_program_that_keeps_silent_is_not_waited_for(tmp_path: Path) -> None:
     began = time.monotonic()
     with pytest.raises(EngineFailed, match="was told 'uci' and has not answered 'uciok' in time"):
-        Engine(program(tmp_path, "exec sleep 100"), seconds=0.3)
+        UciClient(program(tmp_path, "exec sleep 100"), seconds=0.3)
     assert time.monotonic() - began < 20
 
 
@@ -99,8 +99,8 @@ GREETING = ("read line", "echo uciok", "read line", "echo readyok", "read line",
     ],
 )
 def test_nonsense_and_death_are_named(tmp_path: Path, answer: str, complaint: str) -> None:
-    with Engine(program(tmp_path, *GREETING, answer, "exec sleep 100")) as engine:
-        player = EnginePlayer(GAME, engine, "nodes 1")
+    with UciClient(program(tmp_path, *GREETING, answer, "exec sleep 100")) as engine:
+        player = UciPlayer(GAME, engine, "nodes 1")
         with pytest.raises(EngineFailed, match=complaint):
             player.choose(GAME.initial_states(1))
 

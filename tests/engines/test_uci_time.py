@@ -15,7 +15,7 @@ def play(
     keeper, random, left = TimeKeeper(overhead=overhead), np.random.default_rng(seed), []
     now = 0.0
     for _ in range(moves):
-        seconds = keeper.told(Clock(remaining=remaining, increment=increment))
+        seconds = keeper.seconds_for(Clock(remaining=remaining, increment=increment))
         keeper.began(now)
         now += max(seconds, least)
         keeper.moved(now)
@@ -64,8 +64,8 @@ def test_more_time_never_means_less_thinking() -> None:
 def test_clocks_that_are_set_anew_are_no_overhead() -> None:
     keeper = TimeKeeper(overhead=0.01)
     for remaining in (100.0, 10.0, 100.0):
-        assert keeper.told(Clock(remaining=remaining)) == allotted(Clock(remaining=remaining), 0.01)
+        assert keeper.seconds_for(Clock(remaining=remaining)) == allotted(Clock(remaining=remaining), 0.01)
         keeper.began(0.0)
         keeper.moved(1.0)
     keeper.new_game()
-    assert keeper.told(Clock(remaining=98.0)) == allotted(Clock(remaining=98.0), 0.01)
+    assert keeper.seconds_for(Clock(remaining=98.0)) == allotted(Clock(remaining=98.0), 0.01)

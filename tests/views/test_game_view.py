@@ -97,12 +97,12 @@ def test_at_the_end_of_a_game_of_go_its_points_are_shared_out_by_the_rules() -> 
     for index, state in enumerate(ends(batch, GO)):
         view = view_game(GO, batch, index, number=1)
         assert np.array_equal(view.moments[-1].cells, stones(state))
-        assert not any(moment.owners or moment.lead for moment in view.moments[:-1])
+        assert not any(moment.ownership or moment.score_lead for moment in view.moments[:-1])
         if batch.resigned[index]:
-            assert not view.moments[-1].owners and view.moments[-1].lead is None
+            assert not view.moments[-1].ownership and view.moments[-1].score_lead is None
         else:
-            assert view.moments[-1].lead == score(state)
-            assert sum(view.moments[-1].owners) / 100 - GO.options["komi"] == score(state)
+            assert view.moments[-1].score_lead == score(state)
+            assert sum(view.moments[-1].ownership) / 100 - GO.options["komi"] == score(state)
 
 
 def test_what_a_network_foresees_is_told_as_black_sees_it() -> None:
@@ -114,8 +114,8 @@ def test_what_a_network_foresees_is_told_as_black_sees_it() -> None:
     for moment, action in zip(view.moments, [*batch.actions.tolist(), None], strict=True):
         predictions, sign = predict(GO.observe(state)[None]), (1, -1)[GO.current_player(state)]
         assert predictions.ownership is not None and predictions.leads is not None
-        assert np.abs(np.array(moment.owners) - 100 * sign * predictions.ownership[0]).max() < 0.6
-        assert moment.lead == pytest.approx(sign * predictions.leads[0], abs=1e-3)
+        assert np.abs(np.array(moment.ownership) - 100 * sign * predictions.ownership[0]).max() < 0.6
+        assert moment.score_lead == pytest.approx(sign * predictions.leads[0], abs=1e-3)
         if action is not None:
             GO.play(state, action)
 

@@ -165,7 +165,7 @@ def test_it_draws_stones_policy_and_ownership_on_a_board_of_go(browser: Browser,
     assert sorted(map(int, drawn["texts"])) == sorted(
         int(100 * share + 0.5) for share in shares.values() if share >= 0.01
     )
-    strong = [(GO.action_name(point), share) for point, share in enumerate(now.owners) if abs(share) > 5]
+    strong = [(GO.action_name(point), share) for point, share in enumerate(now.ownership) if abs(share) > 5]
     assert strong and {(name, f"{'Black' if share > 0 else 'White'} {abs(share)} %") for name, share in strong} <= set(
         map(tuple, drawn["owners"])
     )
@@ -179,7 +179,7 @@ def test_it_draws_stones_policy_and_ownership_on_a_board_of_go(browser: Browser,
     browser.press(" ")
     assert browser.found(BOARD)["owners"] == [] and text_of(browser, "run") == "play"
     browser.click("#owners")
-    assert len(browser.found(BOARD)["owners"]) == np.count_nonzero(view.moments[-1].owners)
+    assert len(browser.found(BOARD)["owners"]) == np.count_nonzero(view.moments[-1].ownership)
     assert browser.complaints() == [] and browser.requests() == [(tmp_path / "page.html").as_uri()]
 
 

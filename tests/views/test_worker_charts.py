@@ -6,7 +6,7 @@ from tests.training.example_reports import iteration, worker
 from training.common.reports import IterationReport, RemoteStanding, WorkerReport
 from views.page import page
 from views.png import picture
-from views.svg import LEFT, RIGHT, WIDTH, Areas, Layout, places, svg
+from views.svg import LEFT, RIGHT, WIDTH, Areas, ChartLayout, places, svg
 from views.worker_charts import FAULTS, GREEN, MOST_SPANS, RED, worker_charts
 
 START, END = LEFT, WIDTH - RIGHT
@@ -17,7 +17,7 @@ def run(*iterations: tuple[WorkerReport, ...]) -> list[IterationReport]:
     return [iteration(number, workers=workers) for number, workers in enumerate(iterations, 1)]
 
 
-def stretches(layout: Layout) -> dict[str, list[tuple[float, float]]]:
+def stretches(layout: ChartLayout) -> dict[str, list[tuple[float, float]]]:
     """From where to where something is drawn, as shares of the width, by its name."""
 
     def ends(outline: object, areas: Areas) -> tuple[float, float]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engines.gtp_client import COLORS, GtpEngine, GtpPlayer
+from engines.gtp_client import COLORS, GtpClient, GtpPlayer
 from engines.ladder import go_command
 from games import Game, load_game
 from games.game import States
@@ -59,7 +59,7 @@ def states_of(game: Game, actions: Sequence[int]) -> Iterator[States]:
         yield state.copy()
 
 
-def compare(engine: GtpEngine, game: Game, actions: Sequence[int]) -> tuple[int, int]:
+def compare(engine: GtpClient, game: Game, actions: Sequence[int]) -> tuple[int, int]:
     """Look at all positions of a game with GNU Go; returns how many there were, and in how many superko forbade
     something.
     """
@@ -124,7 +124,7 @@ def look_at_random_games(options: dict[str, Any], *, positions: int) -> tuple[in
     """Compare so many positions; returns how many there were, and in how many superko forbade something."""
     game, random = load_game("go", **options), np.random.default_rng(options["size"])
     seen = kos = 0
-    with GtpEngine(go_command(game, "gnugo", 1)) as engine:
+    with GtpClient(go_command(game, "gnugo", 1)) as engine:
         while seen < positions:
             more = compare(engine, game, random_game(game, random))
             seen, kos = seen + more[0], kos + more[1]
@@ -135,7 +135,7 @@ def look_at_engine_games(options: dict[str, Any], level: int, *, positions: int)
     """Compare so many positions of GNU Go's own games, and the scores; returns how many positions and games there were."""
     game, random = load_game("go", **options), np.random.default_rng(level)
     seen = count = 0
-    with GtpEngine(go_command(game, "gnugo", level)) as engine:
+    with GtpClient(go_command(game, "gnugo", level)) as engine:
         players = [GtpPlayer(game, engine, seed=seed, seconds=120.0) for seed in (1, 2)]
         while seen < positions:
             actions = engine_game(game, players, random)

@@ -38,8 +38,8 @@ from training.ppo.worlds.trading_kernels import (
     WORTH,
     WORTH_WAS,
     Accounts,
-    Rules,
     Tape,
+    TradingRules,
     begin_all,
     step_all,
 )
@@ -87,7 +87,7 @@ class TradingMarkets(ArrayWorlds):
                 f"a history of {len(history)} bars is too short: episodes of {rules.window} bars need {needed}"
             )
         count = len(seeds)
-        self._rules = Rules(
+        self._rules = TradingRules(
             np.ascontiguousarray(NO_HISTORY if history is None else history, np.float64),
             (market or SimulatedMarket()).parameters(),
             np.array([rules.capital, rules.lot, rules.fee, rules.slippage, rules.exposure, rules.ruin], np.float64),

@@ -71,7 +71,7 @@ CLOSE_WAS, WORTH_WAS, TRADE, FILLED_AT = range(
 TAPE_WORDS = 4
 
 
-class Rules(NamedTuple):
+class TradingRules(NamedTuple):
     """What is the same for all accounts."""
 
     history: Bars  # empty for simulated markets
@@ -101,7 +101,7 @@ class Tape(NamedTuple):
 
 
 @lean
-def next_bar(rules: Rules, worlds: Accounts, b: int) -> tuple[float, float, float, float, float]:
+def next_bar(rules: TradingRules, worlds: Accounts, b: int) -> tuple[float, float, float, float, float]:
     """Let a bar go by: open, high, low, close, volume."""
     history = rules.history
     if len(history) == 0:
@@ -131,7 +131,7 @@ def take_in(known: Floats, b: int, first: float, high: float, low: float, close:
 
 
 @lean
-def begin_one(rules: Rules, worlds: Accounts, b: int) -> None:
+def begin_one(rules: TradingRules, worlds: Accounts, b: int) -> None:
     """Begin an episode: another window of the history, or another simulated market, of which the past is looked at."""
     accounts, known, counters = worlds.accounts, worlds.known, worlds.counters
     counters[b], worlds.lots[b], known[b] = 0, 0.0, 0.0
@@ -179,7 +179,7 @@ def close_oldest(worlds: Accounts, b: int, price: float, fee: float) -> None:
 
 
 @lean
-def carry_out(rules: Rules, worlds: Accounts, b: int, action: int, market_price: float) -> tuple[int, float]:
+def carry_out(rules: TradingRules, worlds: Accounts, b: int, action: int, market_price: float) -> tuple[int, float]:
     """Buy or sell at this price, worsened: which of ``TRADES`` has come of it, at what price.
 
     What the rules do not allow is refused.
@@ -208,7 +208,7 @@ def carry_out(rules: Rules, worlds: Accounts, b: int, action: int, market_price:
 
 
 @lean
-def observe(rules: Rules, worlds: Accounts, b: int, out: NDArray[np.float32]) -> None:
+def observe(rules: TradingRules, worlds: Accounts, b: int, out: NDArray[np.float32]) -> None:
     """Write ``FEATURES`` of world ``b`` into its row of ``out`` ``[B, F]``, none beyond ``LIMIT``."""
     known, capital = worlds.known, rules.shares[CAPITAL]
     volatility = math.sqrt(known[b, SQUARE]) + 1e-6
@@ -235,7 +235,7 @@ def observe(rules: Rules, worlds: Accounts, b: int, out: NDArray[np.float32]) ->
 
 
 @compiled
-def begin_all(rules: Rules, worlds: Accounts, observations: NDArray[np.float32]) -> None:
+def begin_all(rules: TradingRules, worlds: Accounts, observations: NDArray[np.float32]) -> None:
     """Begin an episode in every world."""
     for b in range(len(worlds.streams)):
         begin_one(rules, worlds, b)
@@ -243,7 +243,7 @@ def begin_all(rules: Rules, worlds: Accounts, observations: NDArray[np.float32])
 
 
 @compiled
-def step_all(rules: Rules, worlds: Accounts, tape: Tape, actions: Counts, now: Moment) -> None:
+def step_all(rules: TradingRules, worlds: Accounts, tape: Tape, actions: Counts, now: Moment) -> None:
     """A bar in every world; where an episode ends, another begins."""
     accounts, counters, capital = worlds.accounts, worlds.counters, rules.shares[CAPITAL]
     for b in range(len(worlds.streams)):

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from engines.gtp import Engine
-from engines.gtp_outlook import AT_ONCE, Outlook
+from engines.gtp import GtpEngine
+from engines.gtp_predictions import AT_ONCE, PositionPredictions
 from engines.thinking import Thinker
 from games import load_game
 from games.go.rules import score
@@ -27,60 +27,60 @@ def network(*, ownership: bool, score: bool) -> nn.Module:
     return build_network(GO, blocks=1, channels=8, predict_ownership=ownership, predict_score=score).eval()
 
 
-def foreseeing(*, ownership: bool = True, score: bool = True) -> Predict:
+def predicting(*, ownership: bool = True, score: bool = True) -> Predict:
     predict = predictions_of(network(ownership=ownership, score=score))
     assert predict is not None
     return predict
 
 
 def test_points_are_those_of_the_position_after_a_move_as_its_player_sees_them() -> None:
-    predict, state = foreseeing(), GO.initial_state()
+    predict, state = predicting(), GO.initial_state()
     GO.play(state, 12)
-    outlook, here = Outlook(GO, predict), predict(GO.observe(state)[None])
-    outlook.look(state, [0, 3])
-    assert here.ownership is not None and outlook.ownership is not None
-    assert np.array_equal(outlook.ownership, here.ownership[0])
+    found, here = PositionPredictions(GO, predict), predict(GO.observe(state)[None])
+    found.update(state, [0, 3])
+    assert here.ownership is not None and found.ownership is not None
+    assert np.array_equal(found.ownership, here.ownership[0])
     for action in (0, 3):
         after = state.copy()
         GO.play(after, action)
         said = predict(GO.observe(after)[None]).leads
-        assert said is not None and outlook.leads[action] == pytest.approx(-said[0], abs=1e-5)
+        assert said is not None and found.score_leads[action] == pytest.approx(-said[0], abs=1e-5)
 
 
 def test_a_few_moves_are_looked_at_each_time_and_none_twice() -> None:
-    asked, predict = list[int](), foreseeing()
-    outlook = Outlook(GO, lambda observations: (asked.append(len(observations)), predict(observations))[1])  # type: ignore[func-returns-value]
+    asked, predict = list[int](), predicting()
+    found = PositionPredictions(GO, lambda observations: (asked.append(len(observations)), predict(observations))[1])  # type: ignore[func-returns-value]
     for _ in range(5):
-        outlook.look(GO.start, range(20))
-    assert asked == [1, AT_ONCE, AT_ONCE, 4] and len(outlook.leads) == 20
+        found.update(GO.start, range(20))
+    assert asked == [1, AT_ONCE, AT_ONCE, 4] and len(found.score_leads) == 20
     other = GO.initial_state()
     GO.play(other, 12)
-    outlook.look(other, [0])
-    assert asked[4:] == [1, 1] and list(outlook.leads) == [0]
+    found.update(other, [0])
+    assert asked[4:] == [1, 1] and list(found.score_leads) == [0]
 
 
 def test_a_game_that_a_pass_would_end_is_counted() -> None:
-    state, outlook = GO.initial_state(), Outlook(GO, foreseeing())
+    state, found = GO.initial_state(), PositionPredictions(GO, predicting())
     for move in ("C3", "pass", "B2", "pass"):
         GO.play(state, GO.parse_action(move))
-    outlook.look(state, [25])  # Black, who has all of the board, passes too
+    found.update(state, [25])  # Black, who has all of the board, passes too
     end = state.copy()
     GO.play(end, 25)
-    assert outlook.leads == {25: score(end)} == {25: 22.5}
+    assert found.score_leads == {25: score(end)} == {25: 22.5}
     state = GO.initial_state()
     for move in ("C3", "A1", "pass"):
         GO.play(state, GO.parse_action(move))
-    outlook.look(state, [25])
-    assert outlook.leads == {25: 2.5}, "White has as many points, and the komi"
+    found.update(state, [25])
+    assert found.score_leads == {25: 2.5}, "White has as many points, and the komi"
 
 
 def test_a_network_that_knows_nothing_of_points_is_not_asked_for_them() -> None:
-    outlook = Outlook(GO, foreseeing(score=False))
-    outlook.look(GO.start, range(20))
-    assert outlook.leads == {} and outlook.ownership is not None
-    outlook = Outlook(GO, foreseeing(ownership=False))
-    outlook.look(GO.start, range(3))
-    assert len(outlook.leads) == 3 and outlook.ownership is None
+    found = PositionPredictions(GO, predicting(score=False))
+    found.update(GO.start, range(20))
+    assert found.score_leads == {} and found.ownership is not None
+    found = PositionPredictions(GO, predicting(ownership=False))
+    found.update(GO.start, range(3))
+    assert len(found.score_leads) == 3 and found.ownership is None
 
 
 def told(line: str, **heads: bool) -> str:
@@ -88,7 +88,7 @@ def told(line: str, **heads: bool) -> str:
     said, net = list[str](), network(**heads)
     evaluate = Evaluator(net, GO, device="cpu", max_batch=4)
     think = partial(_thinker, evaluate)
-    engine = Engine(
+    engine = GtpEngine(
         GO, name="Keima", version="1", think=think, write=said.append, simulations=8, predict=predictions_of(net)
     )
     for each in ("play b C3", line):
