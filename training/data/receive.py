@@ -46,6 +46,8 @@ class Received:
 
     batch: GameBatch
     sequence: int  # its number in the order of receipt
+    bytes: int  # of its file
+    next_game: int  # the worker's account: behind its last delivered game
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +55,7 @@ class AlreadyHave:
     """The same file has been received or quarantined before."""
 
     batch_id: str
+    next_game: int  # as in ``Received``
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +64,7 @@ class Quarantined:
 
     batch_id: str
     reason: str
+    next_game: int  # as in ``Received``
 
 
 Receipt = Received | AlreadyHave | Quarantined  # after each of them the worker may delete its copy
@@ -89,7 +93,7 @@ def receive(ledger: Ledger, game: Game, *, worker: str, batch_id: str, fetch: Fe
     content = sha256_hex(data)
     entry, misuse = _entry(ledger, batch_id, content)
     if ledger.batch(entry):
-        return AlreadyHave(batch_id=entry)
+        return AlreadyHave(batch_id=entry, next_game=ledger.account(worker).next_game)
     if misuse or problem:
         return _quarantine(ledger, worker, entry, data, misuse or problem)
     try:
@@ -103,7 +107,9 @@ def receive(ledger: Ledger, game: Game, *, worker: str, batch_id: str, fetch: Fe
     path = games_path(ledger.folder, entry)
     _make_folder(path.parent)
     write_atomically(path, data)
-    return Received(batch=batch, sequence=ledger.add_received(_row(worker, entry, data, batch)))
+    sequence = ledger.add_received(_row(worker, entry, data, batch))
+    next_game = ledger.account(worker).next_game
+    return Received(batch=batch, sequence=sequence, bytes=len(data), next_game=next_game)
 
 
 def recover(ledger: Ledger, game: Game) -> list[Receipt]:
@@ -204,7 +210,7 @@ def _quarantine(
         write_atomically(path, data)
         write_atomically(path.with_suffix(".reason"), f"{reason}\n".encode())
     ledger.add_quarantined(_row(worker, entry, data, batch, reason))
-    return Quarantined(batch_id=entry, reason=reason)
+    return Quarantined(batch_id=entry, reason=reason, next_game=ledger.account(worker).next_game)
 
 
 def _has_room(folder: Path, size: int) -> bool:

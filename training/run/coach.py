@@ -376,11 +376,10 @@ class Coach:
         if isinstance(receipt, Received):
             self.count(receipt.batch.num_games, receipt.batch.num_positions, receipt.sequence)
             self.add_to_window(receipt.batch)
-            row = self.ledger.batch(batch.batch_id)
-            self._tally.add(receipt.batch, row.bytes if row else 0)
+            self._tally.add(receipt.batch, receipt.bytes)
         elif refused:
             self.log_event(f"batch {receipt.batch_id} of {batch.worker} is in quarantine: {refused}")
-        self.backend.release(batch, delivered=self.ledger.account(batch.worker).next_game, refused=refused)
+        self.backend.release(batch, delivered=receipt.next_game, refused=refused)
 
     def count(self, games: int, positions: int, sequence: int) -> None:
         """Count a received batch, which is new to the learner."""

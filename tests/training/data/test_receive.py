@@ -67,7 +67,8 @@ def test_a_received_batch_is_on_the_disk_and_in_the_ledger(ledger: Ledger, game:
     batch = batch_of(ledger, game)
     data = encode(batch)
     receipt = take(ledger, game, data)
-    assert isinstance(receipt, Received) and receipt.sequence == 1
+    assert isinstance(receipt, Received)
+    assert (receipt.sequence, receipt.bytes, receipt.next_game) == (1, len(data), 10)
     assert np.array_equal(receipt.batch.actions, batch.actions)
     assert games_path(ledger.folder, "batch-a").read_bytes() == data
     row = ledger.batch("batch-a")
@@ -85,7 +86,7 @@ def test_a_received_batch_is_on_the_disk_and_in_the_ledger(ledger: Ledger, game:
 def test_a_batch_that_is_offered_again_counts_once(ledger: Ledger, game: Game) -> None:
     data = encode(batch_of(ledger, game))
     take(ledger, game, data)
-    assert take(ledger, game, data) == AlreadyHave(batch_id="batch-a")
+    assert take(ledger, game, data) == AlreadyHave(batch_id="batch-a", next_game=10)
     assert ledger.account("w1").received == 10
     assert len(ledger.batches()) == 1
 
@@ -140,7 +141,7 @@ def test_a_batch_that_is_not_right_is_kept_apart_with_its_reason(
     assert ledger.batch_ids_in_order() == []
     assert (ledger.account("w1").quarantined, ledger.account("w1").received) == (placed, 0)
     assert ledger.events()[-1][:3] == ("quarantined", "w1", f"batch batch-a: {receipt.reason}")
-    assert take(ledger, game, data) == AlreadyHave(batch_id="batch-a")
+    assert take(ledger, game, data) == AlreadyHave(batch_id="batch-a", next_game=receipt.next_game)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +157,9 @@ def test_bytes_that_are_no_batch_are_kept_apart(ledger: Ledger, game: Game, data
 def test_games_that_were_received_before_are_refused_under_another_name(ledger: Ledger, game: Game) -> None:
     take(ledger, game, encode(batch_of(ledger, game)))
     receipt = take(ledger, game, encode(batch_of(ledger, game, "batch-b")), "batch-b")
-    assert receipt == Quarantined(batch_id="batch-b", reason="games 0 to 9 of worker w1 overlap batch batch-a")
+    assert receipt == Quarantined(
+        batch_id="batch-b", reason="games 0 to 9 of worker w1 overlap batch batch-a", next_game=10
+    )
     assert ledger.account("w1").received == 10
 
 
@@ -169,7 +172,7 @@ def test_an_id_with_other_content_is_refused_and_both_are_kept(ledger: Ledger, g
     )
     assert games_path(ledger.folder, "batch-a").read_bytes() == first
     assert quarantine_path(ledger.folder, receipt.batch_id).read_bytes() == second
-    assert take(ledger, game, second) == AlreadyHave(batch_id=receipt.batch_id)
+    assert take(ledger, game, second) == AlreadyHave(batch_id=receipt.batch_id, next_game=10)
 
 
 HOSTILE = [
@@ -206,7 +209,7 @@ def test_a_file_that_is_too_large_is_not_read(ledger: Ledger, game: Game, tmp_pa
         ledger, game, worker="w1", batch_id="batch-a", fetch=lambda limit: read_limited(path, limit)
     )
     assert isinstance(receipt, Quarantined) and "holds more than the 16,777,216 bytes allowed" in receipt.reason
-    assert take(ledger, game, b"") == AlreadyHave(batch_id="batch-a")
+    assert take(ledger, game, b"") == AlreadyHave(batch_id="batch-a", next_game=0)
 
 
 @pytest.mark.parametrize(
