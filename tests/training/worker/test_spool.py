@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.training.small_run import GAME
-from tests.training.worker.test_worker import Main, numbers
+from tests.training.worker.test_worker import Main, numbers, waiting
 from training.data.records import GameBatch
 from training.data.verify import verify
 from training.worker.spool import FILE, LENGTH, Spool, salvage, salvage_if_left
@@ -24,10 +24,10 @@ def killed(main: Main, *, finished: int) -> list[int]:
     """Have a worker finish at least so many games, and no more of it; the seeds of those that it has not handed over."""
     worker = main.worker()
     with worker.folder.lock():
-        while len(worker._buffer) < finished:
+        while len(waiting(worker)) < finished:
             main.now += 1.0
             worker.cycle()
-    return [record.seed for record in worker._buffer]
+    return [record.seed for record in waiting(worker)]
 
 
 def test_games_that_a_killed_worker_has_finished_are_handed_over_and_the_others_played(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_full_disk_takes_nothing_and_costs_no_game_of_a_worker_that_lives(
     worker = Worker(tmp_path, clock=lambda: main.now)
     (tmp_path / FILE).symlink_to("/dev/full")
     main.play(worker)
-    assert "finished games wait in memory alone" in caplog.text
+    assert "finished games are in memory only" in caplog.text
     assert numbers(main.batches()) == list(range(GRANTED))
 
 

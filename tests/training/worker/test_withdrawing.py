@@ -70,7 +70,7 @@ class Desk:
         for _ in range(200):
             self.poll(worker, cycles=20)
             games += self.take_in()
-            if worker.self_play and worker.self_play.num_playing == 0:
+            if worker.playing and worker.playing.self_play.num_playing == 0:
                 break
         return games + self.take_in()
 
@@ -85,7 +85,7 @@ def begin(desk: Desk) -> Worker:
     desk.granting.grant(0)
     worker = desk.worker()
     desk.poll(worker, cycles=3)
-    assert 0 < worker._begun < 50
+    assert 0 < worker.playing.begun < 50
     return worker
 
 
@@ -109,10 +109,10 @@ def test_what_is_not_begun_goes_back_into_the_ledger_and_the_rest_is_played(desk
 
 def test_games_that_were_begun_are_never_taken_back(desk: Desk) -> None:
     worker = begin(desk)
-    begun = worker._begun
+    begun = worker.playing.begun
     desk.backend.lower("a", 0)
     desk.poll(worker, cycles=30)
-    assert worker._begun == begun
+    assert worker.playing.begun == begun
     assert desk.backend.withdrawn() == {"a": 100 - begun}
     desk.granting._take_back()
     assert desk.play_all(worker) == begun
@@ -154,7 +154,7 @@ def test_an_old_answer_is_not_taken_for_a_new_one(desk: Desk) -> None:
     first_answer = desk.backend.status()["a"]
     desk.granting.grant(0)
     desk.poll(worker, cycles=500)
-    assert worker._begun > 50
+    assert worker.playing.begun > 50
     desk.backend.lower("a", 50)
     assert isinstance(first_answer, Heartbeat)
     desk.backend.folders["a"].write_heartbeat(first_answer)
@@ -170,7 +170,7 @@ def test_a_worker_that_is_killed_and_started_again_counts_on_from_what_lies_in_i
     desk.backend.lower("a", 1)
     successor = desk.worker()
     desk.poll(successor)
-    assert successor._begun == handed_over > 1
+    assert successor.playing.begun == handed_over > 1
     assert desk.backend.withdrawn() == {"a": 100 - handed_over}
     desk.granting._take_back()
     assert desk.play_all(successor) == handed_over
@@ -181,7 +181,7 @@ def test_a_worker_that_is_killed_after_its_answer_plays_what_is_left_to_it(desk:
     worker = begin(desk)
     desk.backend.lower("a", 0)
     desk.poll(worker)
-    begun = worker._begun
+    begun = worker.playing.begun
     desk.granting._take_back()
     assert desk.play_all(desk.worker()) == begun
     assert desk.ledger.account("a").outstanding == 0

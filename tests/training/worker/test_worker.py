@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.training.small_run import GAME, model_bytes, small_settings
-from training.data.records import GameBatch, decode
+from training.data.records import GameBatch, GameRecord, decode
 from training.data.verify import verify
 from training.networks import model_file
 from training.networks.model_file import Canary, content_sha256, decode_model
@@ -80,6 +80,11 @@ class Main:
         return found
 
 
+def waiting(worker: Worker) -> list[GameRecord]:
+    """The finished games that wait for their batch."""
+    return worker.playing.waiting if worker.playing else []
+
+
 def numbers(batches: list[GameBatch]) -> list[int]:
     return [batch.first_game + i for batch in batches for i in range(batch.num_games)]
 
@@ -114,7 +119,7 @@ def test_a_batch_of_long_games_leaves_before_it_has_its_number_of_games(
         worker.cycle()
     early = main.batches()
     assert (
-        worker._begun - len(numbers(early)) >= 1
+        worker.playing.begun - len(numbers(early)) >= 1
     )  # games are still played: nothing but their length has made batches of these
     main.play(worker)
     assert numbers(main.batches()) == list(range(40))
@@ -124,7 +129,7 @@ def test_a_batch_of_long_games_leaves_before_it_has_its_number_of_games(
 def test_a_finished_game_waits_for_its_batch_only_so_long(tmp_path: Path) -> None:
     main = Main(tmp_path, granted=1000, flush_seconds=30.0)
     worker = main.worker()
-    while not worker._buffer:
+    while not waiting(worker):
         worker.cycle()
     main.now += 29.0
     worker.cycle()
@@ -235,7 +240,7 @@ def test_a_worker_ends_when_nobody_renews_its_lease(tmp_path: Path) -> None:
 def test_a_worker_that_is_told_to_stop_hands_over_what_is_finished(tmp_path: Path) -> None:
     main = Main(tmp_path, granted=1000)
     worker = main.worker()
-    while not worker._buffer:
+    while not waiting(worker):
         worker.cycle()
     main.assign(stop=True)
     main.now += 1.0
@@ -276,7 +281,7 @@ def test_a_full_disk_loses_no_finished_game(tmp_path: Path, monkeypatch: pytest.
     def refuse(path: Path, data: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("training.worker.worker.write_atomically", refuse)
+    monkeypatch.setattr("training.worker.playing.write_atomically", refuse)
     main.play(worker, seconds=1.5)
     assert main.batches() == []
     assert "No space left" in main.heartbeat().error
@@ -317,7 +322,7 @@ def test_games_that_were_finished_out_of_turn_are_not_played_twice_after_a_kill(
 def test_games_that_were_lost_with_a_worker_are_played_by_the_next_one(tmp_path: Path) -> None:
     main = Main(tmp_path, granted=1000)
     worker = main.worker()
-    while len(worker._buffer) < 3:
+    while len(waiting(worker)) < 3:
         worker.cycle()
     main.assign(granted=5)
     main.play(main.worker())

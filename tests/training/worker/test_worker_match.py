@@ -84,14 +84,14 @@ def test_games_under_way_wait_for_a_match_and_are_then_played_to_their_end(tmp_p
     worker = main.worker()
     for _ in range(12):
         worker.cycle()
-    assert worker.self_play is not None
-    begun = worker.self_play.num_playing
+    assert worker.playing is not None
+    begun = worker.playing.self_play.num_playing
     assert begun > 0
     main.bring(2, matches=(main.order("a", 2, None),))
     main.now += 1.0
     worker.cycle()
     assert main.results() == ["a"]
-    assert worker.self_play.num_playing == begun
+    assert worker.playing.self_play.num_playing == begun
     main.play(worker)
     undisturbed.play(undisturbed.worker())
     assert numbers(main.batches()) == list(range(9))
@@ -245,7 +245,7 @@ def test_the_speed_of_self_play_is_not_measured_by_matches(tmp_path: Path) -> No
     for _ in range(CYCLES // 4):
         main.now += 0.01
         worker.cycle()
-    before = worker._speed.games_per_second()
+    before = worker.playing.speed()
     assert before > 0
     play = worker._orders.play
 
@@ -259,7 +259,7 @@ def test_the_speed_of_self_play_is_not_measured_by_matches(tmp_path: Path) -> No
         main.now += 0.01
         worker.cycle()
     assert main.results() == ["a"]
-    assert np.isclose(worker._speed.games_per_second(), before, rtol=0.3)
+    assert np.isclose(worker.playing.speed(), before, rtol=0.3)
 
 
 def test_an_assignment_with_a_forged_order_is_named_as_broken(tmp_path: Path) -> None:
