@@ -3,15 +3,14 @@
 
     python start_main.py --config configs/quickstart.yaml          Connect Four on this machine, in about ten minutes
     python start_main.py --config configs/go9.yaml                 9x9 Go
-    python start_main.py --distributed                             on the machines that configs/config.yaml lists, over SSH
-    python start_main.py --run-dir runs/go9 --resume               go on after any end, a power cut included
-    python start_main.py --config configs/go9.yaml --smoke         the same program, shrunk to seconds, to see that all is well
+    python start_main.py --distributed                             on the machines in configs/config.yaml, over SSH
+    python start_main.py --run-dir runs/go9 --resume               continue a run, even after a power cut
+    python start_main.py --config configs/go9.yaml --smoke         smoke test: the same run, shrunk to seconds
 
-Everything that a run writes lies in one folder, runs/<name>. Ctrl-C ends it cleanly: the workers hand over the games
-that they have finished. A second Ctrl-C ends it at once; nothing that was finished is lost then either.
+A run writes everything to one folder, runs/<name>. Ctrl-C ends it cleanly: the workers hand over their finished games.
+A second Ctrl-C ends it at once; no finished game is lost then either.
 
-Distributed runs: watch -n 1 cat distributed/status.txt; tail -f logs/distributed_training.log; docs/operations.md has
-the rest.
+Distributed runs: watch -n 1 cat distributed/status.txt; tail -f logs/distributed_training.log; see docs/operations.md.
 """
 
 if __name__ == "__main__":
@@ -31,9 +30,8 @@ from typing import Any
 from configs.commands import connector, settings_file
 from configs.flags import as_setting
 from distributed.local import processes
-from training.common.run_folder import see_run_folder
 from training.common.signals import INTERRUPTED, interruptible
-from training.common.start import before_imports, reports_compiling, see_file
+from training.common.start import before_imports, reports_compiling, see_inputs
 
 QUICKSTART = Path("configs/quickstart.yaml")
 CLUSTER = Path("configs/config.yaml")
@@ -45,7 +43,7 @@ LOG_BYTES = 10 * 2**20
 @interruptible
 @reports_compiling
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the program; returns its exit code: 0, or 130 after Ctrl-C, 2 when something is wrong that can be put right."""
+    """Run the program; returns its exit code: 0, 130 after Ctrl-C, or 2 after an error that the user can correct."""
     arguments = parse(argv)
     return exit_code("start_main.py", lambda: begin(arguments))
 
@@ -53,33 +51,33 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    default = f"what --run-dir resumes, else {QUICKSTART}, or {CLUSTER} with --distributed"
-    parser.add_argument("--config", type=settings_file, help=f"what to train, and how (default: {default})")
+    default = f"those of the resumed run, else {QUICKSTART}, or {CLUSTER} with --distributed"
+    parser.add_argument("--config", type=settings_file, help=f"the experiment's settings (default: {default})")
     parser.add_argument(
-        "--distributed", action="store_true", help="have the config's distributed.workers play, instead of this machine"
+        "--distributed", action="store_true", help="play on the config's distributed.workers instead of this machine"
     )
     parser.add_argument(
         "--takeover",
         action="store_true",
-        help="with --distributed: take over workers that play for another Coach, whose games are set aside",
+        help="with --distributed: take over workers of another Coach; its games are set aside",
     )
-    parser.add_argument("--resume", action="store_true", help="go on with the run where it ended")
+    parser.add_argument("--resume", action="store_true", help="continue the run where it ended")
     parser.add_argument("--run-dir", type=Path, help="the run's folder (default: runs/<name in the config>)")
     parser.add_argument(
         "--iterations",
         type=as_setting("run.iterations"),
-        help="end after so many iterations in all, instead of what the config says",
+        help="end after this many iterations in total; overrides the config",
     )
     parser.add_argument(
         "--minutes",
         type=as_setting("run.minutes"),
-        help="end after so many minutes in all, instead of what the config says",
+        help="end after this many minutes in total; overrides the config",
     )
-    parser.add_argument("--seed", type=as_setting("run.seed"), help="of everything random, instead of the config's")
+    parser.add_argument("--seed", type=as_setting("run.seed"), help="seed of all random numbers; overrides the config")
     parser.add_argument(
         "--smoke",
         action="store_true",
-        help="shrink the experiment to seconds, and to two iterations unless --iterations is given; the code is the same",
+        help="smoke test: the same run, shrunk to seconds, and to two iterations unless --iterations is given",
     )
     arguments = parser.parse_args(argv)
     if arguments.takeover and not arguments.distributed:
@@ -88,14 +86,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def see(arguments: argparse.Namespace) -> None:
-    """See that what the command line names is there.
+    """Check that what the command line names exists.
 
     Raises:
-        ValueError: it is not.
+        ValueError: it does not.
     """
-    if arguments.resume and arguments.run_dir:
-        see_run_folder(arguments.run_dir, resume=True)
-    see_file(config_of(arguments))
+    see_inputs(arguments.run_dir if arguments.resume else None, config_of(arguments))
 
 
 def config_of(arguments: argparse.Namespace) -> Path:

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 """Play games in one worker folder: the program of a worker machine.
 
-The main node starts it over SSH, one for each GPU (or for each core of a machine without GPU), and brings models and
-fetches games. By hand it is of use to see what a worker does:
+The main node starts it over SSH, one per GPU (or one per core of a machine without GPUs), sends models and fetches
+games. Start it by hand to see what a worker does:
 
     python start_worker.py --folder workers/worker1 --gpu 0
 
-It watches the folder's inbox for what it is to play, puts finished games into its outbox, and ends by itself when
-nobody has asked for games for a while. Ctrl-C, or kill: it hands over the games that it has finished. A second Ctrl-C
-ends it at once.
+It watches the folder's inbox for its assignment, puts finished games into its outbox, and ends by itself if no Coach
+has asked for games for a while. On Ctrl-C or kill it hands over its finished games. A second Ctrl-C ends it at once.
 """
 
 if __name__ == "__main__":
@@ -85,8 +84,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--folder", type=Path, help="the worker folder; made if it is not there")
-    rehearsal = "play two games of GAME at random instead: whether all works, and to compile it"
+    what.add_argument("--folder", type=Path, help="the worker folder; created if missing")
+    rehearsal = "play two random games of GAME instead, to test and compile everything"
     what.add_argument("--rehearse", metavar="GAME", choices=GAMES, help=rehearsal)
     parser.add_argument(
         "--gpu",
@@ -95,9 +94,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="play on this GPU, as nvidia-smi numbers them (default: on one core of the CPU)",
     )
     parser.add_argument(
-        "--worker-class", default=WORKER_CLASS, metavar="MODULE.CLASS", help=f"who plays (default: {WORKER_CLASS})"
+        "--worker-class",
+        default=WORKER_CLASS,
+        metavar="MODULE.CLASS",
+        help=f"the worker's class (default: {WORKER_CLASS})",
     )
-    parser.add_argument("--log", type=Path, metavar="FILE", help="write there what happens (default: to the terminal)")
+    parser.add_argument("--log", type=Path, metavar="FILE", help="log file (default: the terminal)")
     return parser.parse_args(argv)
 
 

@@ -1,13 +1,11 @@
 #!/usr/bin/env python3
-"""Check that games travel between processes and become tensors: two play chess for a moment, and what they hand over is
-read.
+"""Check that games travel between processes and become tensors: two processes play chess, and their games are read.
 
     python test_multiprocessing_fix.py                 the first two GPUs, or two processes on the CPU
     python test_multiprocessing_fix.py --gpus 0,1
 
-It takes some seconds, or a minute where nothing is compiled yet, and leaves nothing behind. It is
-scripts/train_multi_gpu.py with the smallest of numbers. The guide to chess on several GPUs begins with it; Keima's own
-tests are started by make test.
+It takes seconds, or a minute if nothing is compiled yet, and leaves no files. It is scripts/train_multi_gpu.py, shrunk.
+The guide to chess on several GPUs begins with it; Keima's own tests run by make test.
 """
 
 if __name__ == "__main__":
@@ -40,15 +38,15 @@ SMALLEST = ("--smoke", "--iterations", "1", "--games-per-iter", "2", "--simulati
 
 @interruptible
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the check; returns its exit code: 0, or 130 after Ctrl-C, 2 when something is wrong that can be put right."""
+    """Run the check; returns its exit code: 0, 130 after Ctrl-C, or 2 after an error that the user can correct."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gpus", default="0,1", help="by number, or cpu,cpu (default: %(default)s)")
+    parser.add_argument("--gpus", default="0,1", help="GPU numbers, or cpu,cpu (default: %(default)s)")
     asked: str = parser.parse_args(argv).gpus
     return exit_code("test_multiprocessing_fix.py", lambda: check(asked))
 
 
 def check(asked: str) -> int:
-    """Play, read what was handed over, and say what it is."""
+    """Play, read the games, and print what they are."""
     console = Console(highlight=False)
     gpus = gpus_here()
     slots = device_slots("0" if asked == "0,1" and len(gpus) == 1 else asked, gpus, cores=2)

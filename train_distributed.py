@@ -591,7 +591,7 @@ def run(training: BigLearner) -> int:
         say(f"The checkpoint is {training.path}")
         say(f"Play with it: python scripts/play.py --model {training.path.with_suffix('.safetensors')}")
         if not ended:
-            say(f"Resume: python train_distributed.py --save-dir {training.save_dir} --resume")
+            say(f"Continue: python train_distributed.py --save-dir {training.save_dir} --resume")
     return 0 if ended else INTERRUPTED
 
 

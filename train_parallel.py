@@ -1,25 +1,25 @@
 #!/usr/bin/env python3
 """Train a network to play 2048 by self-play on all cores and GPUs of this machine.
 
-    python train_parallel.py                                        workers by the machine's cores and GPUs
-    python train_parallel.py --workers 16                           so many processes, spread evenly over the GPUs
-    python train_parallel.py --workers-per-gpu 2                    so many processes for each GPU
-    python train_parallel.py --filters 64 --blocks 5 --epochs 100 --games-per-epoch 32 --batch-size 64 --lr 0.001 --simulations 50
-    python train_parallel.py --self-play-device cpu                 play on the CPU, and train on the GPU
-    python train_parallel.py --checkpoint checkpoints/model_epoch_50.pth       begin with these weights
-    python train_parallel.py --run-dir runs/big --resume            go on after any end, a power cut included
-    python train_parallel.py --smoke                                the same program in a minute, to see that all is well
+    python train_parallel.py                                    one worker per core, at least two per GPU
+    python train_parallel.py --workers 16                       16 workers, spread evenly over the GPUs
+    python train_parallel.py --workers-per-gpu 2                two workers on each GPU
+    python train_parallel.py --filters 64 --blocks 5 --epochs 100 --games-per-epoch 32 --batch-size 64 --lr 0.001
+    python train_parallel.py --self-play-device cpu             play on the CPU, train on the GPU
+    python train_parallel.py --checkpoint checkpoints/model_epoch_50.pth       start from these weights
+    python train_parallel.py --run-dir runs/big --resume        continue a run, even after a power cut
+    python train_parallel.py --smoke                            smoke test: the same program, shrunk to a minute
 
-Everything that a run writes lies in one folder, runs/twenty48-<date>-<time> or --run-dir. Besides, the weights are
-written to checkpoints/model_epoch_N.pth every 10 epochs and at the end, for --checkpoint and for other PyTorch programs
-(a state dictionary). A file of that name is replaced. A run that begins with model_epoch_50.pth counts on from there:
-its first file is model_epoch_60.pth.
+A run writes everything to one folder, runs/twenty48-<date>-<time> or --run-dir. In addition, the weights go to
+checkpoints/model_epoch_N.pth every 10 epochs and at the end, for --checkpoint and for other PyTorch programs (a state
+dictionary). A file of the same name is replaced. A run that starts from model_epoch_50.pth continues its count: its
+first file is model_epoch_60.pth.
 
-Ctrl-C ends a run cleanly: the workers hand over the games that they have finished. A second Ctrl-C ends it at once;
-nothing that was finished is lost then either.
+Ctrl-C ends a run cleanly: the workers hand over their finished games. A second Ctrl-C ends it at once; no finished game
+is lost then either.
 
-If CUDA hangs or runs out of memory: let the workers play on the CPU (--self-play-device cpu; training still uses the
-GPU), let fewer play on each GPU (--workers-per-gpu 2), or use some of the GPUs alone (CUDA_VISIBLE_DEVICES=0,1 python
+If CUDA hangs or runs out of memory, let the workers play on the CPU (--self-play-device cpu; training still uses the
+GPU), start fewer per GPU (--workers-per-gpu 2), or use only some GPUs (CUDA_VISIBLE_DEVICES=0,1 python
 train_parallel.py).
 """
 
@@ -37,9 +37,8 @@ from typing import Any
 
 from configs.flags import as_setting, whole
 from distributed.local import processes
-from training.common.run_folder import see_run_folder
 from training.common.signals import INTERRUPTED, interruptible
-from training.common.start import before_imports, reports_compiling, see_file
+from training.common.start import before_imports, reports_compiling, see_inputs
 
 CHECKPOINTS = Path("checkpoints")
 SMOKE = {"epochs": 2, "games_per_epoch": 8, "batch_size": 16, "simulations": 4, "filters": 8, "blocks": 1}
@@ -48,7 +47,7 @@ SMOKE = {"epochs": 2, "games_per_epoch": 8, "batch_size": 16, "simulations": 4, 
 @interruptible
 @reports_compiling
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the program; returns its exit code: 0, or 130 after Ctrl-C, 2 when something is wrong that can be put right."""
+    """Run the program; returns its exit code: 0, 130 after Ctrl-C, or 2 after an error that the user can correct."""
     return exit_code("train_parallel.py", lambda: train(read_arguments(argv)))
 
 
@@ -56,30 +55,30 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--epochs", type=as_setting("run.iterations"), default=100, help="end after so many (default: %(default)s)")
+    add("--epochs", type=as_setting("run.iterations"), default=100, help="end after this many (default: %(default)s)")
     add(
         "--games-per-epoch",
         type=as_setting("training.games_per_iteration"),
         default=32,
-        help="games played in an epoch, exactly so many (default: %(default)s)",
+        help="games in an epoch, exactly this many (default: %(default)s)",
     )
     add(
         "--batch-size",
         type=as_setting("training.batch_size"),
         default=64,
-        help="positions in an optimizer step (default: %(default)s)",
+        help="positions per optimizer step (default: %(default)s)",
     )
     add(
         "--lr",
         type=as_setting("training.learning_rate"),
         default=0.001,
-        help="the learning rate (default: %(default)s)",
+        help="learning rate (default: %(default)s)",
     )
     add(
         "--simulations",
         type=as_setting("search.num_simulations"),
         default=50,
-        help="of the search for each move (default: %(default)s)",
+        help="per move (default: %(default)s)",
     )
     add(
         "--filters",
@@ -96,72 +95,62 @@ def parser() -> argparse.ArgumentParser:
     add("--height", type=whole(2, 5), default=4, help="rows of the board, 2 to 5 (default: %(default)s)")
     add("--width", type=whole(2, 5), default=4, help="columns of the board, 2 to 5 (default: %(default)s)")
     workers = parser.add_mutually_exclusive_group()
-    share = "over several GPUs rounded down to what divides evenly"
+    share = "rounded down to divide evenly over several GPUs"
     workers.add_argument(
         "--workers",
         type=as_setting("self_play.workers"),
-        help=f"processes that play, {share} (default: one for each core, at least 2 for each GPU)",
+        help=f"self-play processes, {share} (default: one per core, at least 2 per GPU)",
     )
-    workers.add_argument("--workers-per-gpu", type=whole(), help="processes that play on each GPU")
+    workers.add_argument("--workers-per-gpu", type=whole(), help="self-play processes per GPU")
     add(
         "--device",
         choices=("auto", "cpu", "cuda"),
         default="auto",
-        help="what is computed on (default: the GPUs where there are any)",
+        help="where to train and play (default: on the GPUs, if there are any)",
     )
-    where = (
-        "what the workers play on; cpu keeps them off the GPUs, training does not change (default: as --device says)"
-    )
+    where = "where the workers play; cpu keeps them off the GPUs, training is unaffected (default: as --device)"
     add("--self-play-device", choices=("auto", "cpu"), default="auto", help=where)
     add(
         "--checkpoint",
         type=Path,
-        help="begin with the weights in this file, of a network with the same --filters and --blocks",
+        help="start from the weights in this file, of a network with the same --filters and --blocks",
     )
     add("--run-dir", type=Path, help="the run's folder (default: runs/twenty48-<date>-<time>)")
     add(
         "--resume",
         action="store_true",
-        help="go on with the run in --run-dir, as it was told then but for what is told now",
+        help="continue the run in --run-dir with its settings, except those given now",
     )
     add(
         "--minutes",
         type=as_setting("run.minutes"),
-        help="end after so many minutes in all, if the epochs are not over sooner",
+        help="end after this many minutes in total, if the epochs do not end sooner",
     )
-    add("--seed", type=as_setting("run.seed"), default=1, help="of everything random (default: %(default)s)")
-    add("--smoke", action="store_true", help="shrink all numbers to a run of a minute; the code that runs is the same")
+    add("--seed", type=as_setting("run.seed"), default=1, help="seed of all random numbers (default: %(default)s)")
+    add("--smoke", action="store_true", help="smoke test: the same run, shrunk to a minute")
     return parser
 
 
 def parse(argv: Sequence[str] | None, before: Mapping[str, Any] | None = None) -> argparse.Namespace:
-    """The arguments on the command line; what it leaves open is as ``before`` has it."""
+    """The arguments on the command line, with defaults from ``before``."""
     line = parser()
     line.set_defaults(**before or {})
     arguments = line.parse_args(argv)
     if arguments.resume and arguments.run_dir is None:
-        line.error("--resume needs the --run-dir to go on with")
+        line.error("--resume needs the --run-dir to continue")
     if arguments.resume and arguments.checkpoint is not None:
-        line.error("--checkpoint begins a run, --resume goes on with one: give one of them")
+        line.error("--checkpoint starts a run and --resume continues one: give one of them")
     if arguments.workers_per_gpu is not None:
         arguments.workers = None
     return arguments
 
 
-def see(arguments: argparse.Namespace) -> None:
-    """See that what the command line names is there.
-
-    Raises:
-        ValueError: it is not.
-    """
-    if arguments.resume:
-        see_run_folder(arguments.run_dir, resume=True)
-    if arguments.checkpoint:
-        see_file(arguments.checkpoint)
-
-
 if __name__ == "__main__":
-    before_imports(parse, see, loading="PyTorch")
+    before_imports(
+        parse,
+        lambda arguments: see_inputs(arguments.run_dir if arguments.resume else None, arguments.checkpoint),
+        loading="PyTorch",
+    )
     processes.prepare()  # they load it at the same time as this one does
 
 from rich.console import Console
@@ -179,10 +168,10 @@ from views.next_steps import next_steps
 
 
 def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """What the command line says, and of a run that goes on, what it was told when it was begun.
+    """The arguments on the command line; a resumed run adds those that it was started with.
 
     Raises:
-        ConfigError, ValueError: the run's own settings cannot be read, or are of another game.
+        ConfigError, ValueError: the run's settings cannot be read, or are of another game.
     """
     arguments = parse(argv)
     if arguments.resume and (arguments.run_dir / "config.yaml").exists():
@@ -197,7 +186,7 @@ def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def saved_options(config: Path) -> dict[str, Any]:
-    """The arguments of the run whose settings lie at ``config``.
+    """The arguments of the run with the settings in ``config``.
 
     Raises:
         ConfigError: they cannot be read.
@@ -206,7 +195,7 @@ def saved_options(config: Path) -> dict[str, Any]:
     settings = load_settings(config)
     if settings.game.name != "twenty48":
         raise ValueError(
-            f"{config.parent} is a run of {settings.game.name}: go on with it by start_main.py --run-dir {config.parent} --resume"
+            f"{config.parent} is a run of {settings.game.name}: continue it by start_main.py --run-dir {config.parent} --resume"
         )
     return {
         "epochs": settings.run.iterations,
@@ -227,7 +216,7 @@ def saved_options(config: Path) -> dict[str, Any]:
 
 
 def train(arguments: argparse.Namespace) -> int:
-    """Train, and say where everything lies."""
+    """Train, and print where the output is."""
     rules = GameRules(arguments.height, arguments.width)
     seed_weights(arguments.seed)
     model = ZeroNetwork(arguments.height, arguments.width, 16, filters=arguments.filters, blocks=arguments.blocks)
@@ -263,10 +252,10 @@ def train(arguments: argparse.Namespace) -> int:
 
 
 def begin_with(model: Any, path: Path) -> None:
-    """Put the weights in a file into ``model``.
+    """Load the weights in a file into ``model``.
 
     Raises:
-        CorruptWeights: the file is damaged, or its weights are of another network.
+        CorruptWeights: the file is damaged, or belongs to another network.
         OSError: it is missing or unreadable.
     """
     weights = load_weights(path)
@@ -275,12 +264,12 @@ def begin_with(model: Any, path: Path) -> None:
     except RuntimeError as error:
         first = str(error).splitlines()[1].strip() if "\n" in str(error) else str(error)
         raise CorruptWeights(
-            f"{path} is of another network; are --filters, --blocks, --height and --width as they were? {first}"
+            f"{path} belongs to another network; have --filters, --blocks, --height or --width changed? {first}"
         ) from error
 
 
 def epochs_of(path: Path | None) -> int:
-    """The number in a file's name such as model_epoch_50.pth; 0 where there is none."""
+    """The number in a file name such as model_epoch_50.pth; 0 if there is none."""
     match = re.fullmatch(r"model_epoch_([0-9]{1,9})\.pth", path.name) if path else None
     return int(match[1]) if match else 0
 

@@ -422,7 +422,7 @@ def run(trainer: PPOTrainer, folder: Path, console: Console) -> int:
         done = f"{trainer.episodes_over:,} episodes, {trainer.total_steps:,} steps. The network is {kept[-1]}"
         console.print(done, soft_wrap=True)
         if not ended:
-            resume = f"Resume: python train_ppo_lstm.py --checkpoint-dir {folder} --resume"
+            resume = f"Continue: python train_ppo_lstm.py --checkpoint-dir {folder} --resume"
             console.print(resume, markup=False, soft_wrap=True)
     return 0 if ended else INTERRUPTED
 

@@ -1,23 +1,23 @@
-"""Measure a network by games with others, with 95 % intervals: for two players by Elo, for one player by the score.
+"""Measure a network by games, with 95 % intervals: two-player games by Elo, one-player games by score.
 
-    python scripts/benchmark.py --run runs/chess --games 100 --save results         the run's newest model, and all that it can play
-    python scripts/benchmark.py --checkpoint checkpoints_8gpu/model_final.pt        weights, with the run's config.yaml beside them
-    python scripts/benchmark.py --run runs/chess --opponents random,greedy          only these
-    python scripts/benchmark.py --run runs/chess --stockfish-levels 1500,2000       and Stockfish at these levels
-    python scripts/benchmark.py --run runs/go7 --opponent gnugo:10 --simulations 400                GNU Go at level 10
-    python scripts/benchmark.py --run runs/connect4 --against-version 12,24         and earlier models of the run
-    python scripts/benchmark.py --run runs/chess --against runs/spiking --opponents random          a network against another
-    python scripts/benchmark.py --run runs/twenty48 --version 12 --simulations 50   one player: the mean score, beside expectimax
+    python scripts/benchmark.py --run runs/chess --games 100 --save results       the newest model of a run
+    python scripts/benchmark.py --checkpoint checkpoints_8gpu/model_final.pt      weights, with config.yaml next to them
+    python scripts/benchmark.py --run runs/chess --opponents random,greedy        only these opponents
+    python scripts/benchmark.py --run runs/chess --stockfish-levels 1500,2000     Stockfish at these levels, too
+    python scripts/benchmark.py --run runs/go7 --opponent gnugo:10 --simulations 400       GNU Go at level 10
+    python scripts/benchmark.py --run runs/connect4 --against-version 12,24       earlier models of the run, too
+    python scripts/benchmark.py --run runs/chess --against runs/spiking --opponents random     against another network
+    python scripts/benchmark.py --run runs/twenty48 --version 12 --simulations 50  mean score, next to expectimax
 
-In a game for two the network plays everybody on a ladder, and each of these its neighbours, so that the ladder has its
-distances: a random player, who stands at 0 Elo; in chess a greedy one (it mates if it can, or takes the most it can),
-alpha-beta of material to depths 1, 2 and 3, and Stockfish at its levels, if it is installed; in Go, GNU Go at its
-levels 1 and 10, if it is installed, and others that speak GTP if they are named: gnugo:LEVEL, pachi:PLAYOUTS. They are
-told the same rules, and ours decide who won. Two games begin from each opening of a few random moves, with colours
+In a two-player game, the network plays every opponent of a ladder, and each opponent plays its neighbours, which fixes
+the distances on the ladder. The ladder: a random player at 0 Elo; in chess a greedy player (it mates, or captures the
+most), alpha-beta on material to depths 1, 2 and 3, and Stockfish at several levels, if it is installed; in Go, GNU Go
+at levels 1 and 10, if it is installed, and other GTP engines if you name them: gnugo:LEVEL, pachi:PLAYOUTS. They get
+the same rules, and our rules decide the result. Two games start from each opening of a few random moves, with colours
 swapped.
 
-The seed and the number of processes give the same games again, but for those with Stockfish and Pachi. Ctrl-C ends it
-and shows what there is.
+The same seed and number of processes give the same games, except against Stockfish and Pachi. Ctrl-C ends the benchmark
+and shows the results so far.
 """
 
 import argparse
@@ -52,9 +52,9 @@ FILE_WIDTH = 200  # columns where the output is no terminal
 LINE_SECONDS = 30.0  # between two lines of progress there
 DEFAULT_GAMES, DEFAULT_SIMULATIONS = {1: 200, 2: 100}, {1: 50, 2: 100}  # by the game's players
 OPENING_PLIES = 4
-NODES = 20_000  # that Stockfish looks at before a move: its lower levels take the strength from what they choose, not from the time
+NODES = 20_000  # per move of Stockfish: its lower levels are weaker by their choice of moves, not by their time
 NO_STOCKFISH = (
-    "Stockfish is not here, so its levels are left out: install it (Debian: apt-get install stockfish), or name it."
+    "Stockfish is not installed, so its levels are left out: apt-get install stockfish, or name it by --stockfish."
 )
 
 
@@ -62,7 +62,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--run", type=Path, metavar="RUN", help="the folder of a run, whose newest accepted model plays")
+    which.add_argument("--run", type=Path, metavar="RUN", help="a run's folder; its newest accepted model plays")
     which.add_argument("--model", type=shipped, metavar="FILE", help="a model: .model or .safetensors")
     which.add_argument("--checkpoint", type=Path, metavar="FILE", help="a state dictionary: .pt or .pth")
     add = parser.add_argument
@@ -70,61 +70,68 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--config",
         type=Path,
         metavar="FILE",
-        help="with --checkpoint: its run's settings (default: config.yaml beside it)",
+        help="with --checkpoint: its run's settings (default: config.yaml next to it)",
     )
-    add("--version", type=whole(), help="with --run: another of its models")
-    add("--games", type=whole(), help="of each player (default: 100 for two players, 200 for one)")
+    add("--version", type=whole(), help="with --run: the model's version")
+    add(
+        "--games", type=whole(), help="games per match (default: 100) or per player of a one-player game (default: 200)"
+    )
     add(
         "--simulations",
         type=whole(),
-        help="of the network, before each move (default: 100 for two players, 50 for one)",
+        help="of the network, per move (default: 100 in two-player games, 50 in one-player games)",
     )
-    add("--algorithm", choices=["puct", "gumbel"], help="its search (default: the run's; without a run, gumbel)")
-    add("--seed", type=whole(0, HIGHEST_SEED), default=1, help="of everything random (default: %(default)s)")
-    add("--processes", type=processes, default="auto", help="that play (default: auto, one per core)")
+    add(
+        "--algorithm",
+        choices=["puct", "gumbel"],
+        help="the network's search (default: the run's; without a run, gumbel)",
+    )
+    add("--seed", type=whole(0, HIGHEST_SEED), default=1, help="seed of all random numbers (default: %(default)s)")
+    add("--processes", type=processes, default="auto", help="processes that play (default: auto, one per core)")
     add(
         "--save",
         type=Path,
         metavar="DIR",
-        help=f"write {FILE} there; of two players {PICTURE} too, and {' or '.join(FILES.values())}",
+        help=f"write {FILE} there; for two-player games also {PICTURE}, and {' or '.join(FILES.values())}",
     )
-    two = parser.add_argument_group("games for two")
-    only = "only these, such as random,greedy,depth-1,stockfish-1700 or gnugo:10,pachi:1000; may be given several times"
+    two = parser.add_argument_group("two-player games")
+    only = "only these, such as random,greedy,depth-1,stockfish-1700 or gnugo:10,pachi:1000; repeatable"
     two.add_argument("--opponents", "--opponent", type=names, action="extend", metavar="NAMES", help=only)
-    two.add_argument("--against-version", type=numbers, metavar="N,N", help="with --run: earlier models of it play too")
+    two.add_argument("--against-version", type=numbers, metavar="N,N", help="with --run: add earlier models of the run")
     two.add_argument(
         "--against",
         type=Path,
         nargs="+",
         default=[],
         metavar="PATH",
-        help="other runs' newest models, or files of models",
+        help="add other runs' newest models, or model files",
     )
     two.add_argument(
         "--opening-plies",
         type=whole(0),
         default=OPENING_PLIES,
-        help="random moves of an opening (default: %(default)s)",
+        help="random moves per opening (default: %(default)s)",
     )
-    two.add_argument(
-        "--stockfish", type=Path, metavar="PATH", help="the engine (default: stockfish, if it is installed)"
-    )
+    two.add_argument("--stockfish", type=Path, metavar="PATH", help="the engine (default: stockfish, if installed)")
     two.add_argument(
         "--stockfish-levels",
         type=numbers,
         metavar="N,N",
-        help="of its own scale, UCI_Elo (default: its least, and 1700)",
+        help="levels on its own scale, UCI_Elo (default: its lowest, and 1700)",
     )
     time = two.add_mutually_exclusive_group()
     time.add_argument(
-        "--stockfish-nodes", type=whole(), default=NODES, help="it looks at before a move (default: %(default)s)"
+        "--stockfish-nodes", type=whole(), default=NODES, help="nodes per move of Stockfish (default: %(default)s)"
     )
-    time.add_argument("--stockfish-movetime", type=whole(), metavar="MS", help="instead, milliseconds for a move")
-    one = parser.add_argument_group("games for one")
+    time.add_argument("--stockfish-movetime", type=whole(), metavar="MS", help="milliseconds per move instead")
+    one = parser.add_argument_group("one-player games")
     one.add_argument(
-        "--expectimax-depth", type=depth, default="auto", help="answers of chance it looks at; auto: as time allows"
+        "--expectimax-depth",
+        type=depth,
+        default="auto",
+        help="chance nodes that expectimax looks ahead; auto: as deep as the network's time allows",
     )
-    one.add_argument("--network-only", action="store_true", help="nobody plays beside the network")
+    one.add_argument("--network-only", action="store_true", help="leave the reference players out")
     arguments = parser.parse_args(argv)
     for option, needed in (("version", "run"), ("against_version", "run"), ("config", "checkpoint")):
         if getattr(arguments, option) and not getattr(arguments, needed):
@@ -133,7 +140,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def processes(text: str) -> int:
-    """A number of processes; auto is one for each core that this one may use."""
+    """A number of processes; auto: one per available core."""
     return len(os.sched_getaffinity(0)) if text == "auto" else whole()(text)
 
 
@@ -153,10 +160,10 @@ def depth(text: str) -> int | None:
 
 
 def see(arguments: argparse.Namespace) -> None:
-    """See that what the command line names is there.
+    """Check that what the command line names exists.
 
     Raises:
-        ValueError: it is not.
+        ValueError: it does not.
     """
     for run in (arguments.run, *(path for path in arguments.against if path.is_dir())):
         if run:

@@ -1,6 +1,6 @@
-"""Make the Connect Four positions on which errors against perfect play are measured.
+"""Make the Connect Four positions that measure errors against perfect play.
 
-    python scripts/make_perfect_play_positions.py        takes a quarter of an hour on one core, and 1 GiB of memory
+    python scripts/make_perfect_play_positions.py        15 minutes on one core, 1 GiB of memory
     python scripts/make_perfect_play_positions.py --count 6000 --seed 77 --first-ply 9 --out more.npz
 
 Each position comes from a game of its own. The players of a game each have a skill of their own: a chance, even between
@@ -40,12 +40,12 @@ from training.common.start import before_imports
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=whole(), default=2000, help="how many positions")
+    parser.add_argument("--count", type=whole(), default=2000, help="number of positions (default: %(default)s)")
     parser.add_argument("--seed", type=whole(0, HIGHEST_SEED), default=4)
     parser.add_argument(
-        "--first-ply", type=whole(0, 41), help="of positions (default: few from the plies 6 and 7, and all from 8 on)"
+        "--first-ply", type=whole(0, 41), help="the earliest ply (default: all from 8 on, and a few from 6 and 7)"
     )
-    parser.add_argument("--out", type=Path, help="the file (default: the one that runs are measured with)")
+    parser.add_argument("--out", type=Path, help="output file (default: the one that runs are measured with)")
     return parser.parse_args(argv)
 
 

@@ -1,16 +1,15 @@
-"""Play against a trained network in the terminal, or see it play a one-player game.
+"""Play against a trained network in the terminal, watch it play, or run it as a chess or Go engine.
 
-    python scripts/play.py --run runs/quickstart                    the newest model of a run; you begin
-    python scripts/play.py --run runs/quickstart --second           it begins
+    python scripts/play.py --run runs/quickstart                    against the newest model of a run; you move first
+    python scripts/play.py --run runs/quickstart --second           it moves first
     python scripts/play.py --run runs/go9 --version 12 --simulations 800
-    python scripts/play.py --run runs/twenty48 --watch              it plays 2048, and you watch
-    python scripts/play.py --run runs/chess --uci                   a chess engine for programs that speak UCI, such as Cute Chess
-    python scripts/play.py --run runs/go9 --gtp                     a Go engine for programs that speak GTP, such as Sabaki
+    python scripts/play.py --run runs/twenty48 --watch              watch it play 2048
+    python scripts/play.py --run runs/chess --uci                   a UCI engine, for chess programs such as Cute Chess
+    python scripts/play.py --run runs/go9 --gtp                     a GTP engine, for Go programs such as Sabaki
     python scripts/play.py --model model-000012.model --uci         the same with a model's file
 
 Type a move as the board names it (a column in Connect Four, a point such as D4 or "pass" in Go), or one of: help, hint,
-undo, resign, new, quit. In a one-player game you play, and "go" lets the network make a move, "watch" all moves to the
-end.
+undo, resign, new, quit. In a one-player game, "go" lets the network make a move, and "watch" all moves to the end.
 """
 
 import argparse
@@ -52,40 +51,36 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     which.add_argument("--run", type=Path, help="the run's folder, such as runs/quickstart")
     which.add_argument("--model", type=shipped, metavar="FILE", help="a model: .model or .safetensors")
     parser.add_argument(
-        "--version", type=whole(), help="with --run: which of its models (default: the newest accepted one)"
+        "--version", type=whole(), help="with --run: the model's version (default: the newest accepted one)"
     )
-    parser.add_argument(
-        "--simulations", type=whole(), default=400, help="positions that it looks at before each move (default: 400)"
-    )
-    parser.add_argument("--second", action="store_true", help="let it begin")
+    parser.add_argument("--simulations", type=whole(), default=400, help="simulations per move (default: 400)")
+    parser.add_argument("--second", action="store_true", help="let the network move first")
     parser.add_argument("--watch", action="store_true", help="watch it play a one-player game to the end")
     parser.add_argument(
-        "--seed", type=whole(0, HIGHEST_SEED), help="of what chance does (default: another game each time)"
+        "--seed", type=whole(0, HIGHEST_SEED), help="seed of random events (default: a different game each time)"
     )
     parser.add_argument(
         "--resign",
         type=number(least=0, most=1),
         metavar="CHANCE",
-        help="it gives a game up when its chance to win stays below this, such as 0.05, as a Go engine and where you play",
+        help="it resigns when its winning chance stays below this, such as 0.05; as a Go engine and against you",
     )
     engine = parser.add_mutually_exclusive_group()
-    engine.add_argument("--uci", action="store_true", help="be a chess engine: speak UCI on standard input and output")
-    engine.add_argument("--gtp", action="store_true", help="be a Go engine: speak GTP on standard input and output")
+    engine.add_argument("--uci", action="store_true", help="chess engine: speak UCI on standard input and output")
+    engine.add_argument("--gtp", action="store_true", help="Go engine: speak GTP on standard input and output")
     arguments = parser.parse_args(argv)
     if arguments.version is not None and not arguments.run:
-        parser.error("--version names one of a run's models: it needs --run")
+        parser.error("--version selects a run's model: it needs --run")
     if arguments.uci and arguments.resign is not None:
-        parser.error(
-            "--resign: an engine cannot resign by UCI; its GUI ends a game by the scores that it is told, where that is chosen there"
-        )
+        parser.error("--resign: a UCI engine cannot resign; set your GUI to end games by their score instead")
     return arguments
 
 
 def see(arguments: argparse.Namespace) -> None:
-    """See that the run or the model is there.
+    """Check that the run or the model exists.
 
     Raises:
-        ValueError: it is not.
+        ValueError: it does not.
     """
     path = file_of(arguments)
     see_file(path)
@@ -95,10 +90,10 @@ def see(arguments: argparse.Namespace) -> None:
 
 
 def see_game(arguments: argparse.Namespace, game: str) -> None:
-    """See that the engine that is wanted is one for this game.
+    """Check that the requested engine plays this game.
 
     Raises:
-        ValueError: it is not.
+        ValueError: it does not.
     """
     if arguments.uci and game != "chess":
         raise ValueError(f"--uci: the Universal Chess Interface is for chess, and this model plays {game}")
@@ -117,7 +112,7 @@ def file_of(arguments: argparse.Namespace) -> Path:
 
 
 def greet(arguments: argparse.Namespace) -> Early | None:
-    """For an engine, begin to answer what needs no network; None where it is none, or the model cannot be understood."""
+    """Start answering what needs no network; None if this is no engine, or the model cannot be read."""
     heading = read_heading(file_of(arguments)) if arguments.uci or arguments.gtp else None
     if heading is None:
         return None
@@ -130,12 +125,12 @@ def greet(arguments: argparse.Namespace) -> Early | None:
 
 
 def uci_hello(heading: Heading, arguments: argparse.Namespace) -> UciHello:
-    """What the chess engine says of itself."""
+    """The chess engine's first answers."""
     return UciHello(uci_name(heading.model_version), Options(simulations=arguments.simulations))
 
 
 def uci_name(model_version: int) -> str:
-    """The chess engine's name, which has the model's version, for UCI has no other place for it."""
+    """The chess engine's name, with the model's version, which has no other place in UCI."""
     return f"{NAME} {model_version}"
 
 
@@ -145,7 +140,7 @@ def gtp_version(model_version: int) -> str:
     return f"{keima['version']} model {model_version}"
 
 
-early: Early | None = None  # who answers while this program loads
+early: Early | None = None  # answers while this program loads
 
 if __name__ == "__main__":
     early = greet(before_imports(parse, see, loading="PyTorch"))

@@ -3,23 +3,23 @@
 
     python scripts/train_multi_gpu.py --gpus 0,1 --iterations 2 --games-per-iter 100 --save-dir checkpoints_8gpu
     python scripts/train_multi_gpu.py --gpus cpu,cpu --minutes 60             two processes on the CPU
-    python scripts/train_multi_gpu.py --network resnet                        a residual network; by itself it is a spiking one
-    python scripts/train_multi_gpu.py --config configs/go9.yaml               another experiment; by itself it is chess
-    python scripts/train_multi_gpu.py --save-dir checkpoints_8gpu --resume    go on after any end, a power cut included
-    python scripts/train_multi_gpu.py --gpus cpu,cpu --smoke                  the same program in a minute, to see that all is well
+    python scripts/train_multi_gpu.py --network resnet                        a residual network (default: spiking)
+    python scripts/train_multi_gpu.py --config configs/go9.yaml               another experiment (default: chess)
+    python scripts/train_multi_gpu.py --save-dir checkpoints_8gpu --resume    continue a run, even after a power cut
+    python scripts/train_multi_gpu.py --gpus cpu,cpu --smoke                  smoke test, in a minute
 
-Where there is no GPU, a process on the CPU stands in for each that is asked for. In every iteration all processes play
-with one network, as many games each as can be, and then the network learns from them. A process that dies is named and
-started again, once; the games that it had not finished go to the others, those that it had finished count.
+Without GPUs, a process on the CPU stands in for each requested GPU. In every iteration all processes play with the same
+network, with the games divided as evenly as possible, and then the network learns from them. A crashed process is
+reported and restarted, once; its unfinished games go to the others, its finished ones count.
 
-The save dir is the run's folder. Beside what every run has there, checkpoint_iter_10.pt, checkpoint_iter_20.pt ... and
-at the end model_final.pt hold the weights for other PyTorch programs (state dictionaries), and training_stats.json all
-figures:
+--save-dir is the run's folder. In addition to a run's usual files, checkpoint_iter_10.pt, checkpoint_iter_20.pt ... and
+finally model_final.pt hold the weights for other PyTorch programs (state dictionaries), and training_stats.json all
+metrics:
 
     python scripts/watch_training.py --file checkpoints_8gpu/training_stats.json
     python scripts/view_results.py --training checkpoints_8gpu/training_stats.json --last 5
 
-Ctrl-C ends a run cleanly; a second one ends it at once. Nothing that was finished is lost, and --resume goes on.
+Ctrl-C ends a run cleanly; a second one ends it at once. No finished game is lost, and --resume continues the run.
 """
 
 import argparse
@@ -41,82 +41,79 @@ from configs.commands import settings_file
 from configs.flags import as_setting, whole
 from distributed.local import processes
 from games import GAMES
-from training.common.run_folder import see_run_folder
 from training.common.signals import INTERRUPTED, interruptible
-from training.common.start import before_imports, reports_compiling, see_file
+from training.common.start import before_imports, reports_compiling, see_inputs
 
 WIDTH = 70  # of the lines above and below a title
 TIME_STEPS = 2  # more of them take longer in proportion; the network plays and learns with two
-ITERATIONS, GAMES_PER_ITERATION = 100, 100  # of a run that is told nothing else
+ITERATIONS, GAMES_PER_ITERATION = 100, 100  # defaults of a new run
 SMOKE = {"iterations": 2, "games_per_iter": 8, "batch_size": 16, "simulations": 4, "blocks": 1, "channels": 8}
 NO_OTHER_HEADS = {
     "predict_reply": False,
     "predict_ownership": False,
     "predict_score": False,
 }  # a spiking network has none
-ASKED = "gpus"  # in a run's folder: the devices that it was told to play on last
+SAVED_GPUS = "gpus"  # in a run's folder: the devices that it last played on
 
 
 @interruptible
 @reports_compiling
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the program; returns its exit code: 0, or 130 after Ctrl-C, 2 when something is wrong that can be put right."""
+    """Run the program; returns its exit code: 0, 130 after Ctrl-C, or 2 after an error that the user can correct."""
     return exit_code("train_multi_gpu.py", lambda: begin(read_arguments(argv)))
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line; what is not said is None."""
+    """The command line; a flag that is not given is None."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add(
         "--gpus",
-        help="the GPUs by number, such as 0,1, or cpu,cpu for two processes without any (default: all GPUs, or else all cores)",
+        help="GPU numbers, such as 0,1, or cpu,cpu for two processes on the CPU (default: all GPUs, else all cores)",
     )
-    add("--workers-per-gpu", type=whole(), default=1, help="processes that play on each (default: %(default)s)")
-    add("--iterations", type=as_setting("run.iterations"), help=f"end after so many in all (default: {ITERATIONS})")
+    add("--workers-per-gpu", type=whole(), default=1, help="self-play processes per GPU (default: %(default)s)")
+    add("--iterations", type=as_setting("run.iterations"), help=f"end after this many in total (default: {ITERATIONS})")
     add(
         "--games-per-iter",
         type=as_setting("training.games_per_iteration"),
-        help=f"games played and learned from in an iteration (default: {GAMES_PER_ITERATION})",
+        help=f"games per iteration (default: {GAMES_PER_ITERATION})",
     )
     add("--save-dir", type=Path, help="the run's folder (default: runs/<game>-<date>-<time>)")
     add(
         "--resume",
         action="store_true",
-        help="go on with the run in --save-dir, as it was told then but for what is told now",
+        help="continue the run in --save-dir with its settings, except those given now",
     )
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--game", choices=sorted(GAMES), help="what is played (default: chess)")
-    what.add_argument(
-        "--config", type=settings_file, help="an experiment's settings: all that is not said here is as it has it"
-    )
-    add("--simulations", type=as_setting("search.num_simulations"), help="of the search for each move")
+    what.add_argument("--game", choices=sorted(GAMES), help="the game (default: chess)")
+    what.add_argument("--config", type=settings_file, help="an experiment's settings; flags override them")
+    add("--simulations", type=as_setting("search.num_simulations"), help="per move")
     add(
         "--parallel-games",
         type=as_setting("self_play.parallel_games"),
-        help="games that each process plays side by side: more keep a GPU busier",
+        help="games that each process plays at once; more keep a GPU busier",
     )
     add(
         "--network",
         choices=("resnet", "spiking"),
-        help="the kind of network (default: spiking; with --config: as it says)",
+        help="type of network (default: spiking, or as in --config)",
     )
     add(
         "--time-steps",
         type=as_setting("network.time_steps"),
-        help=f"of a spiking network (default: {TIME_STEPS}; with --config: as it says)",
+        help=f"of a spiking network (default: {TIME_STEPS}, or as in --config)",
     )
     add("--blocks", type=as_setting("network.blocks"), help="residual blocks of the network")
     add("--channels", type=as_setting("network.channels"), help="channels of the network's convolutions")
-    add("--batch-size", type=as_setting("training.batch_size"), help="positions in an optimizer step")
-    add("--lr", type=as_setting("training.learning_rate"), help="the learning rate, or with a schedule the highest")
+    add("--batch-size", type=as_setting("training.batch_size"), help="positions per optimizer step")
+    add("--lr", type=as_setting("training.learning_rate"), help="learning rate; with a schedule, its maximum")
     add(
         "--minutes",
         type=as_setting("run.minutes"),
-        help="end after so many minutes in all, if the iterations are not over sooner",
+        help="end after this many minutes in total, if the iterations do not end sooner",
     )
-    add("--seed", type=as_setting("run.seed"), help="of everything random")
-    add("--smoke", action="store_true", help="shrink all numbers to a run of a minute; the code that runs is the same")
+    add("--seed", type=as_setting("run.seed"), help="seed of all random numbers")
+    add("--smoke", action="store_true", help="smoke test: the same run, shrunk to a minute")
     return parser
 
 
@@ -125,26 +122,18 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     line = parser()
     arguments = line.parse_args(argv)
     if arguments.resume and arguments.save_dir is None:
-        line.error("--resume needs the --save-dir to go on with")
+        line.error("--resume needs the --save-dir to continue")
     if arguments.resume and (arguments.config or arguments.game):
-        line.error("--resume goes on with the run's own settings: leave --config and --game out")
+        line.error("--resume uses the run's own settings: leave --config and --game out")
     return arguments
 
 
-def see(arguments: argparse.Namespace) -> None:
-    """See that what the command line names is there.
-
-    Raises:
-        ValueError: it is not.
-    """
-    if arguments.resume:
-        see_run_folder(arguments.save_dir, resume=True)
-    if arguments.config:
-        see_file(arguments.config)
-
-
 if __name__ == "__main__":
-    before_imports(parse, see, loading="PyTorch")
+    before_imports(
+        parse,
+        lambda arguments: see_inputs(arguments.save_dir if arguments.resume else None, arguments.config),
+        loading="PyTorch",
+    )
     processes.prepare()  # they load it at the same time as this one does
 
 from rich.console import Console
@@ -161,12 +150,11 @@ from views.next_steps import next_steps
 
 
 def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """What the command line says, and where it says nothing, the experiment or the run that goes on; ``document`` has
-    its settings.
+    """The arguments on the command line, completed from the experiment or the resumed run; ``document`` has its settings.
 
     Raises:
         ConfigError: its settings cannot be read.
-        ValueError: there is no run to go on with.
+        ValueError: there is no run to continue.
     """
     arguments = parse(argv)
     if arguments.resume:
@@ -189,15 +177,15 @@ def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def saved_gpus(save_dir: Path) -> str | None:
-    """The devices that the run was told to play on last."""
-    mark = save_dir / ASKED
+    """The devices that the run last played on."""
+    mark = save_dir / SAVED_GPUS
     return mark.read_text(encoding="utf-8") if mark.exists() else None
 
 
 def experiment(game: str) -> dict[str, Any]:
     """The sections of a new run of ``game``.
 
-    Strength is not measured meanwhile: there is scripts/benchmark.py for that.
+    Strength is not measured during the run: use scripts/benchmark.py.
     """
     document = default_settings(shipped_rules(game))
     document["network"] |= {"type": "spiking", "time_steps": TIME_STEPS}
@@ -212,7 +200,7 @@ def experiment(game: str) -> dict[str, Any]:
 
 
 def options_in(document: dict[str, Any]) -> dict[str, Any]:
-    """The options as an experiment's settings have them."""
+    """The flags' values in an experiment's settings."""
     return {
         "iterations": document["run"]["iterations"],
         "minutes": document["run"]["minutes"],
@@ -229,7 +217,7 @@ def options_in(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def settings_of(arguments: argparse.Namespace, slots: Sequence[DeviceSlot]) -> Settings:
-    """The settings of the run that is asked for.
+    """The settings of the requested run.
 
     Raises:
         ValueError: a number is out of range.
@@ -267,7 +255,7 @@ def settings_of(arguments: argparse.Namespace, slots: Sequence[DeviceSlot]) -> S
 
 
 def begin(arguments: argparse.Namespace) -> int:
-    """Train, and say where everything lies."""
+    """Train, and print where the output is."""
     slots = device_slots(
         arguments.gpus, gpus_here(), cores=len(os.sched_getaffinity(0)), per_device=arguments.workers_per_gpu
     )
@@ -276,7 +264,7 @@ def begin(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments, slots)
     make_run_folder(arguments.save_dir, resume=arguments.resume, option="--save-dir")
     if arguments.gpus:
-        write_atomically(arguments.save_dir / ASKED, arguments.gpus.encode())
+        write_atomically(arguments.save_dir / SAVED_GPUS, arguments.gpus.encode())
     see_only(slots)
     console = TerminalConsole(highlight=False)
 
@@ -294,7 +282,7 @@ def begin(arguments: argparse.Namespace) -> int:
 
 
 def banner(settings: Settings, slots: Sequence[DeviceSlot]) -> list[str]:
-    """The lines with which a run begins: what it is, and where it trains and plays."""
+    """The lines that a run prints first: what it is, and where it trains and plays."""
     kind = " SNN" if settings.network.type == "spiking" else ""
     devices = list(dict.fromkeys(slot.title for slot in slots))
     numbers = [int(title.split()[1]) for title in devices]

@@ -1,20 +1,19 @@
-"""Show what a run has reached: its iterations as a table, the totals, and where its best model lies; also of
-train_ppo_lstm.py.
+"""Show the results of a run: a table of its iterations, totals, and the best model; also of train_ppo_lstm.py.
 
     python scripts/view_results.py runs/connect_four
     python scripts/view_results.py --training runs/connect_four/training_stats.json --last 5
-    python scripts/view_results.py runs/connect_four --game 17         step through its 17th game; -1 is the last one
-    python scripts/view_results.py runs/connect_four --html report.html    one page with curves, tables and games, for any browser
+    python scripts/view_results.py runs/connect_four --game 17             step through game 17; -1 is the last one
+    python scripts/view_results.py runs/connect_four --html report.html    a page with curves, tables and games
     python scripts/view_results.py runs/connect_four --png curves.png      the curves as a picture
-    python scripts/view_results.py runs/chess --pgn games.pgn      every game of self-play of a run of chess, for any chess program
-    python scripts/view_results.py runs/go9 --sgf games.sgf        the same for a run of Go, with what search thought; also into a folder
-    python scripts/view_results.py runs/go9 --export models/go9.safetensors    the newest model to hand on, and models/go9.md, its card
-    python scripts/view_results.py checkpoints_ppo --html report.html      curves, and the last episode's worth and trades drawn on prices
+    python scripts/view_results.py runs/chess --pgn games.pgn              all self-play games, for chess programs
+    python scripts/view_results.py runs/go9 --sgf games.sgf                all self-play games, for Go programs
+    python scripts/view_results.py runs/go9 --export models/go9.safetensors    the newest model, with a model card
+    python scripts/view_results.py checkpoints_ppo --html report.html      a PPO run, with its last episode
 
-"Search err" is the share of positions in which the move found by search throws away what perfect play would get,
-"Policy err" the same for the network's first choice without search; Elo is measured against a random player at 0. After
-± stands half the width of the 95 % interval. "Score" is the mean of self-play's one-player games, "Measured" that of
-games played to measure it. Figures that were not measured are not shown.
+"Search err" is the share of positions in which search's move throws away what perfect play would get, "Policy err" the
+same for the network's first choice without search. Elo is relative to a random player at 0. The number after ± is half
+the width of the 95 % interval. "Score" is the mean score of one-player games in self-play, "Measured" that of games
+played to measure it. Metrics that were not measured are left out.
 """
 
 import argparse
@@ -44,7 +43,7 @@ LAST = 20  # iterations shown
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line; ``path`` is the statistics file that it means."""
+    """The command line; ``path`` is the statistics file that it names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument(
@@ -56,26 +55,28 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         type=whole(),
         default=LAST,
         metavar="N",
-        help="how many iterations the table shows (default: %(default)s)",
+        help="iterations in the table (default: %(default)s)",
     )
     parser.add_argument(
-        "--game", type=whole(None), metavar="N", help="show a recorded game, from 1; -1 is the last one"
+        "--game", type=whole(None), metavar="N", help="step through a recorded game, from 1; -1 is the last one"
+    )
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with everything and some games")
+    parser.add_argument("--png", type=Path, metavar="FILE", help="draw the curves as a picture")
+    parser.add_argument(
+        "--svg", type=Path, metavar="FILE", help="draw this program's output as a picture of a terminal"
+    )
+    parser.add_argument("--pgn", type=Path, metavar="FILE", help="write all self-play games as PGN; only for chess")
+    parser.add_argument(
+        "--sgf",
+        type=Path,
+        metavar="FILE|DIR",
+        help="write all self-play games as SGF, to one file or a folder; only for Go",
     )
     parser.add_argument(
-        "--html", type=Path, metavar="FILE", help="write it all, and some games, to a page for browsers"
-    )
-    parser.add_argument("--png", type=Path, metavar="FILE", help="draw the curves into a picture")
-    parser.add_argument(
-        "--svg", type=Path, metavar="FILE", help="draw what this program prints into a picture of a terminal"
-    )
-    parser.add_argument(
-        "--pgn", type=Path, metavar="FILE", help="write all games of self-play to a file of PGN; only for chess"
-    )
-    parser.add_argument(
-        "--sgf", type=Path, metavar="FILE|DIR", help="the same as SGF, in a file or each game in its own; only for Go"
-    )
-    parser.add_argument(
-        "--export", type=Path, metavar="FILE", help="write the newest model to NAME.safetensors, and NAME.md about it"
+        "--export",
+        type=Path,
+        metavar="FILE",
+        help="write the newest model to NAME.safetensors, and its card to NAME.md",
     )
     parser.add_argument(
         "--benchmark",
@@ -83,7 +84,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         nargs="+",
         default=[],
         metavar="FILE",
-        help="with --export: what benchmark.py --save has found of it",
+        help="with --export: results of benchmark.py --save, for the card",
     )
     args = parser.parse_args(argv)
     if args.benchmark and not args.export:
@@ -93,10 +94,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def see(args: argparse.Namespace) -> None:
-    """See that there is a file with figures, or a run with games.
+    """Check that the statistics file, or the run with games, exists.
 
     Raises:
-        ValueError: there is not.
+        ValueError: it does not.
     """
     games = args.game is not None or args.pgn or args.sgf
     if games and args.path.name == STATS_NAME:
@@ -313,7 +314,7 @@ def predictor(run_dir: Path) -> Predict | None:
         playable = network_from_run(run_dir)
         return predictions_of(playable.model.build(playable.game))
     except (ValueError, OSError) as error:
-        print(f"view_results: what the network foresees is not drawn: {in_words(error)}", file=sys.stderr)
+        print(f"view_results: the network's predictions are not drawn: {in_words(error)}", file=sys.stderr)
         return None
 
 

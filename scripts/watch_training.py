@@ -1,13 +1,12 @@
-"""Watch a run from another terminal, or over SSH: what it has reached, how fast it goes, and how long it will take.
+"""Watch a run from another terminal, or over SSH: its results, its speed, and the time left.
 
     python scripts/watch_training.py runs/connect_four
     python scripts/watch_training.py --file runs/connect_four/training_stats.json --simple
     python scripts/watch_training.py runs/connect_four --once
 
 The screen (or, with --simple, one line per iteration) follows the file until Ctrl-C. "Search err" is the share of
-positions in which the move found by search throws away what perfect play would get, "Policy err" the same for the
-network's first choice without search; Elo is measured against a random player at 0. Figures that were not measured are
-not shown.
+positions in which search's move throws away what perfect play would get, "Policy err" the same for the network's first
+choice without search; Elo is relative to a random player at 0. Metrics that were not measured are left out.
 """
 
 import argparse
@@ -34,7 +33,7 @@ from training.common.start import before_imports
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line; ``path`` is the statistics file that it means."""
+    """The command line; ``path`` is the statistics file that it names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument(
@@ -42,25 +41,25 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     which.add_argument("--file", type=Path, metavar="FILE", help="its training_stats.json, or the folder")
     parser.add_argument("--simple", action="store_true", help="plain lines, for slow connections and for pipes")
-    parser.add_argument("--once", action="store_true", help="show what there is now, and end")
+    parser.add_argument("--once", action="store_true", help="show the current state and exit")
     args = parser.parse_args(argv)
     args.path = stats_path(args.file or args.run)
     return args
 
 
 def see(args: argparse.Namespace) -> None:
-    """See that there is something to watch.
+    """Check that there is something to watch.
 
     Raises:
         ValueError: there is nothing.
     """
-    with suppress(PermissionError):  # of which there is more to say
+    with suppress(PermissionError):  # reported later, with a remedy
         if problem := missing(args.path):
             raise ValueError(problem)
 
 
 def missing(path: Path) -> str:
-    """What is not there, or nothing; a run's file may still be missing, but not its folder."""
+    """What is missing, or nothing; a run's file may appear later, but not its folder."""
     if not path.parent.is_dir() or (not path.exists() and path.name != STATS_NAME):
         return f"there is no {path}: name a run's folder, such as runs/connect_four, or the {STATS_NAME} in it"
     return ""
@@ -79,17 +78,17 @@ from views.files import StatsRow, UnreadableStats, read_stats
 from views.plain import iteration_line
 from views.views import Frame
 
-LOOK_SECONDS = 1.0  # between two looks at the file
-LINES_AT_FIRST = 10  # iterations with which --simple begins
-RECENT = 8  # iterations that tell how long one takes
-STALL_FACTOR, STALL_SECONDS = 3, 60  # an iteration is late after so many usual ones, and not before so many seconds
+POLL_SECONDS = 1.0
+LINES_AT_FIRST = 10  # iterations that --simple prints first
+RECENT = 8  # iterations over which their duration is averaged
+STALL_FACTOR, STALL_SECONDS = 3, 60  # an iteration is late after three usual durations, but not before a minute
 
 
 class Output(Console):
-    """A console that leaves it to us what to do when its reader is gone."""
+    """A console that leaves a broken pipe to us."""
 
     def on_broken_pipe(self) -> None:
-        """Raise what the system said; rich would end the program as failed.
+        """Raise it; rich would end the program as failed.
 
         Raises:
             BrokenPipeError: always.
@@ -98,7 +97,7 @@ class Output(Console):
 
 
 class Stats:
-    """A statistics file, read again whenever it has changed; while it can't be read, what it said before stands."""
+    """A statistics file, read again whenever it changes; while it cannot be read, its last rows stay."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -109,7 +108,7 @@ class Stats:
         self._seen: tuple[int, int, int] | None = None
 
     def poll(self) -> None:
-        """Look at the file."""
+        """Read the file if it has changed."""
         try:
             status = self.path.stat()
             seen = (status.st_ino, status.st_size, status.st_mtime_ns)
@@ -129,19 +128,19 @@ class Stats:
         return max(time.time() - self.written, 0.0)
 
     def finished(self) -> bool:
-        """Whether the run has reached what was planned."""
+        """Whether the run has reached its planned end."""
         last = self.rows[-1]
         return last.iteration == last.iterations or (
-            last.seconds_left is not None and last.seconds_left <= LOOK_SECONDS
+            last.seconds_left is not None and last.seconds_left <= POLL_SECONDS
         )
 
     def note(self) -> str:
-        """What the reader should know about the figures, or nothing."""
+        """What the reader should know about the metrics, or nothing."""
         if self.problem or not self.rows or self.finished():
             return self.problem
         folder, when = self.path.parent, f"{datetime.fromtimestamp(self.written):%Y-%m-%d %H:%M:%S}"
         if (folder / LOCK).exists() and not is_held(folder):
-            return f"Nobody trains this run any more, and it is not finished: its last iteration ended {when}; --resume goes on with it."
+            return f"The run has stopped before its end: its last iteration ended {when}; --resume continues it."
         if len(self.rows) < 2:
             return ""
         recent = self.rows[-RECENT:]
@@ -152,7 +151,7 @@ class Stats:
 
 
 def screen(stats: Stats) -> Frame:
-    """What to show on a terminal."""
+    """The screen of a terminal."""
     name = stats.path.resolve().parent.name
     if not stats.rows:
         return Frame(name=name, game="", note=stats.note())
@@ -176,31 +175,31 @@ def screen(stats: Stats) -> Frame:
 
 
 def watch_screen(stats: Stats, console: Console) -> None:
-    """Draw the screen again and again, until the terminal is gone."""
+    """Redraw the screen until the terminal is closed."""
     with Live(get_renderable=lambda: screen(stats), console=console, screen=True, auto_refresh=False) as live:
         while not reader_is_gone(console):
             live.refresh()
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
             stats.poll()
 
 
 def watch_lines(stats: Stats, console: Console) -> None:
-    """Write a line for each new iteration, and one when there is something to know about them, until nobody reads them."""
+    """Write a line for each new iteration and each new note, until the reader is gone."""
     shown, noted = write_lines(stats.rows[-LINES_AT_FIRST:], console), ""
     while not reader_is_gone(console):
         note = stats.note()
         if note and note != noted:
             console.out(note, highlight=False)
         noted = note
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
         stats.poll()
         new = [row for row in stats.rows if row.iteration > shown]
-        # A run that was taken up again at its last checkpoint repeats iterations: go back with it.
+        # A run resumed from its last checkpoint repeats iterations: go back with it.
         shown = write_lines(new, console) or min(shown, stats.rows[-1].iteration if stats.rows else 0)
 
 
 def reader_is_gone(console: Console) -> bool:
-    """Whether whoever reads the output has closed it, as when the connection ends over which this program was started."""
+    """Whether the reader has closed the output, as when an SSH connection ends."""
     try:
         output = console.file.fileno()
     except (OSError, ValueError):  # no file of the system's
@@ -211,13 +210,13 @@ def reader_is_gone(console: Console) -> bool:
 
 
 def may_not_read(path: Path) -> str:
-    """What to do about a file that this user may not read."""
+    """The message about a file that this user may not read."""
     user = pwd.getpwuid(os.geteuid()).pw_name
     return f"{path} may not be read by {user}: start this program as the user who trains, or have them allow it (chmod o+rX {path.parent})"
 
 
 def write_lines(rows: Sequence[StatsRow], console: Console) -> int:
-    """Write a line per iteration; the last one's number, or 0."""
+    """Write a line per iteration; returns the last one's number, or 0."""
     for row in rows:
         console.out(iteration_line(row, row.iterations), highlight=False)
     return rows[-1].iteration if rows else 0
@@ -225,7 +224,7 @@ def write_lines(rows: Sequence[StatsRow], console: Console) -> int:
 
 @interruptible
 def main(argv: Sequence[str] | None = None) -> int:
-    """Watch until Ctrl-C; 2 when there is nothing to watch."""
+    """Watch until Ctrl-C; returns the exit code: 2 if there is nothing to watch."""
     args = parse(argv)
     console, stats = Output(highlight=False), Stats(args.path)
     stats.poll()
@@ -243,14 +242,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def unwatchable(stats: Stats, *, once: bool) -> str:
-    """Why there is nothing to watch by now, or nothing."""
+    """Why there is nothing to watch yet, or nothing."""
     if once and not stats.rows:
         return stats.problem or f"{stats.path} holds no iterations yet"
     return ""
 
 
 def follow(stats: Stats, console: Console, *, lines: bool) -> None:
-    """Watch until Ctrl-C, or until nobody reads any more."""
+    """Watch until Ctrl-C, or until the reader is gone."""
     try:
         (watch_lines if lines else watch_screen)(stats, console)
     except KeyboardInterrupt:

@@ -142,7 +142,7 @@ def test_a_checkpoint_of_another_network_is_named_with_what_may_be_wrong(
     save_weights(here / "model_epoch_50.pth", ZeroNetwork(2, 2, 16, filters=16, blocks=1).state_dict())
     said = refusal(capsys, *SMALL, "--checkpoint", "model_epoch_50.pth")
     assert (
-        "model_epoch_50.pth is of another network; are --filters, --blocks, --height and --width as they were?" in said
+        "model_epoch_50.pth belongs to another network; have --filters, --blocks, --height or --width changed?" in said
     )
     assert not (here / "runs").exists()
 
@@ -162,7 +162,7 @@ def test_a_run_of_another_game_is_left_to_the_program_that_began_it(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save_resolved(small_settings(here), here)
-    assert "a run of tic_tac_toe: go on with it by start_main.py" in refusal(capsys, "--resume", "--run-dir", here)
+    assert "a run of tic_tac_toe: continue it by start_main.py" in refusal(capsys, "--resume", "--run-dir", here)
 
 
 def test_smoke_shrinks_numbers_and_raises_none() -> None:

@@ -241,7 +241,7 @@ def test_ctrl_c_ends_a_run_in_good_order_from_where_it_is_gone_on_with(tmp_path:
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=SECONDS)
     assert process.returncode == 130 and "Traceback" not in said, said
-    assert said.splitlines()[-1] == f"Resume: python {PROGRAM} --checkpoint-dir {tmp_path} --resume"
+    assert said.splitlines()[-1] == f"Continue: python {PROGRAM} --checkpoint-dir {tmp_path} --resume"
     episodes, rounds = int(re.findall(r"([\d,]+) episodes, ", said)[-1].replace(",", "")), rounds_of(tmp_path)
     said = printed(
         PROGRAM,

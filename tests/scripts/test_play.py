@@ -238,7 +238,7 @@ def test_the_number_of_simulations_is_a_number_from_one(
 
 def test_a_chess_engine_cannot_resign_which_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, reason in (
-        (["--uci", "--resign", "0.05"], "an engine cannot resign by UCI"),
+        (["--uci", "--resign", "0.05"], "a UCI engine cannot resign"),
         (["--resign", "5"], "from 0 to 1"),
     ):
         with pytest.raises(SystemExit) as ended:

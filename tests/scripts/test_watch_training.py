@@ -87,8 +87,8 @@ def test_a_run_that_has_come_to_a_stop_is_noticed(stats: Stats, monkeypatch: pyt
 
 def test_a_run_whose_coach_was_killed_is_noticed_at_once(stats: Stats) -> None:
     with RunLock(stats.path.parent):
-        assert "Nobody trains" not in text(stats, width=200)
-    assert "Nobody trains this run any more" in text(stats, width=200) and "--resume goes on with it" in text(
+        assert "The run has stopped" not in text(stats, width=200)
+    assert "The run has stopped before its end" in text(stats, width=200) and "--resume continues it" in text(
         stats, width=200
     )
 

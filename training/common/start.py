@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import ParamSpec
 
 from training.common.disk_words import in_words
+from training.common.run_folder import see_run_folder
 
 LAUNCHED = "TORCHELASTIC_RUN_ID"  # torchrun sets it for its ranks
 WRONG = 2  # the exit code when something is wrong that can be put right
@@ -94,3 +95,16 @@ def see_file(path: Path) -> None:
             return
     except OSError as error:
         raise ValueError(in_words(error)) from None
+
+
+def see_inputs(run_dir: Path | None, *files: Path | None) -> None:
+    """Check that the run to resume and the files that a command line names exist; None: the command line names none.
+
+    Raises:
+        ValueError: one does not, or cannot be read.
+    """
+    if run_dir:
+        see_run_folder(run_dir, resume=True)
+    for file in files:
+        if file:
+            see_file(file)
