@@ -1,20 +1,21 @@
-"""Who plays how many games: each worker's share is its weight times its measured speed.
+"""The load balancer: each worker's share of the games is its weight times its measured speed.
 
-Pure: ``balance`` takes what is known of the Active workers and the time, and says what each is granted now.
+``balance`` is a pure function. It takes what is known of the Active workers and the time, and decides how many games
+each is granted now.
 
-What is promised. A worker of weight 1 beside one of weight 2 plays half as much at equal speed. As no worker can play
-more than it can, the lighter one has to idle half of the time, on purpose: so it leaves a machine to its owner, or the
-learning to games of a better-trusted one. Workers of the highest weight are *free*: they never idle, being granted
-games ahead that last all of them equally long. The others are *paced*: what they may have finished grows with what the
-free ones finish, exactly by the shares, of which the fractions are carried on, and is granted in pieces of a few
-seconds' play; so over some hundred games each, shares are as promised within a few per cent, whatever the speeds do
-meanwhile. With equal weights nobody is paced. Without load balancing all shares are equal, so that the slowest worker
-is the free one and paces the rest.
+Guarantee: at equal speed, a worker of weight 1 plays half as many games as a worker of weight 2. No worker can play
+faster than it does, so the lighter one idles half of the time, on purpose. This spares a machine that others use.
 
-Speeds are those at full load, as the workers measure them, so that idling does not make a worker look slow. One that
-has not been measured yet is taken to be as fast as the others are on average and is granted what keeps all its slots
-taken for a while, since only then it can be measured. One whose games would take it several times as long as the others
-theirs has those taken back that it has not begun.
+Workers with the highest weight are *free*: they never idle, because they are granted games ahead that last all of them
+equally long. The others are *paced*: the games that they may finish follow those that the free ones finish, exactly by
+the shares, with fractions carried over. They are granted in pieces of a few seconds of play. Over some hundred games
+each, the shares are right within a few per cent, whatever the speeds do meanwhile. With equal weights no worker is
+paced. Without load balancing all shares are equal, so the slowest worker is free and paces the others.
+
+Speeds are those at full load, as the workers measure them, so idling does not make a worker look slow. A worker that
+has not been measured is assumed to be as fast as the average, and gets enough games to fill all its parallel games for
+a while, because only then can it be measured. A worker that would need several times as long for its games as the
+others has the games withdrawn that it has not begun.
 """
 
 import math
@@ -23,37 +24,33 @@ from dataclasses import dataclass, field
 
 HALF_LIFE = 10.0  # seconds after which an earlier measurement counts half
 PIECE_SECONDS = 4.0  # of play, that a paced worker is granted at a time
-TOO_LONG = 3.0  # times what the others take makes a straggler ...
-SURPLUS = 2.0  # ... if it has so many times the games that it would be granted now
-ENOUGH, MIN_GRANT = (
-    1 / 2,
-    1 / 16,
-)  # of what a worker may have ahead: while it has more than the one, less than the other is granted later
-START = 4  # games for every slot that a worker is granted before it has been measured
-FREE = 0.999  # a worker that plays for at least this part of the time is not paced
+TOO_LONG = 3.0  # a straggler takes this many times as long as the others ...
+SURPLUS = 2.0  # ... and has this many times the games that it would be granted now
+# A worker that has more than ENOUGH of what it may have ahead gets no grant below MIN_GRANT of that.
+ENOUGH, MIN_GRANT = 1 / 2, 1 / 16
+START = 4  # games for each parallel game of a worker before it has been measured
+FREE = 0.999  # a worker that plays at least this part of the time is not paced
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerLoad:
-    """How an Active worker stands, from its account and its last heartbeat."""
+    """The load of an Active worker, from its account and its last heartbeat."""
 
-    finished: int  # games in all; of a worker that has not said anything yet, those that are in the books
-    granted: int  # likewise
-    speed: float = 0.0  # games a second at full load; 0: not measured yet
-    parallel_games: int = 0  # that it plays at once; 0: not known yet
+    finished: int  # in all; of a worker without a heartbeat, those of its account
+    granted: int  # in all
+    speed: float = 0.0  # games per second at full load; 0: not measured yet
+    parallel_games: int = 0  # 0: unknown
     weight: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerHistory:
-    """What is remembered of a worker from one look to the next."""
+    """What is remembered of a worker between two calls."""
 
-    finished: int  # the most that it has ever said
+    finished: int  # the maximum that the worker has reported
     speed: float = 0.0  # smoothed
-    owed: float = (
-        0.0  # games that a paced worker has still to finish for its share, never many; negative: it is ahead of it
-    )
-    in_hand: float = 0.0  # granted and not finished, smoothed: by so many games its answer to a grant lags
+    owed: float = 0.0  # games that a paced worker must still finish for its share; negative: it is ahead
+    in_hand: float = 0.0  # granted and not finished, smoothed: its answer to a grant lags by this many games
 
 
 @dataclass(frozen=True)
@@ -61,17 +58,17 @@ class Balance:
     """What is remembered of all workers."""
 
     parts: Mapping[str, WorkerHistory] = field(default_factory=dict)
-    time: float = 0.0  # of the last look, by a clock that never goes back
+    time: float = 0.0  # of the last call, by a monotonic clock
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What is decided about a worker, and why."""
+    """The decision about a worker, and the reason."""
 
-    grant: int  # games more
-    lower: int | None  # the number of games in all beyond which it is to begin none, if that is below its grant
+    grant: int  # additional games
+    lower: int | None  # if not None, the worker must begin no games above this total, which is below its grant
     share: float  # of all games, 0 to 1
-    speed: float  # games a second at full load, measured or supposed
+    speed: float  # games per second at full load, measured or assumed
     reason: str
 
 
@@ -84,14 +81,14 @@ def balance(
     batch_games: int,
     load_balancing: bool = True,
 ) -> tuple[Balance, dict[str, Decision]]:
-    """One look at the Active ``workers``.
+    """Decide once about the Active ``workers``.
 
     Args:
-        before: what the last look returned; ``Balance()`` at first.
-        workers: by name. One that is left out, being Offline say, is forgotten but for its speed.
-        now: seconds that never go back.
-        ahead: games a worker, on average, that are granted and not finished; 0: nobody is granted any now.
-        batch_games: in a transfer, of which everybody has at least one ahead.
+        before: the result of the last call; ``Balance()`` at first.
+        workers: by name. Of a worker that is left out, such as one that is Offline, only the speed is remembered.
+        now: seconds by a monotonic clock.
+        ahead: games per worker, on average, that are granted and not finished; 0: grant none now.
+        batch_games: games in a transfer; every worker has at least one batch ahead.
         load_balancing: False: equal shares.
     """
     parts = _measured(before, workers, now)
@@ -126,7 +123,7 @@ def balance(
             due = owed + after[name].in_hand - left + piece / 2
             grant = min(grant, math.floor(due) if due >= piece else 0)
         elif grant < MIN_GRANT * lookahead[name] and left > ENOUGH * lookahead[name]:
-            grant = 0  # each grant is a file on its way to a worker: not one a game
+            grant = 0  # each grant is a file sent to a worker: do not send one per game
         decisions[name] = Decision(
             grant=max(0, grant) if ahead > 0 and name not in stragglers else 0,
             lower=worker.finished + lookahead[name] if name in stragglers else None,
@@ -140,10 +137,10 @@ def balance(
 
 
 def split(total: int, claims: Mapping[str, float]) -> dict[str, int]:
-    """``total`` shared out in proportion to ``claims``, in whole numbers that add up to it, each less than 1 from its
-    exact share.
+    """Split ``total`` in proportion to ``claims`` into whole numbers with that sum, each less than 1 from its exact
+    share.
 
-    What rounding down leaves goes to the largest remainders; of equal ones, to the first by name.
+    What rounding down leaves goes to the largest remainders, and among equal ones to the first name.
     """
     whole = sum(claims.values())
     exact = {name: total * claim / whole for name, claim in claims.items()}
@@ -155,8 +152,8 @@ def split(total: int, claims: Mapping[str, float]) -> dict[str, int]:
 
 
 def _measured(before: Balance, workers: Mapping[str, WorkerLoad], now: float) -> dict[str, WorkerHistory]:
-    """The parts with their speeds and what they have in hand brought up to now; those who join begin with what they
-    have finished.
+    """Return the histories with speeds and games in hand updated to now; new workers start with what they have
+    finished.
     """
     keep = 0.5 ** (max(now - before.time, 0.0) / HALF_LIFE)
     parts = {name: WorkerHistory(finished=-1, speed=part.speed) for name, part in before.parts.items()}
@@ -182,7 +179,7 @@ def _noted(part: WorkerHistory, worker: WorkerLoad, owed: float) -> WorkerHistor
 
 
 def _progress(part: WorkerHistory, worker: WorkerLoad) -> int:
-    """Games finished since the last look; a worker that was killed and plays lost ones again makes none with them."""
+    """Return the games finished since the last call; a worker that replays lost games makes none with them."""
     return max(0, worker.finished - part.finished)
 
 
@@ -195,11 +192,11 @@ def _lookahead(
     ahead: int,
     batch_games: int,
 ) -> dict[str, int]:
-    """How many games each may have before it: by claims, but a batch and a game for every slot unless that takes far
-    too long.
+    """Return how many games each worker may have ahead: by its claim, but at least a batch and one game for each of its
+    parallel games, unless that takes far too long.
 
-    Before a worker is measured that is several games for every slot: with one for each, slots would wait for the next
-    grant, and a worker whose slots wait tells no speed.
+    An unmeasured worker gets several games for each of its parallel games. With one each, some would wait for the next
+    grant, and a worker that waits cannot measure its speed.
     """
     if not workers:
         return {}
@@ -220,8 +217,8 @@ def _lookahead(
 def _stragglers(
     workers: Mapping[str, WorkerLoad], speeds: Mapping[str, float], lookahead: Mapping[str, int], *, ahead: int
 ) -> set[str]:
-    """Those whose games would take them several times as long as all games take all, with far more than they would be
-    granted now.
+    """Return the workers that would need several times as long as all for all games, and have far more than they would
+    be granted now.
     """
     seconds = ahead * len(workers) / sum(speeds.values()) if workers else 0.0
     left = {name: worker.granted - worker.finished for name, worker in workers.items()}
@@ -233,7 +230,9 @@ def _stragglers(
 
 
 def _duty(claims: Mapping[str, float], speeds: Mapping[str, float], among: list[str]) -> dict[str, float]:
-    """Which part of the time each plays when those that claim most for their speed, ``among`` these, play all the time."""
+    """Return the part of the time that each worker plays if those with the largest claim for their speed, ``among``
+    these, always play.
+    """
     pull = {name: claims[name] / speeds[name] for name in claims}
     most = max((pull[name] for name in among), default=0.0)
     return {name: min(1.0, pull[name] / most) if most > 0 else 1.0 for name in claims}
@@ -242,7 +241,7 @@ def _duty(claims: Mapping[str, float], speeds: Mapping[str, float], among: list[
 def _reason(
     worker: WorkerLoad, speed: float, duty: float, measured: bool, paced: bool, straggler: bool, load_balancing: bool
 ) -> str:
-    """Why the share is what it is, for the log and the status."""
+    """Return the reason for a share, for the log and the status."""
     text = f"weight {worker.weight:g} x {speed:.3g} games/s" if load_balancing else "equal shares"
     if not measured:
         return f"{text}, not measured yet"

@@ -1,10 +1,9 @@
-"""The link to one machine: connects, sees that its workers play, and copies between them and their mirrors.
+"""The connection to one machine: it keeps the machine's workers playing, and copies files between them and their
+mirrors.
 
-It has no thread of its own.
-
-Whoever steps it does so from one thread. The Coach's thread says what is wanted (``assign``, ``publish``, ``command``,
-``leave``) and reads ``report``, ``arrived`` and ``news``: each of them is one object that is replaced whole, or a
-deque, so that no lock is needed.
+A connection has no thread of its own; one thread of the caller steps it. The Coach's thread sets what is wanted
+(``assign``, ``publish``, ``command``, ``leave``) and reads ``report``, ``arrived`` and ``news``. Each of these is an
+object that is replaced whole, or a deque, so no lock is needed.
 """
 
 import logging
@@ -43,36 +42,42 @@ from training.worker.worker_folder import Assignment
 log = logging.getLogger(__name__)
 
 SLOW_RETRY_SECONDS = 60.0  # after a refusal: somebody has to change something first
-UNREACHABLE_SECONDS = 15.0  # a machine that is to be left and cannot be reached gets so long to come back
+UNREACHABLE_SECONDS = 15.0  # for an unreachable machine to come back when it is to be left
 LEAVING_POLL_SECONDS = 0.3
 
 
 @dataclass(frozen=True, kw_only=True)
 class MachineReport:
-    """A machine as its link sees it."""
+    """The state of a machine, as its connection knows it."""
 
     workers: tuple[WorkerReport, ...]
-    inspected: bool  # the machine itself has said which workers it has
-    transferred: int  # bytes of files in both directions, so far
+    inspected: bool  # the machine itself has listed its workers
+    transferred: int  # bytes of files in both directions so far
 
 
 class MachineConnection:
-    """One machine.
+    """The connection to one machine.
 
     Args:
-        machine: as the config has it.
-        process_manager: who starts and ends workers there.
-        connect: makes a transport; raises ClusterError.
+        machine: the machine's settings.
+        process_manager: starts and stops the workers there.
+        connect: opens a transport; raises ClusterError.
         root: the folder of the mirrors.
-        run_id: the run's.
-        settings: the run's.
-        claimant: who wants the workers; by default this process.
-        push: makes deltas of models, for all links of the run.
-        clock: seconds that never go back.
-        draw: uniformly random in [0, 1).
+        run_id: the run's id.
+        settings: the run's settings.
+        claimant: the owner of the workers; by default this process.
+        push: encodes models as deltas, for all connections of the run.
+        clock: a monotonic clock in seconds.
+        draw: returns a uniform random number in [0, 1).
+
+    Attributes:
+        arrived: (worker, file) pairs that have come into a mirror's outbox.
+        news: lines for the log.
+        report: the machine's current state.
+        done: whether the machine has been left, so that nothing remains to be done.
 
     Raises:
-        OSError: this machine's disk does not take the mirrors.
+        OSError: the mirrors cannot be written.
     """
 
     def __init__(
@@ -90,15 +95,14 @@ class MachineConnection:
         draw: Callable[[], float] = random.random,
     ) -> None:
         self.machine, self.name = machine, machine.name
-        self.arrived: deque[tuple[str, str]] = deque()  # (seat, file) that have come into a mirror's outbox
-        self.news: deque[str] = deque()  # what is worth a line in the log
-        self.done = False  # the machine has been left; nothing more is to be done
+        self.arrived: deque[tuple[str, str]] = deque()
+        self.news: deque[str] = deque()
+        self.done = False
         distributed = settings.distributed
         self.timing = Timing(offline_seconds=distributed.offline_seconds, retry_seconds=distributed.retry_seconds)
         self._poll_seconds = distributed.heartbeat_seconds / 2
-        self._sync_interval = (
-            distributed.sync_interval if settings.training.asynchronous else 0
-        )  # else an iteration has one model
+        # In synchronous mode all games of an iteration are played with one model.
+        self._sync_interval = distributed.sync_interval if settings.training.asynchronous else 0
         self._process_manager, self._connect, self._root, self._run_id = process_manager, connect, root, run_id
         self._clock, self._draw = clock, draw
         self._claimant = claimant or Claimant(owner=owner_here(run_id, lease_seconds=distributed.lease_seconds))
@@ -106,42 +110,43 @@ class MachineConnection:
         self._model: PublishedModel | None = None
         self._players: Mapping[Contestant, bytes] = {}
         self._push = push or ModelPush()
-        self._commands: deque[tuple[str, Restart | Stop | None]] = deque()  # None: take it over
+        self._commands: deque[tuple[str, Restart | Stop | None]] = deque()  # None: take over
         self._leaving: Leaving | None = None
         self._transport: Transport | None = None
-        self._transferred = 0  # by earlier connections
+        self._transferred = 0  # bytes, by earlier connections
         self._failures, self._retry_at, self._tried_at = 0, clock(), NEVER
         self._inspected = False
         self._workers = {name: self._remote_worker(WorkerSlot(name)) for name in expected_workers(machine, root)}
         self.report = self._reported()
 
-    # What the Coach's thread wants.
+    # Called by the Coach's thread.
 
     def assign(self, worker: str, assignment: Assignment) -> None:
-        """Have a worker be given this assignment; the model that it names is replaced by the one that lies there."""
+        """Give a worker this assignment; its model is replaced by the one that the worker has."""
         self._wanted[worker] = assignment
 
     def publish(self, model: PublishedModel) -> None:
-        """Have all workers play with this model, each when it is its turn."""
+        """Have all workers play with this model, each when its turn comes."""
         self._model = model
 
     def bring(self, players: Mapping[Contestant, bytes]) -> None:
-        """Have all workers be given these models for evaluation games, before an assignment that names them."""
+        """Send all workers these models for evaluation games, before an assignment that names them."""
         self._players = dict(players)
 
     def command(self, name: str, event: Restart | Stop) -> None:
-        """Restart or stop a worker, or with the machine's name, all of them."""
+        """Restart or stop a worker; with the machine's name, all its workers."""
         self._commands.append((name, event))
 
     def take_over(self, name: str) -> None:
-        """Take a worker over, or with the machine's name, all of them, whoever has it; its games are set aside for that
-        run.
-        """
+        """Take a worker from its owner, or all with the machine's name; that run's games are set aside."""
         self._commands.append((name, None))
 
     def leave(self, *, drain: bool, seconds: float) -> None:
-        """Leave the machine, with ``drain`` after the games under way; after ``seconds`` at the latest nothing of ours
-        is to run there.
+        """Leave the machine: nothing of ours runs there after ``seconds`` at the latest.
+
+        Args:
+            drain: finish the current games first.
+            seconds: the time that this may take.
         """
         now = self._clock()
         self._leaving = Leaving(drain=drain, begun=now, until=now + seconds)
@@ -149,9 +154,9 @@ class MachineConnection:
     # The step.
 
     def step(self) -> float:
-        """Do what is to be done now; returns the seconds after which to step again.
+        """Do whatever is due now; return the seconds until the next step.
 
-        Raises nothing: what goes wrong is in the report.
+        It raises nothing: errors are in the report.
         """
         try:
             delay = self._step()
@@ -202,7 +207,7 @@ class MachineConnection:
             self._failures, self._retry_at = 0, self._clock()
 
     def _make_ready(self, transport: Transport) -> None:
-        """See that the machine can play, and where."""
+        """Prepare the machine, and learn which workers it has."""
         slots = self._process_manager.prepare(transport, self._busy_with, lambda: self._leaving is None)
         for slot in slots:
             worker = self._workers.setdefault(slot.name, self._remote_worker(slot))
@@ -213,7 +218,7 @@ class MachineConnection:
             worker.feed(Connected())
         for name in self._workers.keys() - {
             slot.name for slot in slots
-        }:  # an earlier session's: their games are still fetched
+        }:  # of earlier sessions; their games are fetched
             self._workers[name].retired = True
             self._workers[name].feed(Stop())
         names = ", ".join(slot.name for slot in slots)
@@ -228,15 +233,16 @@ class MachineConnection:
         )
 
     def _holder(self, sha256: str) -> str | None:
-        """A worker of this machine that has been given the model in this connection."""
+        """Return a worker of this machine that has received this model in this connection."""
         return next(
             (worker.name for worker in self._workers.values() if worker.claimed and worker.mirror.sha256 == sha256),
             None,
         )
 
     def _is_turn(self, worker: RemoteWorker) -> bool:
-        """Whether the worker may be started: not while the run ends; and until one is ready, one at a time: the first
-        compiles for all.
+        """Return whether the worker may be started now.
+
+        No worker starts while the run ends. Until one is ready, they start one at a time: the first compiles for all.
         """
         if self._leaving and (not self._leaving.drain or self._clock() >= self._leaving.until):
             return False
@@ -247,11 +253,12 @@ class MachineConnection:
         ]
         return not others or any(other.is_ready for other in others)
 
-    # The end.
+    # Leaving.
 
     def _is_given_up(self) -> bool:
-        """Whether a machine that is to be left and cannot be reached is left as it is; at the end of a run, after one
-        more try.
+        """Return whether to give up on a machine that is to be left but cannot be reached.
+
+        At the end of a run, it is tried once more first.
         """
         if self._leaving is None:
             return False
@@ -261,11 +268,11 @@ class MachineConnection:
 
     @property
     def _leaving_at_once(self) -> bool:
-        """Whether the run ends."""
+        """Whether the run is ending."""
         return self._leaving is not None and not self._leaving.drain
 
     def _end_workers(self, leaving: Leaving, transport: Transport) -> None:
-        """End each worker that has nothing more to do, or no more time."""
+        """End each worker that has no work or no time left."""
         for worker in self._workers.values():
             if not worker.ended and not worker.goes_on(leaving):
                 worker.end(transport, leaving)
@@ -274,10 +281,10 @@ class MachineConnection:
             self._feed_all(Lost("the machine has been left"))
             self.done = True
 
-    # Small things.
+    # Helpers.
 
     def _cut(self, event: Lost | TurnedDown, seconds: float) -> float:
-        """Drop the connection, and try again after so long."""
+        """Drop the connection, and retry after ``seconds``."""
         if event.reason not in (worker.state.lost for worker in self._workers.values()):
             self._log_event(event.reason)
         self._disconnect()
@@ -334,7 +341,7 @@ class MachineConnection:
 
 
 def expected_workers(machine: WorkerSettings, root: Path) -> list[str]:
-    """The seats that a machine had in an earlier session; else those that it most likely has."""
+    """Return the workers that a machine had in an earlier session, or else those that it most likely has."""
     if machine.gpu_ids and len(machine.gpu_ids) > 1:
         return [f"{machine.name}-{number}" for number, _ in enumerate(machine.gpu_ids, start=1)]
     split = [path.parent.name.rpartition("-") for path in root.glob(f"*/{MARK}")]

@@ -1,11 +1,10 @@
-"""One worker's folder on its machine, and its mirror on the main node, which the Coach reads: what is copied between
-the two, and when.
+"""One worker's folder on its machine, its mirror on the main node, and the files that are copied between them.
 
-Up go models and the assignment, down come the heartbeat, finished games, and results of evaluation games, which the
-worker removes by itself. A file of games leaves the worker's outbox only after the Coach has taken it out of the
-mirror's outbox, which it does when the games are in the books, and after the assignment lies on the worker that counts
-them as delivered. Whatever is cut off in between is done again: a file that is fetched twice has the same name and
-content.
+The Coach reads and writes the mirror. Models and the assignment go to the worker; the heartbeat, finished games and
+results of evaluation games come back. The worker deletes results itself. A file of games is deleted from the worker's
+outbox only after two things: the Coach has removed it from the mirror's outbox, because the games are in the ledger;
+and the assignment on the worker counts the games as delivered. Whatever is interrupted is repeated: a file that is
+fetched twice has the same name and content.
 """
 
 import json
@@ -35,21 +34,27 @@ from training.worker.worker_folder import (
     is_of_run,
 )
 
-MARK = "run_id"  # the file of a mirror that says whose it is
-FAST_LINK = 70e6  # bytes a second; on faster links undoing a delta takes longer than sending the whole model does
-LARGE = 4 * 2**20  # bytes of a model that says how fast the link is
-FETCH_SECONDS = 2.0  # so long at a time; heartbeats wait meanwhile
-CHECK_SECONDS = 1.0  # so old may be what is known of a folder's owner when something is put there or removed
+MARK = "run_id"  # the file in a mirror that names its run
+FAST_LINK = 70e6  # bytes per second; on faster links, decoding a delta takes longer than sending the whole model
+LARGE = 4 * 2**20  # bytes of a model whose transfer time shows the link's speed
+FETCH_SECONDS = 2.0  # for one fetch; heartbeats wait meanwhile
+CHECK_SECONDS = 1.0  # the maximum age of a check of the folder's owner, when a file is put there or deleted
 
 
 class Mirror:
     """What one worker has been sent, and what has been fetched from it.
 
     Args:
-        seat: the worker's name.
+        worker: the worker's name.
         root: the folder of the mirrors.
-        run_id: of the run to which all this belongs.
-        claim: to the worker's folder.
+        run_id: the run to which everything here belongs.
+        claim: the claim to the worker's folder.
+
+    Attributes:
+        model: the model on the worker, as the assignment there has it.
+        sent: the assignment on the worker.
+        waiting: the number of files still to be fetched.
+        more: whether the last fetch ran out of time.
     """
 
     def __init__(self, worker: str, *, root: Path, run_id: str, claim: Claim) -> None:
@@ -59,26 +64,26 @@ class Mirror:
         self._strangers: set[str] = set()  # batches of other runs, by their content alone
         self.folder = open_mirror(root, worker, run_id)
         self.run_id = run_id
-        self.model: PublishedModel | None = None  # that lies on the worker, as the assignment there has it
-        self.sent: Assignment | None = None  # that lies on the worker
-        self.waiting = 0  # files that are yet to be fetched
-        self.more = False  # there was no time for all of them
-        self._heard = False  # there was a heartbeat at the last look
+        self.model: PublishedModel | None = None
+        self.sent: Assignment | None = None
+        self.waiting = 0
+        self.more = False
+        self._heard = False  # there was a heartbeat at the last poll
         self._whole = True  # the model was sent as the whole file
-        self._rate = 0.0  # bytes a second at which the last large model went there; 0: not known
-        self._players: set[Contestant] = set()  # of evaluation games, whose files lie there
-        self._results: set[str] = set()  # of evaluation games, that have been fetched
+        self._rate = 0.0  # bytes per second of the last large model; 0: unknown
+        self._players: set[Contestant] = set()  # the models of evaluation games that are on the worker
+        self._results: set[str] = set()  # the results of evaluation games that have been fetched
         self._fetched: set[str] = set()
-        self._free: list[str] = []  # files that the Coach has taken, and the worker may forget
+        self._free: list[str] = []  # files that the Coach has taken and the worker may delete
 
     @property
     def is_empty(self) -> bool:
-        """Whether the worker's outbox was empty at the last look, or holds only what it may forget."""
+        """Whether the worker's outbox was empty at the last poll, or had only files that may be deleted."""
         return self.waiting == 0 and not self._fetched - set(self._free)
 
     def claim_folder(self, transport: Transport, end_worker: Callable[[], object], *, python: str) -> None:
-        """See that the worker's folder is ours; the worker of another run is ended, if it may be, and its games are set
-        aside.
+        """Make sure that the worker's folder is ours; a worker of another run is ended if allowed, and its games are
+        set aside.
 
         Raises:
             Taken: another Coach has it.
@@ -89,21 +94,23 @@ class Mirror:
         self._checked = time.monotonic()
 
     def release(self, transport: Transport) -> None:
-        """Leave the worker's folder to whoever wants it.
+        """Give up the worker's folder.
 
         Raises:
             ClusterError: it could not be done.
         """
-        transport.remove(f"{place(self.worker)}/outbox/{self.claim.owner.file_name}")  # a name that is nobody else's
+        transport.remove(
+            f"{place(self.worker)}/outbox/{self.claim.owner.file_name}"
+        )  # this name belongs to one Coach alone
 
     def _forget_all(self) -> None:
-        """Nothing is known of what lies on the worker."""
+        """Assume nothing about the files on the worker."""
         self.model = self.sent = None
         self._heard = False
         self._players.clear()
 
     def read_heartbeat(self, transport: Transport) -> Heartbeat | None:
-        """The worker's heartbeat, if there is one, and if it is this run's.
+        """Return the worker's heartbeat, if there is one and it is of this run.
 
         Raises:
             ClusterError: it could not be read.
@@ -112,7 +119,7 @@ class Mirror:
             text = transport.get(f"{place(self.worker)}/worker.json", MAX_JSON_BYTES)
             heartbeat = Heartbeat.model_validate(json.loads(text))
         except FileNotFoundError:
-            if self._heard:  # somebody has deleted the folder
+            if self._heard:  # the folder was deleted
                 self._forget_all()
             return None
         except (FileTooLarge, ValidationError, ValueError, RecursionError) as error:
@@ -130,10 +137,16 @@ class Mirror:
         seconds: float = FETCH_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> int:
-        """Fetch finished games, oldest first, for about so long; ``came`` is told each file. Returns how many came.
+        """Fetch finished games, oldest first, for about ``seconds``; return how many files came.
+
+        Args:
+            transport: to the machine.
+            came: called with the name of each file.
+            seconds: the time limit; at least one file is fetched.
+            clock: a monotonic clock in seconds.
 
         Raises:
-            ClusterError: a file could not be fetched, or not be kept; it is tried again at the next call.
+            ClusterError: a file could not be fetched or stored; the next call tries again.
         """
         self._at = place(self.worker)
         found = self._listed(transport)
@@ -143,15 +156,15 @@ class Mirror:
     def fetch_aside(
         self, transport: Transport, *, came: Callable[[str], None], clock: Callable[[], float] = time.monotonic
     ) -> int:
-        """While another Coach has the worker: fetch what was set aside of ours, as ``fetch`` does."""
+        """Fetch our games that were set aside when another Coach took the worker, as ``fetch`` does."""
         self._at = self.claim.aside
         return self._fetch_batches(transport, transport.names(f"{self._at}/outbox"), came, FETCH_SECONDS, clock)
 
     def _listed(self, transport: Transport) -> list[Entry]:
-        """What lies in the worker's outbox, which also says whose it is.
+        """List the worker's outbox, which also shows its owner.
 
         Raises:
-            Moved: it is not ours any more.
+            Moved: the folder is no longer ours.
         """
         found = transport.names(f"{place(self.worker)}/outbox")
         self.claim.check(transport, (entry.name for entry in found))
@@ -159,9 +172,7 @@ class Mirror:
         return found
 
     def _check(self, transport: Transport) -> None:
-        """See that the folder is still ours, before anything is put there or removed; mostly that was seen a moment
-        ago.
-        """
+        """Make sure that the folder is still ours before a file is put there or deleted; recent listings count."""
         if time.monotonic() - self._checked > CHECK_SECONDS:
             self._listed(transport)
 
@@ -197,7 +208,7 @@ class Mirror:
         return fetched
 
     def _fetch_results(self, transport: Transport, there: set[str]) -> None:
-        """Fetch the results of evaluation games that have been ordered."""
+        """Fetch the results of evaluation games that were ordered."""
         ordered = {order.file_name for order in self.sent.matches} if self.sent else set()
         self._results &= ordered
         for name in sorted(ordered & there - self._results):
@@ -205,10 +216,9 @@ class Mirror:
                 self._results.add(name)
 
     def _fetch_one(self, transport: Transport, name: str, limit: int) -> bool:
-        """Put a file from the worker's outbox into the mirror's; False when it is no longer there.
+        """Copy a file from the worker's outbox to the mirror's; return False if it no longer exists.
 
-        In the place of one that is too large comes one without content and as large: whoever receives it refuses it for
-        that.
+        A file that is too large is replaced by an empty one of excessive size, which the receiver refuses for its size.
         """
         path = self.folder.outbox / name
         try:
@@ -232,27 +242,29 @@ class Mirror:
         except OSError as error:
             what = f"{name} is there, but cannot be kept here on the main node: {error.strerror or error}"
             raise RemoteFailure(
-                transport.worker, what, "make room on the main node's disk, it is then fetched by itself"
+                transport.worker, what, "free space on the main node's disk; it is then fetched"
             ) from error
         return True
 
     def _is_stranger(self, name: str, data: bytes) -> bool:
-        """Whether a batch is of another run, of which its name, given by an earlier version, says nothing."""
+        """Return whether a batch is of another run, if its name, from an earlier version, does not say."""
         if TAGGED.search(name):
             return False
         try:
             return run_in_header(data) != self.run_id
         except CorruptBatch:
-            return False  # whoever receives it names what is wrong
+            return False  # the receiver reports what is wrong
 
     def forget(self, transport: Transport, *, counted: bool) -> None:
-        """Remove from the worker what the Coach has taken; ``counted``: its assignment says so, or nobody plays there
-        any more.
+        """Delete from the worker what the Coach has taken.
 
-        The assignment must be one that was read after the last ``fetch``.
+        Args:
+            transport: to the machine.
+            counted: the worker's assignment, read after the last ``fetch``, counts these games, or no process plays
+                there.
 
         Raises:
-            ClusterError: a file could not be removed; it is tried again at the next call.
+            ClusterError: a file could not be deleted; the next call tries again.
         """
         while counted and self._free:
             if self._at == place(self.worker):
@@ -263,17 +275,17 @@ class Mirror:
     def send_model(
         self, transport: Transport, model: PublishedModel, *, push: ModelPush, played: int | None, beside: str | None
     ) -> None:
-        """Put a model into the worker's inbox; the worker does not know of it before the next assignment.
+        """Put a model into the worker's inbox. The worker learns of it from the next assignment.
 
         Args:
             transport: to the machine.
-            model: what to send.
-            push: makes deltas.
-            played: the model version with which the worker plays; None when it needs the whole file.
+            model: the model to send.
+            push: encodes deltas.
+            played: the model version that the worker plays with; None: it needs the whole file.
             beside: another worker of the same machine that may have the file already.
 
         Raises:
-            ClusterError: it did not get there; what did is not sent again.
+            ClusterError: it did not arrive; what did arrive is not sent again.
         """
         self._check(transport)
         name = self.folder.model_path(model.version).name
@@ -282,12 +294,11 @@ class Mirror:
             base = self.model if self.model and self.model.version == played and self._rate < FAST_LINK else None
             try:
                 file = push.file_for(model, base)
-            except ValueError:  # one of them is no model
+            except ValueError:  # one of them is not a model
                 file = push.file_for(model, None)
             began = time.monotonic()
-            transport.put(
-                file.data, f"{place(self.worker)}/inbox/{file.name}", durable=False
-            )  # the worker checks all of it
+            # Not durable: the worker checks the whole file.
+            transport.put(file.data, f"{place(self.worker)}/inbox/{file.name}", durable=False)
             if len(file.data) >= LARGE:
                 self._rate = len(file.data) / max(time.monotonic() - began, 1e-6)
             self._whole = file.name == name
@@ -295,23 +306,23 @@ class Mirror:
 
     @property
     def sha256(self) -> str:
-        """Of the model that lies there; empty when none does."""
+        """The SHA-256 of the model on the worker; empty if there is none."""
         return self.model.sha256 if self.model else ""
 
     @property
     def can_send_whole(self) -> bool:
-        """Whether the model was sent as a delta, so that there is more to be tried when the worker cannot use it."""
+        """Whether the model was sent as a delta, so that the whole file can be tried next."""
         return not self._whole
 
     def has_players(self, wanted: Assignment, players: Mapping[Contestant, bytes]) -> bool:
-        """Whether none of ``players``, the models of evaluation games, has to be sent before ``wanted``."""
+        """Return whether all of ``players`` that ``wanted`` names are on the worker."""
         return all(player in self._players or player not in players for player in wanted.players)
 
     def send_players(self, transport: Transport, wanted: Assignment, players: Mapping[Contestant, bytes]) -> None:
         """Put the models of evaluation games that ``wanted`` names into the worker's inbox, as far as they are known.
 
         Raises:
-            ClusterError: one did not get there.
+            ClusterError: one did not arrive.
         """
         self._check(transport)
         for player in wanted.players:
@@ -324,16 +335,16 @@ class Mirror:
             self._players.add(player)
 
     def _link(self, transport: Transport, worker: str, name: str, new: str) -> bool:
-        """Have a file that lies in an inbox of the machine in this one too."""
+        """Hard-link a file of an inbox on the machine into this worker's inbox; return whether that worked."""
         make = 'mkdir -p -m 700 "${2%/*}" && ln -f "$1" "$2"'
         files = [f"{place(worker)}/inbox/{name}", f"{place(self.worker)}/inbox/{new}"]
         return transport.run(["sh", "-c", make, "keima", *files]).code == 0
 
     def send_assignment(self, transport: Transport, wanted: Assignment) -> None:
-        """Replace the worker's assignment, naming only models that lie there, if it differs from what it has.
+        """Replace the worker's assignment if it differs. It names only models that are on the worker.
 
         Raises:
-            ClusterError: it did not get there.
+            ClusterError: it did not arrive.
         """
         assert self.model is not None
         able = {None, *self._players}
@@ -348,14 +359,14 @@ class Mirror:
             self._check(transport)
             transport.put(assignment.model_dump_json(indent=1).encode(), f"{place(self.worker)}/inbox/assignment.json")
             self.sent = assignment
-            self._players &= set(assignment.players)  # the worker removes what its assignment does not name
+            self._players &= set(assignment.players)  # the worker deletes what its assignment does not name
 
 
 def open_mirror(root: Path, worker: str, run_id: str) -> WorkerFolder:
-    """The mirror of a worker; one of another run is put aside.
+    """Open the mirror of a worker; a mirror of another run is renamed.
 
     Raises:
-        OSError: this machine's disk does not take it.
+        OSError: it cannot be written.
     """
     mark = root / worker / MARK
     if mark.exists():
@@ -369,8 +380,9 @@ def open_mirror(root: Path, worker: str, run_id: str) -> WorkerFolder:
 
 
 def waiting_files(root: Path, run_id: str) -> dict[str, set[str]]:
-    """What an earlier session of this run has fetched, and nobody has taken in, by worker; of workers that are no
-    longer too.
+    """Return the files that an earlier session of this run fetched and the Coach has not taken, by worker.
+
+    They include those of workers that have left.
     """
     found: dict[str, set[str]] = {}
     for outbox in root.glob("*/outbox"):

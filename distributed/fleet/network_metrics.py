@@ -1,44 +1,45 @@
-"""What a cluster's status shows of its network: how much goes over it, and how long a model takes to all who play."""
+"""Network figures for the status: the traffic, and how long a model takes to reach all workers."""
 
 from collections import deque
 from collections.abc import Sequence
 
-NETWORK_SECONDS = 60.0  # over which the network's usage is averaged
+NETWORK_SECONDS = 60.0  # the interval over which traffic is averaged
 MEASURE_SECONDS = 1.0
 
 
 class NetworkMetrics:
-    """Both figures, from what is read off about once a second."""
+    """Traffic and model sync time, from readings about once a second.
+
+    Attributes:
+        sync_seconds: from the publication of the last completed model until the last Active worker played with it.
+    """
 
     def __init__(self, now: float) -> None:
-        self.sync_seconds: float | None = (
-            None  # from the publication of a model until the last Active worker played with it; the last one's
-        )
-        self._syncs: deque[tuple[int, float]] = (
-            deque()
-        )  # versions that not all Active workers play with yet, and when they were published
+        self.sync_seconds: float | None = None
+        # Versions that not all Active workers play with yet, and when they were published.
+        self._syncs: deque[tuple[int, float]] = deque()
         self._traffic: deque[tuple[float, int]] = deque([(now, 0)])
 
     @property
     def mb_per_minute(self) -> float:
-        """Megabytes a minute, in both directions."""
+        """Megabytes per minute, in both directions."""
         (then, before), (now, moved) = self._traffic[0], self._traffic[-1]
         return (moved - before) / 1e6 / max(now - then, MEASURE_SECONDS) * 60
 
     def published(self, version: int, now: float) -> None:
-        """A model is on its way."""
+        """Note that a model has been published."""
         self._syncs.append((version, now))
 
     def is_time(self, now: float) -> bool:
-        """Whether to read again."""
+        """Return whether the next reading is due."""
         return now - self._traffic[-1][0] >= MEASURE_SECONDS
 
     def read(self, now: float, moved: int, playing: Sequence[tuple[int, float]]) -> None:
-        """Take the figures.
+        """Add a reading.
 
         Args:
-            now: seconds.
-            moved: bytes so far.
+            now: the time in seconds.
+            moved: bytes transferred so far.
             playing: for each Active worker, its model version and since when it has played with it.
         """
         if self.is_time(now):

@@ -1,11 +1,10 @@
-"""One Coach to a worker: who a Coach is, its record on the worker's machine, and what happens where another one has
-left its own.
+"""Ownership of workers: each plays for one Coach, whose record is on the worker's machine.
 
-The record names run, main node and Coach (``distributed/remote/owner.py``). A worker belongs to who has entered it
-until they let go of it at the end, until their lease has run out, or until a user says ``--takeover``. A lease is a
-token that its owner changes at every contact: whoever wants the worker watches it by their own clock, and no clock of
-another machine is asked. Where the owner was a process of this very main node, and is no longer, nobody waits for the
-lease.
+The record names run, main node and Coach (``distributed/remote/owner.py``). A worker belongs to the Coach in the record
+until that Coach releases it, its lease expires, or a user says ``--takeover``. A lease is a token that the owner
+changes at every contact. Another Coach that wants the worker watches the token by its own clock, so no clocks of two
+machines are compared. If the owner was a process of this main node that no longer exists, there is no need to wait for
+the lease.
 """
 
 import os
@@ -26,29 +25,29 @@ from distributed.ssh.errors import RemoteFailure
 from distributed.ssh.transport import Transport
 from training.worker.worker_folder import TAGGED, is_of_run, run_tag
 
-ASK_SECONDS = 5.0  # between two questions whether a worker has become free
+ASK_SECONDS = 5.0  # between two checks of whether a worker has become free
 
 
 class Owner(Answer):
-    """Who a worker plays for, as the record on its machine has it."""
+    """The owner of a worker, as the record on its machine describes it."""
 
     run_id: Text
     label: Text  # of the run, in names of batches and folders
-    host: Text  # the main node; empty where an earlier version does not say
-    coach: Text = ""  # of one session, never used again
-    world: Text = ""  # of that Coach's process: the main node since its last start
+    host: Text  # the main node; empty in a record of an earlier version
+    coach: Text = ""  # unique for each session
+    world: Text = ""  # of the Coach's process: the main node since its last start
     pid: Count = 0
     start_ticks: Count = 0
     lease_seconds: float = Field(ge=0)
 
     @property
     def file_name(self) -> str:
-        """Of the record."""
+        """The name of the record's file."""
         return f"{self.coach}{OWNER}"
 
     @property
     def has_ended(self) -> bool:
-        """Whether it was a process of this machine that is no longer; False where that cannot be known."""
+        """Whether it was a process of this machine that no longer exists; False if that is unknown."""
         host, boot, processes = (*self.world.split("/"), "", "")[:3]
         here, boot_here, processes_here = remote_process.world().split("/")
         if not boot or host != here:
@@ -60,7 +59,7 @@ class Owner(Answer):
 
 
 def owner_here(run_id: str, *, lease_seconds: float) -> Owner:
-    """This process, as the Coach of a run."""
+    """Return this process as the owner for a run."""
     found = remote_process.process_stat(os.getpid())
     return Owner(
         run_id=run_id,
@@ -76,12 +75,12 @@ def owner_here(run_id: str, *, lease_seconds: float) -> Owner:
 
 @dataclass(frozen=True, kw_only=True)
 class Claimant:
-    """Who wants the workers.
+    """The Coach that claims workers.
 
     Args:
         owner: the Coach.
-        takeover: whether workers that play for others are taken over at the first contact.
-        connector: how the user calls the program that looks after the machines.
+        takeover: whether to take over workers of other Coaches at the first contact.
+        connector: the command line of distributed/ssh_connector.py, for messages.
     """
 
     owner: Owner
@@ -90,11 +89,11 @@ class Claimant:
 
 
 class Moved(RemoteFailure):
-    """The worker's folder is another one than was claimed: it was deleted, or taken over."""
+    """The worker's folder is not the one that was claimed: it was deleted, or taken over."""
 
 
 class Taken(RemoteFailure):
-    """The worker plays for another Coach, and may not be touched."""
+    """The worker plays for another Coach and must not be touched."""
 
     def __init__(self, worker: str, what: str, remedy: str, owner: Owner) -> None:
         super().__init__(worker, what, remedy)
@@ -111,7 +110,7 @@ class _Answered(Answer):
 
 @dataclass(frozen=True)
 class _Watched:
-    """An owner and its lease, and since when they have stood still."""
+    """An owner, its lease, and since when the lease has not changed."""
 
     coach: str
     token: str
@@ -122,16 +121,19 @@ class Claim:
     """A Coach's claim to one worker's folder.
 
     Args:
-        seat: the worker's name.
-        claimant: who wants it.
-        clock: seconds that never go back.
+        worker: the worker's name.
+        claimant: the Coach that claims it.
+        clock: a monotonic clock in seconds.
+
+    Attributes:
+        is_lost: whether another Coach has the worker.
     """
 
     def __init__(self, worker: str, claimant: Claimant, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.owner = claimant.owner
-        self.is_lost = False  # another Coach has it
+        self.is_lost = False
         self._worker, self._connector, self._clock = worker, claimant.connector, clock
-        self._fresh = True  # it was never ours
+        self._fresh = True  # the folder was never ours
         self._takeover = claimant.takeover
         self._ask_at = 0.0
         self._watched: _Watched | None = None
@@ -139,7 +141,10 @@ class Claim:
         run_id = claimant.owner.run_id
         own_name = run_id if LABEL.fullmatch(run_id) else STRANGER
         self._labels = list(dict.fromkeys([claimant.owner.label, own_name]))
-        self._sorting = {"labels": self._labels, "tagged": TAGGED.pattern}  # by which our program there knows our games
+        self._sorting = {
+            "labels": self._labels,
+            "tagged": TAGGED.pattern,
+        }  # by which our program there recognizes our games
 
     @property
     def aside(self) -> str:
@@ -147,15 +152,14 @@ class Claim:
         return f"{place(self._worker)}.{self.owner.label}"
 
     def take_over(self) -> None:
-        """Have the worker be taken over, whoever has it, at the next contact."""
+        """Take the worker from any owner at the next contact."""
         self._takeover, self._ask_at = True, 0.0
 
     def check(self, transport: Transport, names: Iterable[str]) -> None:
-        """See whether the folder is still the one that was claimed, and holds nothing of other runs, by the names in
-        its outbox.
+        """Check by the names in its outbox that the folder is the claimed one and holds nothing of other runs.
 
         Raises:
-            Moved: it is not, or it does: a worker that was slow to end may have left that.
+            Moved: it is another folder, or holds games of another run, perhaps from a worker that was slow to end.
         """
         found = list(names)
         if not all(is_of_run(name, self.owner.run_id) for name in found):
@@ -168,8 +172,10 @@ class Claim:
             )
 
     def take(self, transport: Transport, end_worker: Callable[[], object], *, python: str) -> bool:
-        """Enter ourselves as the owner, and empty the folder of what belongs to others; returns whether it was full of
-        that, or empty.
+        """Enter this Coach as the owner and move away what belongs to other runs.
+
+        Returns:
+            Whether the folder was empty or held files of another run, so that nothing in it is ours.
 
         Raises:
             Taken: another Coach has it.
@@ -218,7 +224,8 @@ class Claim:
         if owner.run_id == self.owner.run_id:
             who += ", as another Coach has it"
         what = f"{self._worker} plays for {who}, lease until {until:%H:%M}"
-        remedy = f"{self._connector} --takeover {self._worker} takes it over, after its finished games are set aside for that run"
+        aside = "after its finished games are set aside for that run"
+        remedy = f"{self._connector} --takeover {self._worker} takes it over, {aside}"
         self.is_lost, self._ask_at = True, now + ASK_SECONDS
         self._refusal = Taken(transport.worker, what, remedy, owner)
         return self._refusal

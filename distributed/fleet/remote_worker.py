@@ -1,6 +1,4 @@
-"""One worker of a linked machine: what is exchanged with it at each step, in which order, and what is done about its
-process.
-"""
+"""One worker of a connected machine: what each poll exchanges with it, and how its process is managed."""
 
 import logging
 import time
@@ -38,17 +36,17 @@ from training.worker.worker_folder import Assignment, Heartbeat
 log = logging.getLogger(__name__)
 
 RESEND_SECONDS = 60.0  # after which a model that a worker cannot play with is sent again ...
-ASKED_SECONDS = 5.0  # ... and one that it asks for once more, though it was sent whole: it was damaged there
-HAND_OVER_SECONDS = 8.0  # a worker gets so long to end by itself when the run does
-STOP_SECONDS = 6.0  # and so long when it is told by a signal
+ASKED_SECONDS = 5.0  # ... or, if it asks for the model although it was sent whole: it was damaged there
+HAND_OVER_SECONDS = 8.0  # for a worker to end by itself when the run does
+STOP_SECONDS = 6.0  # for a worker to end after a signal
 LAST_FETCH_SECONDS = 10.0
 READY = ("playing", "waiting", "error")
-MOST_ROUNDS = 4  # of actions and what follows from them, in one step
+MOST_ROUNDS = 4  # of actions and the actions that follow, in one poll
 
 
 @dataclass(frozen=True, kw_only=True)
 class Leaving:
-    """The machine is to be left: after the games under way (``drain``), or as soon as what is finished is here."""
+    """The machine is to be left: after the current games (``drain``), or once finished games have been fetched."""
 
     drain: bool
     begun: float
@@ -57,13 +55,13 @@ class Leaving:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerReport:
-    """A worker as its link sees it; times by the link's clock."""
+    """The state of a worker, as its connection knows it. Times are by the connection's clock."""
 
     name: str
     state: WorkerState
     heartbeat: Heartbeat | None
-    last_batch: float | None  # when the last file came
-    model_since: float  # when it was first seen to play with its model version
+    last_batch: float | None  # when the last file arrived
+    model_since: float  # when the worker was first seen with its model version
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,24 +70,29 @@ class DesiredState:
 
     assignment: Assignment
     model: PublishedModel
-    sync_interval: int  # games with one model before the worker is sent another; 0: at once, and before anything else
-    players: Mapping[Contestant, bytes]  # files of those who play evaluation games
+    sync_interval: int  # games with one model before the next is sent; 0: at once, before anything else
+    players: Mapping[Contestant, bytes]  # the models of evaluation games, with their files
     push: ModelPush
 
 
 class RemoteWorker:
-    """What is known of one worker, and done with it.
+    """The state of one worker, and what is done with it.
 
     Args:
-        seat: where it plays.
-        mirror: of its folder.
-        process_manager: who starts and ends it.
-        timing: by which its mark is decided.
-        arrived: is told the worker and the file when games have come.
-        log_event: is told what is worth a line in the log.
-        changed: is called before something long begins.
-        python: of the machine, for our program there.
-        clock: seconds that never go back.
+        slot: the worker's name and GPU.
+        mirror: the mirror of its folder.
+        process_manager: starts and stops its process.
+        timing: the times by which its mark is decided.
+        arrived: called with the worker and the file when games have arrived.
+        log_event: called with each line for the log.
+        changed: called before something long begins.
+        python: the machine's interpreter for our remote program.
+        clock: a monotonic clock in seconds.
+
+    Attributes:
+        retired: whether the machine no longer has this worker.
+        claimed: whether its folder has been claimed in this connection.
+        ended: whether nothing remains to be done with it.
     """
 
     def __init__(
@@ -107,24 +110,24 @@ class RemoteWorker:
     ) -> None:
         self.slot, self.mirror = slot, mirror
         self.state = begin(clock())
-        self.retired = False  # the machine has no such seat any more
-        self.claimed = False  # in this connection
-        self.ended = False  # nothing of it is left to be done
+        self.retired = False
+        self.claimed = False
+        self.ended = False
         self._heartbeat: Heartbeat | None = None
         self._last_batch: float | None = None
         self._model_since = self._model_sent = clock()
-        self._finished_then: int | None = None  # games, when it took up the model that it was sent last
+        self._finished_then: int | None = None  # finished games when it began to play with the last model
         self._process_manager, self._timing, self._clock = process_manager, timing, clock
         self._arrived, self._log_event, self._changed, self._python = arrived, log_event, changed, python
-        self._logged_owner: Owner | None = None  # by whom
+        self._logged_owner: Owner | None = None  # the owner that was last logged as having taken the worker
 
     @property
     def name(self) -> str:
-        """The worker's."""
+        """The worker's name."""
         return self.slot.name
 
     def report(self) -> WorkerReport:
-        """How it stands."""
+        """Return the worker's state."""
         return WorkerReport(
             name=self.name,
             state=self.state,
@@ -134,7 +137,7 @@ class RemoteWorker:
         )
 
     def feed(self, event: Event) -> tuple[Do, ...]:
-        """Take note of an event; returns what is to be done."""
+        """Process an event; return the actions that follow."""
         before = self.state.mark
         self.state, actions = advance(self.state, event, self._clock(), timing=self._timing)
         if self.state.mark is not before:
@@ -155,16 +158,16 @@ class RemoteWorker:
         beside: Callable[[str], str | None],
         is_turn: Callable[[], bool],
     ) -> None:
-        """Do what is to be done now.
+        """Do whatever is due now.
 
         Args:
             transport: to the machine.
-            wanted: what the worker is to have; is asked when it is time to send it.
-            beside: says which other worker of the machine has the model with this SHA-256.
-            is_turn: whether its process may be started now.
+            wanted: returns what the worker is to have; called when it is time to send it.
+            beside: returns another worker of the machine that has the model with this SHA-256, if there is one.
+            is_turn: returns whether the worker's process may be started now.
 
         Raises:
-            Unreachable, Refused: the machine cannot be used; whatever else fails is in the worker's state.
+            Unreachable, Refused: the machine cannot be used. All other errors are in the worker's state.
         """
         try:
             self._exchange(transport, wanted, beside, is_turn)
@@ -192,10 +195,9 @@ class RemoteWorker:
         beside: Callable[[str], str | None],
         is_turn: Callable[[], bool],
     ) -> None:
-        """Everything in the order that loses nothing: fetch, then read what the Coach wants, then send it, then forget.
+        """Exchange everything, in the order that loses nothing: fetch, read what the Coach wants, send it, then forget.
 
-        A heartbeat that cannot be understood stops nothing of this: if its process has died, only another one writes a
-        better one.
+        An unreadable heartbeat does not stop this: if its process has died, only a new process writes a better one.
         """
         if not self.claimed:
             self._claim_folder(transport)
@@ -211,14 +213,14 @@ class RemoteWorker:
             raise failure
 
     def _claim_folder(self, transport: Transport) -> None:
-        """Claim the worker's folder; while another Coach has it, take in what that one has set aside of ours."""
+        """Claim the worker's folder; while another Coach has it, fetch the games that it has set aside for us."""
         try:
             self.mirror.claim_folder(
                 transport, lambda: self._process_manager.stop(transport, self.name), python=self._python
             )
             self.claimed = True
         except Taken:
-            self.feed(Found(False))  # of ours
+            self.feed(Found(False))  # no process of ours
             if self.mirror.fetch_aside(
                 transport, came=lambda file: self._arrived((self.name, file)), clock=self._clock
             ):
@@ -227,7 +229,7 @@ class RemoteWorker:
             raise
 
     def _read_heartbeat(self, transport: Transport) -> RemoteFailure | None:
-        """Take note of the heartbeat; returns why that cannot be done."""
+        """Process the heartbeat; return the error if it cannot be read."""
         try:
             if heartbeat := self.mirror.read_heartbeat(transport):
                 self._note(heartbeat)
@@ -256,9 +258,7 @@ class RemoteWorker:
             self._finished_then = heartbeat.finished
 
     def _fetch(self, transport: Transport) -> None:
-        """Fetch what is finished; a folder that was deleted meanwhile is made anew, and one that another Coach has
-        taken is left.
-        """
+        """Fetch finished games. A deleted folder is created again; a folder that another Coach has taken is left."""
         try:
             self._fetch_all(transport)
         except Moved:
@@ -270,13 +270,13 @@ class RemoteWorker:
         if self.mirror.fetch(transport, came=lambda file: self._arrived((self.name, file)), clock=self._clock):
             self._last_batch = self._clock()
 
-    # What goes up.
+    # What is sent.
 
     def _send_desired(self, desired: DesiredState, transport: Transport, beside: Callable[[str], str | None]) -> None:
-        """Send the assignment, and the newest model when it is time for it."""
+        """Send the assignment, and the newest model when it is due."""
         due = self._is_due(desired)
         if self.mirror.model and not (due and desired.sync_interval == 0):
-            self.mirror.send_assignment(transport, desired.assignment)  # nobody waits for a model's way
+            self.mirror.send_assignment(transport, desired.assignment)  # assignments do not wait for a model's transfer
         if not due:
             return
         self.feed(Busy(f"model {desired.model.version} is being sent"))
@@ -302,9 +302,7 @@ class RemoteWorker:
         self.feed(Busy())
 
     def _is_due(self, desired: DesiredState) -> bool:
-        """Whether the worker is to have this model now: when it has none, idles, or has played long enough with the
-        last one.
-        """
+        """Return whether to send this model now: the worker has none, idles, or has played enough with the last one."""
         last, heartbeat = self.mirror.model, self._heartbeat
         if last is None:
             return True
@@ -321,7 +319,7 @@ class RemoteWorker:
     # Its process.
 
     def _act(self, transport: Transport, *, may_start: Callable[[], bool]) -> None:
-        """Carry out what the worker's state asks for, and what follows from that."""
+        """Carry out the actions that the worker's state asks for, and those that follow from them."""
         actions = self.feed(Tick())
         for _ in range(MOST_ROUNDS):
             if not actions or (actions[0] is Do.START and not may_start()):
@@ -333,9 +331,7 @@ class RemoteWorker:
             case Do.ASK:
                 return Found(self._process_manager.alive(transport, self.name))
             case Do.START:
-                again = (
-                    self.state.starts or self.state.talks
-                )  # or an earlier session has started the one that was heard
+                again = self.state.starts or self.state.talks  # the latter: an earlier session started it
                 self._log_event(
                     f"{self.name}: its process {'has ended and is started again' if again else 'is started'}"
                 )
@@ -353,13 +349,13 @@ class RemoteWorker:
 
     @property
     def is_ready(self) -> bool:
-        """Whether its process has done all that the first one on a machine does for all of them."""
+        """Whether its process has done what the first process on a machine does for all."""
         return bool(self.state.running) and self.state.talks and self.state.state in READY
 
-    # The end.
+    # Leaving.
 
     def goes_on(self, leaving: Leaving) -> bool:
-        """Whether the worker has still something to do, and time for it."""
+        """Return whether the worker still has work to do, and time for it."""
         now, heartbeat, sent = self._clock(), self._heartbeat, self.mirror.sent
         if (
             now >= leaving.until
@@ -377,10 +373,10 @@ class RemoteWorker:
         return not (idle and heard and self.mirror.is_empty)
 
     def end(self, transport: Transport, leaving: Leaving) -> None:
-        """End the worker and fetch what it hands over.
+        """End the worker and fetch what it delivers.
 
         Raises:
-            ClusterError: as it says.
+            ClusterError: the machine could not be used.
         """
         if self.mirror.claim.is_lost:  # nothing there is ours
             self.ended = True
@@ -403,7 +399,7 @@ class RemoteWorker:
 
 
 def reason(error: Exception) -> str:
-    """What happened and what remedies it, without the machine's name."""
+    """Return what happened and what fixes it, without the machine's name."""
     if isinstance(error, ClusterError):
         return error.what + (f"; {error.remedy}" if error.remedy else "")
     return str(error)

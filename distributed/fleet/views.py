@@ -1,4 +1,4 @@
-"""How the cluster stands, as whoever shows it needs it: plain values, taken at one moment."""
+"""The state of the cluster at one moment, as plain values for display."""
 
 from dataclasses import dataclass
 
@@ -12,26 +12,26 @@ class WorkerView:
     name: str
     machine: str
     mark: Mark
-    since: float  # seconds since the mark became what it is
-    reason: str  # why it is not Active; empty when it is
-    model_version: int  # with which it plays; 0 before the first
+    since: float  # seconds since the mark last changed
+    reason: str  # why it is not Active; empty if it is
+    model_version: int  # the version it plays with; 0 before the first
     games_per_second: float
     evaluations_per_second: float
-    outstanding: int  # games that it has been granted and has not handed over
+    outstanding: int  # games granted and not delivered
     share: float  # of the games that are granted now, from 0 to 1
-    weight: float  # as the config has it
-    last_batch: float | None  # seconds since the last batch came; None before the first
-    note: str  # what is worth knowing although it plays
+    weight: float  # from the config
+    last_batch: float | None  # seconds since the last batch arrived; None before the first
+    note: str  # what the user should know although it plays
 
 
 @dataclass(frozen=True, kw_only=True)
 class FleetView:
-    """All workers, and what they do together."""
+    """All workers, and their totals."""
 
     workers: tuple[WorkerView, ...]
     games_per_second: float
     active: int
     total: int
-    sync_seconds: float | None  # that the last model took until all who are Active had it; None before that
+    sync_seconds: float | None  # from the last model's publication until all Active workers had it; None before that
     network_mb_per_minute: float  # megabytes (10^6 bytes) in both directions
-    model_version: int  # the newest
+    model_version: int  # the newest version

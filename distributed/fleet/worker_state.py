@@ -1,10 +1,9 @@
-"""How a worker stands, as the main node sees it: a pure function from events to marks and to what is to be done about
-it.
+"""The state of a worker, as the main node sees it: a pure function from events to marks and actions.
 
     (state, event, now) -> (state, actions)
 
-Nothing here knows a clock, a network or a process; ``now`` is seconds by the main node's clock, which never goes back.
-No clock of a worker is ever compared with it: a worker lives as long as its beat counter moves.
+Nothing here uses a clock, a network or a process. ``now`` is in seconds by the main node's monotonic clock; no clock of
+a worker is compared with it. A worker is alive as long as its beat counter changes.
 """
 
 from dataclasses import dataclass, replace
@@ -12,12 +11,12 @@ from enum import Enum
 
 FIRST_RETRY_SECONDS = 0.5
 MEMORY = 20  # doublings of the time between retries, at most
-SILENT_STATES = ("starting", "compiling")  # states in which a worker says nothing for a while
+SILENT_STATES = ("starting", "compiling")  # states in which a worker sends no heartbeats for a while
 NEVER = float("-inf")
 
 
 class Mark(Enum):
-    """How a worker stands."""
+    """The state of a worker in one word."""
 
     ACTIVE = "Active"
     SYNCING = "Syncing"
@@ -26,7 +25,7 @@ class Mark(Enum):
 
 
 class Do(Enum):
-    """What is to be done about it."""
+    """An action on a worker's process."""
 
     ASK = "ask whether its process runs"
     START = "start its process"
@@ -38,11 +37,11 @@ class Do(Enum):
 class Timing:
     """All times are in seconds."""
 
-    offline_seconds: float = 10.0  # of silence, and a worker is Offline
-    retry_seconds: float = 60.0  # at most, between two attempts to connect
-    ask_seconds: float = 2.0  # between two questions whether a silent worker's process runs
-    frozen_seconds: float = 60.0  # of silence of a process that runs, and it is ended and started again
-    restarts: int = 5  # so many within the window, and no more
+    offline_seconds: float = 10.0  # of silence until a worker is Offline
+    retry_seconds: float = 60.0  # the maximum between two attempts to connect
+    ask_seconds: float = 2.0  # between two checks whether a silent worker's process runs
+    frozen_seconds: float = 60.0  # of silence until a running process is ended and restarted
+    restarts: int = 5  # at most, within the window
     restart_window: float = 600.0
 
 
@@ -67,21 +66,19 @@ class TurnedDown:
 
 @dataclass(frozen=True)
 class Failed:
-    """Something did not work, though the machine is connected."""
+    """Something failed, although the machine is connected."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Worked:
-    """All that was to be done with the machine worked."""
+    """Everything that was due on the machine worked."""
 
 
 @dataclass(frozen=True)
 class Busy:
-    """The machine is being made ready or sent a model, and nobody listens to the worker meanwhile; with no text, that
-    is over.
-    """
+    """The machine is being prepared or sent a model, so heartbeats are not read; with no text, that is over."""
 
     text: str = ""
 
@@ -99,7 +96,7 @@ class HeartbeatSeen:
 
 @dataclass(frozen=True)
 class Sent:
-    """The worker has been told to play with this model version."""
+    """The worker's assignment names this model version."""
 
     model_version: int
 
@@ -125,12 +122,12 @@ class Tailed:
 
 @dataclass(frozen=True)
 class Restart:
-    """The user wants the worker to be started anew."""
+    """The user wants the worker to be restarted."""
 
 
 @dataclass(frozen=True)
 class Stop:
-    """The user wants the worker not to play."""
+    """The user wants the worker to stop."""
 
 
 @dataclass(frozen=True)
@@ -158,45 +155,45 @@ Event = (
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerState:
-    """One worker. ``mark``, ``since`` and ``reason`` are for people, the rest is what they follow from."""
+    """One worker. ``mark``, ``since`` and ``reason`` are for people; the rest is what they follow from."""
 
     mark: Mark = Mark.SYNCING
-    since: float  # when the mark became what it is
+    since: float  # when the mark last changed
     reason: str = "connecting"
     connected: bool = False
-    lost: str = ""  # why it is not linked; empty before the first attempt has ended
+    lost: str = ""  # why it is not connected; empty before the first attempt has ended
     refusal: str = ""
     failure: str = ""
     busy: str = ""
-    running: bool | None = None  # its process; None: not known
-    asked: float = NEVER  # when that was last asked
+    running: bool | None = None  # its process; None: unknown
+    asked: float = NEVER  # when that was last checked
     stopped: bool = False  # by the user
-    again: bool = False  # the process that runs is to be ended, and another one started
-    starts: tuple[float, ...] = ()  # of the process, within the window
-    given_up: bool = False  # it ended again and again
-    log: str = ""  # its end, when given up
+    again: bool = False  # the running process is to be ended and another one started
+    starts: tuple[float, ...] = ()  # times of the process's starts, within the window
+    given_up: bool = False  # the process ended again and again
+    log: str = ""  # its end, if given up
     heard: float = NEVER  # when it last gave a sign of life
-    talks: bool = False  # this process has been heard
-    beat: tuple[int, int] | None = None  # process and beat counter last seen
-    state: str = ""  # as the heartbeat has it
+    talks: bool = False  # this process has sent a heartbeat
+    beat: tuple[int, int] | None = None  # process id and beat counter last seen
+    state: str = ""  # from the heartbeat
     error: str = ""
     model_version: int = 0
     sent_version: int = 0
 
 
 def begin(now: float) -> WorkerState:
-    """A worker of which nothing is known yet."""
+    """Return the state of a worker of which nothing is known yet."""
     return WorkerState(since=now)
 
 
 def advance(state: WorkerState, event: Event, now: float, *, timing: Timing) -> tuple[WorkerState, tuple[Do, ...]]:
-    """What follows from an event. Actions that were not carried out are named again at the next event."""
+    """Process an event. Actions that are not carried out are returned again at the next event."""
     after, actions = _decide(_taken(state, event, now, timing), now, timing)
     return seen_at(after, now, timing=timing), actions
 
 
 def seen_at(state: WorkerState, now: float, *, timing: Timing) -> WorkerState:
-    """The state as time makes it look: silence alone can make a worker Offline."""
+    """Return the state at a later time: silence alone can make a worker Offline."""
     mark, reason = _marked(state, now, timing)
     if (mark, reason) == (state.mark, state.reason):
         return state
@@ -205,14 +202,15 @@ def seen_at(state: WorkerState, now: float, *, timing: Timing) -> WorkerState:
 
 
 def retry_after(failures: int, *, draw: float, timing: Timing) -> float:
-    """Seconds until the next attempt after so many failed ones in a row: anything (``draw``, in [0, 1)) up to a bound
-    that doubles.
+    """Return the seconds until the next attempt after ``failures`` failed ones in a row.
+
+    It is ``draw``, in [0, 1), times a bound that doubles with each failure.
     """
     return draw * min(timing.retry_seconds, FIRST_RETRY_SECONDS * 2 ** min(failures, MEMORY))
 
 
 def _taken(state: WorkerState, event: Event, now: float, timing: Timing) -> WorkerState:
-    """The state with what the event says."""
+    """Return the state with what the event says."""
     match event:
         case Tick():  # by far the most frequent
             return state
@@ -261,7 +259,7 @@ def _taken(state: WorkerState, event: Event, now: float, timing: Timing) -> Work
 
 
 def _listened(state: WorkerState, heard: HeartbeatSeen, now: float) -> WorkerState:
-    """A beat counts only when it has moved: what lies there may be left over from a process that is no longer."""
+    """Process a heartbeat. It counts only if its beat has changed: it may be left over from an ended process."""
     beat = (heard.pid, heard.beat)
     if beat == state.beat:
         return state
@@ -279,7 +277,7 @@ def _listened(state: WorkerState, heard: HeartbeatSeen, now: float) -> WorkerSta
 
 
 def _decide(state: WorkerState, now: float, timing: Timing) -> tuple[WorkerState, tuple[Do, ...]]:
-    """What to do about the worker's process."""
+    """Decide what to do about the worker's process."""
     if not state.connected:
         return state, ()
     silence = now - state.heard
@@ -304,7 +302,7 @@ def _decide(state: WorkerState, now: float, timing: Timing) -> tuple[WorkerState
 
 
 def _marked(state: WorkerState, now: float, timing: Timing) -> tuple[Mark, str]:
-    """The mark, and why."""
+    """Return the mark and the reason."""
     silence = now - state.heard
     if state.refusal:
         return Mark.ERROR, state.refusal
@@ -322,7 +320,7 @@ def _marked(state: WorkerState, now: float, timing: Timing) -> tuple[Mark, str]:
 
 
 def _marked_by_process(state: WorkerState, silence: float, timing: Timing) -> tuple[Mark, str]:
-    """The mark of a worker whose machine is connected."""
+    """Return the mark of a worker whose machine is connected."""
     if state.given_up:
         times = f"ended {timing.restarts + 1} times in {timing.restart_window / 60:.0f} minutes"
         return Mark.ERROR, f"{times}; put it right and --restart it; its log ends: {state.log or '(not fetched yet)'}"

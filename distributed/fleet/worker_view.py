@@ -1,4 +1,4 @@
-"""A worker as people see it, from what its link, its heartbeat and the balancer say."""
+"""A worker as people see it, from its connection's report, its heartbeat and the balancer's decision."""
 
 from distributed.fleet.balancer import Decision
 from distributed.fleet.remote_worker import WorkerReport
@@ -19,18 +19,18 @@ def worker_view(
     refused: str,
     weight: float,
 ) -> WorkerView:
-    """How a worker stands.
+    """Return the view of a worker.
 
     Args:
-        seat: as its link has reported it.
+        report: the worker's state, from its connection.
         state: its state now.
-        now: by the link's clock.
-        machine: where it plays.
+        now: the time by the connection's clock.
+        machine: the machine it plays on.
         leaving: whether the machine is being removed.
-        account: games granted to it, and delivered by it.
-        decision: on its share; None: none has been made.
-        refused: why the last batch of it was; empty when it was good.
-        weight: of its machine, in the config.
+        account: the worker's games.
+        decision: the balancer's decision; None: there is none yet.
+        refused: why its last batch was refused; empty: it was accepted.
+        weight: the machine's weight in the config.
     """
     heartbeat = report.heartbeat
     plays = state.mark not in (Mark.ERROR, Mark.OFFLINE) and heartbeat is not None

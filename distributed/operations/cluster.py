@@ -1,7 +1,6 @@
-"""The fleet of a run as its main program has it: reached over SSH, shown in status.txt, told what to do by requests and
-by the config.
+"""The fleet of start_main.py: reached over SSH, shown in status.txt, and controlled by requests and by the config file.
 
-Everything here happens in the Coach's thread, whenever it looks at its workers.
+Everything here runs in the Coach's thread, each time it collects batches.
 """
 
 import logging
@@ -29,22 +28,22 @@ log = logging.getLogger(__name__)
 
 
 class Cluster(Fleet):
-    """The machines of a config file, which is followed: a worker that is added to it or removed from it comes or goes.
+    """A fleet that follows its config file: machines that are added to the file join, and those that are removed leave.
 
     Args:
         root: the folder of the mirrors.
-        config: the file.
+        config: the config file.
         run_dir: the run's folder.
-        game: what they play.
-        settings: the run's.
-        run_id: the run's.
-        takeover: whether workers that play for others are taken over at the first contact.
-        log_event: is told what is worth a line in the log.
-        control_folder: where requests come in.
+        game: the game they play.
+        settings: the run's settings.
+        run_id: the run's id.
+        takeover: whether to take over workers of other Coaches at the first contact.
+        log_event: called with each line for the log.
+        control_folder: where requests arrive.
         status_folder: where status.txt is written.
 
     Raises:
-        RunLocked: another Coach works with this checkout's workers.
+        RunLocked: another Coach uses this checkout's workers.
         ValueError: the worker class cannot be sent to the workers.
     """
 
@@ -89,7 +88,7 @@ class Cluster(Fleet):
         self._commands = CommandHandler(self, config, inbox=self._requests, title=title, log_event=log_event)
 
     def collect(self) -> list[PendingBatch]:
-        """See ``SelfPlayBackend``; also does what is asked, follows the config, and shows how things stand."""
+        """See ``SelfPlayBackend``; also carries out requests, follows the config, and updates the status."""
         batches = super().collect()
         if not self._ended:
             self._commands.step()
@@ -111,7 +110,7 @@ class Cluster(Fleet):
 
 
 def cluster_report(view: FleetView) -> ClusterReport:
-    """What the terminal shows of a cluster."""
+    """Return what the terminal shows of a cluster."""
     return ClusterReport(
         active=view.active,
         total=view.total,

@@ -1,4 +1,4 @@
-"""What people want of a running Coach: it follows the workers in its settings file, and carries out requests."""
+"""What people want of a running Coach: it follows the workers in its config file and carries out requests."""
 
 import logging
 import time
@@ -17,51 +17,51 @@ from distributed.setup.worker_list import add_worker, remove_worker
 
 log = logging.getLogger(__name__)
 
-POLL_SECONDS = 1.0  # between two looks at the file
-AT_ONCE = 0.25  # of the machines, or one: so many that play may be away at a time because their settings have changed
+POLL_SECONDS = 1.0  # between two reads of the file
+AT_ONCE = 0.25  # of the machines, or one: the part of those that play that may be away at a time for new settings
 LOST = {Mark.ERROR, Mark.OFFLINE}
-RETRY_SECONDS = 5.0  # after a machine could not be taken in or let go
+RETRY_SECONDS = 5.0  # after a machine could not be added or removed
 
 
-_Reading = DistributedSettings | str  # what the file says, or what is wrong with it
+_Reading = DistributedSettings | str  # the file's content, or what is wrong with it
 
 
 class CommandedFleet(Protocol):
-    """What is steered; ``Fleet`` says more. A name or machine that it does not know is a ValueError."""
+    """The fleet that is controlled, such as ``Fleet``. An unknown name or machine raises ValueError."""
 
     @property
     def machines(self) -> tuple[WorkerSettings, ...]:
-        """Those that are not being removed."""
+        """The machines that are not being removed."""
 
     def add(self, machine: WorkerSettings) -> None:
-        """Take in a machine."""
+        """Add a machine."""
 
     def remove(self, name: str) -> None:
-        """Let a machine finish what is under way, and go."""
+        """Remove a machine after its current games."""
 
     def restart(self, name: str) -> None:
-        """End a worker, or all of a machine, and start it again."""
+        """End and restart a worker, or all workers of a machine."""
 
     def stop(self, name: str) -> None:
-        """End a worker, or all of a machine, until it is restarted."""
+        """End a worker, or all workers of a machine, until ``restart``."""
 
     def take_over(self, name: str) -> None:
-        """Take a worker, or all of a machine, over from whoever has it."""
+        """Take a worker, or all workers of a machine, from another Coach."""
 
     def view(self) -> FleetView:
-        """How everything stands."""
+        """Return the state of the whole fleet."""
 
 
 class CommandHandler:
-    """Call ``step`` in every cycle; it raises nothing.
+    """Carries out requests and follows the config. Call ``step`` in every cycle; it raises nothing.
 
     Args:
-        fleet: what is steered.
+        fleet: the fleet that is controlled.
         config: the file whose ``distributed.workers`` play.
         inbox: where requests arrive.
-        title: what plays, for people.
-        log_event: is told what is worth a line in the log.
-        clock: seconds that never go back.
+        title: the title of the status.
+        log_event: called with each line for the log.
+        clock: a monotonic clock in seconds.
     """
 
     def __init__(
@@ -77,15 +77,15 @@ class CommandHandler:
         self._fleet, self._config, self._requests, self._title = fleet, config, inbox, title
         self._log_event, self._clock = log_event, clock
         self._read = _state_of(config)
-        self._first: _Reading | None = None  # of a file that has changed, until a second reading has found the same
+        self._first: _Reading | None = None  # of a changed file, until a second read agrees
         self._wanted: tuple[WorkerSettings, ...] = fleet.machines
-        self._returning: set[str] = set()  # machines that have gone to come back with other settings, until they play
+        self._returning: set[str] = set()  # machines that left to come back with new settings, until they play
         self._poll_at = 0.0
         self._retry_at = 0.0
         self._logged_problems = ""
 
     def step(self) -> None:
-        """Carry out what has been asked, and follow the file if it has changed."""
+        """Carry out new requests, and follow the file if it has changed."""
         self._requests.serve(self._carry_out)
         if self._clock() < self._poll_at:
             return
@@ -95,9 +95,7 @@ class CommandHandler:
             self._follow()
 
     def _poll_config(self) -> None:
-        """Take the file up if it has changed, once two looks have found the same in it: a single one may see half of
-        what is written.
-        """
+        """Read the file if it has changed, and follow it once two reads agree: one may see half of a write."""
         state = _state_of(self._config)
         if state == self._read and self._first is None:
             return
@@ -106,7 +104,7 @@ class CommandHandler:
             self._take_up(self._first)
 
     def _carry_out(self, request: Request) -> str:
-        """What has come of it, in words; ValueError and OSError say what is wrong with it."""
+        """Carry out a request; return the answer. ValueError and OSError say what is wrong with it."""
         match request.command:
             case "status":
                 return status_text(self._fleet.view(), title=self._title, when=time.strftime("%Y-%m-%d %H:%M:%S"))
@@ -124,14 +122,15 @@ class CommandHandler:
                 assert request.machine is not None
                 add_worker(self._config, request.machine)
                 self._follow_now()
-                taken = f"{request.machine.name} is in {self._config}, and is being taken in; watch it in distributed/status.txt"
+                taken = f"{request.machine.name} is in {self._config}, and is being added; watch it in distributed/status.txt"
                 return f"{taken}\n{self._if_bare(request.machine.name)}"
         remove_worker(self._config, request.worker)
         self._follow_now()
-        return f"{request.worker} is no longer in {self._config}; it finishes the games under way, hands them over, and is dropped"
+        leaves = "it finishes and delivers its current games, and is removed"
+        return f"{request.worker} is no longer in {self._config}; {leaves}"
 
     def _if_bare(self, name: str) -> str:
-        """What makes a machine ready on which nothing of ours is."""
+        """Return what to do about a machine on which nothing is installed."""
         reading = self._reading()
         if not isinstance(reading, str) and reading.bootstrap:
             return "If it is bare, it is set up first, which takes minutes (bootstrap: true)"
@@ -142,33 +141,30 @@ class CommandHandler:
         )
 
     def _follow_now(self) -> None:
-        """Follow the file, which has just been written here, whole."""
+        """Follow the file, which this process has just written."""
         self._read = _state_of(self._config)
         self._take_up(self._reading())
         self._follow()
 
     def _reading(self) -> _Reading:
-        """What the file says now: the workers, or what is wrong with it."""
+        """Return the workers in the file now, or what is wrong with it."""
         try:
             return load_settings(self._config).distributed
         except ConfigError as error:
             return str(error)
 
     def _take_up(self, reading: _Reading) -> None:
-        """Want what the file says; one that is not right is not followed."""
+        """Make a reading of the file the target; an invalid file is not followed."""
         self._first, self._retry_at = None, 0.0
         if isinstance(reading, str):
-            self._log_event(f"the workers stay as they are until this is put right: {reading}")
+            self._log_event(f"the workers stay as they are until this is fixed: {reading}")
             return
         self._wanted = reading.workers
         if reading.unused_weights:
             self._log_event(f"{self._config}: {reading.unused_weights}")
 
     def _follow(self) -> None:
-        """Bring the fleet to what is wanted.
-
-        A machine whose settings have changed goes and comes back, which takes several looks.
-        """
+        """Bring the fleet to the target. A machine with new settings goes and comes back, which takes several calls."""
         problems = []
         have = {machine.name: machine for machine in self._fleet.machines}
         wanted = {machine.name: machine for machine in self._wanted}
@@ -176,9 +172,9 @@ class CommandHandler:
         for name in have:
             if name in going or name not in wanted:
                 why = (
-                    "its settings have changed: it goes and comes back"
+                    "its settings have changed: it leaves and comes back"
                     if name in wanted
-                    else f"{self._config} has it no more"
+                    else f"it is no longer in {self._config}"
                 )
                 self._log_event(f"{name}: {why}")
                 problems += _attempt(lambda name=name: self._fleet.remove(name))  # type: ignore[misc]
@@ -188,18 +184,15 @@ class CommandHandler:
         self._retry_at = self._clock() + RETRY_SECONDS if problems else 0.0
         waiting = sum(name in wanted and wanted[name] != have[name] and name not in going for name in have)
         if waiting:
-            problems.append(
-                f"{waiting} more with other settings play on as they are until {', '.join(sorted(self._returning))} is back and plays"
-            )
+            first = ", ".join(sorted(self._returning))
+            problems.append(f"{waiting} more with new settings keep the old ones until {first} plays again")
         logged = "; ".join(problems)
         if logged and logged != self._logged_problems:
             self._log_event(logged)
         self._logged_problems = logged
 
     def _may_go(self, have: Mapping[str, WorkerSettings], wanted: Mapping[str, WorkerSettings]) -> set[str]:
-        """The machines whose settings have changed and that may leave now: of those that play, only a part is away at a
-        time.
-        """
+        """Return the changed machines that may leave now: of those that play, only a part is away at a time."""
         changed = [name for name in have if name in wanted and wanted[name] != have[name]]
         if not changed and not self._returning:
             return set()
@@ -216,7 +209,7 @@ class CommandHandler:
 
 
 def _attempt(do: Callable[[], None]) -> list[str]:
-    """What went wrong, if anything did."""
+    """Return what went wrong, if anything did."""
     try:
         do()
     except (ValueError, OSError) as error:
@@ -225,7 +218,7 @@ def _attempt(do: Callable[[], None]) -> list[str]:
 
 
 def _state_of(path: Path) -> tuple[int, int, int] | None:
-    """Something that changes when the file does."""
+    """Return a value that changes when the file does."""
     try:
         found = path.stat()
     except OSError:

@@ -1,9 +1,9 @@
-"""How people and scripts speak with a running Coach: by files in a folder, since nothing here listens on a port.
+"""Requests to a running Coach, as files in a folder, because Keima opens no ports.
 
-``<id>.request`` is put there by whoever asks; the Coach takes it by renaming it to ``<id>.taken``, and answers with
-``<id>.answer``. So each request is carried out once at most, and whoever gives up waiting knows whether it was taken.
-The folder belongs to one user, who alone can write to it. Whether there is a Coach is told by a lock, which the system
-takes back from a process that has ended.
+A client writes ``<id>.request``. The Coach takes the request by renaming it to ``<id>.taken``, and answers with
+``<id>.answer``. So each request is carried out at most once, and a client that stops waiting knows whether it was
+taken. The folder belongs to one user, and only that user can write to it. A lock shows whether a Coach runs; the system
+releases it when the process ends.
 """
 
 import logging
@@ -26,21 +26,21 @@ from training.common.run_lock import RunLock, RunLocked, is_held
 log = logging.getLogger(__name__)
 
 FOLDER = Path(__file__).resolve().parents[1] / "control"
-COACH = "coach.json"  # what the Coach says of itself
+COACH = "coach.json"  # what the Coach publishes about itself
 NAME = re.compile(r"[0-9a-f]{16}")
 LIMIT = 256 * 1024  # bytes of any file here
 WAIT_SECONDS = 30.0
 POLL_SECONDS = 0.05
-STALE_SECONDS = 300.0  # longer than anybody waits
-LOCK_SECONDS = 1.0  # a look at the lock takes it for a moment
+STALE_SECONDS = 300.0  # longer than any client waits
+LOCK_SECONDS = 1.0  # checking the lock holds it for a moment
 
 
 class NoCoach(Exception):
-    """No Coach is running here, so nobody can answer."""
+    """No Coach is running that could answer."""
 
 
 class NotAnswered(Exception):
-    """A Coach is running, but has not answered in time; the text says whether it has taken the request."""
+    """A Coach is running but has not answered in time; the text says whether it has taken the request."""
 
 
 class _Message(BaseModel):
@@ -48,10 +48,10 @@ class _Message(BaseModel):
 
 
 class Request(_Message):
-    """What the Coach is asked to do."""
+    """A request to the Coach."""
 
     command: Literal["status", "restart", "stop", "takeover", "add", "remove"]
-    worker: str = Field(default="", max_length=100)  # whom it is about
+    worker: str = Field(default="", max_length=100)  # the worker that it is about
     machine: WorkerSettings | None = None  # to be added
 
     @model_validator(mode="after")
@@ -64,39 +64,39 @@ class Request(_Message):
 
 
 class Answer(_Message):
-    """What has come of a request."""
+    """The answer to a request."""
 
     ok: bool
     text: str
 
 
 class CoachFacts(_Message):
-    """What a running Coach says of itself."""
+    """What a running Coach publishes about itself."""
 
     pid: int
-    run: str  # its folder
+    run: str  # the run's folder
     config: str  # the file whose workers it follows
 
 
 @dataclass(frozen=True)
 class Pending:
-    """A request that has been taken and waits for its answer."""
+    """A request that has been taken and not yet answered."""
 
     id: str
     request: Request
 
 
 class RequestInbox:
-    """The Coach's side. While it is open, others can tell that a Coach is running.
+    """The Coach's side of the folder. While it is open, others can see that a Coach is running.
 
     Args:
-        folder: where the requests are put.
+        folder: where requests are written.
         run: the run's folder.
         config: the file whose workers the Coach follows.
 
     Raises:
-        RunLocked: another Coach of this checkout works with workers.
-        OSError: the folder cannot be made or written.
+        RunLocked: another Coach uses this checkout's workers.
+        OSError: the folder cannot be created or written.
     """
 
     def __init__(self, folder: Path = FOLDER, *, run: Path, config: Path) -> None:
@@ -113,14 +113,12 @@ class RequestInbox:
             raise
 
     def pending(self) -> list[Pending]:
-        """Take all requests that wait, in no particular order; those that cannot be understood are answered with an
-        error.
-        """
+        """Take all new requests, in any order; unreadable ones are answered with an error."""
         found = []
         for path in sorted(self.folder.glob("*.request")):
             if NAME.fullmatch(path.stem):
                 taken = path.with_suffix(".taken")
-                with suppress(OSError):  # taken back in this moment, or a disk that takes nothing
+                with suppress(OSError):  # withdrawn in this moment, or a full disk
                     path.rename(taken)
                     found += [Pending(path.stem, request) for request in self._read(path.stem, taken)]
         return found
@@ -134,7 +132,7 @@ class RequestInbox:
             self.answer(name, Answer(ok=False, text=f"the request cannot be understood: {complaint(error)}"))
 
     def answer(self, name: str, answer: Answer) -> None:
-        """Answer a request; a disk that does not take the answer is named in the log."""
+        """Answer a request; if the disk does not take the answer, that is logged."""
         try:
             write_atomically(self.folder / f"{name}.answer", answer.model_dump_json().encode())
             (self.folder / f"{name}.taken").unlink(missing_ok=True)
@@ -142,11 +140,11 @@ class RequestInbox:
             log.warning("a request cannot be answered: %s", error)
 
     def serve(self, carry_out: Callable[[Request], str]) -> None:
-        """Carry out all requests that wait, and answer each with what has come of it, or what went wrong."""
+        """Carry out all new requests, and answer each with its result or error."""
         for pending in self.pending():
             try:
                 answer = Answer(ok=True, text=carry_out(pending.request))
-            except Exception as error:  # whatever it is, it must not end a run
+            except Exception as error:  # no request may end a run
                 expected = isinstance(error, ValueError | OSError)
                 log.log(
                     logging.WARNING if expected else logging.ERROR,
@@ -164,7 +162,7 @@ class RequestInbox:
             self.answer(pending.id, answer)
 
     def close(self) -> None:
-        """Answer nobody any more."""
+        """Stop answering."""
         if self._lock:
             with suppress(OSError):
                 (self.folder / COACH).unlink()
@@ -180,11 +178,11 @@ def ask(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Answer:
-    """Have the running Coach carry out a request, and wait for its answer, at most for so many seconds.
+    """Have the running Coach carry out a request, and wait for its answer for at most ``seconds``.
 
     Raises:
-        NoCoach: none is running, or it has ended before it took the request.
-        NotAnswered: it has not answered in time.
+        NoCoach: none is running, or it ended before it took the request.
+        NotAnswered: it did not answer in time.
         OSError: the request cannot be written.
     """
     if not coach_runs(folder):
@@ -194,7 +192,7 @@ def ask(
     write_atomically(path, request.model_dump_json(exclude_unset=True).encode())
     deadline = clock() + seconds
     while True:
-        runs = coach_runs(folder)  # looked at before the answer is: one that has ended answers no more
+        runs = coach_runs(folder)  # checked before the answer is: a Coach that has ended answers no more
         with suppress(FileNotFoundError):
             found = Answer.model_validate_json(read_limited(answer, LIMIT))
             answer.unlink()
@@ -212,8 +210,8 @@ def ask(
     if not runs:
         raise NoCoach("the Coach has ended before it took the request")
     raise NotAnswered(
-        f"a Coach is running, but it has not looked at the request ({request.command}) in {seconds:g} s, and it has been taken back; "
-        "the Coach may be busy: try again, and see logs/distributed_training.log"
+        f"a Coach is running, but it has not read the request ({request.command}) in {seconds:g} s, and the request "
+        "has been withdrawn; the Coach may be busy: try again, and see logs/distributed_training.log"
     )
 
 
@@ -223,7 +221,7 @@ def coach_runs(folder: Path = FOLDER) -> bool:
 
 
 def coach_facts(folder: Path = FOLDER) -> CoachFacts | None:
-    """What the running Coach says of itself; None when none is running."""
+    """Return what the running Coach has published about itself; None if none is running."""
     if not coach_runs(folder):
         return None
     try:
@@ -233,7 +231,7 @@ def coach_facts(folder: Path = FOLDER) -> CoachFacts | None:
 
 
 def complaint(error: ValidationError) -> str:
-    """What is wrong with a message or a machine, in one line."""
+    """Return what is wrong with a message or a machine, in one line."""
     problems = []
     for details in error.errors(include_url=False, include_input=False, include_context=False):
         where = ".".join(map(str, details["loc"]))
@@ -250,14 +248,12 @@ def _locked(folder: Path) -> RunLock:
             if time.monotonic() >= deadline:
                 facts = coach_facts(folder)
                 who = f"process {facts.pid}, for {facts.run}" if facts else str(error)
-                raise RunLocked(
-                    f"another Coach works with this checkout's workers already ({who}); stop it first"
-                ) from None
+                raise RunLocked(f"another Coach already uses this checkout's workers ({who}); stop it first") from None
         time.sleep(POLL_SECONDS)
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what nobody waits for any more."""
+    """Delete files that no client waits for any more."""
     for path in folder.iterdir():
         with suppress(FileNotFoundError):
             if (

@@ -1,4 +1,4 @@
-"""How the cluster stands: in status.txt for people, who ``watch -n 1 cat`` it in 80 columns, and in status.json for
+"""The state of the cluster: status.txt for people, who ``watch -n 1 cat`` it in 80 columns, and status.json for
 programs.
 """
 
@@ -22,25 +22,25 @@ log = logging.getLogger(__name__)
 FOLDER = Path(__file__).resolve().parents[1]
 TEXT_NAME, JSON_NAME = "status.txt", "status.json"
 JSON_LIMIT = 2**26  # bytes
-WIDTH = 80  # cells, of which an emoji takes two
+WIDTH = 80  # cells; an emoji takes two
 INTERVAL_SECONDS = 1.0
-MOST_IN_FULL = 12  # workers; with more, those that are Active share lines, and reasons are cut
+MOST_IN_FULL = 12  # workers; beyond that, Active ones share lines and reasons are cut
 CROWDED_REASON = 2  # lines
 NAME_WIDTH = 22
 COLUMNS = (7, 8, 8, 10, 9)  # share, games/s, model, last batch, grant
-CELL = 26  # of an Active worker among many
+CELL = 26  # cells of an Active worker among many
 SYMBOLS = {Mark.ACTIVE: "🟢", Mark.SYNCING: "🟡", Mark.ERROR: "🔴", Mark.OFFLINE: "⚪"}
 WORST_FIRST = (Mark.ERROR, Mark.OFFLINE, Mark.SYNCING, Mark.ACTIVE)
 
 
 class StatusFile:
-    """The two files, replaced whole, once a second at most; a reader never sees half of one.
+    """The two files, replaced atomically, at most once a second.
 
     Args:
-        folder: where they lie.
-        title: what plays, for people.
-        clock: seconds that never go back.
-        wall: seconds since 1970.
+        folder: where they are written.
+        title: the title, for people.
+        clock: a monotonic clock in seconds.
+        wall: returns seconds since 1970.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class StatusFile:
         self._failing = False
 
     def show(self, view: Callable[[], FleetView]) -> None:
-        """Write how the cluster stands, if a second has passed; a disk that does not take it is no reason to stop."""
+        """Write the state of the cluster if a second has passed; a full disk is logged and stops nothing."""
         if self._clock() >= self._due:
             self._due = self._clock() + INTERVAL_SECONDS
             self._write(view(), ended=False)
 
     def close(self, view: FleetView) -> None:
-        """Write how the cluster stood at the end, and that it has ended."""
+        """Write the final state, and that the run has ended."""
         self._write(view, ended=True)
 
     def _write(self, view: FleetView, *, ended: bool) -> None:
@@ -91,9 +91,7 @@ class StatusFile:
 
 
 def stale_since(folder: Path = FOLDER) -> str | None:
-    """When the status was written last, if the Coach that wrote it did not say that it ended; None for no status, or an
-    ended one.
-    """
+    """Return when the status was last written if its Coach was killed; None if that ended cleanly or never ran."""
     try:
         values = json.loads(read_limited(folder / JSON_NAME, JSON_LIMIT))
         return None if values["ended"] else at(float(values["time"]))
@@ -102,17 +100,17 @@ def stale_since(folder: Path = FOLDER) -> str | None:
 
 
 def at(seconds: float) -> str:
-    """A moment, in seconds since 1970, by this machine's clock."""
+    """Return a moment, in seconds since 1970, as text in local time."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
 def status_values(view: FleetView) -> dict[str, Any]:
-    """The view as JSON has it; times are in seconds, ``sync_seconds`` and ``last_batch`` may be null."""
+    """Return the view for JSON; times are in seconds, ``sync_seconds`` and ``last_batch`` may be null."""
     return {**vars(view), "workers": [{**vars(worker), "mark": worker.mark.value} for worker in view.workers]}
 
 
 def status_text(view: FleetView, *, title: str, when: str) -> str:
-    """The view in lines of at most 80 cells: a header, then the workers, those in trouble first."""
+    """Return the view in lines of at most 80 cells: a header, then the workers, failing ones first."""
     lines = [*_header(view, title, when), "", *_workers(view.workers)]
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
@@ -136,7 +134,7 @@ def _header(view: FleetView, title: str, when: str) -> list[str]:
 def _workers(workers: Sequence[WorkerView]) -> list[str]:
     if not workers:
         return ["No workers: add one with python distributed/ssh_connector.py --add HOST USER"]
-    ordered = sorted(workers, key=lambda worker: WORST_FIRST.index(worker.mark))  # else as the config has them
+    ordered = sorted(workers, key=lambda worker: WORST_FIRST.index(worker.mark))  # otherwise in the config's order
     if len(ordered) <= MOST_IN_FULL:
         return [_titles(), *(line for worker in ordered for line in _in_full(worker, most=None))]
     failing = [worker for worker in ordered if worker.mark != Mark.ACTIVE]
@@ -158,7 +156,7 @@ def _titles() -> str:
 
 
 def _in_full(worker: WorkerView, *, most: int | None) -> list[str]:
-    """A line with all figures, and below it why the worker is not Active, or what else is to be known of it."""
+    """Return a line with all figures, and below it why the worker is not Active, or a note."""
     figures = (
         f"{worker.share:.1%}",
         rate(worker.games_per_second),
@@ -177,7 +175,7 @@ def _in_full(worker: WorkerView, *, most: int | None) -> list[str]:
 
 
 def _in_one_line(worker: WorkerView) -> str:
-    """Since when a worker is not Active, and the beginning of why."""
+    """Return a line with the time since the worker is not Active, and the start of the reason."""
     line = f"{SYMBOLS[worker.mark]} {worker.mark.value:7} {_cut(worker.name, NAME_WIDTH)} for {span(worker.since)}: "
     reason = printable(worker.reason)
     room = WIDTH - cell_len(line)
@@ -185,7 +183,7 @@ def _in_one_line(worker: WorkerView) -> str:
 
 
 def _in_short(active: Sequence[WorkerView]) -> list[str]:
-    """Active workers side by side; all their figures are in status.json."""
+    """Return Active workers in columns; status.json has all their figures."""
     name_width = CELL - 3 - 15
     cells = []
     for each in active:
@@ -197,12 +195,12 @@ def _in_short(active: Sequence[WorkerView]) -> list[str]:
 
 
 def rate(games: float) -> str:
-    """Games a second, in at most six characters."""
+    """Return games per second, in at most six characters."""
     return f"{games:.1f}" if games < 1000 else f"{games:.0f}"
 
 
 def span(seconds: float) -> str:
-    """A time in at most six characters, such as 7s, 4m, 3h20m."""
+    """Return a duration in at most six characters, such as 7s, 4m, 3h20m."""
     whole = max(0, int(seconds))
     if whole < 60:
         return f"{whole}s"
@@ -213,7 +211,7 @@ def span(seconds: float) -> str:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """The text in lines of at most ``width`` cells, broken between words where that is possible."""
+    """Return the text in lines of at most ``width`` cells, broken between words if possible."""
     lines: list[str] = []
     for word in text.split():
         if lines and cell_len(lines[-1]) + 1 + cell_len(word) <= width:
@@ -224,7 +222,7 @@ def wrap(text: str, width: int) -> list[str]:
 
 
 def _cut(text: str, width: int) -> str:
-    """The text, with its middle left out if it is wider: names differ at both ends."""
+    """Return the text, with its middle left out if it is too wide: names differ at both ends."""
     if cell_len(text) <= width:
         return text
     half = (width - 1) // 2

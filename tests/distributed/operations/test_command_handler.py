@@ -198,7 +198,7 @@ def test_of_the_machines_that_play_one_at_a_time_goes_and_comes_back_when_all_ar
     config.write_text(all_changed(CONFIG))
     coach.cycle(times=5)
     assert coach.fleet.told == ["remove worker1"]
-    assert "1 more with other settings play on as they are until worker1 is back and plays" in " ".join(coach.events)
+    assert "1 more with new settings keep the old ones until worker1 plays again" in " ".join(coach.events)
     coach.fleet.left()
     coach.fleet.marks["worker1"] = Mark.SYNCING
     coach.cycle(times=5)

@@ -184,7 +184,7 @@ def test_a_coach_that_has_ended_is_none(inbox: RequestInbox, folder: Path) -> No
 
 def test_a_coach_that_does_not_look_is_waited_for_no_longer_than_said(inbox: RequestInbox, folder: Path) -> None:
     began = time.monotonic()
-    with pytest.raises(NotAnswered, match="taken back"):
+    with pytest.raises(NotAnswered, match="withdrawn"):
         ask(Request(command="stop", worker="w"), folder, seconds=0.3)
     assert 0.3 <= time.monotonic() - began < 3
     assert inbox.pending() == []
