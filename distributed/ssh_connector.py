@@ -456,7 +456,7 @@ def main(argv: Sequence[str] | None = None, *, make: Callable[[Path | None], SSH
     try:
         machines = make(arguments.config)
         if arguments.check:
-            say_on_stderr(f"looking at the machines of {machines.config}")
+            say_on_stderr(f"checking the machines of {machines.config}")
             return check(machines, show)
         show(carry_out(machines, arguments, show))
     except NotDone as error:

@@ -130,7 +130,7 @@ def answers() -> list[bytes]:
         "cpus": 2,
         "memory": 2**34,
         "gpus": [{"index": 0, "name": "G", "memory": 2**34}],
-        "gpu_trouble": "",
+        "gpu_error": "",
         "kills_processes": False,
         "clock": 1e9,
         "boot_id": "b",

@@ -1,7 +1,6 @@
-"""The code on a worker's machine: what belongs to it, its hash, and the releases that bootstrap puts there.
+"""The code on a worker's machine: its files, its hash, and the releases that bootstrap puts there.
 
-Like all of ``distributed/remote*.py`` it runs on a worker's machine too, before anything is installed: standard library
-only.
+Like all of ``distributed/remote``, it runs on a worker's machine before anything is installed: standard library only.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from distributed.remote.process import Failed, elsewhere, locked, running
 FOLDERS = ("games", "training", "distributed")  # of code that a worker runs
 SUFFIXES = (".py", ".npz")
 FILES = ("start_worker.py", "requirements.txt", "scripts/setup.sh")
-WHOLE = ".whole"  # is in a release that is complete
+WHOLE = ".whole"  # marks a complete release
 RELEASES = "releases"
 KEEP_RELEASES = 2
 LOCK_SECONDS = 4.0
@@ -26,8 +25,8 @@ MOST_UNPACKED = 256 * 2**20  # bytes
 
 
 def code_files(root: Path, extra: str = "") -> list[str]:
-    """The files that a worker runs, relative to ``root``, sorted; ``extra`` is a module or package of the user's beside
-    them.
+    """Return the files that a worker runs, relative to ``root``, sorted; ``extra`` is a module or package of the
+    user's.
     """
     found = [path for folder in FOLDERS for path in (root / folder).rglob("*")]
     found += [*(root / "configs").glob("*.py")]
@@ -39,7 +38,7 @@ def code_files(root: Path, extra: str = "") -> list[str]:
 
 
 def code_hash(root: Path, extra: str = "") -> str:
-    """A name for what ``code_files`` hold; empty where there is no code."""
+    """Return the hash of the ``code_files``; empty if there is no code."""
     names = code_files(root, extra)
     if "start_worker.py" not in names:
         return ""
@@ -50,7 +49,7 @@ def code_hash(root: Path, extra: str = "") -> str:
 
 
 def unpack(request: dict[str, Any]) -> dict[str, Any]:
-    """Make the release ``hash`` from the archive that lies at ``archive``, and forget releases that nobody needs."""
+    """Create the release ``hash`` from ``archive``, and delete releases that no worker needs."""
     archive, name, extra = Path(request["archive"]), request["hash"], request["extra"]
     releases = Path(RELEASES)
     releases.mkdir(exist_ok=True, mode=0o700)
@@ -76,9 +75,7 @@ def unpack(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def unpack_cache(request: dict[str, Any]) -> dict[str, Any]:
-    """Put compiled code from ``archive`` beside what there is in ``folder``; what is there is the machine's own, and
-    stays.
-    """
+    """Add compiled code from ``archive`` to ``folder``; existing files are the machine's own and stay."""
     archive, folder = Path(request["archive"]), Path(request["folder"]).expanduser()
     part = folder / f"{archive.name}.part"
     shutil.rmtree(part, ignore_errors=True)
@@ -95,7 +92,7 @@ def unpack_cache(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def extract(archive: Path, folder: Path) -> None:
-    """Unpack plain files, none of them outside ``folder``."""
+    """Unpack regular files, none of them outside ``folder``."""
     left = MOST_UNPACKED
     with tarfile.open(archive, "r:gz") as tar:
         for member in tar:
@@ -111,7 +108,7 @@ def extract(archive: Path, folder: Path) -> None:
 
 
 def forget_releases(releases: Path, *, keep: Path) -> None:
-    """Remove all but the newest releases, ``keep``, and those from which a worker runs, or may run on a machine that
+    """Delete all releases but the newest, ``keep``, and those that a worker runs, or may run on a machine that
     shares them.
     """
     whole = sorted(releases.glob(f"*/{WHOLE}"), key=lambda path: path.stat().st_mtime, reverse=True)

@@ -1,7 +1,6 @@
-"""What kind of machine a worker's is, and whether it can play: all that the main node checks before it starts a worker.
+"""Probes a worker's machine: all that the main node checks before it starts a worker.
 
-Like all of ``distributed/remote*.py`` it runs on a worker's machine too, before anything is installed: standard library
-only.
+Like all of ``distributed/remote``, it runs on a worker's machine before anything is installed: standard library only.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from distributed.remote.code import WHOLE, code_hash
 from distributed.remote.process import PROC, Failed, boot_id, read_text
 
 OLDEST_PYTHON = (3, 11)
-PROGRAM = "start_worker.py"  # is in every checkout
+PROGRAM = "start_worker.py"  # in every checkout
 MOST_CLONES = 4
 TOOL_SECONDS = 10.0  # a driver that hangs must not hang the probe
 
 
 def probe(request: dict[str, Any]) -> dict[str, Any]:
-    """All that the main node checks before it starts a worker."""
+    """Return all that the main node checks before it starts a worker."""
     root = Path.cwd()
     usage = shutil.disk_usage(root)
-    gpus, trouble = find_gpus()
+    gpus, gpu_error = find_gpus()
     clones = find_clones(root)
     theirs = [str(clone / request["clone"]) for clone in clones]
     code = {folder: code_hash(root / folder, request["extra"]) for folder in [*request["code"], *map(str, clones)]}
@@ -47,7 +46,7 @@ def probe(request: dict[str, Any]) -> dict[str, Any]:
         "cpus": len(os.sched_getaffinity(0)),
         "memory": memory(),
         "gpus": gpus,
-        "gpu_trouble": trouble,
+        "gpu_error": gpu_error,
         "kills_processes": kills_processes(),
         "clock": time.time(),
         "boot_id": boot_id(),
@@ -57,7 +56,7 @@ def probe(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def find_clones(root: Path) -> list[Path]:
-    """The folders of the home that look like a checkout of ours, but for ``root`` itself."""
+    """Return the folders of the home that look like a checkout of ours, except ``root`` itself."""
     try:
         folders = sorted(Path.home().iterdir())
     except (OSError, RuntimeError):
@@ -69,13 +68,13 @@ def find_clones(root: Path) -> list[Path]:
 def interpreter(
     own: str | None, environments: list[str], others: list[str], packages: dict[str, str]
 ) -> dict[str, Any] | None:
-    """The best of the interpreters that there are: one that has all packages, else one that is new enough; None when
-    there is none.
+    """Return the best interpreter: one that has all packages, else one that is new enough; None if there is none.
 
     Args:
-        own: the one that the user has named, which comes before all others and must work; beside it, only the
-        environments count. environments: those that bootstrap has made, best first. others: likewise. packages:
-        versions by name.
+        own: the interpreter that the user has named; it has precedence and must work. With it, only environments count.
+        environments: those that bootstrap has made, best first.
+        others: other candidates, best first.
+        packages: versions by name.
     """
     found: list[dict[str, Any]] = []
     if own and shutil.which(str(Path(own).expanduser())) is None:
@@ -97,7 +96,7 @@ def interpreter(
 
 
 def inspected(path: str, packages: dict[str, str]) -> dict[str, Any]:
-    """What an interpreter says of itself."""
+    """Return what an interpreter reports about itself."""
     command = [path, sys.argv[0], "inspect", "inspect", json.dumps(list(packages))]
     try:
         answer = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=TOOL_SECONDS)
@@ -108,7 +107,7 @@ def inspected(path: str, packages: dict[str, str]) -> dict[str, Any]:
 
 
 def has_all(found: dict[str, Any], packages: dict[str, str]) -> bool:
-    """Whether an interpreter is new enough and has these versions; builds, such as +cpu, do not matter."""
+    """Return whether an interpreter is new enough and has these versions; builds, such as +cpu, do not matter."""
     have = found["packages"]
     return tuple(found["version"][:2]) >= OLDEST_PYTHON and all(
         (have.get(name) or "").partition("+")[0] == version.partition("+")[0] for name, version in packages.items()
@@ -116,9 +115,7 @@ def has_all(found: dict[str, Any], packages: dict[str, str]) -> bool:
 
 
 def inspect(packages: list[str]) -> dict[str, Any]:
-    """The version of this very interpreter, those of packages (None: missing), and whether it is an environment that
-    somebody has made.
-    """
+    """Return this interpreter's version, those of packages (None: missing), and whether it is a virtual environment."""
     made = sys.prefix != sys.base_prefix or Path(sys.prefix, "conda-meta").is_dir()
     result: dict[str, Any] = {"version": list(sys.version_info[:3]), "packages": {}, "environment": made}
     try:
@@ -134,20 +131,18 @@ def inspect(packages: list[str]) -> dict[str, Any]:
 
 
 def processor() -> str:
-    """A name for the processor, the same only where machine code for the one runs on the other; empty where that is not
-    known.
-    """
+    """Return a name for the processor, equal only if each can run the other's machine code; empty if unknown."""
     text = read_text(PROC / "cpuinfo").partition("\n\n")[0]
-    told = sorted(
+    features = sorted(
         line
         for line in text.splitlines()
         if line.startswith(("vendor_id", "cpu family", "model", "flags", "Features", "CPU "))
     )
-    return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16] if told else ""
+    return hashlib.sha256("\n".join(features).encode()).hexdigest()[:16] if features else ""
 
 
 def find_gpus() -> tuple[list[dict[str, Any]], str]:
-    """The NVIDIA GPUs, as nvidia-smi lists them; and what is wrong with it where there is a GPU that it does not list."""
+    """Return the NVIDIA GPUs that nvidia-smi lists, and the error if there is a GPU that it does not list."""
     expected = any(Path("/dev").glob("nvidia[0-9]*")) or (PROC / "driver/nvidia").exists()
     tool = shutil.which("nvidia-smi")
     if tool is None:
@@ -170,7 +165,7 @@ def find_gpus() -> tuple[list[dict[str, Any]], str]:
 
 
 def writable(root: Path) -> bool:
-    """Whether files can be made in ``root``."""
+    """Return whether files can be created in ``root``."""
     test = root / f".write-{os.getpid()}.part"
     try:
         test.write_bytes(b"x")
@@ -181,18 +176,18 @@ def writable(root: Path) -> bool:
 
 
 def memory() -> int:
-    """Bytes of memory that there are for us."""
+    """Return the bytes of memory that we may use."""
     most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = read_text(Path("/sys/fs/cgroup/memory.max")).strip()
     return min(most, int(limit)) if limit.isdigit() else most
 
 
 def kills_processes() -> bool:
-    """Whether systemd is told to end what a user leaves running when they log out, and makes no exception for this one."""
+    """Return whether systemd ends what this user leaves running at logout."""
     folders = [Path(folder) for folder in ("/etc/systemd", "/run/systemd", "/usr/lib/systemd")]
     files = [path for folder in folders for path in [folder / "logind.conf", *folder.glob("logind.conf.d/*.conf")]]
-    told = any(
+    enabled = any(
         line.replace(" ", "") == "KillUserProcesses=yes" for path in files for line in read_text(path).splitlines()
     )
     name = os.environ.get("USER") or os.environ.get("LOGNAME") or ""
-    return told and os.getuid() != 0 and not Path("/var/lib/systemd/linger", name).is_file()
+    return enabled and os.getuid() != 0 and not Path("/var/lib/systemd/linger", name).is_file()

@@ -1,12 +1,11 @@
-"""Whose a worker's folder is: the record of it, and what is done when a folder goes from one run to another.
+"""The owner of a worker's folder: its record, and what happens when a folder passes from one run to another.
 
-The record is a file of the folder's outbox, ``<coach>.owner``: it appears whole, and whoever lists the outbox sees at
-once whose it is. Its lease is the token in the folder's assignment, which the owner changes at every contact. Whether a
-token has stood still for too long is seen by who wants the folder, by its own clock. All that changes an owner is done
-under a lock beside the folder.
+The record is a file in the folder's outbox, ``<coach>.owner``. It appears whole, and a listing of the outbox shows the
+owner. Its lease is the token in the folder's assignment, which the owner changes at every contact. A Coach that wants
+the folder watches by its own clock whether the token changes. All changes of an owner are made under a lock beside the
+folder.
 
-Like all of ``distributed/remote*.py`` it runs on a worker's machine too, before anything is installed: standard library
-only.
+Like all of ``distributed/remote``, it runs on a worker's machine before anything is installed: standard library only.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ from distributed.remote.process import LOCK_SECONDS, Failed, elsewhere, locked, 
 
 OWNER = ".owner"  # the suffix of a record
 GAMES = ".games"
-LABEL = re.compile(r"[A-Za-z0-9_-]{1,64}")  # a run's, in the name of a folder
-STRANGER = "unknown"  # the run of games that do not say
-KEPT = ("outbox", "launch.lock")  # of a folder that goes to another run
+LABEL = re.compile(r"[A-Za-z0-9_-]{1,64}")  # of a run, in the name of a folder
+STRANGER = "unknown"  # the run of games that do not name one
+KEPT = ("outbox", "launch.lock")  # in a folder that passes to another run
 TOKEN = 100  # characters
 
 
 def own(request: dict[str, Any]) -> dict[str, Any]:
-    """Enter ``owner`` as the owner of the folder ``place``, if it may be that; else say who is.
+    """Enter ``owner`` as the owner of the folder ``place`` if that is allowed; return the present owner otherwise.
 
-    It may: where nobody is, where it is already, where its own run is (``fresh``: it has not owned the folder before),
-    where the owner and its lease are still those of ``expired``, and always with ``force``.
+    It is allowed if the folder has no owner, is already owned by it, belongs to its own run (``fresh``: it has not
+    owned the folder before), or still has the owner and lease of ``expired``; and always with ``force``.
     """
     place, mine = Path(request["place"]), request["owner"]
     (place / "outbox").mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -57,12 +56,11 @@ def own(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def give_way(request: dict[str, Any]) -> dict[str, Any]:
-    """Empty the folder ``place`` of what is not of the run with these ``labels``; bring back what is.
+    """Move what is not of the run with these ``labels`` out of the folder ``place``, and bring back what is.
 
-    No other run's worker runs there.
-
-    Games go to ``<place>.<label of their run>``, where that run finds them when it comes back. ``tagged`` finds the run
-    in a batch's name, and those that do not say are of the run ``contents``.
+    No worker of another run may be running there. Games go to ``<place>.<label of their run>``, where that run finds
+    them when it comes back. ``tagged`` finds the run in a batch's name; batches without one are of the run
+    ``contents``.
     """
     place, labels, coach = Path(request["place"]), request["labels"], request["coach"]
     with locked(lock_of(place), LOCK_SECONDS):
@@ -81,7 +79,7 @@ def give_way(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def start_owned(request: dict[str, Any]) -> dict[str, Any]:
-    """As ``start``, for the Coach ``coach`` that has entered itself; without one, for whoever asks."""
+    """Do as ``start`` for the Coach ``coach``, which must own the folder; without one, for any caller."""
     coach, place = request.get("coach", ""), Path(request["place"])
     if not coach:
         return start(request)
@@ -91,13 +89,13 @@ def start_owned(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def stop_owned(request: dict[str, Any]) -> dict[str, Any]:
-    """As ``stop``, likewise."""
+    """Do as ``stop``, likewise."""
     check_owner(Path(request["place"]), request.get("coach", ""))
     return stop(request)
 
 
 def move_games(outbox: Path, place: Path, contents: str, labels: list[str], tagged: re.Pattern[str]) -> int:
-    """Put the games of other runs aside, each to its run's; returns how many."""
+    """Set the games of other runs aside, in a folder for each run; return how many."""
     found = list(games_of_others(outbox, contents, labels, tagged))
     for path, whose in found:
         folder = place.with_name(f"{place.name}.{whose}") / "outbox"
@@ -109,7 +107,7 @@ def move_games(outbox: Path, place: Path, contents: str, labels: list[str], tagg
 def games_of_others(
     outbox: Path, contents: str, labels: list[str], tagged: re.Pattern[str]
 ) -> Iterator[tuple[Path, str]]:
-    """The games of other runs, and the label of each one's; those that do not say are of the run ``contents``."""
+    """Yield the games of other runs with the label of each; those without a label are of the run ``contents``."""
     for path in sorted(outbox.glob(f"*{GAMES}")):
         match = tagged.search(path.name)
         whose = match[1] if match else contents or labels[0]
@@ -118,7 +116,7 @@ def games_of_others(
 
 
 def bring_back(place: Path, labels: list[str]) -> int:
-    """Bring the games back that were set aside."""
+    """Bring back the games that were set aside; return how many."""
     returned = 0
     for label in labels:
         for folder in list(set_aside_of(place, label)):
@@ -130,18 +128,16 @@ def bring_back(place: Path, labels: list[str]) -> int:
 
 
 def set_aside_of(place: Path, label: str) -> list[Path]:
-    """The folders in which games of this run were set aside; earlier versions added a number where there was one
-    already.
-    """
+    """Return the folders with this run's games; earlier versions added a number if there was one already."""
     found = [place.with_name(f"{place.name}.{label}"), *place.parent.glob(f"{place.name}.{label}.[0-9]*")]
     return [path for path in found if path.is_dir()]
 
 
 def check_owner(place: Path, coach: str) -> None:
-    """Go on only if the folder is this Coach's; one that names none is not held up.
+    """Check that the folder belongs to this Coach; an owner without a name does not count.
 
     Raises:
-        Failed: it is another's.
+        Failed: it belongs to another Coach.
     """
     found = owner_of(place) if coach else None
     if found and found["coach"] not in ("", coach):
@@ -149,9 +145,9 @@ def check_owner(place: Path, coach: str) -> None:
 
 
 def owner_of(place: Path) -> dict[str, Any] | None:
-    """Who owns a folder.
+    """Return the owner of a folder.
 
-    One of an earlier version leaves no record: it is known by its assignment, if its worker runs.
+    An owner of an earlier version has no record: it is known by its assignment, if its worker runs.
     """
     for path in sorted((place / "outbox").glob(f"*{OWNER}")):
         with contextlib.suppress(OSError, ValueError):
@@ -173,7 +169,7 @@ def owner_of(place: Path) -> dict[str, Any] | None:
 
 
 def write_owner(place: Path, owner: dict[str, Any]) -> None:
-    """Leave the record, whole."""
+    """Write the record atomically."""
     path = place / "outbox" / f"{owner['coach']}{OWNER}"
     part = path.with_name(f"{path.name}.part")
     part.write_text(json.dumps(owner))
@@ -181,7 +177,7 @@ def write_owner(place: Path, owner: dict[str, Any]) -> None:
 
 
 def contents_of(place: Path) -> str:
-    """The label of the run of which the folder is full; empty when nothing there needs care."""
+    """Return the label of the run whose files fill the folder; empty if nothing there needs care."""
     said = assignment_of(place)
     if said is None:
         return STRANGER if (place / "inbox" / "assignment.json").exists() else ""
@@ -190,12 +186,12 @@ def contents_of(place: Path) -> str:
 
 
 def token_of(place: Path) -> str:
-    """The lease, which changes as long as somebody renews it."""
+    """Return the lease, which changes as long as it is renewed."""
     return str((assignment_of(place) or {}).get("lease", ""))[:TOKEN]
 
 
 def assignment_of(place: Path) -> dict[str, Any] | None:
-    """What the folder's worker was told last, if that can be read."""
+    """Return the last assignment of the folder's worker, if it can be read."""
     try:
         found = json.loads((place / "inbox" / "assignment.json").read_text())
     except (OSError, ValueError, RecursionError):
@@ -204,12 +200,12 @@ def assignment_of(place: Path) -> dict[str, Any] | None:
 
 
 def lock_of(place: Path) -> Path:
-    """The lock under which a folder's owner changes; it is beside the folder, which may come and go."""
+    """Return the lock for changes of a folder's owner; it is beside the folder, which may come and go."""
     return place.with_name(f".{place.name}.lock")
 
 
 def remove(path: Path) -> None:
-    """Remove a file or a folder."""
+    """Delete a file or a folder."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

@@ -1,13 +1,12 @@
-"""Processes on a worker's machine that outlive the connection by which they were started, at most one at each place.
+"""Processes on a worker's machine that outlive the connection that started them, at most one at each place.
 
-A *place* is a folder: a worker's, or that of a long command. Who runs there is recorded in its ``process.json``,
-written under a lock that is let go only when the new program has begun, so that no two can ever begin at once. A
-process is signalled only if its boot, its id and its start time are those recorded: never a stranger that was given the
-same id later. Where several machines share the folder, the record of another one's process says nothing of whether it
-runs: nobody begins beside it, and nobody signals it.
+A *place* is a folder: a worker's, or that of a long command. Its ``process.json`` records the process. It is written
+under a lock that is released only after the new program has begun, so two can never begin at once. A process is
+signalled only if its boot, id and start time match the record, so another process with the same id never is. If several
+machines share the folder, a record of another machine does not say whether its process still runs: none is started
+beside it, and it is not signalled.
 
-Like all of ``distributed/remote*.py`` it runs on a worker's machine too, before anything is installed: standard library
-only.
+Like all of ``distributed/remote``, it runs on a worker's machine before anything is installed: standard library only.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 LOCK_SECONDS = 4.0
-LOG_BYTES = 5 * 2**20  # a log that has grown beyond is put aside when the next process begins
+LOG_BYTES = 5 * 2**20  # a larger log is renamed when the next process begins
 TAIL_BYTES = 64 * 2**10
 PROC = Path("/proc")
 MACHINE_ID = Path("/etc/machine-id")
@@ -40,7 +39,7 @@ class Failed(Exception):
 
 
 def read_text(path: Path) -> str:
-    """The content of a small file; empty when there is none to be read."""
+    """Return the content of a small file; empty if it cannot be read."""
     try:
         return path.read_text()
     except (OSError, ValueError):
@@ -48,17 +47,17 @@ def read_text(path: Path) -> str:
 
 
 def boot_id() -> str:
-    """Another one after each start of the machine."""
+    """Return an id that changes with every start of the machine."""
     return read_text(PROC / "sys/kernel/random/boot_id").strip()
 
 
 def host() -> str:
-    """This machine, as against others that share its homes."""
+    """Return a name for this machine that differs from others that share its homes."""
     return f"{platform.node()}-{hashlib.sha256(read_text(MACHINE_ID).strip().encode()).hexdigest()[:8]}"
 
 
 def world() -> str:
-    """Where a process id means one process: this machine since its last start, and which of its lists of processes."""
+    """Return where a process id is unique: this machine since its last start, and its process namespace."""
     with contextlib.suppress(OSError):
         return f"{host()}/{boot_id()}/{(PROC / 'self/ns/pid').stat().st_ino}"
     return f"{host()}/{boot_id()}/"
@@ -66,7 +65,7 @@ def world() -> str:
 
 @contextlib.contextmanager
 def locked(path: Path, seconds: float) -> Iterator[None]:
-    """Hold the lock at ``path``; it is held on by what is forked within until that runs another program."""
+    """Hold the lock at ``path``; a process forked within holds it until it runs another program."""
     descriptor = os.open(str(path), os.O_RDWR | os.O_CREAT, 0o600)
     deadline = time.monotonic() + seconds
     try:
@@ -84,13 +83,13 @@ def locked(path: Path, seconds: float) -> Iterator[None]:
 
 
 def process_stat(pid: int | str) -> tuple[str, int, int] | None:
-    """State, process group and start time (ticks since boot) of a process; None when there is none."""
+    """Return state, process group and start time (ticks since boot) of a process; None if there is none."""
     fields = read_text(PROC / str(pid) / "stat").rpartition(")")[2].split()
     return (fields[0], int(fields[2]), int(fields[19])) if len(fields) > 19 else None
 
 
 def record_at(place: Path) -> dict[str, Any]:
-    """Who was last recorded at ``place``; nothing where nobody was. One of an earlier version began on this machine."""
+    """Return the last record at ``place``; empty if there is none. One of an earlier version is of this machine."""
     try:
         record = json.loads((place / "process.json").read_text())
     except (OSError, ValueError):
@@ -99,8 +98,8 @@ def record_at(place: Path) -> dict[str, Any]:
 
 
 def elsewhere(place: Path) -> dict[str, Any] | None:
-    """The record of a process at ``place`` that began on another machine, of which nobody here knows whether it still
-    runs.
+    """Return the record of a process at ``place`` that was started on another machine, so that its state is unknown
+    here.
 
     A command that has left its exit code has ended, wherever it ran.
     """
@@ -109,19 +108,20 @@ def elsewhere(place: Path) -> dict[str, Any] | None:
 
 
 def refuse_elsewhere(place: Path) -> None:
-    """Go on only if no process of another machine is recorded at ``place``.
+    """Check that no process of another machine is recorded at ``place``.
 
     Raises:
         Failed: one is.
     """
     if found := elsewhere(place):
         there, here = str(found["host"]).rpartition("-")[0], platform.node()
-        text = f"process {found.get('pid')} of {there} is recorded at {place}, and from {here} nobody can see whether it runs"
+        unknown = f"and from {here} it cannot be seen whether it runs"
+        text = f"process {found.get('pid')} of {there} is recorded at {place}, {unknown}"
         raise Failed(f"{text}: these machines share their home", "elsewhere")
 
 
 def running(place: Path) -> dict[str, Any] | None:
-    """The record of the process that runs at ``place``, if it does, on this machine."""
+    """Return the record of the process that runs at ``place`` on this machine; None if none does."""
     record = record_at(place)
     try:
         found = process_stat(int(record["pid"])) if record["host"] == host() else None
@@ -137,7 +137,7 @@ def running(place: Path) -> dict[str, Any] | None:
 
 
 def record_myself(place: Path, argv: list[str]) -> None:
-    """Write who runs at ``place``: this process."""
+    """Record this process as the one at ``place``."""
     found = process_stat(os.getpid())
     assert found is not None
     record = {"pid": os.getpid(), "start_ticks": found[2], "boot_id": boot_id(), "host": host(), "argv": argv}
@@ -147,10 +147,10 @@ def record_myself(place: Path, argv: list[str]) -> None:
 
 
 def claim(place: Path, argv: list[str], *, seconds: float = LOCK_SECONDS) -> int | None:
-    """Have this process be the one at ``place``; else the id of the one that is.
+    """Make this process the one at ``place``; return the id of another one that runs there.
 
     Raises:
-        Failed: others are at it for longer than ``seconds``.
+        Failed: others hold the place's lock for longer than ``seconds``.
     """
     with locked(place / "launch.lock", seconds):
         refuse_elsewhere(place)
@@ -162,16 +162,18 @@ def claim(place: Path, argv: list[str], *, seconds: float = LOCK_SECONDS) -> int
 
 
 def let_go(place: Path) -> None:
-    """Leave no record of this process at ``place``, where it ends: others who share the folder could not tell."""
+    """Remove the record of this process at ``place`` before it ends: other machines that share the folder could not
+    tell.
+    """
     with contextlib.suppress(OSError):
         if (running(place) or {}).get("pid") == os.getpid():
             (place / "process.json").unlink()
 
 
 def start(request: dict[str, Any]) -> dict[str, Any]:
-    """Start a process at ``place`` that outlives this session, unless one runs there already.
+    """Start a process at ``place`` that outlives this session, unless one runs there.
 
-    With ``shared`` it is one for all machines that share the folder: another one's serves as well.
+    With ``shared``, one serves all machines that share the folder.
     """
     place = Path(request["place"])
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -187,7 +189,7 @@ def start(request: dict[str, Any]) -> dict[str, Any]:
         (place / "exit").unlink(missing_ok=True)
         if log.exists() and log.stat().st_size > LOG_BYTES:
             log.replace(log.with_name(f"{log.name}.1"))
-        ours, theirs = os.pipe()  # closed unread when the program begins; else it says why it did not
+        ours, theirs = os.pipe()  # closed without data when the program begins; otherwise it has the error
         child = os.fork()
         if child == 0:
             if os.fork() == 0:
@@ -203,7 +205,7 @@ def start(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def link_log(log: Path, folder: Path) -> None:
-    """Let the log be found in ``folder`` too, if that is possible."""
+    """Link the log into ``folder``, if possible."""
     with contextlib.suppress(OSError):
         folder.mkdir(exist_ok=True)
         if not (folder / log.name).exists():
@@ -212,7 +214,7 @@ def link_log(log: Path, folder: Path) -> None:
 
 
 def become(request: dict[str, Any], place: Path, log: Path, pipe: int) -> None:
-    """Run the program in this process, cut off from the session; never returns."""
+    """Run the program in this process, detached from the session; never returns."""
     try:
         os.setsid()
         record_myself(place, request["argv"])
@@ -224,7 +226,7 @@ def become(request: dict[str, Any], place: Path, log: Path, pipe: int) -> None:
             with contextlib.suppress(OSError):
                 os.set_inheritable(int(path.name), int(path.name) < 3)
         for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)  # what Python or nohup ignore would stay ignored
+            signal.signal(number, signal.SIG_DFL)  # ignored signals would stay ignored
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         os.execvpe(request["argv"][0], request["argv"], dict(os.environ, **request["env"]))
     except BaseException as error:
@@ -234,7 +236,7 @@ def become(request: dict[str, Any], place: Path, log: Path, pipe: int) -> None:
 
 
 def stop(request: dict[str, Any]) -> dict[str, Any]:
-    """End what runs at ``place``, and all of its process group: asked first, killed after ``seconds``."""
+    """End the process at ``place`` and its process group: first by SIGTERM, after ``seconds`` by SIGKILL."""
     place, seconds = Path(request["place"]), float(request["seconds"])
     if not place.is_dir():
         return {"found": False, "killed": False}
@@ -261,16 +263,16 @@ def signal_process(pid: int, number: int) -> None:
 
 
 def members(group: int) -> list[int]:
-    """The processes of a group that have not ended."""
+    """Return the running processes of a group."""
     pids = [int(path.name) for path in PROC.iterdir() if path.name.isdigit()]
     found = ((pid, process_stat(pid)) for pid in pids)
     return [pid for pid, stat in found if stat and stat[1] == group and stat[0] not in "ZX"]
 
 
 def alive(request: dict[str, Any]) -> dict[str, Any]:
-    """Whether a process runs at ``place``, and how the last command there ended, if it was one that says so.
+    """Return whether a process runs at ``place``, and the exit code of the last command there if it left one.
 
-    One of another machine counts as running, as it may.
+    One of another machine counts as running, since it may be.
     """
     place = Path(request["place"])
     found = running(place) or elsewhere(place)
@@ -283,7 +285,7 @@ def alive(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def tail(request: dict[str, Any]) -> dict[str, Any]:
-    """The last ``lines`` of a log, and where it ends; with ``offset``, what has come since."""
+    """Return the last ``lines`` of a log, and its size; with ``offset``, what has been added since."""
     log, offset = Path(request["log"]), request.get("offset")
     if not log.is_file():
         return {"text": "", "end": 0}

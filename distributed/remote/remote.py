@@ -1,11 +1,10 @@
-"""What the main node has done on a worker's machine, by the worker's own Python and with nothing but its standard
-library.
+"""The program that the main node runs on a worker's machine, with the worker's Python and its standard library alone.
 
     python3 -I .remote/<hash>.pyz NONCE COMMAND JSON       in the cluster's folder on that machine
 
-``distributed/setup/machine.py`` puts these files there as one program. The answer is one line on standard output,
-``@@NONCE {"ok": ...}`` or ``@@NONCE {"failed": text, "kind": ...}``, whatever a noisy shell writes around it. Nothing
-here needs more than Python 3.9, so that one that is too old can say so.
+``distributed/setup/machine.py`` packs these files into one program and puts it there. The answer is one line on
+standard output, ``@@NONCE {"ok": ...}`` or ``@@NONCE {"failed": text, "kind": ...}``, whatever else a shell prints. It
+runs on Python 3.9 and newer, so that an old Python can report its version.
 """
 
 from __future__ import annotations
@@ -36,14 +35,12 @@ COMMANDS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 
 
 def main(argv: list[str]) -> int:
-    """Carry out one command and answer."""
+    """Carry out one command and print the answer."""
     nonce, command, text = argv
     os.umask(0o077)
     try:
         request = json.loads(text)
-        if (
-            isinstance(request, dict) and "request" in request
-        ):  # what must not be seen in a list of processes comes in a file
+        if isinstance(request, dict) and "request" in request:  # a private request is in a file
             path = Path(request["request"])
             request = json.loads(path.read_text())
             path.unlink()

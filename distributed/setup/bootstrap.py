@@ -1,8 +1,8 @@
-"""From a bare machine to one that can play: our code under the name of its hash, an environment with the packages, and
-a look at both.
+"""Turns a bare machine into a worker: our code under the name of its hash, an environment with the packages, and a
+rehearsal.
 
-Every step finds out first whether it has been done, and long ones run on the machine by themselves: a bootstrap that
-was cut off anywhere is gone on with by the next one, which may also find the long step finished.
+Every step first checks whether it has been done. Long steps run on the machine by themselves: after an interruption,
+the next bootstrap continues, and may find the long step finished.
 """
 
 import secrets
@@ -38,20 +38,18 @@ JOBS = ".remote/jobs"  # the places of the long steps
 REHEARSAL = f"{JOBS}/rehearsal"
 REHEARSAL_GAME = "tic_tac_toe"
 JOB_LOG = "logs/bootstrap.log"
-# Runs a command at a place and leaves its exit code there.
+# Runs a command at a place and writes its exit code there.
 WITH_EXIT_CODE = (
     'place=$1; shift; code=0; "$@" || code=$?; echo $code >"$place/exit.part"; mv "$place/exit.part" "$place/exit"'
 )
 POLL_SECONDS = 1.0
 STILL_SECONDS = 30.0  # between two signs of life
 JOB_SECONDS = 2 * 3600.0
-NOT_TO_BE_MENDED = ("folder", "disk", "gpu")  # by anything that bootstrap does
+NOT_FIXABLE = ("folder", "disk", "gpu")  # findings that bootstrap cannot fix
 NO_PIP_SETTINGS = PipSettings()
-LARGE = 20 * 10**6  # bytes; a wheel's way is worth a line of its own
-REMEMBERED = 60  # lines of what a step says, by which its failure is explained
-CPU_ENVIRONMENT = (
-    2 * 10**9
-)  # bytes of disk that the packages take while they are installed: 1.2 GB were measured, and their files beside
+LARGE = 20 * 10**6  # bytes; the transfer of such a wheel has a line of its own
+REMEMBERED = 60  # lines of a step's output, from which its failure is explained
+CPU_ENVIRONMENT = 2 * 10**9  # bytes of disk during the installation: 1.2 GB measured, and the downloaded files
 CUDA_ENVIRONMENT = 8 * 10**9  # with CUDA's libraries: 5 GB, and 3 GB of downloads
 CPU_TORCH = "https://download.pytorch.org/whl/cpu"
 
@@ -67,22 +65,22 @@ def bootstrap(
     root: Path = PROJECT,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Make a machine ready to play, and tell line by line how it goes; a machine that is ready is only looked at.
+    """Prepare a machine to play, and report each step; a machine that is ready is only checked.
 
     Args:
         transport: to the machine.
-        machine: as the settings have it.
-        report: is told how it goes.
-        ours_here: what it must have.
-        pip: where it takes the packages from.
-        game: what the rehearsal plays.
+        machine: the machine's settings.
+        report: called with each line.
+        ours_here: the code and packages that it must have.
+        pip: where it gets the packages.
+        game: the game of the rehearsal.
         root: the checkout whose code is sent.
-        sleep: waits so many seconds.
+        sleep: waits for a number of seconds.
 
     Raises:
-        Refused: it lacks what nobody can install from here; the text says what and how.
+        Refused: it lacks something that cannot be installed from here; the text says what, and the remedy.
         RemoteFailure: a step failed there.
-        Unreachable: the connection is lost; what has begun goes on there.
+        Unreachable: the connection was lost; a long step continues there.
     """
     for line in bootstrap_steps(transport, machine, ours_here=ours_here, pip=pip, game=game, root=root):
         if line:
@@ -100,24 +98,24 @@ def bootstrap_steps(
     game: str = REHEARSAL_GAME,
     root: Path = PROJECT,
 ) -> Iterator[str]:
-    """The same step by step, for who has other things to do meanwhile: lines to tell, and an empty one when it is time
-    to wait a second.
-    """
+    """Prepare a machine step by step: yield lines to report, and an empty line when it is time to wait a second."""
     ours_here = ours_here or ours(root=root)
     install_remote(transport)
     found = probe(transport, machine, ours_here)
     gpus = f"{len(found.gpus)} {'GPU' if len(found.gpus) == 1 else 'GPUs'}" if found.gpus else "no GPU"
-    yield f"found {found.platform}, {found.cpus} {'core' if found.cpus == 1 else 'cores'}, {gpus}, {found.disk_free / 1e9:.0f} GB free"
+    cores = f"{found.cpus} {'core' if found.cpus == 1 else 'cores'}"
+    yield f"found {found.platform}, {cores}, {gpus}, {found.disk_free / 1e9:.0f} GB free"
     checked = findings(found, machine, ours_here)
-    refuse(transport.worker, (each for each in checked if each.what in NOT_TO_BE_MENDED), named=True)
+    refuse(transport.worker, (each for each in checked if each.what in NOT_FIXABLE), named=True)
     lacking = [each for each in checked if each.what == "packages" and not each.ok]
     if lacking and own_python(machine) and found.python and found.python.environment:
-        refuse(transport.worker, lacking, named=True)  # an environment of the user's own is theirs to change
+        refuse(transport.worker, lacking, named=True)  # the user's own environment is theirs to change
     sent = choose_wheels(transport, found, pip, root) if lacking else []
     if lacking:
         refuse(transport.worker, [room_for_environment(found, machine, pip, sent)], named=True)
     if found.folder_of(ours_here.code_hash) is None:
-        yield f"sends the code, {send_code(transport, machine, ours_here, root) / 1000:.0f} kB, to {release_folder(ours_here.code_hash)}"
+        sent_bytes = send_code(transport, machine, ours_here, root)
+        yield f"sends the code, {sent_bytes / 1000:.0f} kB, to {release_folder(ours_here.code_hash)}"
         found = probe(transport, machine, ours_here)
     if lacking:
         yield from make_environment(transport, machine, found, ours_here, pip, sent)
@@ -132,7 +130,7 @@ def bootstrap_steps(
 
 
 def send_code(transport: Transport, machine: WorkerSettings, ours_here: Ours, root: Path) -> int:
-    """Make our release there; returns how many bytes were sent."""
+    """Create our release on the machine; return how many bytes were sent."""
     archive = f".remote/{ours_here.code_hash}.tar.gz"
     packed = pack(root, ours_here.worker_class)
     transport.put(packed, archive)
@@ -147,7 +145,7 @@ def send_code(transport: Transport, machine: WorkerSettings, ours_here: Ours, ro
 
 
 def choose_wheels(transport: Transport, found: Probe, pip: PipSettings, root: Path) -> list[Wheel]:
-    """The wheels that are to be sent; none where the machine is to take the packages from an index.
+    """Return the wheels to send; none if the machine gets the packages from an index.
 
     Raises:
         Refused: some are missing.
@@ -164,7 +162,7 @@ def choose_wheels(transport: Transport, found: Probe, pip: PipSettings, root: Pa
 
 
 def room_for_environment(found: Probe, machine: WorkerSettings, pip: PipSettings, sent: list[Wheel]) -> Finding:
-    """Whether the disk has room for the packages."""
+    """Return whether the disk has room for the packages."""
     index = {**pip.variables, **machine.env}.get("TORCH_INDEX", "")
     with_cuda = found.machine == "x86_64" and not index.rstrip("/").endswith("/cpu")
     needed = wheels.room_for(sent) if sent else CUDA_ENVIRONMENT if with_cuda else CPU_ENVIRONMENT
@@ -176,22 +174,22 @@ def room_for_environment(found: Probe, machine: WorkerSettings, pip: PipSettings
         if sent or found.gpus or index
         else f"; or, as it has no GPU, set `torch_index: {CPU_TORCH}` below `pip:` in the config"
     )
-    remedy = f"make room there (see: df -h {found.root}), or choose another `directory`{smaller}"
+    remedy = f"free space there (see: df -h {found.root}), or choose another `directory`{smaller}"
     return Finding("disk", False, True, f"only {text}, and the packages take up to {needed / 1e9:.1f} GB", remedy)
 
 
 def make_environment(
     transport: Transport, machine: WorkerSettings, found: Probe, ours_here: Ours, pip: PipSettings, sent: list[Wheel]
 ) -> Iterator[str]:
-    """Install the packages there, as ``make setup`` does here.
+    """Install the packages on the machine, as ``make setup`` does here.
 
     Raises:
-        RemoteFailure: it failed; the text says why, and what remedies it.
+        RemoteFailure: it failed; the text has the reason and the remedy.
     """
     folder = found.folder_of(ours_here.code_hash)
     environment, shelf = ours_here.environment, wheels_folder(ours_here)
     yield from send_wheels(transport, sent, shelf)
-    transport.remove(f"{environment}/installed-{REQUIREMENTS}")  # which says that they are installed; they are not
+    transport.remove(f"{environment}/installed-{REQUIREMENTS}")  # this file says that the packages are installed
     argv = ["sh", f"{folder}/scripts/setup.sh", REQUIREMENTS]
     env = {**pip.variables, **machine.env, "KEIMA_VENV": f"{found.root}/{environment}"}
     env |= {"KEIMA_WHEELS": f"{found.root}/{shelf}"} if sent else {}
@@ -208,17 +206,17 @@ def make_environment(
 
 
 def job(ours_here: Ours) -> str:
-    """The place of the long step that makes the environment; another checkout's with other requirements has its own."""
+    """Return the place of the long step that makes the environment; it differs for other requirements."""
     return f"{JOBS}/{ours_here.environment.replace('/', '-')}"
 
 
 def wheels_folder(ours_here: Ours) -> str:
-    """Where wheels lie until they are installed, likewise."""
+    """Return where wheels are stored until they are installed."""
     return f"{wheels.FOLDER}/{ours_here.environment.rpartition('/')[2]}"
 
 
 def send_wheels(transport: Transport, sent: list[Wheel], shelf: str) -> Iterator[str]:
-    """Send the wheels that are not there; a large one that was cut off is gone on with."""
+    """Send the wheels that are missing there; a large one continues where it was interrupted."""
     there = {entry.name: entry.size for entry in transport.names(shelf)}
     new = [wheel for wheel in sent if there.get(wheel.path.name) != wheel.size]
     if new:
@@ -232,11 +230,10 @@ def send_wheels(transport: Transport, sent: list[Wheel], shelf: str) -> Iterator
 def play_rehearsal(
     transport: Transport, machine: WorkerSettings, found: Probe, ours_here: Ours, game: str
 ) -> Iterator[str]:
-    """Have it play once with this code, which shows that packages and GPU work, and compiles the search for this
-    machine.
+    """Play once with this code. That shows that packages and GPU work, and compiles the search for this machine.
 
     Raises:
-        RemoteFailure: it failed; the text has the last lines of what was said.
+        RemoteFailure: it failed; the text has the last lines of its output.
     """
     folder, slot = found.folder_of(ours_here.code_hash), worker_slots(found, machine)[0]
     assert found.python is not None
@@ -244,7 +241,7 @@ def play_rehearsal(
     if job_status(transport, place, machine).code == 0:
         return
     yield from hand_over_compiled(transport, machine, found)
-    yield "plays a rehearsal; whatever of the search has not been compiled there is compiled first, which takes minutes"
+    yield "plays a rehearsal; first it compiles what is not compiled there yet, which takes minutes"
     argv = [found.python.path, f"{folder}/start_worker.py", "--rehearse", game]
     argv += [] if slot.gpu is None else ["--gpu", str(slot.gpu)]
     env = environment(slot, machine)
@@ -252,13 +249,15 @@ def play_rehearsal(
 
 
 def hand_over_compiled(transport: Transport, machine: WorkerSettings, found: Probe) -> Iterator[str]:
-    """Send what has been compiled here, if the machine's processor can run it."""
-    from distributed.setup import compile_cache  # only now: it brings the compiler along
+    """Send the code that has been compiled here, if the machine's processor can run it."""
+    from distributed.setup import compile_cache  # imported here because it imports the compiler
 
     packed = compile_cache.pack() if compile_cache.serves(found) else b""
     if not packed:
         return
-    archive = f".remote/compiled-{secrets.token_hex(4)}.tar.gz"  # another checkout may be at the same
+    archive = (
+        f".remote/compiled-{secrets.token_hex(4)}.tar.gz"  # a name of its own: another checkout may be doing the same
+    )
     transport.put(packed, archive)
     request = {"archive": archive, "folder": machine.env.get("KEIMA_CACHE", compile_cache.DEFAULT)}
     call(transport, "unpack_cache", request, python=machine.python, seconds=60.0)
@@ -275,10 +274,10 @@ def long_step(
     machine: WorkerSettings,
     ours_here: Ours,
 ) -> Iterator[str]:
-    """Run a long command there, or go on with one that runs, and tell what it says until it has ended well.
+    """Run a long command on the machine, or continue to follow one that runs, and report its output until it succeeds.
 
     Raises:
-        RemoteFailure: it has not.
+        RemoteFailure: it failed.
     """
     python = machine.python
     read = understood(transport, Tail, call(transport, "tail", {"log": JOB_LOG, "lines": 0}, python=python)).end
@@ -291,22 +290,22 @@ def long_step(
     }
     begun = understood(transport, Started, call(transport, "start", request, python=python, private=bool(env)))
     if begun.already:
-        yield "an earlier bootstrap is still at it"
+        yield "an earlier bootstrap is still running"
     yield from follow(transport, place, read, what, machine=machine, ours_here=ours_here)
 
 
 def job_status(transport: Transport, place: str, machine: WorkerSettings) -> Alive:
-    """How the long command at ``place`` is doing."""
+    """Return the state of the long command at ``place``."""
     return understood(transport, Alive, call(transport, "alive", {"place": place}, python=machine.python))
 
 
 def follow(
     transport: Transport, place: str, read: int, what: str, *, machine: WorkerSettings, ours_here: Ours
 ) -> Iterator[str]:
-    """What the long step says from byte ``read`` of its log on, until it has ended well.
+    """Report the output of a long step from byte ``read`` of its log on, until it succeeds.
 
     Raises:
-        RemoteFailure: it has not.
+        RemoteFailure: it failed.
     """
     said: list[str] = []
     began = reported = time.monotonic()
@@ -328,12 +327,12 @@ def follow(
             )
         if now - reported >= STILL_SECONDS:
             reported = now
-            yield f"still at it, after {(now - began) / 60:.0f} min"
+            yield f"still running after {(now - began) / 60:.0f} min"
         yield ""
     again = remedy_bootstrap(ours_here, transport.worker)
     if state.code is None:
         raise RemoteFailure(transport.worker, f"{what} was cut off", again)
     if state.code:
         why, remedy = explained(said, state.code)
-        all_of_it = f"all that was said is in {machine.directory}/{JOB_LOG} there"
-        raise RemoteFailure(transport.worker, f"{what} failed: {why}", f"{remedy}; then {again}; {all_of_it}")
+        full_log = f"the full log is {machine.directory}/{JOB_LOG} there"
+        raise RemoteFailure(transport.worker, f"{what} failed: {why}", f"{remedy}; then {again}; {full_log}")

@@ -1,4 +1,4 @@
-"""Whether a machine can play, each failing with what a beginner can do about it; and how many workers it gets."""
+"""Checks whether a machine can play, with a remedy for each failure, and how many workers it gets."""
 
 import shlex
 import time
@@ -13,16 +13,16 @@ from distributed.ssh.errors import Refused
 
 LEAST_DISK = 10**9  # bytes
 LEAST_MEMORY = 10**9  # bytes for each worker
-CLOCK_SECONDS = 60.0  # more is worth a note; nothing here compares clocks
+CLOCK_SECONDS = 60.0  # more is worth a warning; no clocks are compared
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
-    what: str  # in a word or two
+    what: str  # the name of the check
     ok: bool
-    fatal: bool  # no worker can play before this is put right
+    fatal: bool  # no worker can play until this is fixed
     text: str
     remedy: str = ""
 
@@ -30,7 +30,7 @@ class Finding:
 def findings(
     probe: Probe, machine: WorkerSettings, ours: Ours, *, now: Callable[[], float] = time.time
 ) -> list[Finding]:
-    """All that was looked at, in the order in which to put it right."""
+    """Return the results of all checks, in the order in which to fix them."""
     return [
         _writable(probe, machine),
         _disk(probe),
@@ -46,15 +46,20 @@ def findings(
 
 
 def in_the_way(checked: Iterable[Finding]) -> list[Finding]:
-    """What has to be put right before any worker can play."""
+    """Return the findings that keep every worker from playing."""
     return [finding for finding in checked if finding.fatal and not finding.ok]
 
 
 def refuse(worker: str, checked: Iterable[Finding], *, named: bool = False) -> None:
-    """Go no further if any of these findings stands in the way; ``named``: the text says what was looked at.
+    """Raise if any finding keeps every worker from playing.
+
+    Args:
+        worker: the machine's name.
+        checked: the findings.
+        named: whether the text names each check.
 
     Raises:
-        Refused: with all that stand in the way, and what remedies them.
+        Refused: with all those findings and their remedies.
     """
     wrong = in_the_way(checked)
     if wrong:
@@ -63,9 +68,7 @@ def refuse(worker: str, checked: Iterable[Finding], *, named: bool = False) -> N
 
 
 def worker_slots(probe: Probe, machine: WorkerSettings) -> list[WorkerSlot]:
-    """The workers of a machine: one for each of its GPUs that the config names, or where there is none, one for each
-    core.
-    """
+    """Return the workers of a machine: one for each GPU that the config names, or without GPUs one for each core."""
     present = {gpu.index for gpu in probe.gpus}
     gpus: list[int | None] = [gpu for gpu in _wanted_gpus(machine) if gpu in present]
     places = gpus or [None] * (probe.cpus if machine.processes == "auto" else machine.processes)
@@ -93,7 +96,7 @@ def _disk(probe: Probe) -> Finding:
     return _bad(
         "disk",
         f"only {text}, and {_gigabytes(LEAST_DISK)} are needed",
-        f"make room there (see: df -h {shlex.quote(probe.root)})",
+        f"free space there (see: df -h {shlex.quote(probe.root)})",
     )
 
 
@@ -118,7 +121,7 @@ def _python(probe: Probe, machine: WorkerSettings, ours: Ours) -> Finding:
     if probe.python is None:
         if own:
             return _bad(
-                "python", f"{own} is not there", "mend `python:` in the config, or remove it and run --bootstrap"
+                "python", f"{own} is not there", "correct `python:` in the config, or remove it and run --bootstrap"
             )
         return _bad("python", "there is no python3", f"{install}; {then}")
     found = f"Python {_version(probe.python.version)} at {probe.python.path}"
@@ -134,7 +137,7 @@ def _python(probe: Probe, machine: WorkerSettings, ours: Ours) -> Finding:
 
 
 def _packages(probe: Probe, machine: WorkerSettings, ours: Ours) -> list[Finding]:
-    """Missing packages, and those of another version than ours."""
+    """Check for missing packages, and for other versions than ours."""
     if probe.python is None or probe.python.version[:2] < OLDEST_PYTHON:
         return []
     have = probe.python.packages
@@ -187,21 +190,21 @@ def _gpu(probe: Probe, machine: WorkerSettings) -> Finding:
     missing = sorted(set(wanted) - {gpu.index for gpu in probe.gpus})
     if probe.gpus and missing:
         text = f"there is no GPU {', '.join(map(str, missing))}; there are {listed}"
-        return _bad("gpu", text, f"mend {'gpu_ids' if machine.gpu_ids else 'gpu_id'} in the config")
+        return _bad("gpu", text, f"correct {'gpu_ids' if machine.gpu_ids else 'gpu_id'} in the config")
     if probe.gpus:
         return _good("gpu", ", ".join(_described(gpu) for gpu in probe.gpus if gpu.index in wanted))
     workers = len(worker_slots(probe, machine))
     instead = f"its processor plays, in {workers} {'process' if workers == 1 else 'processes'}"
     if machine.gpu_ids:
-        text = probe.gpu_trouble or "no NVIDIA GPU is found"
+        text = probe.gpu_error or "no NVIDIA GPU is found"
         return _bad(
             "gpu",
             text,
             "there: install NVIDIA's driver, until nvidia-smi lists the GPUs; or remove gpu_ids from the config",
         )
-    if probe.gpu_trouble:
-        remedy = "there: install or mend NVIDIA's driver, until nvidia-smi lists the GPU"
-        return Finding("gpu", False, False, f"{probe.gpu_trouble}, so {instead}", remedy)
+    if probe.gpu_error:
+        remedy = "there: install or repair NVIDIA's driver, until nvidia-smi lists the GPU"
+        return Finding("gpu", False, False, f"{probe.gpu_error}, so {instead}", remedy)
     if "gpu_id" in machine.model_fields_set:
         remedy = "there: install NVIDIA's driver, until nvidia-smi lists the GPU; or remove gpu_id from the config"
         return Finding("gpu", False, False, f"there is no GPU {machine.gpu_id}, nor any other, so {instead}", remedy)
@@ -213,7 +216,7 @@ def _described(gpu: Gpu) -> str:
 
 
 def _gpu_torch(probe: Probe, machine: WorkerSettings) -> list[Finding]:
-    """A build of torch that leaves the GPU idle."""
+    """Check for a build of torch that cannot use the GPU."""
     version = probe.python.packages.get("torch") if probe.python else None
     if not probe.gpus or not probe.python or not version or not version.endswith("+cpu"):
         return []
@@ -246,7 +249,7 @@ def _bad(what: str, text: str, remedy: str) -> Finding:
 
 
 def _public(version: str | None) -> str:
-    """A package's version without the suffix for its build, such as +cpu."""
+    """Return a package's version without the suffix for its build, such as +cpu."""
     return (version or "").partition("+")[0]
 
 

@@ -1,4 +1,4 @@
-"""What has been compiled here, for a machine with the same processor, which need not compile it again."""
+"""Compiled code for machines with the same processor, which then need not compile it again."""
 
 import io
 import sys
@@ -11,14 +11,11 @@ from distributed.setup.machine import Probe
 from games import compiled
 
 FOLDERS = ("games", "training")
-DEFAULT = "~/.cache/keima"  # where compiled code lies if KEIMA_CACHE says nothing else
+DEFAULT = "~/.cache/keima"  # where compiled code is stored without KEIMA_CACHE
 
 
 def serves(probe: Probe, *, version: Sequence[int] = (sys.version_info.major, sys.version_info.minor)) -> bool:
-    """Whether the machine can use what was compiled here: its processor and its Python are ours.
-
-    Packages are the same anyway.
-    """
+    """Return whether the machine can use what was compiled here: its processor and its Python are the same."""
     return (
         bool(probe.processor)
         and probe.processor == processor()
@@ -28,7 +25,7 @@ def serves(probe: Probe, *, version: Sequence[int] = (sys.version_info.major, sy
 
 
 def pack(root: Path = compiled.PROJECT) -> bytes:
-    """All that has been compiled of the present sources, as a tar.gz; empty when there is nothing."""
+    """Return everything that has been compiled from the present sources, as a tar.gz; empty if there is nothing."""
     folders = [compiled.cache_folder(path) for name in FOLDERS for path in sorted((root / name).rglob("*.py"))]
     present = [folder for folder in folders if folder.is_dir()]
     if not present:

@@ -1,15 +1,15 @@
-"""Why a machine could not be set up, in a sentence and with a remedy, out of what pip, venv or Python have said."""
+"""Explains why a machine could not be set up, with a remedy, from the output of pip, venv or Python."""
 
 import re
 from collections.abc import Sequence
 
 BY_WHEELS = "send the packages from here (`--wheels DIR`), or name an index or a proxy that it can reach below `pip:` in the config"
-# What is looked for in all lines, the first that is found counts: a pattern, what it means, and what remedies it.
+# The first pattern that is found in any line counts: pattern, meaning, remedy.
 KNOWN = (
-    (r"No space left on device|Disk quota exceeded", "its disk is full", "make room there"),
+    (r"No space left on device|Disk quota exceeded", "its disk is full", "free space there"),
     (
-        r"Name or service not known|name resolution|Network is unreachable|No route to host|Connection refused|ConnectTimeout|timed out"
-        r"|ProxyError|Tunnel connection failed|SSLError|CERTIFICATE_VERIFY_FAILED|NewConnectionError",
+        r"Name or service not known|name resolution|Network is unreachable|No route to host|Connection refused"
+        r"|ConnectTimeout|timed out|ProxyError|Tunnel connection failed|SSLError|CERTIFICATE_VERIFY_FAILED|NewConnectionError",
         "it cannot reach the package index",
         BY_WHEELS,
     ),
@@ -21,7 +21,7 @@ KNOWN = (
     (
         r"(?:No matching distribution found for|satisfies the requirement) (?P<name>[^\s(]+)",
         "pip finds no package {name} for its Python and processor",
-        f"see that the index has it; or {BY_WHEELS}",
+        f"check that the index has it; or {BY_WHEELS}",
     ),
     (
         r"cannot make virtual environments|ensurepip is not available",
@@ -33,16 +33,16 @@ KNOWN = (
         "it has too little memory",
         "end other programs there, or use another machine",
     ),
-    (r"Permission denied: (?P<name>\S+)", "it may not write {name}", "see whom that belongs to"),
+    (r"Permission denied: (?P<name>\S+)", "it may not write {name}", "check who owns it"),
 )
 ERROR = re.compile(r"^(ERROR: |[\w.]*(Error|Exception)\b)")
 
 
 def explained(said: Sequence[str], code: int) -> tuple[str, str]:
-    """Why a step failed, and what remedies it.
+    """Return why a step failed, and the remedy.
 
     Args:
-        said: the last lines of what it said.
+        said: the last lines of its output.
         code: its exit code.
     """
     for pattern, meaning, remedy in KNOWN:
@@ -50,11 +50,11 @@ def explained(said: Sequence[str], code: int) -> tuple[str, str]:
             if found := re.search(pattern, line):
                 name = found.groupdict().get("name", "")
                 return f"{meaning.format(name=name.strip(chr(39)))} ({_short(line)})", remedy
-    telling = [line for line in said if ERROR.match(line)] or list(said)
-    return _short(telling[-1]) if telling else f"exit code {code}", "put that right there"
+    errors = [line for line in said if ERROR.match(line)] or list(said)
+    return _short(errors[-1]) if errors else f"exit code {code}", "fix that there"
 
 
 def _short(line: str) -> str:
-    """A line's beginning, without what says that it is an error."""
+    """Return the start of a line, without the words that mark it as an error."""
     text = line.strip().removeprefix("ERROR: ").rstrip(".")
     return text if len(text) <= 200 else f"{text[:200]}..."

@@ -1,8 +1,7 @@
-"""What the main node does on a worker's machine: look at it, start and stop its workers, read their logs.
+"""What the main node does on a worker's machine: check it, start and stop its workers, read their logs.
 
-Everything goes through one small program on that machine, ``distributed/remote/remote.py``, which is put there at the
-first contact under the name of its content. Each call is one bounded command over the transport; whatever comes back is
-checked before it is believed.
+Everything uses one small program on that machine, ``distributed/remote/remote.py``, which is put there at the first
+contact under the name of its content. Each call is one command of bounded duration, and every answer is validated.
 """
 
 import functools
@@ -22,24 +21,21 @@ from distributed.ssh.errors import Refused, RemoteFailure
 from distributed.ssh.transport import Completed, Transport
 from games import text as texts
 
-PYTHON = "python3"  # of a machine for which nothing else was said
+PYTHON = "python3"  # of a machine for which the config names none
 PYTHONS = (PYTHON, *(f"python3.{minor}" for minor in range(14, 10, -1)))  # as scripts/setup.sh looks for them
-VENV_PYTHON = ".venv/bin/python"  # of a clone, and which earlier versions made
+VENV_PYTHON = ".venv/bin/python"  # of a clone, and of earlier versions
 PROGRAM = (
     "__init__.py",
     *(f"remote/{name}.py" for name in ("__init__", "remote", "code", "machine", "owner", "process")),
 )
 MAIN = "import sys\n\nfrom distributed.remote.remote import main\n\nsys.exit(main(sys.argv[1:]))\n"
 CALL_SECONDS = 8.0
-PROBE_SECONDS = 30.0  # a GPU's driver that sleeps takes several seconds
-UNREAD = (
-    "absent",
-    "pythonless",
-    "system",
-)  # answers of a machine on which our program has not run: nobody has read, and removed, the request
-TEXT = 4000  # characters of what comes back as text for one line
+PROBE_SECONDS = 30.0  # waking a GPU's driver takes several seconds
+# Answers of a machine on which our program has not run, so that it has not read and deleted the request.
+UNREAD = ("absent", "pythonless", "system")
+TEXT = 4000  # maximum characters of a text for one line
 
-# One line, without a shell's peculiarities: the machine's own may be any. The first interpreter that is new enough runs
+# One line in plain POSIX shell, since the user's shell may be any. The first interpreter that is new enough runs
 # the program.
 LAUNCH = (
     "program=$1; nonce=$2; command=$3; request=$4; shift 4; "
@@ -53,7 +49,7 @@ LAUNCH = (
 
 
 def printable(text: str) -> str:
-    """The text's beginning, on one line and without anything that a terminal would obey."""
+    """Return the start of a text on one line, without control characters."""
     return texts.printable(text[:TEXT])
 
 
@@ -69,7 +65,7 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class Answer(BaseModel):
-    """What comes back from a machine; it is not trusted to be well formed."""
+    """An answer from a machine; it may be malformed."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
@@ -87,7 +83,7 @@ class Interpreter(Answer):
 
 
 class Gpu(Answer):
-    """One GPU, as nvidia-smi has it."""
+    """One GPU, as nvidia-smi lists it."""
 
     index: Count
     name: Text
@@ -95,30 +91,30 @@ class Gpu(Answer):
 
 
 class Probe(Answer):
-    """What there is on a machine.
+    """The result of probing a machine.
 
-    A folder with code is within the cluster's folder, or a clone beside it, with its whole path.
+    A folder with code is named relative to the cluster's folder, or, for a clone beside it, by its absolute path.
     """
 
     root: PathText
     writable: bool
-    disk_free: Count  # bytes, where the cluster's folder is
+    disk_free: Count  # bytes, in the cluster's folder
     python: Interpreter | None
     platform: Text
-    machine: Text  # the processor's kind
-    processor: Text = ""  # the same only where machine code for the one runs on the other
+    machine: Text  # the kind of processor
+    processor: Text = ""  # equal only for processors that run each other's machine code
     cpus: Annotated[int, Field(ge=1, le=100_000)]
     memory: Count  # bytes
     gpus: Annotated[tuple[Gpu, ...], Field(max_length=1024)]
-    gpu_trouble: Text
+    gpu_error: Text
     kills_processes: bool  # systemd ends what is left running at logout
     clock: float  # seconds since 1970
     boot_id: Text
-    code: dict[Text, Text]  # the hash of the code in each folder; empty where there is none
+    code: dict[Text, Text]  # the hash of the code in each folder; empty if there is none
     whole: tuple[Text, ...]  # the folders that bootstrap has completed
 
     def folder_of(self, code_hash: str) -> str | None:
-        """The folder that holds exactly this code, if one does."""
+        """Return the folder that has exactly this code, if there is one."""
         good = [
             folder
             for folder, found in self.code.items()
@@ -128,7 +124,7 @@ class Probe(Answer):
 
 
 class Started(Answer):
-    """A worker's process; ``already`` if it ran before."""
+    """A worker's process; ``already`` if it was running before."""
 
     pid: Count
     start_ticks: Count
@@ -167,27 +163,27 @@ class WorkerSlot:
 
 
 def place(worker: str) -> str:
-    """The worker folder of a seat."""
+    """Return the folder of a worker."""
     return f"workers/{worker}"
 
 
 def log_name(worker: str) -> str:
-    """The log file of a seat."""
+    """Return the log file of a worker."""
     return f"logs/worker_{worker}.log"
 
 
 def release_folder(code_hash: str) -> str:
-    """Where bootstrap puts this code."""
+    """Return where bootstrap puts this code."""
     return f"releases/{code_hash}"
 
 
 def own_python(machine: WorkerSettings) -> str | None:
-    """The interpreter that the user has chosen, if they have."""
+    """Return the interpreter that the user has chosen, if any."""
     return machine.python if machine.python != PYTHON else None
 
 
 def install_remote(transport: Transport) -> str:
-    """Put our program onto the machine, unless it is there; returns its name."""
+    """Put our program on the machine unless it is there; return its name."""
     program, name = remote_program()
     folder, _, file = name.rpartition("/")
     if file not in {entry.name for entry in transport.names(folder)}:
@@ -197,9 +193,9 @@ def install_remote(transport: Transport) -> str:
 
 @functools.cache
 def remote_program() -> tuple[bytes, str]:
-    """The program that does our work there, as one file that Python runs, and its name."""
+    """Return the remote program as one file that Python runs, and its name."""
     packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:  # not compressed: a bare Python may be without zlib
+    with zipfile.ZipFile(packed, "w") as archive:  # not compressed: a bare Python may lack zlib
         for name in PROGRAM:
             archive.writestr(zipfile.ZipInfo(f"distributed/{name}"), (PROJECT / "distributed" / name).read_bytes())
         archive.writestr(zipfile.ZipInfo("__main__.py"), MAIN)
@@ -208,10 +204,10 @@ def remote_program() -> tuple[bytes, str]:
 
 
 def probe(transport: Transport, machine: WorkerSettings, ours: Ours) -> Probe:
-    """Look at a machine, for ``check.findings``.
+    """Probe a machine, for ``check.findings``.
 
     Raises:
-        Refused: there is no Python, or one that does not work.
+        Refused: there is no Python, or it does not work.
         ClusterError: see ``call``.
     """
     request = {
@@ -229,9 +225,9 @@ def probe(transport: Transport, machine: WorkerSettings, ours: Ours) -> Probe:
 def start(
     transport: Transport, slot: WorkerSlot, *, machine: WorkerSettings, probe: Probe, ours: Ours, coach: str = ""
 ) -> Started:
-    """Start a seat's worker, unless it runs; it plays on when the connection ends.
+    """Start the worker of a slot unless it runs; it continues to play when the connection ends.
 
-    Not if it is another Coach's than ``coach``.
+    A worker of another Coach than ``coach`` is not started.
 
     Raises:
         Refused: the machine has no Python or not our code; ``check.findings`` says more.
@@ -259,16 +255,16 @@ def start(
 
 
 def environment(slot: WorkerSlot, machine: WorkerSettings) -> dict[str, str]:
-    """The variables of a seat's process: its share of the machine, and what the user has said."""
-    if slot.gpu is not None:  # the order that nvidia-smi numbers them in
+    """Return the variables of a slot's process: its share of the machine, and the user's own."""
+    if slot.gpu is not None:  # the order in which nvidia-smi numbers GPUs
         return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **machine.env, "CUDA_VISIBLE_DEVICES": str(slot.gpu)}
     return {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **machine.env}
 
 
 def stop(transport: Transport, worker: str, *, seconds: float = 10.0, python: str = PYTHON, coach: str = "") -> Stopped:
-    """End a seat's worker; it hands over its finished games, for which it gets so many seconds.
+    """End a worker. It has ``seconds`` to deliver its finished games.
 
-    No other process is touched, nor is one of another Coach than ``coach``.
+    No other process is touched, nor is a worker of another Coach than ``coach``.
 
     Raises:
         ClusterError: see ``call``.
@@ -280,7 +276,7 @@ def stop(transport: Transport, worker: str, *, seconds: float = 10.0, python: st
 
 
 def alive(transport: Transport, worker: str, *, python: str = PYTHON) -> Alive:
-    """Whether a seat's worker runs.
+    """Return whether a worker runs.
 
     Raises:
         ClusterError: see ``call``.
@@ -289,7 +285,7 @@ def alive(transport: Transport, worker: str, *, python: str = PYTHON) -> Alive:
 
 
 def tail(transport: Transport, worker: str, *, lines: int = 20, python: str = PYTHON) -> str:
-    """The last lines of a seat's log; empty when there is none.
+    """Return the last lines of a worker's log; empty if there is none.
 
     Raises:
         ClusterError: see ``call``.
@@ -309,12 +305,15 @@ def call(
     seconds: float = CALL_SECONDS,
     private: bool = False,
 ) -> Any:
-    """Have one command of ``distributed/remote/remote.py`` carried out; our program is put there first if it is
-    missing.
+    """Carry out one command of ``distributed/remote/remote.py``; the program is put there first if it is missing.
 
     Args:
+        transport: to the machine.
+        command: the command's name.
+        request: the command's arguments.
         python: the interpreter to try first.
-        private: the request holds what other users of the machine must not see in its list of processes.
+        seconds: the time limit.
+        private: whether to hide the request from other users of the machine, who can list its processes.
 
     Raises:
         Unreachable: the machine is gone, or did not answer within ``seconds``.
@@ -347,7 +346,7 @@ def call(
         )
         raise RemoteFailure(transport.worker, text, remedy)
     if kind == "python":
-        raise Refused(transport.worker, text, "mend it, or name another with `python:` in the config")
+        raise Refused(transport.worker, text, "repair it, or name another with `python:` in the config")
     raise RemoteFailure(transport.worker, f"{command}: {text}")
 
 
@@ -370,7 +369,7 @@ def _ask(
 
 
 def find_answer(worker: str, done: Completed, nonce: str) -> dict[str, Any]:
-    """The answer to the request ``nonce`` amid whatever else a login shell prints.
+    """Return the answer to the request ``nonce`` from output in which a login shell may print anything else.
 
     Raises:
         RemoteFailure: there is none.
@@ -384,15 +383,15 @@ def find_answer(worker: str, done: Completed, nonce: str) -> dict[str, Any]:
     except (IndexError, ValueError, RecursionError):
         pass
     said = printable((done.stderr or done.stdout)[-TEXT:].decode("utf-8", "replace"))[-300:] or "nothing"
-    remedy = "log in there by ssh and see what its shell does with commands"
+    remedy = "log in there by ssh and check how its shell runs commands"
     raise RemoteFailure(worker, f"a command gave no answer, but ended with {done.code} and said: {said}", remedy)
 
 
 def understood(transport: Transport, kind: type[A], answer: Any) -> A:
-    """The answer, checked.
+    """Return the validated answer.
 
     Raises:
-        RemoteFailure: it is not what it should be.
+        RemoteFailure: it is not valid.
     """
     try:
         return kind.model_validate(answer)
@@ -403,5 +402,5 @@ def understood(transport: Transport, kind: type[A], answer: Any) -> A:
 
 
 def remedy_bootstrap(ours: Ours, worker: str) -> str:
-    """What puts code and environment there."""
+    """Return the command that installs code and environment there."""
     return f"run: {ours.connector} --bootstrap {worker}"

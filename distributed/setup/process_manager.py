@@ -1,4 +1,4 @@
-"""Who is started on a machine, and how: everything that a link does there but copying files."""
+"""Prepares a machine, and starts and stops its workers: everything that a connection does there except copy files."""
 
 import time
 from collections.abc import Callable
@@ -14,42 +14,45 @@ from distributed.setup.release import PROJECT, Ours
 from distributed.ssh.transport import Transport
 
 Report = Callable[[str], None]
-MENDED_BY_BOOTSTRAP = {"python", "packages", "code"}
+FIXED_BY_BOOTSTRAP = {"python", "packages", "code"}
 TAIL_LINES = 12
 STOP_SECONDS = 10.0
 
 
 class ProcessManager(Protocol):
-    """The workers of one machine. Every method raises ClusterError when it cannot do its work."""
+    """The workers of one machine. Every method raises ClusterError if it fails."""
 
     def prepare(self, transport: Transport, report: Report, go_on: Callable[[], bool]) -> tuple[WorkerSlot, ...]:
-        """See that the machine can play, or make it so; returns its seats.
+        """Prepare the machine to play; return its slots.
 
-        Long work ends early when ``go_on`` says no.
+        Args:
+            transport: to the machine.
+            report: called with each line about the progress.
+            go_on: returns whether to continue; long work ends early if not.
         """
 
     def start(self, transport: Transport, slot: WorkerSlot) -> None:
-        """Start a seat's worker, unless it runs."""
+        """Start the worker of a slot, unless it runs."""
 
     def stop(self, transport: Transport, worker: str, *, seconds: float = STOP_SECONDS) -> None:
-        """End a seat's worker, if it runs; it hands over what it has finished."""
+        """End a worker, if it runs, after it has delivered its finished games."""
 
     def alive(self, transport: Transport, worker: str) -> bool:
-        """Whether a seat's worker runs."""
+        """Return whether a worker runs."""
 
     def tail(self, transport: Transport, worker: str) -> str:
-        """The last lines of a seat's log."""
+        """Return the last lines of a worker's log."""
 
 
 class RemoteProcessManager:
-    """Real worker processes on a real machine.
+    """Worker processes on a machine that is reached over a transport.
 
     Args:
-        machine: as the config has it.
+        machine: the machine's settings.
         ours: the code and packages that it must have.
-        bootstrap: whether to send them where they are missing.
-        pip: where packages are taken from then.
-        coach: for whom the workers are started; empty: whoever.
+        bootstrap: whether to install them if they are missing.
+        pip: where packages come from then.
+        coach: the Coach that the workers play for; empty: any.
         root: the checkout whose code is sent.
     """
 
@@ -69,10 +72,10 @@ class RemoteProcessManager:
 
     def prepare(self, transport: Transport, report: Report, go_on: Callable[[], bool]) -> tuple[WorkerSlot, ...]:
         """See ``ProcessManager``."""
-        report("looking at the machine")
+        report("checking the machine")
         remote.install_remote(transport)
         found, wrong = self._inspect(transport)
-        if wrong and self._bootstrap and go_on() and {finding.what for finding in wrong} <= MENDED_BY_BOOTSTRAP:
+        if wrong and self._bootstrap and go_on() and {finding.what for finding in wrong} <= FIXED_BY_BOOTSTRAP:
             for line in bootstrap_steps(transport, self._machine, ours_here=self._ours, pip=self._pip, root=self._root):
                 if not go_on():
                     break

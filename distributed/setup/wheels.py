@@ -1,5 +1,5 @@
-"""Packages as files, for machines that reach no package index: which of a folder's wheels a machine needs, and whether
-all are there.
+"""Packages as files, for machines without a package index: which wheels of a folder a machine needs, and which are
+missing.
 """
 
 import platform
@@ -15,17 +15,13 @@ PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;#]+)", re.MULTILINE)  # a line of r
 NAME = re.compile(
     r"(?P<name>[^-]+)-(?P<version>[^-]+)(-\d[^-]*)?-(?P<python>[^-]+)-(?P<abi>[^-]+)-(?P<platform>[^-]+)\.whl"
 )
-PLATFORMS = (
-    "manylinux_2_28",
-    "manylinux_2_27",
-    "manylinux_2_17",
-    "manylinux2014",
-)  # pip takes none but those that are named
-UNPACKED = 4  # times its size is what a wheel takes with what is installed from it, at most
+# pip takes only those that are named.
+PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
+UNPACKED = 4  # an installed wheel takes at most this many times its size
 
 
 class NoWheels(ValueError):
-    """A folder does not hold what a machine needs; the text says what, and how it is made."""
+    """A folder lacks what a machine needs; the text says what, and how to get it."""
 
 
 @dataclass(frozen=True)
@@ -37,16 +33,16 @@ class Wheel:
 
 
 def choose(folder: Path, requirements: str, *, version: Sequence[int], machine: str) -> list[Wheel]:
-    """The wheels of a folder that fit a machine, smallest first.
+    """Return the wheels of a folder that fit a machine, smallest first.
 
     Args:
         folder: on this machine.
         requirements: the text of requirements.txt.
-        version: of the machine's Python.
-        machine: its processor's kind, as ``uname -m`` has it.
+        version: the version of the machine's Python.
+        machine: the kind of its processor, as ``uname -m`` prints it.
 
     Raises:
-        NoWheels: a package that is required is not there in the version that is.
+        NoWheels: a required package is missing in the required version.
     """
     try:
         wheels = [path for path in folder.expanduser().glob("*.whl") if _fits(path.name, version, machine)]
@@ -66,7 +62,7 @@ def choose(folder: Path, requirements: str, *, version: Sequence[int], machine: 
 
 
 def download(folder: Path, *, version: Sequence[int], machine: str) -> str:
-    """The command that fills the folder, on this machine, for a machine such as this."""
+    """Return the command that fills the folder, on this machine, for a machine of this kind."""
     command = "pip download --only-binary=:all:"
     if tuple(version[:2]) != sys.version_info[:2] or machine != platform.machine():
         command += f" --python-version {'.'.join(map(str, version[:2]))}"
@@ -75,12 +71,12 @@ def download(folder: Path, *, version: Sequence[int], machine: str) -> str:
 
 
 def room_for(wheels: Iterable[Wheel]) -> int:
-    """Bytes of disk that installing them takes."""
+    """Return the bytes of disk that installing the wheels takes."""
     return UNPACKED * sum(wheel.size for wheel in wheels)
 
 
 def _fits(name: str, version: Sequence[int], machine: str) -> bool:
-    """Whether a Linux machine with this Python can use a wheel, by its file's name."""
+    """Return whether a Linux machine with this Python can use a wheel, by the name of its file."""
     found = NAME.fullmatch(name)
     if found is None:
         return False

@@ -1,7 +1,7 @@
-"""Changes of the workers in a settings file that leave everything else in it as it is: comments, layout, order.
+"""Edits the workers in a settings file and keeps everything else in it: comments, layout, order.
 
-The file is edited as text, where YAML says that the parts lie, and the outcome is read again: unless it differs from
-the file by the very change that was wanted, the file stays as it is.
+The file is edited as text, at the positions that YAML reports, and the result is parsed. If it differs from the file by
+more than the wanted change, the file stays as it is.
 """
 
 import json
@@ -23,14 +23,14 @@ Edit = Callable[[str], str]
 
 
 class CannotEdit(ValueError):
-    """The file is laid out in a way that cannot be changed safely; the text says what to do by hand."""
+    """The file's layout cannot be edited safely; the text says what to do by hand."""
 
 
 def add_worker(path: Path, machine: WorkerSettings) -> None:
-    """Put a machine at the end of ``distributed.workers``; what it is not told stays out of the file.
+    """Append a machine to ``distributed.workers``, without settings that have their default.
 
     Raises:
-        ConfigError: the file is not right, or would not be with this machine.
+        ConfigError: the file is invalid, or would be with this machine.
         CannotEdit: see there.
         OSError: the file cannot be written.
     """
@@ -53,11 +53,11 @@ def add_worker(path: Path, machine: WorkerSettings) -> None:
 
 
 def remove_worker(path: Path, name: str) -> None:
-    """Take a machine out of ``distributed.workers``, and its weight out of ``distributed.worker_weights``.
+    """Remove a machine from ``distributed.workers``, and its weight from ``distributed.worker_weights``.
 
     Raises:
         ValueError: there is no such machine.
-        ConfigError: the file is not right, or would not be without this machine.
+        ConfigError: the file is invalid, or would be without this machine.
         CannotEdit: see there.
         OSError: the file cannot be written.
     """
@@ -76,7 +76,7 @@ def remove_worker(path: Path, name: str) -> None:
 
 
 def _change(path: Path, edit: Edit, wanted: Callable[[dict[str, Any]], None], *, by_hand: str) -> None:
-    """Make one change, if it is exactly what is wanted and nobody else has changed the file meanwhile."""
+    """Make one change, if it is exactly the wanted one and the file has not changed meanwhile."""
     path = path.resolve()
     before = load_settings(path).model_dump(mode="json")
     content = path.read_bytes()
@@ -87,21 +87,21 @@ def _change(path: Path, edit: Edit, wanted: Callable[[dict[str, Any]], None], *,
     except CannotEdit as error:
         raise CannotEdit(f"{path}: {error}; by hand, {by_hand}") from None
     if _loaded(text, path).model_dump(mode="json") != after:
-        raise CannotEdit(f"{path}: is laid out in a way that cannot be changed safely; by hand, {by_hand}")
+        raise CannotEdit(f"{path}: has a layout that cannot be edited safely; by hand, {by_hand}")
     if path.read_bytes() != content:
-        raise CannotEdit(f"{path}: has just been changed by somebody else; try again")
+        raise CannotEdit(f"{path}: has just been changed by another program; try again")
     write_atomically(path, text.encode("utf-8"), mode=path.stat().st_mode & 0o777)
 
 
 def _loaded(text: str, path: Path) -> Settings:
-    """The settings in ``text``; what is wrong is said of ``path``."""
+    """Return the settings in ``text``; errors name ``path``."""
     with tempfile.TemporaryDirectory() as folder:
         trial = Path(folder) / path.name
         trial.write_bytes(text.encode("utf-8"))
         try:
             return load_settings(trial)
         except ConfigError as error:
-            raise ConfigError(path, [f"would not be right then: {problem}" for problem in error.problems]) from None
+            raise ConfigError(path, [f"would then be invalid: {problem}" for problem in error.problems]) from None
 
 
 # Adding.
@@ -151,7 +151,7 @@ def _after_block(text: str, node: yaml.SequenceNode, values: dict[str, Any], end
 
 
 def _block(values: dict[str, Any], indent: str, end: str) -> str:
-    """A machine as an item of a list in lines."""
+    """Return a machine as a list item over several lines."""
     lines = [f"{key}: {_value(value)}" for key, value in values.items()]
     return "".join(f"{indent}{'  ' if number else '- '}{line}{end}" for number, line in enumerate(lines))
 
@@ -161,7 +161,7 @@ def _flow(values: dict[str, Any]) -> str:
 
 
 def _value(value: Any) -> str:
-    """JSON is YAML; text that YAML takes for nothing else needs no quotes."""
+    """Return a value as YAML: JSON, or plain text if YAML reads it as text."""
     if isinstance(value, str) and PLAIN.fullmatch(value):
         return value
     return json.dumps(value, ensure_ascii=False)
@@ -176,7 +176,7 @@ def _without_worker(text: str, index: int, name: str) -> str:
 
 
 def _without(text: str, setting: str, chosen: Callable[[int, str], bool]) -> str:
-    """The text without the entry of a list or mapping of the section ``distributed`` for which ``chosen`` says yes."""
+    """Return the text without the list or mapping entry of the section ``distributed`` that ``chosen`` selects."""
     section = _mapping(
         next(
             pair[1]
@@ -218,12 +218,12 @@ def _without_flow(text: str, entries: list[tuple[Node, Node]], index: int) -> st
 
 
 def _between(text: str, entries: list[tuple[Node, Node]], begin: int, beyond: int) -> str:
-    """What stands there outside of the entries."""
+    """Return the text there outside of the entries."""
     inside = [(key.start_mark.index, value.end_mark.index) for key, value in entries]
     return "".join(text[at] for at in range(begin, beyond) if not any(start <= at < end for start, end in inside))
 
 
-# Where things lie.
+# Positions.
 
 
 def _mapping(node: Node | None) -> yaml.MappingNode:
@@ -233,7 +233,7 @@ def _mapping(node: Node | None) -> yaml.MappingNode:
 
 
 def _content_end(node: Node) -> int:
-    """Where the node's last character stands; for a block, YAML itself says where the next thing begins."""
+    """Return the position of the node's last character; YAML ends a block where the next thing begins."""
     if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
         last = node.value[-1]
         return _content_end(last[1] if isinstance(last, tuple) else last)
@@ -245,7 +245,7 @@ def _line_start(text: str, at: int) -> int:
 
 
 def _line_end(text: str, at: int) -> int:
-    """Behind the end of the line."""
+    """Return the position after the end of the line."""
     found = text.find("\n", at)
     return len(text) if found < 0 else found + 1
 
@@ -255,7 +255,7 @@ def _ended(text: str, end: str) -> str:
 
 
 def _replaced(text: str, node: Node, by: str) -> str:
-    """The text with the node replaced; a comment behind it stays in its column."""
+    """Return the text with the node replaced; a comment behind it stays in its column."""
     begin, beyond = node.start_mark.index, node.end_mark.index
     behind = text[beyond:]
     if re.match(r"[ \t]+#", behind):

@@ -1,14 +1,14 @@
-"""What can go wrong with another machine, sorted by what to do about it."""
+"""Errors of other machines, by what to do about them."""
 
 
 class ClusterError(Exception):
-    """Something went wrong with a worker's machine.
+    """Something went wrong on a worker's machine.
 
-    Its text names the machine, says what happened, and what remedies it.
+    Its text names the machine, what happened, and the remedy.
     """
 
     def __init__(self, worker: str, what: str, remedy: str = "") -> None:
-        """Take the machine's name, what happened to it, and what the user can do, all as parts of one sentence."""
+        """Take the machine's name, what happened to it, and the remedy, as parts of one sentence."""
         super().__init__(f"{worker}: {what}" + (f"; {remedy}" if remedy else ""))
         self.worker = worker
         self.what = what
@@ -16,11 +16,11 @@ class ClusterError(Exception):
 
 
 class Unreachable(ClusterError):
-    """The machine does not answer, or not in time. It may later: try again, less and less often."""
+    """The machine does not answer, or not in time. Retry, at growing intervals."""
 
 
 class RemoteFailure(ClusterError):
-    """The machine answers, but cannot do what it is asked to: its disk is full, a folder is not writable, a program
+    """The machine answers but cannot do what it is asked: its disk is full, a folder is not writable, a program
     fails.
     """
 
@@ -28,5 +28,5 @@ class RemoteFailure(ClusterError):
 class Refused(RemoteFailure):
     """The machine cannot be used until somebody changes something: a host key, a login, a version.
 
-    Retrying soon is no use.
+    Retrying soon does not help.
     """

@@ -1,4 +1,4 @@
-"""Which machines are known: ``known_hosts`` files as ssh keeps them, and what to do about a key that is not in them."""
+"""Host keys: ``known_hosts`` files in ssh's format, and what to do about a key that is not in them."""
 
 import base64
 import binascii
@@ -27,13 +27,13 @@ class HostKey:
 
     @property
     def fingerprint(self) -> str:
-        """As ssh shows it."""
+        """The fingerprint, as ssh prints it."""
         return "SHA256:" + base64.b64encode(hashlib.sha256(self.blob).digest()).decode().rstrip("=")
 
 
 @dataclass(frozen=True)
-class Line:
-    """A line of a known_hosts file that speaks of the machine."""
+class KnownHostLine:
+    """A line of a known_hosts file that matches the machine."""
 
     key: HostKey
     marker: str  # "", REVOKED or AUTHORITY
@@ -43,24 +43,24 @@ class Line:
 
 @dataclass(frozen=True)
 class Known:
-    """What the user's files say of one machine."""
+    """What the user's files contain about one machine."""
 
-    name: str  # as it stands in them
-    lines: tuple[Line, ...]
-    without_port: tuple[Line, ...]  # of the machine as such, where it is another port that is asked for
-    file: Path  # where a new key goes
+    name: str  # as it is listed
+    lines: tuple[KnownHostLine, ...]
+    without_port: tuple[KnownHostLine, ...]  # for the machine without a port, if another port is asked for
+    file: Path  # where new keys go
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds of key that are known of it: the ones to ask it for."""
+        """The known kinds of its keys: the ones to ask it for."""
         return [line.key.kind for line in (*self.lines, *self.without_port) if not line.marker]
 
 
 def known(host: str, port: int, files: Sequence[Path], *, alias: str | None = None) -> Known:
-    """What the files say of a machine, whose key may go by another name.
+    """Return what the files contain about a machine, whose key may be listed under an alias.
 
     Raises:
-        OSError: one of them is there, but cannot be read.
+        OSError: a file exists but cannot be read.
     """
     host = host.lower()
     name = alias or (host if port == SSH_PORT else f"[{host}]:{port}")
@@ -69,16 +69,20 @@ def known(host: str, port: int, files: Sequence[Path], *, alias: str | None = No
 
 
 def check(worker: str, known: Known, key: HostKey, *, accept_new: bool, scan: str | None) -> bool:
-    """Let pass only a machine that shows the key that is known of it, or a new machine where that is welcome.
+    """Accept only a machine that shows a known key, or a new machine if ``accept_new``.
 
     Args:
+        worker: the worker's name, for messages.
+        known: what the user's files contain about the machine.
+        key: the key that it shows.
+        accept_new: whether to accept and store the key of a new machine.
         scan: the ssh-keyscan command that would fetch its keys; None: no such command reaches it.
 
     Returns:
         Whether it is new: its key is now in the user's file.
 
     Raises:
-        Refused: it is another machine, a new one, or its key has been withdrawn.
+        Refused: it is another machine, a new one, or its key has been revoked.
         OSError: the user's file cannot be written.
     """
     good = [line for line in known.lines if not line.marker]
@@ -94,8 +98,9 @@ def check(worker: str, known: Known, key: HostKey, *, accept_new: bool, scan: st
         line = next((line for line in good if line.key.kind == key.kind), good[0])
         raise Refused(
             worker,
-            f"the host key of {known.name} has changed: it shows {key.kind} {key.fingerprint}, but {line.file}, line {line.number}, has "
-            f"{line.key.kind} {line.key.fingerprint}. Somebody may be between you and it, or it was set up anew",
+            f"the host key of {known.name} has changed: it shows {key.kind} {key.fingerprint}, but {line.file}, "
+            f"line {line.number}, has {line.key.kind} {line.key.fingerprint}. Somebody may be between you and it, "
+            "or it was set up anew",
             f"if you know that it was: ssh-keygen -R {shlex.quote(known.name)} -f {shlex.quote(str(line.file))}",
         )
     if accept_new:
@@ -112,7 +117,7 @@ def check(worker: str, known: Known, key: HostKey, *, accept_new: bool, scan: st
 
 
 def add(file: Path, name: str, key: HostKey) -> None:
-    """Add the key to the user's file.
+    """Append the key to the user's file.
 
     Raises:
         OSError: it cannot be written.
@@ -127,12 +132,12 @@ def add(file: Path, name: str, key: HostKey) -> None:
 
 
 def entry_of(name: str, key: HostKey) -> str:
-    """The line for a known_hosts file."""
+    """Return the line for a known_hosts file."""
     return f"{name} {key.kind} {base64.b64encode(key.blob).decode()}"
 
 
-def _lines(files: Sequence[Path], name: str) -> Iterator[Line]:
-    """The lines that speak of ``name``; those that make no sense are passed over, as ssh does."""
+def _lines(files: Sequence[Path], name: str) -> Iterator[KnownHostLine]:
+    """Yield the lines that match ``name``; invalid lines are skipped, as ssh does."""
     for file in files:
         try:
             text = file.read_text(encoding="utf-8", errors="replace")
@@ -148,13 +153,11 @@ def _lines(files: Sequence[Path], name: str) -> Iterator[Line]:
             except binascii.Error:
                 continue
             if _speaks_of(words[0], name):
-                yield Line(key, marker, file, number)
+                yield KnownHostLine(key, marker, file, number)
 
 
 def _speaks_of(patterns: str, name: str) -> bool:
-    """Whether the first word of a line means this machine: a hash of its name, or patterns with * and ?, of which none
-    may be negated.
-    """
+    """Return whether the first word of a line matches the machine: a hash of its name, or patterns with *, ? and !."""
     if patterns.startswith("|1|"):
         try:
             salt, digest = (base64.b64decode(part, validate=True) for part in patterns[3:].split("|"))

@@ -1,4 +1,4 @@
-"""A ``ProxyCommand`` of ``~/.ssh/config``: a program through whose standard input and output a machine is spoken to."""
+"""``ProxyCommand`` of ``~/.ssh/config``: a program whose standard input and output lead to a machine."""
 
 import os
 import signal
@@ -7,15 +7,14 @@ import subprocess
 import tempfile
 from contextlib import suppress
 
-END_SECONDS = 1.0  # a command gets so long to end by itself, and once more after it was asked to
-MOST_SAID = 300  # characters of what it said last
+END_SECONDS = 1.0  # for a command to end by itself, and again after a signal
+MOST_SAID = 300  # characters of its last output
 
 
 class Proxy:
-    """The command while it runs, in a session of its own, so that Ctrl-C does not reach it.
+    """A running ProxyCommand, in a session of its own, so that Ctrl-C does not reach it.
 
-    ``sock`` is a socket whose other end is the command's standard input and output: it can wait for a bounded time,
-    which pipes cannot.
+    ``sock`` is a socket whose other end is the command's standard input and output. Unlike pipes, it supports timeouts.
 
     Raises:
         OSError: there is no shell to run it.
@@ -23,7 +22,7 @@ class Proxy:
 
     def __init__(self, command: str) -> None:
         self.sock, theirs = socket.socketpair()
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - it is open as long as the command runs
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the command runs
         shell = os.environ.get("SHELL") or "/bin/sh"
         try:
             self._process = subprocess.Popen(
@@ -41,7 +40,7 @@ class Proxy:
             theirs.close()
 
     def last_words(self) -> str | None:
-        """How the command ended, and the end of what it wrote to standard error; None while it runs."""
+        """Return how the command ended, and the end of its standard error; None while it runs."""
         try:
             code = self._process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:

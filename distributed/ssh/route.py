@@ -1,4 +1,4 @@
-"""The way to a machine as ssh would go it: its own settings, then ``~/.ssh/config``, then what ssh does by itself."""
+"""The route to a machine, as ssh would take it: the worker's settings, then ``~/.ssh/config``, then ssh's defaults."""
 
 import getpass
 import os
@@ -17,36 +17,36 @@ KNOWN_HOSTS = "~/.ssh/known_hosts ~/.ssh/known_hosts2"
 GLOBAL_KNOWN_HOSTS = "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"
 JUMP = re.compile(r"(?:ssh://)?(?:(?P<user>[^@]+)@)?(?P<host>\[[^]]+\]|[^:\[\]]+)(?::(?P<port>[0-9]+))?/?")
 LONGEST = 8  # jumps
-# ProxyCommand under a name that paramiko leaves as it is: it would put in the port and user of the file alone.
+# A name for ProxyCommand that paramiko does not expand: it would use the port and user of the file alone.
 PROXY_COMMAND = "keimaproxycommand"
 TOKEN = re.compile(r"%(.)")
-DEEPEST = 16  # files that include files
+DEEPEST = 16  # levels of files that include files
 
-Options = Mapping[str, str | list[str]]  # what ~/.ssh/config says of a host, names in small letters
+Options = Mapping[str, str | list[str]]  # the options of ~/.ssh/config for a host, names in lower case
 
 
 @dataclass(frozen=True)
 class Hop:
-    """One machine on the way, the last of which is the worker's own."""
+    """One machine on the route; the last one is the worker's own."""
 
-    name: str  # as the user calls it
+    name: str  # the name that the user gave
     host: str
     port: int
     user: str
     keys: tuple[Path, ...]  # private keys to try
-    required: Path | None  # the one that the settings name
-    only_these: bool  # of the agent's keys, no others
+    required: Path | None  # the key that the settings name
+    only_these: bool  # use only these of the agent's keys
     known_hosts: tuple[Path, ...]
-    alias: str | None  # the name under which known_hosts has it
+    alias: str | None  # the name in known_hosts
     agent: str  # the agent's socket; empty: none
     command: str | None = None  # ProxyCommand: what to run in place of a connection of our own
 
 
 def route(machine: WorkerSettings, lookup: Callable[[str], Options]) -> tuple[Hop, ...]:
-    """The machines to go through, one by one, and at last the worker's own.
+    """Return the machines to go through, ending with the worker's own.
 
     Raises:
-        Refused: the settings or ``~/.ssh/config`` make no sense.
+        Refused: the settings or ``~/.ssh/config`` are invalid.
     """
     options = lookup(machine.host)
     key = Path(machine.key_path).expanduser() if machine.key_path else None
@@ -58,17 +58,17 @@ def route(machine: WorkerSettings, lookup: Callable[[str], Options]) -> tuple[Ho
 
 
 def config_text(files: Sequence[Path] = CONFIGS) -> str:
-    """The lines of the user's and the system's ssh_config, with those that they include.
+    """Return the lines of the user's and the system's ssh_config, including the files that they include.
 
     Raises:
-        OSError: a file is there, but cannot be read.
+        OSError: a file exists but cannot be read.
     """
     paths = [file.expanduser() for file in files]
     return "\n".join(line for path in paths for line in (*_config_lines(path, path.parent, DEEPEST), "Host *"))
 
 
 def _config_lines(file: Path, base: Path, depth: int) -> Iterator[str]:
-    section = "Host *"  # the one that goes on after an included file
+    section = "Host *"  # the section that continues after an included file
     for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() and depth else ():
         keyword, _, rest = line.strip().replace("=", " ", 1).partition(" ")
         if keyword.lower() in ("host", "match"):
@@ -88,7 +88,7 @@ def _config_lines(file: Path, base: Path, depth: int) -> Iterator[str]:
 def _jumps(
     machine: WorkerSettings, lookup: Callable[[str], Options], jumps: str | None, key: Path | None, left: int
 ) -> list[Hop]:
-    """The hops of a ProxyJump line; the first of them may itself be reached by jumps."""
+    """Return the hops of a ProxyJump line; the first of them may itself be reached by jumps."""
     if not jumps or jumps.lower() == "none":
         return []
     hops: list[Hop] = []
@@ -96,7 +96,7 @@ def _jumps(
         found = JUMP.fullmatch(jump.strip())
         if found is None or left <= len(hops):
             why = "ProxyJump goes in a circle" if found else f"ProxyJump {jump!r} is not [user@]host[:port]"
-            raise Refused(machine.name, why, "mend `proxy_jump` in config.yaml or ProxyJump in ~/.ssh/config")
+            raise Refused(machine.name, why, "correct `proxy_jump` in config.yaml or ProxyJump in ~/.ssh/config")
         name = found["host"].strip("[]")
         options = lookup(name)
         hop = _hop(
@@ -111,7 +111,7 @@ def _jumps(
 
 
 def _proxies(options: Options) -> tuple[str | None, str | None]:
-    """ProxyJump or ProxyCommand, of which the one that comes first in ~/.ssh/config counts; None: there is none."""
+    """Return ProxyJump or ProxyCommand, whichever comes first in ~/.ssh/config; None: there is none."""
     for name in options:
         value = _text(options, name)
         if value and name in ("proxyjump", PROXY_COMMAND):
@@ -121,10 +121,10 @@ def _proxies(options: Options) -> tuple[str | None, str | None]:
 
 
 def _expanded(worker: str, command: str, hop: Hop) -> str:
-    """ProxyCommand with what ssh puts into it.
+    """Return ProxyCommand with its tokens replaced, as ssh does.
 
     Raises:
-        Refused: it has a token that is not known here.
+        Refused: it has an unknown token.
     """
     values = {
         "%": "%",
@@ -157,12 +157,12 @@ def _hop(
     key: Path | None = None,
     also: Path | None = None,
 ) -> Hop:
-    """One machine: what the settings say counts before what ~/.ssh/config says."""
+    """Return one machine; the settings take precedence over ~/.ssh/config."""
     configured = options.get("identityfile") or list(KEYS)
     keys = [Path(each).expanduser() for each in ([configured] if isinstance(configured, str) else configured)]
     asked = port or _text(options, "port") or SSH_PORT
     if not str(asked).isdecimal():
-        raise Refused(machine.name, f"Port {asked!r} of {name} is no number", "mend ~/.ssh/config")
+        raise Refused(machine.name, f"Port {asked!r} of {name} is no number", "correct ~/.ssh/config")
     files = [
         *_paths(options, "userknownhostsfile", KNOWN_HOSTS),
         *_paths(options, "globalknownhostsfile", GLOBAL_KNOWN_HOSTS),
@@ -182,7 +182,7 @@ def _hop(
 
 
 def _agent(options: Options) -> str:
-    """The socket of the agent that is to be asked."""
+    """Return the socket of the agent to ask."""
     named = (_text(options, "identityagent") or "SSH_AUTH_SOCK").strip('"')
     if named.lower() == "none":
         return ""

@@ -1,4 +1,4 @@
-"""Another machine over SSH: one connection, kept; every wait bounded, every error one of ours."""
+"""Another machine over SSH: one lasting connection, with bounded waits and errors of our own."""
 
 import errno
 import hashlib
@@ -44,16 +44,16 @@ from distributed.ssh.wire import (
 )
 from training.common.files import PART, FileTooLarge
 
-BIG = 2**20  # bytes; from here on SCP is faster than SFTP, and it is worth while to go on with what was cut off
-MODELS = (".model", ".delta")  # go by SCP whatever their size: 4 ms more for a small one, once an iteration
+BIG = 2**20  # bytes; from here on SCP is faster than SFTP, and resuming an interrupted transfer pays
+MODELS = (".model", ".delta")  # these go by SCP whatever their size: 4 ms more for a small one, once per iteration
 MOST_OUTPUT = 16 * 2**20  # bytes of a program's output
-POLL_SECONDS = 0.05  # how often a program's stderr is looked at while stdout is silent
+POLL_SECONDS = 0.05  # interval for reading a program's stderr while stdout is silent
 NOISY = (
-    "its shell prints text where nobody reads it: put `case $- in *i*) ;; *) return ;; esac` first in its ~/.bashrc (or what its "
-    "shell reads instead), or `Subsystem sftp internal-sftp` in its sshd_config"
+    "its shell prints text in sessions without a terminal: put `case $- in *i*) ;; *) return ;; esac` first in its "
+    "~/.bashrc (or what its shell reads instead), or `Subsystem sftp internal-sftp` in its sshd_config"
 )
-WINDOWS = re.compile(r"windows", re.IGNORECASE)  # in what its SSH server calls itself
-DRIVE = re.compile(r"/?[A-Za-z]:")  # how a home begins there
+WINDOWS = re.compile(r"windows", re.IGNORECASE)  # in the name that its SSH server announces
+DRIVE = re.compile(r"/?[A-Za-z]:")  # the start of a home folder there
 
 log = logging.getLogger(__name__)
 
@@ -65,16 +65,18 @@ def connect(
     seconds: float = 5.0,
     login_seconds: float = 30.0,
 ) -> "SshTransport":
-    """Reach a machine as ssh would, by the settings, ``~/.ssh/config``, the agent and the user's keys.
+    """Connect to a machine as ssh would, by the settings, ``~/.ssh/config``, the agent and the user's keys.
 
     Args:
-        host_key_policy: accept-new: a machine that is in no known_hosts file is believed the first time and put into
-        it. seconds: the longest wait for the network, and for any one answer once we are logged in. login_seconds: the
-        longest wait for any one answer before that: a login may look up names, ask other servers, or mount a home.
+        machine: the worker's settings.
+        host_key_policy: accept-new: the first key of a machine without an entry in known_hosts is accepted and stored.
+        seconds: the longest wait for the network, and for each answer after the login.
+        login_seconds: the longest wait for each answer before that: a login may look up names, ask other servers, or
+            mount a home.
 
     Raises:
         Unreachable: it does not answer.
-        Refused: it is not the machine that is known, or does not let us in, or the settings make no sense.
+        Refused: it is another machine than the known one, or rejects the login, or the settings are invalid.
     """
     chain = reach(machine, host_key_policy=host_key_policy, seconds=seconds, login_seconds=login_seconds)
     try:
@@ -85,14 +87,13 @@ def connect(
 
 
 class SshTransport:
-    """A machine's folder, and the programs that can be run in it, over a connection that ``connect`` has made."""
+    """A ``Transport`` over a connection that ``connect`` has made."""
 
     def __init__(self, machine: WorkerSettings, chain: Sequence[Connection], *, seconds: float = 5.0) -> None:
-        """Take over the connection, and those that it goes through; wait no longer than ``seconds`` for answers from
-        now on.
+        """Take over a connection, and those that it goes through; answers are awaited for at most ``seconds``.
 
         Raises:
-            Unreachable: it is lost.
+            Unreachable: the connection was lost.
             Refused: the machine transfers no files.
         """
         self.worker = machine.name
@@ -123,12 +124,12 @@ class SshTransport:
             raise Refused(self.worker, "it runs Windows, and a worker needs Linux", remedy)
         if machine.directory.startswith("~") and machine.directory[1:2] not in ("", "/"):
             raise Refused(
-                self.worker, f"`directory` {machine.directory} is in another user's home", "write the whole path"
+                self.worker, f"`directory` {machine.directory} is in another user's home", "write the full path"
             )
         self._root = str(PurePosixPath(home) / re.sub(r"^~/*", "", machine.directory))
 
     def put(self, data: bytes, name: str, *, durable: bool = True) -> None:
-        """As the protocol has it: by SCP if it is big or a model, else, and where SCP does not work, by SFTP."""
+        """See ``Transport``. Large files and models go by SCP; others, or if SCP does not work, by SFTP."""
         path = f"{self._root}/{checked(name)}"
         part = path + PART
         with self._translated(f"writing {path}"):
@@ -152,7 +153,7 @@ class SshTransport:
                     self._sync(folder)
 
     def get(self, name: str, limit: int) -> bytes:
-        """As the protocol has it."""
+        """See ``Transport``."""
         path = f"{self._root}/{checked(name)}"
         with self._translated(f"reading {path}", missing_is_said=True), self._opened(path, "r") as file:
             found = file.stat()
@@ -165,7 +166,7 @@ class SshTransport:
             return data
 
     def names(self, folder: str) -> list[Entry]:
-        """As the protocol has it."""
+        """See ``Transport``."""
         path = f"{self._root}/{checked(folder)}"
         with self._translated(f"listing {path}"):
             try:
@@ -175,13 +176,13 @@ class SshTransport:
             return whole_files([(each.filename, each.st_mode or 0, each.st_size or 0) for each in found])
 
     def remove(self, name: str) -> None:
-        """As the protocol has it."""
+        """See ``Transport``."""
         path = f"{self._root}/{checked(name)}"
         with self._translated(f"removing {path}"), suppress(FileNotFoundError):
             self._sftp.remove(path)
 
     def run(self, argv: Sequence[str], *, seconds: float = 5.0) -> Completed:
-        """As the protocol has it."""
+        """See ``Transport``."""
         deadline = time.monotonic() + seconds
         with self._translated(f"running {argv[0]}"):
             channel = self._chain[-1].open_session()
@@ -192,7 +193,7 @@ class SshTransport:
                 channel.close()
 
     def close(self) -> None:
-        """As the protocol has it."""
+        """See ``Transport``."""
         if not self._closed:
             self._closed = True
             close(self._chain)
@@ -202,9 +203,9 @@ class SshTransport:
         return Refused(self.worker, f"its SSH server allows too few sessions on one connection ({error.text})", remedy)
 
     def _drained(self, channel: Channel, program: str, deadline: float, seconds: float) -> Completed:
-        """All that a program says, and how it ends.
+        """Return a program's whole output and exit status.
 
-        Both streams are read together: it must not wait for us with either.
+        Both streams are read together, so that it never blocks on either.
         """
         stdout, stderr = bytearray(), bytearray()
         ended = False
@@ -229,7 +230,7 @@ class SshTransport:
         return Completed(code, bytes(stdout), bytes(stderr))
 
     def _begun(self, data: bytes, part: str) -> int:
-        """How many bytes of ``data`` an earlier call has left there: 0 if it is something else."""
+        """Return how many bytes of ``data`` an earlier call has left there; 0 if it is something else."""
         try:
             size = self._sftp.stat(f"{self._root}/{part}").st_size or 0
         except FileNotFoundError:
@@ -243,7 +244,7 @@ class SshTransport:
         self.sent += size
 
     def _send_by_scp(self, data: bytes, path: str) -> bool:
-        """Send the data by SCP into the file, which is there; False: that does not work here."""
+        """Send the data by SCP into the existing file; return False if SCP does not work here."""
         if not self._scp_works:
             return False
         before = self.sent
@@ -269,19 +270,17 @@ class SshTransport:
         return True
 
     def _sync(self, file: SftpFile) -> None:
-        """Have the file, or folder, written to the disk."""
+        """Flush the file, or folder, to the disk."""
         try:
             sync(self._sftp, file)
         except TimeoutError:
             raise
         except OSError:
-            if self.run(["sync"], seconds=30.0).code:  # a server that does not know this request
+            if self.run(["sync"], seconds=30.0).code:  # the server does not know this request
                 raise
 
     def _give_up(self, part: str, error: OSError, size: int) -> None:
-        """Leave nothing of a file that cannot be written, and find out what SFTP does not say: whether the disk is
-        full.
-        """
+        """Delete a file that cannot be written, and find out whether the disk is full, which SFTP does not say."""
         with suppress(OSError):
             self._sftp.remove(part)
         if error.errno is None:
@@ -291,7 +290,7 @@ class SshTransport:
 
     @contextmanager
     def _opened(self, path: str, mode: str) -> Iterator[SftpFile]:
-        """A file or folder; the folders on the way to a new file are made."""
+        """Open a file or folder; the folders of a new file are created."""
         try:
             file = create(self._sftp, path) if mode == "w" else self._sftp.open(path, mode)
         except FileNotFoundError:
@@ -316,14 +315,14 @@ class SshTransport:
                 self._sftp.mkdir(str(path), 0o700)
 
     def _alive(self) -> bool:
-        """Whether nothing shows that the connection is lost; one that is lost may not show it."""
+        """Return whether the connection shows no sign of loss; a lost one may not show it."""
         return (
             not self._closed and not self._channel.closed and all(connection.is_active() for connection in self._chain)
         )
 
     @contextmanager
     def _translated(self, doing: str, *, missing_is_said: bool = False) -> Iterator[None]:
-        """Let nothing through but our own errors. A connection on which something went missing is closed at once."""
+        """Turn all errors into our own. A connection that has lost an answer is closed at once."""
         if self._closed:
             raise Unreachable(self.worker, f"{doing}: the connection is closed")
         try:

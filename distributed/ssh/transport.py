@@ -1,4 +1,4 @@
-"""Files to and from a machine, and programs on it: what the cluster needs of SSH, and the same on this machine."""
+"""Files to and from a machine, and programs on it: what the cluster needs of SSH, and the same for local folders."""
 
 import errno
 import os
@@ -16,19 +16,19 @@ from distributed.ssh.errors import RemoteFailure, Unreachable
 from training.common.files import PART, FileTooLarge, read_limited, write_atomically
 
 REMEDIES = {
-    errno.ENOSPC: "make room on its disk",
-    errno.EDQUOT: "raise its user's disk quota, or make room",
+    errno.ENOSPC: "free space on its disk",
+    errno.EDQUOT: "raise its user's disk quota, or free space",
     errno.EACCES: "give its user the right to write there, or choose another `directory`",
     errno.EPERM: "give its user the right to write there, or choose another `directory`",
     errno.EROFS: "its disk is mounted read-only: remount it, or choose another `directory`",
 }
-NO_FOLDER = 121  # exit code of a shell whose folder is not to be had
+NO_FOLDER = 121  # exit code of a shell that cannot enter its folder
 NO_FOLDER_SAID = "@@no folder"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One file of a folder: its name within the folder, and its size in bytes."""
+    """A file of a folder: its name within the folder, and its size in bytes."""
 
     name: str
     size: int
@@ -36,7 +36,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Completed:
-    """A program that has ended: its exit status (128 + n: killed by signal n), and what it said."""
+    """A program that has ended: its exit status (128 + n: killed by signal n), and its output."""
 
     code: int
     stdout: bytes
@@ -46,9 +46,10 @@ class Completed:
 class Transport(Protocol):
     """A machine's folder, and the programs that can be run in it.
 
-    For one thread at a time. Names are relative to the folder: ``workers/worker1/worker.json``. Every call ends within
-    a few seconds of the last progress. But for ``get``, calls raise nothing but ClusterError, and ValueError for a name
-    that leads out of the folder. After Unreachable the transport is of no more use: close it and connect anew.
+    Use it from one thread at a time. Names are relative to the folder: ``workers/worker1/worker.json``. Every call ends
+    within a few seconds of the last progress. Calls raise only ClusterError, and ValueError for a name outside the
+    folder; ``get`` also raises the errors it lists. After Unreachable the transport is unusable: close it and connect
+    again.
     """
 
     worker: str  # the machine's name
@@ -56,52 +57,55 @@ class Transport(Protocol):
     received: int
 
     def put(self, data: bytes, name: str, *, durable: bool = True) -> None:
-        """Make ``data`` the file ``name``, with the folders that it needs: a reader sees the old file or the whole new
-        one.
+        """Write ``data`` to the file ``name``, with the folders that it needs. Readers see the old file or the whole
+        new one.
 
-        When this returns, the new file is on the disk; unless it need not be ``durable``, which saves time where a
-        power cut does no harm, because whoever reads the file checks all of it, and it can be sent again. What an
-        earlier call for the same file got across before it was cut off is not sent again.
+        Args:
+            data: the content.
+            name: the file.
+            durable: whether the file must be on the disk when this returns. False saves time if readers check the whole
+                file and it can be sent again. What an earlier call for the same file sent before an interruption is not
+                sent again.
         """
         ...
 
     def get(self, name: str, limit: int) -> bytes:
-        """The content of a file of at most ``limit`` bytes.
+        """Return the content of a file of at most ``limit`` bytes.
 
         Raises:
-            FileTooLarge: it has more, and they were not fetched.
+            FileTooLarge: it has more, and was not fetched.
             FileNotFoundError: there is no such file.
         """
         ...
 
     def names(self, folder: str) -> list[Entry]:
-        """The whole files of a folder, sorted by name, without those that are still being written; none if there is no
-        such folder.
+        """Return the complete files of a folder, sorted by name, without unfinished ones; none if there is no such
+        folder.
         """
         ...
 
     def remove(self, name: str) -> None:
-        """Remove a file, if there is one."""
+        """Delete a file, if it exists."""
         ...
 
     def run(self, argv: Sequence[str], *, seconds: float = 5.0) -> Completed:
-        """Run a program in the folder, with nothing to read, and wait for it and its output.
+        """Run a program in the folder, without input, and wait for it and its output.
 
-        A program that is not there ends with 127, as shells have it.
+        A missing program ends with 127, as in shells.
 
         Raises:
-            Unreachable: it has not ended after ``seconds``, or the connection is lost; whether it did its work is not
-            known.
+            Unreachable: it has not ended after ``seconds``, or the connection was lost; whether it did its work is
+                unknown.
         """
         ...
 
     def close(self) -> None:
-        """Let go of the machine, at once; what runs there runs on."""
+        """Disconnect at once; programs there continue to run."""
         ...
 
 
 class LocalTransport:
-    """A folder of this machine: for tests, benchmarks, and workers that need no SSH."""
+    """A folder of this machine: for tests, benchmarks, and workers without SSH."""
 
     def __init__(self, root: Path, *, worker: str = "local") -> None:
         """Use the folder ``root``, which need not exist yet."""
@@ -111,7 +115,7 @@ class LocalTransport:
         self._root = root.expanduser().absolute()
 
     def put(self, data: bytes, name: str, *, durable: bool = True) -> None:
-        """As the protocol has it; always durable."""
+        """See ``Transport``; always durable."""
         path = self._root / checked(name)
         with _translated(self.worker, f"writing {path}"):
             for folder in reversed(path.parents):
@@ -120,7 +124,7 @@ class LocalTransport:
         self.sent += len(data)
 
     def get(self, name: str, limit: int) -> bytes:
-        """As the protocol has it."""
+        """See ``Transport``."""
         path = self._root / checked(name)
         with _translated(self.worker, f"reading {path}", missing_is_said=True):
             found = path.stat()
@@ -130,24 +134,24 @@ class LocalTransport:
         return data
 
     def names(self, folder: str) -> list[Entry]:
-        """As the protocol has it."""
+        """See ``Transport``."""
         path = self._root / checked(folder)
         entries = []
         with _translated(self.worker, f"listing {path}"):
             for child in path.iterdir() if path.is_dir() else ():
-                with suppress(FileNotFoundError):  # removed in this moment
+                with suppress(FileNotFoundError):  # deleted in this moment
                     found = child.lstat()
                     entries.append((child.name, found.st_mode, found.st_size))
         return whole_files(entries)
 
     def remove(self, name: str) -> None:
-        """As the protocol has it."""
+        """See ``Transport``."""
         path = self._root / checked(name)
         with _translated(self.worker, f"removing {path}"), suppress(FileNotFoundError):
             path.unlink()
 
     def run(self, argv: Sequence[str], *, seconds: float = 5.0) -> Completed:
-        """As the protocol has it."""
+        """See ``Transport``."""
         line = ["/bin/sh", "-c", shell_line(str(self._root), argv)]
         pipe = subprocess.PIPE
         with (
@@ -166,11 +170,11 @@ class LocalTransport:
         return in_folder(self.worker, str(self._root), Completed(code if code >= 0 else 128 - code, stdout, stderr))
 
     def close(self) -> None:
-        """As the protocol has it."""
+        """See ``Transport``."""
 
 
 def checked(name: str) -> str:
-    """The name itself, if it stays within the folder.
+    """Return the name, if it stays within the folder.
 
     Raises:
         ValueError: it leads elsewhere.
@@ -182,9 +186,10 @@ def checked(name: str) -> str:
 
 
 def shell_line(root: str, argv: Sequence[str]) -> str:
-    """What to tell a POSIX shell so that it runs the program in the folder ``root``, which is made if need be.
+    """Return the command line for a POSIX shell that runs the program in the folder ``root``, which is created if
+    needed.
 
-    The shell stays, to tell of a program that was killed: 128 + n. A shell that is killed itself looks like a lost
+    The shell stays, to report a program that was killed: 128 + n. A shell that is killed itself looks like a lost
     connection.
     """
     folder = shlex.quote(root)
@@ -193,10 +198,10 @@ def shell_line(root: str, argv: Sequence[str]) -> str:
 
 
 def in_folder(worker: str, root: str, done: Completed) -> Completed:
-    """What ``shell_line`` has come to.
+    """Return the result of a ``shell_line``.
 
     Raises:
-        RemoteFailure: the folder ``root`` could not be made, or entered.
+        RemoteFailure: the folder ``root`` could not be created or entered.
     """
     said = done.stderr.decode("utf-8", "replace")
     if done.code != NO_FOLDER or NO_FOLDER_SAID not in said:
@@ -207,16 +212,16 @@ def in_folder(worker: str, root: str, done: Completed) -> Completed:
 
 
 def whole_files(entries: Sequence[tuple[str, int, int]]) -> list[Entry]:
-    """The regular files among (name, mode, size), but for unfinished ones.
+    """Return the regular files among (name, mode, size), without unfinished ones.
 
-    Names are not trusted: they may come from elsewhere.
+    Names are not trusted: they may come from another machine.
     """
     good = [(name, size) for name, mode, size in entries if stat.S_ISREG(mode) and not name.endswith(PART)]
     return [Entry(name, size) for name, size in sorted(good) if "/" not in name and name != ".." and name.isprintable()]
 
 
 def check_readable(worker: str, path: str, mode: int, size: int, limit: int) -> None:
-    """Let pass only a regular file of at most ``limit`` bytes.
+    """Accept only a regular file of at most ``limit`` bytes.
 
     Raises:
         FileTooLarge: it has more.
@@ -229,13 +234,13 @@ def check_readable(worker: str, path: str, mode: int, size: int, limit: int) -> 
 
 
 def failure(worker: str, doing: str, error: OSError) -> RemoteFailure:
-    """The error as the cluster's own, with the remedy for the commonest ones."""
+    """Return the error as a RemoteFailure, with a remedy for the most common ones."""
     return RemoteFailure(worker, f"{doing}: {error.strerror or error}", REMEDIES.get(error.errno or 0, ""))
 
 
 @contextmanager
 def _translated(worker: str, doing: str, *, missing_is_said: bool = False) -> Iterator[None]:
-    """Turn whatever the system objects to into RemoteFailure, but for a missing file, if that is to be said as it is."""
+    """Turn the system's errors into RemoteFailure; FileNotFoundError passes if ``missing_is_said``."""
     try:
         yield
     except FileNotFoundError as error:

@@ -1,6 +1,6 @@
-"""The connections beneath SshTransport: how they are made, and the one place that knows paramiko and its traps.
+"""The connections below SshTransport. This is the only file that uses paramiko, and works around its defects.
 
-What is measured and odd about paramiko is said here, where it is dealt with; nothing above imports it.
+Measured and surprising behaviour of paramiko is documented where it is handled.
 """
 
 import logging
@@ -35,9 +35,9 @@ from distributed.ssh.errors import ClusterError, Refused, Unreachable
 from distributed.ssh.proxy import Proxy
 from distributed.ssh.route import Hop, Options, config_text, route
 
-CHUNK = 32 * 2**10  # bytes in one SFTP request: what every server takes
+CHUNK = 32 * 2**10  # bytes in one SFTP request, which every server accepts
 IN_FLIGHT = 64  # requests; together they fill the window that servers give a channel
-SOCKET_OPTIONS = {  # so that the kernel notices a machine that is gone, and sends small packets at once
+SOCKET_OPTIONS = {  # the kernel notices a dead machine, and sends small packets at once
     (socket.IPPROTO_TCP, "TCP_NODELAY"): 1,
     (socket.SOL_SOCKET, "SO_KEEPALIVE"): 1,
     (socket.IPPROTO_TCP, "TCP_KEEPIDLE"): 5,  # seconds
@@ -45,19 +45,14 @@ SOCKET_OPTIONS = {  # so that the kernel notices a machine that is gone, and sen
     (socket.IPPROTO_TCP, "TCP_KEEPCNT"): 3,
     (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT"): 15_000,  # milliseconds
 }
-AGENT_SECONDS = 5.0  # for its list of keys; a signature may wait for somebody who confirms it
-SIGNING_SHARE = 0.8  # of the time for a login, so that it is known who was waited for
+AGENT_SECONDS = 5.0  # for its list of keys; a signature may wait for a user's confirmation
+SIGNING_SHARE = 0.8  # of the time for a login, so that the message can name the agent
 SESSION_SECONDS = 1.0  # a server that allows few sessions may still count one that we have closed
 SESSION_POLL = 0.05
-PUBLIC = ("ssh-", "ecdsa-", "sk-")  # how a public key's file begins
-LOST = (
-    EOFError,
-    TimeoutError,
-    ConnectionError,
-    paramiko.SSHException,
-    AssertionError,
-)  # what a connection that is gone may raise
-NotSftp = paramiko.SFTPError  # what comes instead of SFTP
+PUBLIC = ("ssh-", "ecdsa-", "sk-")  # the start of a public key's file
+# What a lost connection may raise.
+LOST = (EOFError, TimeoutError, ConnectionError, paramiko.SSHException, AssertionError)
+NotSftp = paramiko.SFTPError  # the answer is not SFTP
 NoSession = paramiko.ChannelException  # the machine opens no further channel
 Channel = paramiko.Channel
 SftpClient = paramiko.SFTPClient
@@ -67,7 +62,7 @@ log = logging.getLogger(__name__)
 
 
 class Connection(paramiko.Transport):
-    """A connection that waits for no answer longer than it is told to; paramiko's own waits for ever for some.
+    """A connection with bounded waits; paramiko itself waits without limit for some answers.
 
     Args:
         sock: a connected socket, or a channel of another connection.
@@ -81,14 +76,14 @@ class Connection(paramiko.Transport):
         self.banner_timeout = self.handshake_timeout = self.auth_timeout = seconds
         self.wait_for(seconds)
         options = self.get_security_options()
-        options.ciphers = sorted(options.ciphers, key=lambda name: "gcm" not in name)  # the fastest, by far
+        options.ciphers = sorted(options.ciphers, key=lambda name: "gcm" not in name)  # GCM is the fastest by far
 
     def wait_for(self, seconds: float) -> None:
-        """From now on, wait so long for answers, on channels that are opened later."""
+        """Set the longest wait for answers, on channels that are opened later."""
         self.channel_timeout = self.clear_to_send_timeout = self.seconds = seconds
 
     def open_session(self, *args: Any, **options: Any) -> paramiko.Channel:
-        """A channel for a program.
+        """Open a channel for a program.
 
         Raises:
             NoSession: the machine allows no more of them.
@@ -103,11 +98,12 @@ class Connection(paramiko.Transport):
                 time.sleep(SESSION_POLL)
 
     def open_channel(self, *args: Any, **options: Any) -> paramiko.Channel:
-        """A channel whose waits are bounded too."""
+        """Open a channel whose waits are bounded too."""
         channel = super().open_channel(*args, **options)
         channel.settimeout(self.seconds)
         for event in (channel.event, channel.status_event):
-            event.wait = partial(event.wait, timeout=self.seconds)  # type: ignore[method-assign]  # paramiko gives these no limit: it asserts then
+            # paramiko sets no limit here, and asserts when the event has not come.
+            event.wait = partial(event.wait, timeout=self.seconds)  # type: ignore[method-assign]
         return channel
 
 
@@ -118,16 +114,17 @@ def reach(
     seconds: float = 5.0,
     login_seconds: float = 30.0,
 ) -> list[Connection]:
-    """Connect to a machine as ssh would, through those before it: the last connection is its own.
+    """Connect to a machine as ssh would, through those before it; the last connection is its own.
 
     Args:
-        host_key_policy: accept-new: a machine that is in no known_hosts file is believed the first time and put into
-        it. seconds: the longest wait for a network that connects us. login_seconds: the longest wait for any one answer
-        until we are logged in, and on the connections after that.
+        machine: the worker's settings.
+        host_key_policy: accept-new: the first key of a machine without an entry in known_hosts is accepted and stored.
+        seconds: the longest wait for the network.
+        login_seconds: the longest wait for each answer until the login, and on these connections afterwards.
 
     Raises:
         Unreachable: it does not answer.
-        Refused: it is not the machine that is known, or does not let us in, or the settings make no sense.
+        Refused: it is another machine than the known one, or rejects the login, or the settings are invalid.
     """
     logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # it logs whatever it raises, with a traceback
     chain: list[Connection] = []
@@ -144,14 +141,14 @@ def reach(
 
 
 def _lookup(worker: str) -> Callable[[str], Options]:
-    """What the user's ssh_config says of a host."""
+    """Return a function that looks up a host in the user's ssh_config."""
 
     def lookup(host: str) -> Options:
         try:
             return paramiko.SSHConfig.from_text(config_text()).lookup(host)
         except (paramiko.SSHException, OSError, ValueError, ImportError) as error:
             raise Refused(
-                worker, f"~/.ssh/config cannot be used for {host}: {error}", "mend or remove the line in question"
+                worker, f"~/.ssh/config cannot be used for {host}: {error}", "correct or remove the line in question"
             ) from error
 
     return lookup
@@ -159,7 +156,7 @@ def _lookup(worker: str) -> Callable[[str], Options]:
 
 @contextmanager
 def _connecting(worker: str, hop: Hop, chain: Sequence[Connection]) -> Iterator[None]:
-    """Say in our words why a machine cannot be reached."""
+    """Translate the errors of connecting into our own."""
     try:
         yield
     except ClusterError:
@@ -167,13 +164,13 @@ def _connecting(worker: str, hop: Hop, chain: Sequence[Connection]) -> Iterator[
     except Exception as error:
         said = chain[-1].proxy.last_words() if hop.command and chain and chain[-1].proxy else None
         if said:
-            remedy = f"see what `ssh {shlex.quote(hop.name)}` says, and mend ProxyCommand in ~/.ssh/config"
+            remedy = f"see what `ssh {shlex.quote(hop.name)}` says, and correct ProxyCommand in ~/.ssh/config"
             raise Unreachable(worker, f"its ProxyCommand {said}", remedy) from error
-        raise _trouble(worker, hop, error) from error
+        raise _connect_error(worker, hop, error) from error
 
 
-def _trouble(worker: str, hop: Hop, error: Exception) -> ClusterError:
-    """Why a machine cannot be reached."""
+def _connect_error(worker: str, hop: Hop, error: Exception) -> ClusterError:
+    """Return our error for a machine that cannot be reached."""
     where = "what its ProxyCommand leads to" if hop.command else f"{hop.host} port {hop.port}"
     match error:
         case socket.gaierror():
@@ -197,17 +194,17 @@ def _trouble(worker: str, hop: Hop, error: Exception) -> ClusterError:
         case OSError(filename=None):
             return Unreachable(worker, f"no connection to {where} ({error})")
         case OSError():  # a file of ours, such as known_hosts
-            return Refused(worker, str(error), "mend the rights of that file")
+            return Refused(worker, str(error), "correct the permissions of that file")
         case EOFError() | paramiko.SSHException() | AssertionError():
             return Unreachable(
                 worker, f"{where} does not answer as an SSH server does ({error or 'no answer in time'})"
             )
-        case _:  # what paramiko does not foresee in an answer
+        case _:  # an answer that paramiko does not handle
             return Unreachable(worker, f"{where} answers what makes no sense ({type(error).__name__}: {error})")
 
 
 def _opened(hop: Hop, chain: Sequence[Connection], seconds: float, login_seconds: float) -> Connection:
-    """A connection to a machine on which nothing has been said yet."""
+    """Open a connection to a machine, before the SSH handshake."""
     if chain:
         return Connection(chain[-1].open_channel("direct-tcpip", (hop.host, hop.port), ("127.0.0.1", 0)), login_seconds)
     if not hop.command:
@@ -223,13 +220,13 @@ def _opened(hop: Hop, chain: Sequence[Connection], seconds: float, login_seconds
 def _socket(hop: Hop, seconds: float) -> socket.socket:
     sock = socket.create_connection((hop.host, hop.port), timeout=seconds)
     for (level, name), value in SOCKET_OPTIONS.items():
-        if hasattr(socket, name):  # some are known to Linux alone
+        if hasattr(socket, name):  # some exist on Linux alone
             sock.setsockopt(level, getattr(socket, name), value)
     return sock
 
 
 def _check_host(worker: str, hop: Hop, chain: Sequence[Connection], *, accept_new: bool) -> None:
-    """Agree on keys with the last of the chain, if it is the machine that it should be."""
+    """Negotiate keys with the last of the chain, and check its host key."""
     known = host_keys.known(hop.host, hop.port, hop.known_hosts, alias=hop.alias)
     kinds = {*known.kinds, *(("rsa-sha2-512", "rsa-sha2-256") if "ssh-rsa" in known.kinds else ())}
     options = chain[-1].get_security_options()
@@ -247,10 +244,10 @@ def _check_host(worker: str, hop: Hop, chain: Sequence[Connection], *, accept_ne
 
 
 def _log_in(worker: str, hop: Hop, connection: Connection) -> None:
-    """Show our keys, one after the other, until one is accepted: those in files, then the agent's.
+    """Try our keys, one after the other, until one is accepted: those in files, then the agent's.
 
     Raises:
-        Refused: none is, or there is none.
+        Refused: none is accepted, or there is none.
     """
     files = _file_keys(worker, hop)
     if _accepted(worker, hop, connection, files.keys):
@@ -278,7 +275,7 @@ def _accepted(
     before: int = 0,
     signing: "_Agent | None" = None,
 ) -> bool:
-    """Whether the machine lets us in with one of these keys, after ``before`` that it did not accept."""
+    """Return whether the machine accepts one of these keys, after ``before`` that it did not accept."""
     if signing:
         signing.wait_for(connection.seconds * SIGNING_SHARE)
     for count, key in enumerate(keys, start=before):
@@ -308,7 +305,7 @@ def _silent_agent(worker: str, what: str) -> Refused:
 
 
 def _not_let_in(worker: str, hop: Hop, files: "_FileKeys", tried: int) -> Refused:
-    """Why no key of ours is accepted."""
+    """Return why none of our keys is accepted."""
     who = shlex.quote(f"{hop.user}@{hop.host}")
     if files.public:
         what = "the file of `key_path` is a public key, and the agent does not have its private one"
@@ -332,16 +329,16 @@ def _not_let_in(worker: str, hop: Hop, files: "_FileKeys", tried: int) -> Refuse
 
 @dataclass(frozen=True)
 class _FileKeys:
-    """What lies in the files that are to be tried."""
+    """The content of the key files to try."""
 
     keys: tuple[paramiko.PKey, ...]
     locked: tuple[Path, ...]  # encrypted, and we have no passphrase
-    open: tuple[Path, ...]  # others can read them: ssh does not use them either
-    public: bool  # the one that the settings name is a public key: the agent may have its private one
+    open: tuple[Path, ...]  # readable by others: ssh does not use them either
+    public: bool  # the key of the settings is a public key: the agent may have its private one
 
 
 def _file_keys(worker: str, hop: Hop) -> _FileKeys:
-    """The keys that can be read, and what is to be said of the others."""
+    """Return the keys that can be read, and what is wrong with the others."""
     keys, locked, readable, public = [], [], [], False
     for path in hop.keys:
         try:
@@ -355,7 +352,8 @@ def _file_keys(worker: str, hop: Hop) -> _FileKeys:
                 keys.append(key)
         except OSError as error:
             if path == hop.required:
-                remedy = "correct `key_path`, or make the key by `ssh-keygen -t ed25519 -f` with that file, and `ssh-copy-id -i` with it"
+                make = "make the key by `ssh-keygen -t ed25519 -f` with that file, and `ssh-copy-id -i` with it"
+                remedy = f"correct `key_path`, or {make}"
                 raise Refused(worker, f"the file of `key_path` cannot be read: {error.strerror}", remedy) from error
         except (paramiko.SSHException, paramiko.pkey.UnknownKeyType, ValueError) as error:
             if path == hop.required:
@@ -368,12 +366,12 @@ def _file_keys(worker: str, hop: Hop) -> _FileKeys:
 
 
 def _called(path: Path, hop: Hop) -> str:
-    """What messages call a key, which are shown, logged and handed on: not where it lies."""
+    """Return the name of a key in messages, which are shown, logged and shared: without its path."""
     return "the private key of `key_path`" if path == hop.required else f"the private key {path.name}"
 
 
 def _public_key(path: Path) -> bytes | None:
-    """The public key that a file consists of; None: it is none.
+    """Return the public key that a file consists of; None: it is not one.
 
     Raises:
         OSError: the file cannot be read.
@@ -388,7 +386,7 @@ def _public_key(path: Path) -> bytes | None:
 
 
 def _key(path: Path) -> paramiko.PKey | None:
-    """The private key; None: it is encrypted, and we have no passphrase, or not the right one."""
+    """Return the private key; None: it is encrypted, and we lack the right passphrase."""
     try:
         return paramiko.PKey.from_path(path)
     except (TypeError, paramiko.PasswordRequiredException):
@@ -403,7 +401,7 @@ def _key(path: Path) -> paramiko.PKey | None:
 class _Agent(paramiko.agent.AgentSSH):
     """The user's agent, if there is one.
 
-    Each of its answers is waited for so long and no longer; paramiko waits for ever.
+    Waits for its answers are bounded, unlike paramiko's.
     """
 
     def __init__(self, path: str, seconds: float) -> None:
@@ -416,11 +414,11 @@ class _Agent(paramiko.agent.AgentSSH):
             self._connect(self._sock)  # type: ignore[attr-defined]
 
     def wait_for(self, seconds: float) -> None:
-        """From now on, wait so long for answers."""
+        """Set the longest wait for answers."""
         self._sock.settimeout(seconds)
 
     def close(self) -> None:
-        """Let go of it."""
+        """Disconnect from it."""
         self._sock.close()
 
     def _send_message(self, message: bytes) -> Any:
@@ -441,7 +439,7 @@ def _agent_of(hop: Hop) -> Iterator[_Agent]:
 
 
 def _agent_keys(hop: Hop, agent: _Agent, have: set[bytes]) -> list[paramiko.PKey]:
-    """The agent's keys, but for those that we have; first those whose files are to be used."""
+    """Return the agent's keys without those that we have, first those whose files are to be used."""
     wanted = set()
     for path in hop.keys:
         for file in (path, path.with_name(f"{path.name}.pub")):
@@ -454,12 +452,12 @@ def _agent_keys(hop: Hop, agent: _Agent, have: set[bytes]) -> list[paramiko.PKey
 
 
 def close(chain: Sequence[Connection]) -> None:
-    """End the connections, the last first, and wait for nobody but their threads."""
+    """Close the connections, the last first, and wait only for their threads."""
     for connection in reversed(chain):
         sock = connection.sock
         if isinstance(sock, socket.socket):
             with suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)  # frees whoever waits
+                sock.shutdown(socket.SHUT_RDWR)  # unblocks waiting threads
         connection.close()
         sock.close()
         if connection.proxy:
@@ -469,10 +467,10 @@ def close(chain: Sequence[Connection]) -> None:
 
 
 def create(sftp: SftpClient, path: str) -> SftpFile:
-    """A file to be written, new or emptied, that nobody but its user may read; paramiko leaves that to the server.
+    """Open a file for writing, new or truncated, readable by its user alone; paramiko leaves that to the server.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     private, client = paramiko.SFTPAttributes(), cast(Any, sftp)
     private.st_mode = 0o600
@@ -482,7 +480,7 @@ def create(sftp: SftpClient, path: str) -> SftpFile:
 
 
 def read_all(sftp: SftpClient, file: SftpFile, size: int) -> bytes:
-    """The first ``size`` bytes of a file, or as many as there are."""
+    """Return the first ``size`` bytes of a file, or as many as there are."""
     answers = _Answers(sftp)
     for offset in range(0, size, CHUNK):
         answers.ask(CMD_READ, file.handle, int64(offset), min(CHUNK, size - offset))
@@ -490,7 +488,7 @@ def read_all(sftp: SftpClient, file: SftpFile, size: int) -> bytes:
 
 
 def write_all(sftp: SftpClient, file: SftpFile, data: bytes, start: int, advance: Callable[[int], None]) -> None:
-    """Write ``data`` from ``start`` on to its place in a file; ``advance`` is told of the bytes of each request."""
+    """Write ``data`` from ``start`` on to its place in a file; ``advance`` is called with the bytes of each request."""
     answers = _Answers(sftp)
     for offset in range(start, len(data), CHUNK):
         chunk = data[offset : offset + CHUNK]
@@ -500,18 +498,16 @@ def write_all(sftp: SftpClient, file: SftpFile, data: bytes, start: int, advance
 
 
 def sync(sftp: SftpClient, file: SftpFile) -> None:
-    """Have a file or folder written to the disk.
+    """Flush a file or folder to the disk.
 
     Raises:
-        OSError: it cannot be, or the server does not know OpenSSH's request for that.
+        OSError: it failed, or the server does not know OpenSSH's request for it.
     """
     _Answers(sftp).one(CMD_EXTENDED, "fsync@openssh.com", file.handle)
 
 
 class _Answers:
-    """Many SFTP requests on their way together, without a thread; paramiko's own pipelining has one, or loses the last
-    errors.
-    """
+    """Pipelined SFTP requests without a thread; paramiko's own pipelining has a thread, or loses the last errors."""
 
     def __init__(self, sftp: SftpClient) -> None:
         self._sftp: Any = sftp
@@ -520,30 +516,29 @@ class _Answers:
         self._error: OSError | None = None  # the first
 
     def ask(self, *request: Any) -> None:
-        """Send a request, once there are not too many on their way."""
-        self._settle(IN_FLIGHT - 1)
+        """Send a request, once there are not too many in flight."""
+        self._wait_until(IN_FLIGHT - 1)
         self._waiting.add(self._sftp._async_request(self, *request))
 
     def one(self, *request: Any) -> None:
         """Send a request, and wait for its answer."""
         self.ask(*request)
-        self._settle(0)
+        self._wait_until(0)
 
     def data(self) -> bytes:
-        """All answers, in the order of the requests, once they are there."""
-        self._settle(0)
+        """Wait for all answers; return them in the order of the requests."""
+        self._wait_until(0)
         return b"".join(self._data[number] for number in sorted(self._data))
 
-    def _settle(self, most: int) -> None:
-        while len(self._waiting) > (
-            0 if self._error else most
-        ):  # after an error no answer may come in between others' answers
+    def _wait_until(self, most: int) -> None:
+        # After an error, take all answers: none may arrive among those of later requests.
+        while len(self._waiting) > (0 if self._error else most):
             self._sftp._read_response()
         if self._error:
             raise self._error
 
     def _async_response(self, kind: int, message: paramiko.Message, number: int) -> None:
-        """Called by paramiko with one answer."""
+        """Take one answer; called by paramiko."""
         self._waiting.discard(number)
         if kind != CMD_STATUS:
             self._data[number] = message.get_string()
@@ -551,6 +546,6 @@ class _Answers:
         try:
             self._sftp._convert_status(message)
         except EOFError:
-            pass  # a file that has become shorter
+            pass  # the file has become shorter
         except OSError as error:
             self._error = self._error or error

@@ -413,7 +413,7 @@ def test_the_program_starts_however_it_is_called(desktop: Desktop, start: str, e
     if start == "as a module":
         env = {}  # with a safe path, Python finds no module here
     done = run(*argv, "--check", "--config", str(desktop.config), cwd=cwd, env=env)
-    assert (done.returncode, done.stderr) == (1, f"looking at the machines of {desktop.config}\n")
+    assert (done.returncode, done.stderr) == (1, f"checking the machines of {desktop.config}\n")
     assert done.stdout == f"{desktop.config} lists no workers: --add HOST USER adds one\n"
 
 

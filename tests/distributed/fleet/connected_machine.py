@@ -69,7 +69,7 @@ class Machine:
     def prepare(
         self, transport: Transport, log_event: Callable[[str], None], go_on: Callable[[], bool]
     ) -> tuple[WorkerSlot, ...]:
-        log_event("looking at the machine")
+        log_event("checking the machine")
         if self.refusal:
             raise self.refusal
         return self.slots
@@ -154,7 +154,7 @@ class Machine:
 def disk_full_for(what: str) -> Callable[[str, str], None]:
     def check(done: str, file: str) -> None:
         if done == what:
-            raise RemoteFailure(NAME, "No space left on device", "make room on its disk")
+            raise RemoteFailure(NAME, "No space left on device", "free space on its disk")
 
     return check
 

@@ -67,7 +67,7 @@ def test_no_file_is_forgotten_while_the_assignment_cannot_be_written(machine: Ma
     (machine.mirror().outbox / file).unlink()
     machine.step(steps=3)
     assert machine.in_outbox() == [file]
-    assert machine.mark() is Mark.ERROR and "make room" in machine.reason
+    assert machine.mark() is Mark.ERROR and "free space" in machine.reason
     machine.network.failing.clear()
     machine.beat(model_version=1)
     machine.step()

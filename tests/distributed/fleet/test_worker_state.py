@@ -195,7 +195,7 @@ def test_a_refusal_is_an_error_and_stays_one_however_long_it_lasts() -> None:
     story = Story().then(TurnedDown("its host key has changed"))
     for _ in range(10):
         assert story.then(Tick(), after=30.0).mark is Mark.ERROR
-    assert story.then(Busy("looking at the machine")).mark is Mark.ERROR
+    assert story.then(Busy("checking the machine")).mark is Mark.ERROR
     assert story.then(Connected()).mark is Mark.SYNCING
 
 

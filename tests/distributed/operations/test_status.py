@@ -15,7 +15,7 @@ from distributed.fleet.views import FleetView, WorkerView
 from distributed.fleet.worker_state import Mark
 from distributed.operations.status import JSON_NAME, TEXT_NAME, StatusFile, span, stale_since, status_text, wrap
 
-LONG = "writing ~/keima/workers/worker3/inbox/model-000011.model: No space left on device; make room on its disk " * 3
+LONG = "writing ~/keima/workers/worker3/inbox/model-000011.model: No space left on device; free space on its disk " * 3
 
 
 def worker(name: str, mark: Mark = Mark.ACTIVE, **changes: Any) -> WorkerView:
@@ -130,7 +130,7 @@ def test_fifty_workers_fit_on_a_screen_with_trouble_in_words() -> None:
     active = [worker(f"worker{number}") for number in range(48)]
     text = text_of(fleet(*active, worker("broken", Mark.ERROR, reason=LONG), worker("gone", Mark.OFFLINE)))
     assert text.count("\n") <= 29
-    assert "make room" in text and "its disk is full" in text
+    assert "free space" in text and "its disk is full" in text
     assert all(f" {each.name} " in text for each in active)
 
 

@@ -143,7 +143,7 @@ def test_a_bootstrap_that_was_cut_off_is_gone_on_with(root: Path, project: Path)
     del steps
     assert running(root / job(ours(root=project))) is not None
     again = bootstrap_steps(LocalTransport(root, worker="worker1"), MACHINE, root=project)
-    while next(again) != "an earlier bootstrap is still at it":
+    while next(again) != "an earlier bootstrap is still running":
         pass
     (root / "environments").mkdir(exist_ok=True)
     (root / f"{ours(root=project).environment}.go").touch()
@@ -190,7 +190,7 @@ def test_an_installation_that_fails_is_told_with_its_last_words(root: Path, proj
     setup_is(project, 'echo "No space left on device" >&2; exit 1')
     with pytest.raises(
         RemoteFailure,
-        match=r"failed: its disk is full \(No space left on device\); make room there; then run: .*--bootstrap",
+        match=r"failed: its disk is full \(No space left on device\); free space there; then run: .*--bootstrap",
     ):
         run(root, project)
     setup_is(project, INSTALL)

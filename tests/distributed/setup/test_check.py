@@ -39,7 +39,7 @@ def a_probe(**changes: Any) -> Probe:
         "cpus": 4,
         "memory": 16 * 10**9,
         "gpus": [],
-        "gpu_trouble": "",
+        "gpu_error": "",
         "kills_processes": False,
         "clock": NOW,
         "boot_id": "boot",
@@ -62,7 +62,7 @@ def test_where_all_is_well_there_is_nothing_to_do() -> None:
     ("changes", "settings", "what", "text", "remedy"),
     [
         ({"writable": False}, {}, "folder", "not writable", "chown -R keima /home/keima/keima"),
-        ({"disk_free": 10**8}, {}, "disk", "0.1 GB free", "make room"),
+        ({"disk_free": 10**8}, {}, "disk", "0.1 GB free", "free space"),
         ({"memory": 2 * 10**8, "cpus": 1}, {}, "memory", "0.2 GB", "another machine"),
         ({"python": None}, {}, "python", "no python3", "apt-get install python3"),
         ({"python": None}, {"python": "/opt/python"}, "python", "/opt/python is not there", "`python:`"),
@@ -119,7 +119,7 @@ def test_what_stands_in_the_way_is_named_with_its_remedy(
     ("changes", "what", "text"),
     [
         ({"clock": NOW - 3600}, "clock", "3600 s behind ours"),
-        ({"gpu_trouble": "nvidia-smi is missing"}, "gpu", "nvidia-smi is missing, so its processor plays"),
+        ({"gpu_error": "nvidia-smi is missing"}, "gpu", "nvidia-smi is missing, so its processor plays"),
         ({"gpus": GPUS, "packages": {"torch": "2.13.0+cpu"}}, "gpu", "cannot use the GPU"),
         ({"kills_processes": True}, "logout", "KillUserProcesses"),
         ({"memory": 2 * 10**9}, "memory", "only 2.0 GB for 4 workers"),

@@ -222,7 +222,7 @@ def test_the_packages_need_room_by_what_torch_it_is(free: int, pip: dict[str, st
             "pip finds no package numba==0.68.1",
             "--wheels DIR",
         ),
-        (["OSError: [Errno 28] No space left on device: '/x'"], "its disk is full", "make room"),
+        (["OSError: [Errno 28] No space left on device: '/x'"], "its disk is full", "free space"),
         (
             ["This Python cannot make virtual environments. On Debian"],
             "cannot make virtual environments",
@@ -231,10 +231,10 @@ def test_the_packages_need_room_by_what_torch_it_is(free: int, pip: dict[str, st
         (
             ["Traceback (most recent call last):", "ImportError: libgo.so.9: cannot open", "more"],
             "ImportError: libgo.so.9",
-            "put that right",
+            "fix that",
         ),
-        (["something", "the last line"], "the last line", "put that right"),
-        ([], "exit code 7", "put that right"),
+        (["something", "the last line"], "the last line", "fix that"),
+        ([], "exit code 7", "fix that"),
     ],
 )
 def test_a_failure_is_explained_in_a_sentence_with_its_remedy(said: list[str], why: str, remedy: str) -> None:

@@ -94,7 +94,7 @@ def test_it_may_be_a_package_too(tmp_path: Path) -> None:
 
 
 def test_a_worker_class_without_a_file_is_named_with_where_it_belongs(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"custom_worker\.py, which is not there"):
+    with pytest.raises(ValueError, match=r"custom_worker\.py, which does not exist"):
         own_module("custom_worker.CustomWorker", make_project(tmp_path))
 
 

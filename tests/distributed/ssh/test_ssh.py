@@ -250,7 +250,7 @@ def test_a_full_disk_is_said_to_be_full_and_nothing_is_lost(
     transport = connect(server.worker(directory=str(small_disk)), host_key_policy="strict")
     transport.put(b"old", "a")
     (small_disk / "filler").write_bytes(bytes(int(3.5 * 2**20)))
-    with pytest.raises(RemoteFailure, match=r"No space left on device; make room") as failed:
+    with pytest.raises(RemoteFailure, match=r"No space left on device; free space") as failed:
         transport.put(bytes(size), "a")
     assert not isinstance(failed.value, Refused)
     assert {path.name for path in small_disk.iterdir()} == {"a", "filler"}
