@@ -1,5 +1,5 @@
-"""Numbers on a command line: what is out of range is refused with its flag and the range, before anything is imported
-or written.
+"""Types of numeric flags: values out of range are rejected with the flag and the range, before anything is imported or
+written.
 """
 
 import argparse
@@ -11,7 +11,7 @@ HIGHEST_PORT = 65_535
 
 
 def whole(least: int | None = 1, most: int | None = None) -> Callable[[str], int]:
-    """The type of a flag that takes a whole number of this range; the most is included."""
+    """The type of a flag that takes an integer from ``least`` to ``most``, both included."""
     low = "" if least is None else f" from {least:,}"
     expected = f"expected a whole number{low}{'' if most is None else f' to {most:,}'}"
 
@@ -30,7 +30,7 @@ def whole(least: int | None = 1, most: int | None = None) -> Callable[[str], int
 def number(
     *, least: float | None = None, above: float | None = None, most: float | None = None, below: float | None = None
 ) -> Callable[[str], float]:
-    """The type of a flag that takes a finite number of this range; ``least`` and ``most`` are included."""
+    """The type of a flag that takes a finite number in a range; ``least`` and ``most`` are included."""
     low = f" from {least:g}" if least is not None else f" above {above:g}" if above is not None else ""
     upwards = " and up to" if above is not None else " to" if least is not None else " up to"
     high = f"{upwards} {most:g}" if most is not None else f" and below {below:g}" if below is not None else ""
@@ -51,9 +51,9 @@ def number(
 
 
 def as_setting(key: str) -> Callable[[str], float]:
-    """The type of a flag that takes what the numeric setting of this dotted key may be.
+    """The type of a flag that takes the range of the numeric setting with this dotted key.
 
-    The settings are imported when the flag is first given: a program that only shows its help need not wait for them.
+    The settings are imported when the flag is first parsed, so that ``--help`` does not wait for them.
     """
 
     def read(text: str) -> float:

@@ -1,8 +1,8 @@
-"""What a run can be told: every setting with its type, its bounds and its default.
+"""The settings of a run: every key with its type, bounds and default.
 
-Each section is a frozen pydantic model that refuses unknown keys and does not guess at types. ``configs.load`` reads
-YAML into ``Settings``; the shipped files beside this one explain every key to users. "auto" means that the owner of the
-setting chooses when the run starts, on the machine on which it starts.
+Each section is a frozen pydantic model that rejects unknown keys and never converts types. ``configs.load`` reads YAML
+into ``Settings``; configs/config.yaml explains every key to users. "auto" is resolved when the run starts, on the
+machine where it starts.
 """
 
 import ipaddress
@@ -23,15 +23,12 @@ Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Plies = Annotated[int, Field(ge=0, le=20)]
 Scalar = bool | int | float | str
-SEED_ACCOUNTS = {
-    "chess": "pgn-files",
-    "go": "sgf-files",
-}  # by the game: in whose account the games of training.window.seed_games are
-SEED_FILES = {"chess": (".pgn", ".pgn.zst"), "go": (".sgf",)}  # and how the files' names end
+SEED_ACCOUNTS = {"chess": "pgn-files", "go": "sgf-files"}  # by game: the ledger's account of training.window.seed_games
+SEED_FILES = {"chess": (".pgn", ".pgn.zst"), "go": (".sgf",)}  # by game: endings of these files
 
 
 def _like(pattern: str, description: str) -> AfterValidator:
-    """Text of exactly ``pattern``, refused in words rather than with a regular expression."""
+    """Text that matches ``pattern``; the error describes it in words."""
 
     def check(text: str) -> str:
         if not re.fullmatch(pattern, text):
@@ -43,27 +40,27 @@ def _like(pattern: str, description: str) -> AfterValidator:
 
 Line = Annotated[str, Field(max_length=4096), _like(r"[^\x00-\x1f\x7f]+", "one line of text")]
 Name = Annotated[
-    str, _like(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "up to 64 letters, digits, '.', '_', '-', no sign first")
+    str, _like(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "up to 64 letters, digits, '.', '_', '-', starting with no sign")
 ]
 Host = Annotated[str, _like(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]{0,252}", "a host name or an IP address")]
-User = Annotated[str, _like(r"[A-Za-z0-9_][A-Za-z0-9_.@+\\-]{0,127}", "a user name")]  # also of a domain: CORP\alice
+User = Annotated[str, _like(r"[A-Za-z0-9_][A-Za-z0-9_.@+\\-]{0,127}", "a user name")]  # also in a domain: CORP\alice
 Variable = Annotated[str, _like(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of an environment variable")]
 ClassPath = Annotated[str, _like(r"[^\W\d]\w*(\.[^\W\d]\w*)+", "a class as module.Class"), Field(max_length=300)]
 
 
 def _tuple(value: Any) -> Any:
-    """YAML has lists; frozen settings have tuples."""
+    """A list of YAML as a tuple, which frozen settings need."""
     return tuple(value) if isinstance(value, list) else value
 
 
 class Section(BaseModel):
-    """What all settings share: they cannot be changed, take no unknown key, and "3" is not 3."""
+    """Base of all sections: frozen, no unknown keys, strict types ("3" is not 3)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class RunSettings(Section):
-    """The run as a whole; it ends at the first of its bounds, or when it is stopped if it has none."""
+    """The run as a whole. It ends at the first of its limits; without any, when it is stopped."""
 
     name: Name
     directory: Line = "runs"  # the run writes everything to <directory>/<name>
@@ -73,53 +70,53 @@ class RunSettings(Section):
 
 
 class GameSettings(Section):
-    """Which game, with the options that it takes."""
+    """The game and its options."""
 
     name: Name
     options: dict[str, Scalar] = {}
 
 
 class NetworkSettings(Section):
-    """The residual network (He et al. 2016; AlphaZero's form), with KataGo's global pooling if wanted, or its form with
-    spikes.
+    """The residual network (He et al. 2016, in AlphaZero's form) with optional global pooling (KataGo), or its spiking
+    form.
     """
 
     type: Literal["resnet", "spiking"] = "resnet"
     blocks: Annotated[int, Field(ge=1, le=100)] = 6
     channels: Annotated[int, Field(ge=4, le=2048)] = 64
     global_pooling: bool = True
-    time_steps: Annotated[int, Field(ge=1, le=64)] | None = None  # only for spiking, which by itself has 4
-    predict_reply: bool = False  # heads to learn by, which playing never asks; only for resnet
-    predict_ownership: bool = False  # of Go and Connect Four, as the next
+    time_steps: Annotated[int, Field(ge=1, le=64)] | None = None  # only of type spiking; None: 4
+    predict_reply: bool = False  # auxiliary heads, used in training only; only of type resnet
+    predict_ownership: bool = False  # this and the next: only for Go and Connect Four
     predict_score: bool = False
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.time_steps is not None and self.type != "spiking":
-            raise ValueError(f"time_steps: a network of type {self.type} has none; only one of type spiking has")
+            raise ValueError(f"time_steps: only for networks of type spiking, and this one has type {self.type}")
         return self
 
 
 class GumbelSettings(Section):
-    """The Gumbel search's own settings (Danihelka et al. 2022); the defaults are the paper's."""
+    """Settings of the Gumbel search (Danihelka et al. 2022); the defaults are the paper's."""
 
     considered_actions: Annotated[int, Field(ge=2, le=1024)] = 16
     c_visit: NotNegative = 50.0
     c_scale: Positive = 1.0
-    noise: NotNegative = 1.0  # of the Gumbel draws at the root in self-play; 0: none (gumbel_scale in DeepMind's mctx)
+    noise: NotNegative = 1.0  # scale of the Gumbel noise at the root in self-play (gumbel_scale in DeepMind's mctx)
 
 
 class ResignationSettings(Section):
-    """When self-play gives a game up."""
+    """Resignation in self-play."""
 
     enabled: bool = False
-    threshold: Annotated[float, Field(gt=0, lt=1)] = 0.95  # resigns when the root value is below minus this ...
-    consecutive: Count = 3  # ... in so many of the player's own moves in a row
-    no_resign_fraction: Share = 0.1  # games played to the end all the same, to count false resignations
+    threshold: Annotated[float, Field(gt=0, lt=1)] = 0.95  # resign when the root value is below minus this ...
+    consecutive: Count = 3  # ... for this many consecutive moves of the player
+    no_resign_fraction: Share = 0.1  # share of games played to the end, to count false resignations
 
 
 class SearchSettings(Section):
-    """Search in self-play. Defaults: AlphaZero (Silver et al. 2018) and KataGo (Wu 2019)."""
+    """Search in self-play. Defaults follow AlphaZero (Silver et al. 2018) and KataGo (Wu 2019)."""
 
     algorithm: Literal["puct", "gumbel"] = "puct"
     num_simulations: Annotated[int, Field(ge=1, le=100_000)] = 64
@@ -137,23 +134,19 @@ class SearchSettings(Section):
     leaves_per_tree: Annotated[int, Field(ge=1, le=256)] = 1
     virtual_loss: Positive = 1.0
     proven_results: bool = True
-    lookahead_plies: Plies = 0  # in games of two without chance
+    lookahead_plies: Plies = 0  # only in two-player games without chance
     match_lookahead_plies: Plies = 0
     match_policy_temperature: Positive = 1.0  # of the network's policy at every position; lc0 plays with 1.36
     subtree_reuse: bool = True
-    discount: Annotated[float, Field(gt=0, le=1)] = (
-        1.0  # in one-player games, of points that a move brings later; 1: all count alike
-    )
-    evaluate_afterstates: bool = (
-        False  # in games of chance: of positions where nature moves, too, not only of what it makes of them
-    )
+    discount: Annotated[float, Field(gt=0, le=1)] = 1.0  # of points, per move; only in one-player games
+    evaluate_afterstates: bool = False  # in games of chance: evaluate positions before a chance outcome, too
     temperature: NotNegative = 1.0
     temperature_final: NotNegative = 0.2
     temperature_halflife: Auto | Positive = "auto"  # plies; auto: the board's longer side
-    opening_random_moves: NotNegative = 0.0  # mean number of plies drawn from the bare policy at the start of a game
-    opening_even_share: Share = 0.0  # of these plies, drawn evenly from the legal moves instead
+    opening_random_moves: NotNegative = 0.0  # mean number of opening plies drawn from the policy alone
+    opening_even_share: Share = 0.0  # of these plies, drawn uniformly instead
     random_move_share: Annotated[float, Field(ge=0, le=0.5)] = (
-        0.0  # mean over games, each from 0 to twice this, of the plies after those
+        0.0  # of later plies: mean over games, each 0 to twice this
     )
     gumbel: GumbelSettings = GumbelSettings()
     resignation: ResignationSettings = ResignationSettings()
@@ -172,26 +165,24 @@ class SearchSettings(Section):
 
 
 class SelfPlaySettings(Section):
-    """How games are spread over workers, threads of games and network calls."""
+    """How games are spread over workers, concurrent games and network calls."""
 
-    games_per_worker: Count = 200  # granted ahead, so that a worker never waits for the main node
+    games_per_worker: Count = 200  # granted in advance, so that a worker never waits
     parallel_games: Auto | Count = "auto"
     batch_size: Auto | Count = "auto"  # positions in one network call
     workers: Auto | Count = "auto"  # processes on this machine; auto: one per core
-    device: Auto | Literal["cpu"] = "auto"  # of these processes; auto: as training.device says
+    device: Auto | Literal["cpu"] = "auto"  # of these processes; auto: as training.device
     cache_positions: CountOrZero = 0
-    flush_seconds: Positive = 30.0  # a finished game waits at most so long for its batch to fill
+    flush_seconds: Positive = 30.0  # longest wait of a finished game for its batch to fill
 
 
 class WindowSettings(Section):
     """The replay window: min_positions * (positions so far / min_positions) ** growth_exponent, at most max_positions."""
 
-    min_positions: Count = 20_000  # before so many there are no steps
+    min_positions: Count = 20_000  # no steps before
     max_positions: Count = 1_000_000
-    growth_exponent: Share = 0.65  # KataGo's taper; 0: the window keeps its first size; 1: it keeps everything
-    seed_games: Annotated[
-        tuple[Line, ...], BeforeValidator(_tuple)
-    ] = ()  # PGN or SGF files; their games come before all others
+    growth_exponent: Share = 0.65  # KataGo's power law; 0: constant size; 1: keeps everything
+    seed_games: Annotated[tuple[Line, ...], BeforeValidator(_tuple)] = ()  # PGN or SGF files, learned before all others
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -203,18 +194,16 @@ class WindowSettings(Section):
 
 
 class LearnerSettings(Section):
-    """How many processes train."""
+    """The processes that train."""
 
     ranks: Annotated[int, Field(ge=1, le=1024)] = 1
 
 
 class TrainingSettings(Section):
-    """The learner: its batches, its optimizer, its window, its checkpoints."""
+    """Training: batches, optimizer, replay window, checkpoints."""
 
     asynchronous: bool = True
-    device: Auto | Literal["cpu", "cuda"] = (
-        "auto"  # of this machine's learner and workers; auto: a GPU where there is one
-    )
+    device: Auto | Literal["cpu", "cuda"] = "auto"  # of the learner and the workers here; auto: GPUs, if there are any
     batch_size: Annotated[int, Field(ge=2, le=65_536)] = 256
     learning_rate: Annotated[float, Field(gt=0, le=10)] = 1e-3
     learning_rate_schedule: Literal["constant", "cosine"] = "constant"
@@ -223,22 +212,20 @@ class TrainingSettings(Section):
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9  # of sgd
     weight_decay: Share = 1e-4
     clip_norm: Positive = 1.0
-    ema_decay: Annotated[float, Field(ge=0, lt=1)] = 0.999  # per step; 0: play with the raw weights
+    ema_decay: Annotated[float, Field(ge=0, lt=1)] = 0.999  # per step; 0: self-play uses the raw weights
     value_weight: NotNegative = 1.0
     ownership_weight: NotNegative = 1.5
-    td_lambda: Share = 1.0  # 1: the game's outcome; less: also the root values on the way to it
+    td_lambda: Share = 1.0  # 1: the outcome; less: also later root values
     mixed_precision: Auto | bool = "auto"
     symmetries: bool = True
     policy_surprise_weight: Share = 0.5
     samples_per_position: Annotated[float, Field(gt=0, le=100)] = 4.0
     games_per_iteration: Count = 500
-    steps_per_model: Count | None = (
-        None  # publishes within an iteration too, after so many steps; None: once an iteration
-    )
+    steps_per_model: Count | None = None  # publish after this many steps, too; None: once per iteration
     window: WindowSettings = WindowSettings()
     checkpoint_every: Count = 1  # iterations
     keep_checkpoints: Count = 3
-    threads: Auto | Annotated[int, Field(ge=1, le=1024)] = "auto"  # of all ranks on this machine together
+    threads: Auto | Annotated[int, Field(ge=1, le=1024)] = "auto"  # CPU threads of all ranks here together
     learner: LearnerSettings = LearnerSettings()
 
     @model_validator(mode="after")
@@ -248,23 +235,21 @@ class TrainingSettings(Section):
                 f"batch_size ({self.batch_size}) must not exceed window.min_positions ({self.window.min_positions})"
             )
         if self.learner.ranks > self.batch_size:
-            raise ValueError(
-                f"learner.ranks ({self.learner.ranks}) must not exceed batch_size ({self.batch_size}), which they share"
-            )
+            raise ValueError(f"learner.ranks ({self.learner.ranks}) must not exceed batch_size ({self.batch_size})")
         if self.steps_per_model and not self.asynchronous:
             raise ValueError(
-                "steps_per_model needs asynchronous: true, since without it one model plays all games of an iteration"
+                "steps_per_model needs asynchronous: true; otherwise one model plays all games of an iteration"
             )
         return self
 
 
 class SprtSettings(Section):
-    """The sequential test that a candidate must pass: is it elo1 stronger rather than elo0?"""
+    """The sequential probability ratio test of gating: is the candidate elo1 stronger rather than elo0?"""
 
     elo0: Annotated[float, Field(ge=-1000, le=1000)] = 0.0
     elo1: Annotated[float, Field(ge=-1000, le=1000)] = 30.0
-    alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05  # chance of accepting one that is only elo0 stronger
-    beta: Annotated[float, Field(gt=0, lt=0.5)] = 0.05  # chance of refusing one that is elo1 stronger
+    alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05  # probability of accepting one that is only elo0 stronger
+    beta: Annotated[float, Field(gt=0, lt=0.5)] = 0.05  # probability of rejecting one that is elo1 stronger
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -274,48 +259,44 @@ class SprtSettings(Section):
 
 
 class EvaluationSettings(Section):
-    """How often and how the network's strength is measured."""
+    """How and how often the strength of the network is measured."""
 
     every: CountOrZero = 1  # iterations; 0: never
     num_simulations: Annotated[int, Field(ge=1, le=100_000)] = 128
     perfect_play: bool = False  # only for games with an exact solver
-    positions: Count = 1000  # on which perfect play is measured
-    rating_games: CountOrZero = (
-        100  # against the anchor and earlier versions, at each evaluation; 0 for a one-player game
-    )
-    score_games: CountOrZero = 0  # only for one-player games: played for the score, at each evaluation
+    positions: Count = 1000  # solved positions for perfect_play
+    rating_games: CountOrZero = 100  # per evaluation, against the anchor and earlier versions; 0 in one-player games
+    score_games: CountOrZero = 0  # per evaluation, only in one-player games
     gating: Literal["none", "sprt"] = "none"
-    gating_games: Annotated[int, Field(ge=2)] = 200  # undecided after so many, the candidate is refused
+    gating_games: Annotated[int, Field(ge=2)] = 200  # reject a candidate that is undecided after this many
     sprt: SprtSettings = SprtSettings()
 
 
 def first_label(host: str) -> str:
-    """A worker's name when it is given none: the first label of its host, or the whole of an IP address."""
+    """The default name of a worker: the first label of its host name, or its whole IP address."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
         return host.split(".")[0]
-    return re.sub("[:%]", "-", host).strip("-")  # fe80::1%eth0 is an address, and a link
+    return re.sub("[:%]", "-", host).strip("-")  # fe80::1%eth0: an address with its link
 
 
 class WorkerSettings(Section):
-    """One machine that plays games, as the main node reaches it over SSH.
+    """One machine that plays games, reached over SSH with a key; passwords are not supported.
 
-    It needs a key: there is no place for passwords.
-
-    What is None is as ``~/.ssh/config`` and the agent have it.
+    None means: as in ``~/.ssh/config`` and the agent.
     """
 
     host: Host
-    user: User | None = None  # at last: the name under which the main node's user is logged in
-    key_path: Line | None = None  # the private key's file, on the main node
+    user: User | None = None  # finally: the name of the local user
+    key_path: Line | None = None  # private key file on the main node
     gpu_id: CountOrZero = 0  # a worker without a GPU plays on its CPU
     gpu_ids: Annotated[tuple[CountOrZero, ...], Field(min_length=1), BeforeValidator(_tuple)] | None = (
-        None  # several: one process for each
+        None  # a process each
     )
     name: Name = ""
-    processes: Auto | Annotated[int, Field(ge=1, le=1024)] = "auto"  # on a machine without a GPU; auto: one per core
-    port: Annotated[int, Field(ge=1, le=65_535)] | None = None  # at last: 22
+    processes: Auto | Annotated[int, Field(ge=1, le=1024)] = "auto"  # without a GPU; auto: one per core
+    port: Annotated[int, Field(ge=1, le=65_535)] | None = None  # finally: 22
     directory: Line = "~/keima"  # on the worker
     python: Line = "python3"  # on the worker
     proxy_jump: Line | None = None  # [user@]host[:port], as ssh has it
@@ -331,9 +312,7 @@ class WorkerSettings(Section):
 
 
 def _could_be_confused(workers: tuple[WorkerSettings, ...]) -> Iterator[tuple[str, str]]:
-    """Machines with several processes, which are numbered after the machine, and machines that have such a name
-    themselves.
-    """
+    """Machines whose numbered processes could have the name of another machine, with that machine."""
     several = {worker.name for worker in workers if len(worker.gpu_ids or ()) > 1 or worker.processes != 1}
     for worker in workers:
         numbered = re.fullmatch(r"(.+)-[1-9][0-9]*", worker.name)
@@ -342,19 +321,17 @@ def _could_be_confused(workers: tuple[WorkerSettings, ...]) -> Iterator[tuple[st
 
 
 class PipSettings(Section):
-    """Where bootstrap has pip take the packages from, on machines that cannot reach the Python Package Index as it is."""
+    """Package sources of bootstrap, for machines without direct access to the Python Package Index."""
 
-    index_url: Line | None = None  # in place of the Python Package Index
-    extra_index_url: Line | None = None  # beside it
+    index_url: Line | None = None  # replaces the Python Package Index
+    extra_index_url: Line | None = None  # additional index
     proxy: Line | None = None  # scheme://[user:password@]host:port
-    torch_index: Line | None = None  # for torch alone, such as PyTorch's packages without CUDA
-    wheels: Line | None = (
-        None  # a folder of the main node with all packages, which are sent: nothing is downloaded there
-    )
+    torch_index: Line | None = None  # for torch only, such as PyTorch's packages without CUDA
+    wheels: Line | None = None  # local folder with all packages; workers download nothing
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment variables by which pip and setup.sh are told."""
+        """The environment variables for pip and setup.sh."""
         named = {
             "PIP_INDEX_URL": self.index_url,
             "PIP_EXTRA_INDEX_URL": self.extra_index_url,
@@ -365,7 +342,7 @@ class PipSettings(Section):
 
 
 class DistributedSettings(Section):
-    """Self-play on other machines."""
+    """Self-play on other machines over SSH."""
 
     enabled: bool = False
     workers: Annotated[tuple[WorkerSettings, ...], BeforeValidator(_tuple)] = ()
@@ -374,16 +351,14 @@ class DistributedSettings(Section):
     sync_interval: Count = 50  # games between model syncs
     load_balancing: bool = True
     worker_weights: dict[str, Positive] = {}  # by name; a worker that is not named has weight 1
-    worker_class: ClassPath = "training.worker.Worker"  # that class or one derived from it
+    worker_class: ClassPath = "training.worker.Worker"  # or a subclass
     host_key_policy: Literal["strict", "accept-new"] = "strict"
-    bootstrap: bool = False  # send code to workers that have none or another version
+    bootstrap: bool = False  # install this code on workers that lack it
     pip: PipSettings = PipSettings()
-    login_seconds: Annotated[float, Field(ge=1, le=600)] = (
-        30.0  # at most, for any one answer until a machine has let us in
-    )
-    heartbeat_seconds: Annotated[float, Field(ge=0.1, le=60)] = 2.0  # between two looks at a worker
+    login_seconds: Annotated[float, Field(ge=1, le=600)] = 30.0  # timeout of each answer until the login succeeds
+    heartbeat_seconds: Annotated[float, Field(ge=0.1, le=60)] = 2.0  # between checks of a worker
     offline_seconds: Annotated[float, Field(ge=1, le=3600)] = 10.0  # of silence
-    retry_seconds: Annotated[float, Field(ge=1, le=3600)] = 60.0  # at most, between two attempts to reach a worker
+    retry_seconds: Annotated[float, Field(ge=1, le=3600)] = 60.0  # longest pause between reconnection attempts
     lease_seconds: Annotated[float, Field(ge=10, le=86_400)] = 900.0
 
     @model_validator(mode="after")
@@ -392,57 +367,50 @@ class DistributedSettings(Section):
         twice = sorted(name for name, count in names.items() if count > 1)
         if twice:
             raise ValueError(
-                f"workers: each needs a name of its own, but {', '.join(twice)} names several; give them a `name`"
+                f"workers: names must be unique, but several are called {', '.join(twice)}; give each a `name`"
             )
         for first, second in _could_be_confused(self.workers):
-            remedy = f"give one of them another `name`, or {first} `processes: 1`"
-            raise ValueError(
-                f"workers: a process of {first} could be called {second}, like the other machine; {remedy}"
-            )
+            remedy = f"give one another `name`, or give {first} `processes: 1`"
+            raise ValueError(f"workers: a process of {first} could have the name of machine {second}; {remedy}")
         for account in names.keys() & SEED_ACCOUNTS.values():
-            raise ValueError(
-                f"workers: {account} is the name under which the ledger has games that come from files; choose another"
-            )
+            raise ValueError(f"workers: {account} is the ledger's account of games from files; choose another name")
         if self.offline_seconds <= self.heartbeat_seconds:
             raise ValueError(
                 f"offline_seconds ({self.offline_seconds:g}) must exceed heartbeat_seconds ({self.heartbeat_seconds:g})"
             )
         if self.enabled and not self.workers:
             add = f"{connector((info.context or {}).get('config'))} --add HOST USER"
-            raise ValueError(
-                f"workers: none are listed, but enabled is true; list machines there, or add one with {add}"
-            )
+            raise ValueError(f"workers: the list is empty, but enabled is true; add a machine with {add}")
         return self
 
     @property
     def unused_weights(self) -> str:
-        """What is to be said of names in ``worker_weights`` that no worker has: removed ones keep their weight, if they
-        come back.
+        """A warning about names in ``worker_weights`` that no worker has; empty where there are none.
+
+        Removed workers keep their weight for when they come back, so this is no error.
         """
         names = {worker.name for worker in self.workers}
         unused = ", ".join(sorted(self.worker_weights.keys() - names))
-        return (
-            unused
-            and f"distributed.worker_weights: no worker is called {unused}; the workers are: {', '.join(sorted(names)) or 'none'}"
-        )
+        known = ", ".join(sorted(names)) or "none"
+        return unused and f"distributed.worker_weights: no worker is called {unused}; the workers are: {known}"
 
 
 def _check_seed_games(sources: tuple[str, ...], game: str) -> None:
-    """Refuse files of games that have nothing of ``game``."""
+    """Reject files of other games than ``game``."""
     if game not in SEED_ACCOUNTS:
         raise ValueError(
-            f"training.window.seed_games: only {' and '.join(SEED_ACCOUNTS)} have files of games, and this run plays {game}"
+            f"training.window.seed_games: only for {' and '.join(SEED_ACCOUNTS)}, and this run plays {game}"
         )
     for source in sources:
         for other in SEED_FILES.keys() - {game}:
             if source.lower().endswith(SEED_FILES[other]):
                 raise ValueError(
-                    f"training.window.seed_games: {source} has games of {other}, and this run plays {game}"
+                    f"training.window.seed_games: {source} holds games of {other}, and this run plays {game}"
                 )
 
 
 class Settings(Section):
-    """All that a run is told."""
+    """All settings of a run."""
 
     run: RunSettings
     game: GameSettings
@@ -458,7 +426,7 @@ class Settings(Section):
         endless = self.run.iterations is None and self.run.minutes is None
         if self.training.learning_rate_schedule == "cosine" and endless:
             raise ValueError(
-                "training.learning_rate_schedule: cosine falls over the whole run, so it needs run.iterations or run.minutes"
+                "training.learning_rate_schedule: cosine decays over the run, so it needs run.iterations or run.minutes"
             )
         if self.training.window.seed_games:
             _check_seed_games(self.training.window.seed_games, self.game.name)

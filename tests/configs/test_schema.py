@@ -30,17 +30,17 @@ def test_a_run_name_is_safe_as_a_file_name(name: str) -> None:
 @pytest.mark.parametrize(
     ("section", "values", "message"),
     [
-        ("network", {"time_steps": 4}, "a network of type resnet has none"),
+        ("network", {"time_steps": 4}, "only for networks of type spiking"),
         ("search", {"num_simulations": 8}, "cheap_simulations"),
         ("search", {"temperature": 0.1}, "temperature_final"),
         ("training", {"window": {"min_positions": 10, "max_positions": 9}}, "min_positions"),
         ("training", {"window": {"min_positions": 10}}, "batch_size"),
         ("training", {"learning_rate_schedule": "cosine"}, "run.iterations"),
         ("evaluation", {"sprt": {"elo0": 5, "elo1": 5}}, "elo0"),
-        ("distributed", {"enabled": True}, "add one with python distributed/ssh_connector.py --add HOST USER"),
+        ("distributed", {"enabled": True}, "add a machine with python distributed/ssh_connector.py --add HOST USER"),
         ("distributed", {"workers": [worker("a", gpu_ids=[])]}, "gpu_ids"),
-        ("distributed", {"workers": [worker("a"), worker("a-2")]}, "could be called a-2"),
-        ("distributed", {"workers": [worker("a-2"), worker("a", gpu_ids=[0, 1])]}, "could be called a-2"),
+        ("distributed", {"workers": [worker("a"), worker("a-2")]}, "could have the name of machine a-2"),
+        ("distributed", {"workers": [worker("a-2"), worker("a", gpu_ids=[0, 1])]}, "could have the name of machine a-2"),
         ("distributed", {"offline_seconds": 2.0}, "heartbeat_seconds"),
         ("distributed", {"worker_class": "Worker"}, "module.Class"),
         ("distributed", {"worker_class": "os; import x.Y"}, "module.Class"),
@@ -133,7 +133,7 @@ def test_there_is_no_place_for_a_password() -> None:
 
 def test_two_workers_of_one_name_are_refused_until_they_are_given_names() -> None:
     pair = [worker("box.a"), worker("box.b")]
-    with pytest.raises(ValidationError, match="box names several"):
+    with pytest.raises(ValidationError, match="several are called box"):
         DistributedSettings.model_validate({"workers": pair})
     named = DistributedSettings.model_validate(
         {"workers": [pair[0], pair[1] | {"name": "box2"}], "worker_weights": {"box2": 2.0}}

@@ -199,7 +199,7 @@ def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
 
 def test_the_last_worker_stays_while_workers_are_to_play(tmp_path: Path) -> None:
     path = settings_file(tmp_path, "distributed:\n  enabled: true\n  workers:\n    - host: a\n")
-    refused(path, ConfigError, lambda: remove_worker(path, "a"), "none are listed, but enabled is true")
+    refused(path, ConfigError, lambda: remove_worker(path, "a"), "the list is empty, but enabled is true")
 
 
 def test_a_worker_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) -> None:

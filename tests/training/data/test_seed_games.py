@@ -207,7 +207,7 @@ def test_a_folder_without_games_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("game", "source"), [("go", "a.pgn"), ("go", "a.PGN.zst"), ("chess", "a.sgf")])
 def test_the_files_of_another_game_are_refused_by_their_names(tmp_path: Path, game: str, source: str) -> None:
-    with pytest.raises(ValueError, match=f"{source} has games of"):
+    with pytest.raises(ValueError, match=f"{source} holds games of"):
         small_settings(
             tmp_path, game={"name": game}, training={"window": {"min_positions": 50, "seed_games": [source]}}
         )
