@@ -1,7 +1,7 @@
-"""Reading settings from YAML, refusing what is wrong with all of it at once, and keeping with a run what it was told.
+"""Read settings from YAML, report all errors at once, and save the settings of a run.
 
-The YAML is that of version 1.2 in what plain words mean: ``1e-3`` is a number, ``no`` is text. Anchors are not
-supported, keys may not be repeated, and no environment variable is read.
+Plain scalars follow YAML 1.2: ``1e-3`` is a number, ``no`` is text. Anchors and repeated keys are rejected, and
+environment variables are not read.
 """
 
 import difflib
@@ -21,14 +21,14 @@ from pydantic import BaseModel, ValidationError
 from configs.schema import Settings
 
 SIZE_LIMIT = 256 * 1024  # bytes of YAML
-DEEP = re.compile(r"([\[{]\s*){50}")  # the YAML library takes the square of their number in time
-SECRET: Any = {"distributed": {"workers": {"__all__": {"key_path", "env"}}, "pip": True}}  # what no run's folder says
+DEEP = re.compile(r"([\[{]\s*){50}")  # the YAML library takes quadratic time for these
+SECRET: Any = {"distributed": {"workers": {"__all__": {"key_path", "env"}}, "pip": True}}  # left out of a run's folder
 Keys = tuple[str | int, ...]  # the keys that lead to a setting
 S = TypeVar("S", bound=BaseModel)
 
 FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?$|[-+]?\.inf$|\.nan$")
 
-# How pydantic's types of error are put into words; every other type comes in pydantic's own.
+# Wording of pydantic's error types; other types keep pydantic's message.
 EXPECTED = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
@@ -49,10 +49,10 @@ EXPECTED = {
 
 
 class ConfigError(ValueError):
-    """A settings file or an override is wrong; the message names the file, each key and what was expected."""
+    """A settings file or an override is invalid; the message names the file, each key and what was expected."""
 
     def __init__(self, path: Path, problems: list[str]) -> None:
-        """``problems`` are listed under the file's name."""
+        """List ``problems`` under the name of the file."""
         self.path, self.problems = path, problems
         heading = (
             f"{path}: {problems[0]}"
@@ -63,13 +63,13 @@ class ConfigError(ValueError):
 
 
 def located(path: Path, keys: Keys, text: str) -> ConfigError:
-    """The error that says ``text`` of a setting in the file at ``path``, with its line; ``keys`` lead to it."""
+    """An error about the setting at ``keys`` in the file at ``path``, with its line."""
     _, node = _read(path)
     return ConfigError(path, [f"line {_line(node, keys)}: {_dotted(keys)}: {text}"])
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader without YAML 1.1's surprises, anchors, tags and repeated keys."""
+    """The safe loader without YAML 1.1's implicit types, anchors, tags and repeated keys."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
@@ -86,7 +86,7 @@ class _Loader(yaml.SafeLoader):
             if not isinstance(key, yaml.ScalarNode):
                 raise yaml.MarkedYAMLError(None, None, "a key must be text", key.start_mark)
             if key.value in seen:
-                raise yaml.MarkedYAMLError(None, None, f"the key {key.value!r} is there twice", key.start_mark)
+                raise yaml.MarkedYAMLError(None, None, f"the key {key.value!r} is repeated", key.start_mark)
             seen.add(key.value)
         return super().construct_mapping(node, deep=deep)
 
@@ -101,7 +101,7 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+.0123456
 
 
 class _Dumper(yaml.SafeDumper):
-    """The safe dumper, which also quotes text that looks like a number only to ``_Loader``."""
+    """The safe dumper; it also quotes text that ``_Loader`` would read as a number."""
 
 
 _Dumper.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+.0123456789"))
@@ -118,7 +118,7 @@ def load_section(path: Path, kind: type[S], *, overrides: Mapping[str, Any] | No
     Args:
         path: the file.
         kind: the class of its top level.
-        overrides: values that replace the file's, by dotted key: ``{"run.seed": 7}``.
+        overrides: values that replace those of the file, by dotted key: ``{"run.seed": 7}``.
 
     Raises:
         ConfigError: the file is missing, too large or not YAML, or any setting is unknown, missing, ill-typed or out of
@@ -135,14 +135,14 @@ def load_section(path: Path, kind: type[S], *, overrides: Mapping[str, Any] | No
 
 
 def _read(path: Path) -> tuple[dict[Any, Any], yaml.Node]:
-    """The file's top mapping, as data and as nodes that know their lines."""
+    """The top-level mapping of a file, as data and as nodes with line numbers."""
     try:
         with path.open("rb") as file:
             data = file.read(SIZE_LIMIT + 1)
     except OSError as error:
         raise ConfigError(path, [f"cannot be read: {error.strerror}"]) from None
     if len(data) > SIZE_LIMIT:
-        raise ConfigError(path, [f"holds more than {SIZE_LIMIT:,} bytes; is it a settings file?"])
+        raise ConfigError(path, [f"is larger than {SIZE_LIMIT:,} bytes; is it a settings file?"])
     try:
         text = data.decode("utf-8")
         if DEEP.search(text):
@@ -163,7 +163,7 @@ def _read(path: Path) -> tuple[dict[Any, Any], yaml.Node]:
 
 
 def override(document: dict[Any, Any], keys: list[str], value: Any) -> None:
-    """Put ``value`` into nested mappings; whatever is no mapping stays for the validation to refuse."""
+    """Set ``value`` in nested mappings; where one is no mapping, leave that to the validation."""
     for key in keys[:-1]:
         document = document.setdefault(key, {})
         if not isinstance(document, dict):
@@ -178,7 +178,7 @@ def _problems(
     overrides: Mapping[str, Any],
     kind: type[BaseModel],
 ) -> Iterator[str]:
-    """A line for each setting that is wrong: where it is, its dotted key, and what was expected."""
+    """One line per invalid setting: its place, its dotted key and what was expected."""
     found: dict[Keys, list[Any]] = {}
     for details in error.errors(include_url=False):
         found.setdefault(_setting(details, document), []).append(details)
@@ -189,7 +189,7 @@ def _problems(
 
 
 def _setting(details: Any, document: Any) -> Keys:
-    """The keys that lead to what an error is about, without pydantic's names for the alternatives of a type."""
+    """The keys of an invalid setting, without pydantic's names for the members of a union."""
     path: list[str | int] = []
     for key in details["loc"]:
         inside = (isinstance(document, dict) and key in document) or (
@@ -203,7 +203,7 @@ def _setting(details: Any, document: Any) -> Keys:
 
 
 def _words(path: Keys, several: list[Any], kind: type[BaseModel]) -> str:
-    """One problem in words; a setting of several possible types has an error for each of them."""
+    """One problem in words; a union type has an error for each of its members."""
     name, first = _dotted(path), several[0]
     if first["type"] == "missing":
         return f"{name} is missing"
@@ -216,13 +216,13 @@ def _words(path: Keys, several: list[Any], kind: type[BaseModel]) -> str:
 
 
 def _short(value: Any) -> str:
-    """A value as people write it, cut where it goes on."""
+    """A value as text, shortened."""
     text = json.dumps(value, default=str, ensure_ascii=False)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _nearest(path: Keys, kind: type[BaseModel]) -> str:
-    """What the user may have meant: a key of the same section, else one of another, else the section's keys."""
+    """A suggestion: a similar key of this section, else of another one, else all keys of this section."""
     key, section = str(path[-1]), _section_at(path[:-1], kind)
     close = difflib.get_close_matches(key, section.model_fields, n=1)
     if close:
@@ -235,7 +235,7 @@ def _nearest(path: Keys, kind: type[BaseModel]) -> str:
 
 
 def _section_at(path: Keys, section: type[BaseModel]) -> type[BaseModel]:
-    """The section to which ``path`` leads from ``section``, through lists of sections too."""
+    """The section at ``path`` in ``section``, also inside lists of sections."""
     for key in path:
         if isinstance(key, str):
             section = _section_in(section.model_fields[key].annotation) or section
@@ -243,7 +243,7 @@ def _section_at(path: Keys, section: type[BaseModel]) -> type[BaseModel]:
 
 
 def _section_in(annotation: Any) -> type[BaseModel] | None:
-    """The section that a field's type is or lists."""
+    """The section in a field's type, also inside a list."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next(filter(None, map(_section_in, typing.get_args(annotation))), None)
@@ -277,7 +277,7 @@ def _dotted(path: Keys) -> str:
 
 
 def _line(node: yaml.Node, path: Keys) -> int:
-    """The line on which the last key of ``path`` that is there stands, from 1."""
+    """The line number of the deepest existing key of ``path``, from 1."""
     line: int = node.start_mark.line + 1
     for key in path:
         if isinstance(node, yaml.SequenceNode) and isinstance(key, int):
@@ -293,10 +293,9 @@ def _line(node: yaml.Node, path: Keys) -> int:
 
 
 def shrink(settings: Settings, *, iterations: int | None = None, minutes: float | None = None) -> Settings:
-    """The same run in seconds, through the same code: a tiny network, little search, few games, two iterations if no
-    other number is given.
+    """A smoke test of a run: the same code with a tiny network, little search and few games, two iterations by default.
 
-    It gets a name of its own, so that it never writes into the real run's folder.
+    It has another name, so that it never writes into the folder of the real run.
     """
     new = settings.model_dump()
     search, training, evaluation = new["search"], new["training"], new["evaluation"]
@@ -308,25 +307,29 @@ def shrink(settings: Settings, *, iterations: int | None = None, minutes: float 
     _lower(training, batch_size=16, warmup_steps=2, games_per_iteration=8, checkpoint_every=1, threads=1)
     _lower(training["window"], min_positions=16, max_positions=10_000)
     _lower(training["learner"], ranks=2)
-    training["window"]["seed_games"] = ()  # which may take hours to read
+    training["window"]["seed_games"] = ()  # reading them may take hours
     _lower(evaluation, every=1, num_simulations=4, positions=16, rating_games=4, score_games=4, gating_games=4)
     _lower(new["distributed"], batch_size=4, sync_interval=4)
     return Settings.model_validate(new)
 
 
 def _lower(section: dict[str, Any], **limits: float) -> None:
-    """Bring the settings down to their limits; "auto" becomes the limit."""
+    """Cap the settings at ``limits``; "auto" becomes the limit."""
     for key, limit in limits.items():
         section[key] = limit if section[key] == "auto" else min(section[key], limit)
 
 
 def save_resolved(settings: Settings, run_dir: Path, *, write: Callable[[Path, bytes], Any] = Path.write_bytes) -> None:
-    """Keep with the run what it was told and what it ran on: ``config.yaml`` and ``versions.json`` in ``run_dir``.
+    """Save the settings of a run and the versions of its packages in ``run_dir``.
 
-    ``config.yaml`` holds every setting, defaults and overrides included, and loads again to the same settings. But
-    people hand their runs on: it does not say where keys lie, nor which variables workers get (``env``). Who goes on
-    has that from the file it was begun with. ``write`` puts bytes at a path; pass
-    ``training.common.files.write_atomically`` where a reader must never see half a file.
+    ``config.yaml`` holds every setting, including defaults and overrides, and loads to the same settings. People share
+    run folders, so it leaves out the paths of keys and the environment of workers (``env``); a resumed run has these
+    from the file it was started with. ``versions.json`` holds the versions.
+
+    Args:
+        settings: of the run.
+        run_dir: the run's folder.
+        write: writes bytes to a path; pass ``training.common.files.write_atomically`` to write atomically.
 
     Raises:
         OSError: the folder is missing or cannot be written.
@@ -339,7 +342,7 @@ def save_resolved(settings: Settings, run_dir: Path, *, write: Callable[[Path, b
 
 
 def versions() -> dict[str, str]:
-    """What a run's figures depend on beside its settings; what cannot be told is "unknown"."""
+    """What the results of a run depend on besides its settings; "unknown" where it cannot be found out."""
     packages = {name: _package_version(name) for name in ("torch", "numpy", "numba")}
     return {"keima": _revision(), "python": platform.python_version(), **packages, "platform": platform.platform()}
 
@@ -352,7 +355,7 @@ def _package_version(name: str) -> str:
 
 
 def _revision() -> str:
-    """The checkout's commit, with "-dirty" when files differ from it."""
+    """The commit of the checkout, with "-dirty" if files differ."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         answer = subprocess.run(

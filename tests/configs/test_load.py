@@ -154,7 +154,7 @@ def test_an_override_inside_of_what_is_no_section_is_refused(tmp_path: Path) -> 
         ("- run\n", "expected sections"),
         ("run: {name: a\n\ngame: b\n", "line 3: "),
         ("run: a: b\n", "line 1: mapping values are not allowed here"),
-        ("run:\n  name: a\n  seed: 1\n  name: b\n", "line 4: the key 'name' is there twice"),
+        ("run:\n  name: a\n  seed: 1\n  name: b\n", "line 4: the key 'name' is repeated"),
         ("run: &a {name: b}\ngame: *a\n", "line 2: aliases are not supported"),
         ("? [a]\n: 1\n", "line 1: a key must be text"),
         ("run: !!python/object/apply:os.getcwd []\n", "line 1: tags are not supported"),

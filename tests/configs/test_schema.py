@@ -40,7 +40,11 @@ def test_a_run_name_is_safe_as_a_file_name(name: str) -> None:
         ("distributed", {"enabled": True}, "add a machine with python distributed/ssh_connector.py --add HOST USER"),
         ("distributed", {"workers": [worker("a", gpu_ids=[])]}, "gpu_ids"),
         ("distributed", {"workers": [worker("a"), worker("a-2")]}, "could have the name of machine a-2"),
-        ("distributed", {"workers": [worker("a-2"), worker("a", gpu_ids=[0, 1])]}, "could have the name of machine a-2"),
+        (
+            "distributed",
+            {"workers": [worker("a-2"), worker("a", gpu_ids=[0, 1])]},
+            "could have the name of machine a-2",
+        ),
         ("distributed", {"offline_seconds": 2.0}, "heartbeat_seconds"),
         ("distributed", {"worker_class": "Worker"}, "module.Class"),
         ("distributed", {"worker_class": "os; import x.Y"}, "module.Class"),
