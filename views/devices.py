@@ -173,6 +173,6 @@ def games_line(games: SelfPlayReport) -> str:
 def losses_line(learner: LearnerReport | None) -> str:
     """An iteration's losses."""
     if learner is None:
-        return "Training losses: none, there are too few positions to learn from yet"
+        return "Training losses: none, with too few positions yet or no time left"
     losses = {"total_loss": learner.loss, "policy_loss": learner.policy_loss, "value_loss": learner.value_loss}
     return f"Training losses: { ({name: round(loss, 3) for name, loss in losses.items()} | {'entropy': round(learner.policy_entropy, 2)}) }"

@@ -2,22 +2,29 @@
 this machine.
 """
 
+import hashlib
 import inspect
+import json
+import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+from llvmlite.binding import get_host_cpu_name  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from configs.schema import SearchSettings
 from games import Game
-from games.compiled import cache_folder
+from games.compiled import CACHE, cache_folder
 from games.game import Planes
 from training.search.puct import Evaluate
 from training.self_play.self_play import SelfPlay
 
 AUTO_SIZES = (16, 32, 64, 128, 256)
 SECONDS = 0.5  # of play for each size, after a warm-up
+KNOWN = CACHE / "parallel_games"  # what was measured on this machine
+KNOWN_SECONDS = 7 * 24 * 3600.0  # so long it counts: the machine may have been busy with something else
 ENOUGH = 0.95  # a smaller size that is nearly as fast is better: its games are finished sooner, with newer models
 
 
@@ -32,6 +39,30 @@ def measure_parallel_games(game: Game, evaluate: Evaluate, settings: SearchSetti
     chosen = min(size for size, rate in rates.items() if rate >= ENOUGH * best)
     found = ", ".join(f"{size}: {rate:,.0f}" for size, rate in rates.items())
     return chosen, f"{chosen} parallel games (evaluations/s by parallel games: {found})"
+
+
+def known_parallel_games(
+    game: Game, evaluate: Evaluate, settings: SearchSettings, *, network: str, folder: Path = KNOWN
+) -> tuple[int, str]:
+    """As ``measure_parallel_games``, but measured at most once a week on the same machine, so that workers start sooner.
+
+    Args:
+        network: describes the network and how it is run. folder: where results are kept.
+    """
+    code = cache_folder(Path(inspect.getfile(SelfPlay))).name
+    what = [game.name, str(game.options), network, settings.model_dump(mode="json"), get_host_cpu_name(), code]
+    file = folder / f"{hashlib.sha256(json.dumps(what).encode()).hexdigest()[:32]}.json"
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        known = json.loads(file.read_text(encoding="utf-8"))
+        if known["parallel_games"] in AUTO_SIZES and 0 <= time.time() - file.stat().st_mtime < KNOWN_SECONDS:
+            return known["parallel_games"], f"{known['found']}, as measured before ({file})"
+    chosen, found = measure_parallel_games(game, evaluate, settings)
+    with suppress(OSError):  # it is measured again next time
+        folder.mkdir(parents=True, exist_ok=True)
+        part = file.with_suffix(f".{os.getpid()}")  # other workers of this machine measure at the same time
+        part.write_text(json.dumps({"parallel_games": chosen, "found": found}), encoding="utf-8")
+        part.replace(file)
+    return chosen, found
 
 
 def evaluations_per_second(game: Game, evaluate: Evaluate, settings: SearchSettings, parallel_games: int) -> float:

@@ -24,7 +24,7 @@ from training.networks.evaluator import Evaluator
 from training.networks.model_file import CANARY_POSITIONS, Model, check_canary
 from training.search.puct import Evaluate
 from training.self_play.self_play import SelfPlay
-from training.self_play.tuning import AUTO_SIZES, in_parts, measure_parallel_games, search_is_compiled
+from training.self_play.tuning import AUTO_SIZES, in_parts, known_parallel_games, search_is_compiled
 from training.worker.model_push import ModelInbox
 from training.worker.playing import Playing, games_handed_over
 from training.worker.spool import salvage
@@ -33,9 +33,9 @@ from training.worker.worker_match import OrderDropped, OrderPlayer
 
 log = logging.getLogger(__name__)
 
-POLL_SECONDS = 0.3  # between two reads of the assignment
+POLL_SECONDS = 0.3  # between two reads of the assignment, while there is something to play
 BEAT_SECONDS = 1.0
-IDLE_SECONDS = 0.05
+IDLE_SECONDS = 0.05  # and while there is nothing
 RETRY_SECONDS = 2.0  # after the disk has refused finished games
 
 
@@ -64,6 +64,7 @@ class Worker:
         self._beat = 0
         self._lease, self._lease_seen = "", clock()
         self._polled = -POLL_SECONDS
+        self._played = False  # in the last cycle
         self._beaten = -BEAT_SECONDS
         self._models = ModelInbox(self.folder)
         self._orders = OrderPlayer(self.folder, self._poll_from_match)
@@ -93,15 +94,15 @@ class Worker:
     def cycle(self) -> bool:
         """Read the folder, when it is time to, and make one step of play; False when there was nothing to play."""
         now = self.clock()
-        self._poll_when_due(now)
-        played = False
+        self._poll_when_due(now, POLL_SECONDS if self._played else IDLE_SECONDS)
+        self._played = False
         if self.playing and not self.stopping:
-            played = self._play_match(self.playing) or self._play_games(self.playing)
-        self._report_when_due(now, played=played)
-        return played
+            self._played = self._play_match(self.playing) or self._play_games(self.playing)
+        self._report_when_due(now, played=self._played)
+        return self._played
 
-    def _poll_when_due(self, now: float) -> None:
-        if now - self._polled >= POLL_SECONDS:
+    def _poll_when_due(self, now: float, seconds: float) -> None:
+        if now - self._polled >= seconds:
             self._polled = now
             self.poll()
 
@@ -135,7 +136,7 @@ class Worker:
     def _poll_from_match(self, order: MatchOrder) -> None:
         """Between two network calls of an order: everything that the loop does besides playing."""
         now = self.clock()
-        self._poll_when_due(now)
+        self._poll_when_due(now, POLL_SECONDS)
         self._report_when_due(now, played=True)
         if self.stopping or self.assignment is None or order not in self.assignment.matches:
             raise OrderDropped
@@ -159,14 +160,13 @@ class Worker:
         playing.store(record)
 
     def make_self_play(self, game: Game, evaluate: Evaluate, assignment: Assignment) -> SelfPlay:
-        """The games that this worker plays."""
-        parallel_games = assignment.parallel_games
-        if parallel_games == 0:
-            parallel_games, measured = measure_parallel_games(game, evaluate, assignment.search)
-            log.info("%s", measured)
-            self.note = f"{parallel_games} games side by side"
+        """The games that this worker plays; ``assignment.parallel_games`` says how many side by side."""
         return SelfPlay(
-            game, evaluate, assignment.search, parallel_games=parallel_games, cache_positions=assignment.cache_positions
+            game,
+            evaluate,
+            assignment.search,
+            parallel_games=assignment.parallel_games,
+            cache_positions=assignment.cache_positions,
         )
 
     # What comes in.
@@ -244,7 +244,14 @@ class Worker:
         limit = min(assignment.max_positions or most, most)
         evaluator = Evaluator(model.build(game), game, max_batch=limit)
         evaluate = evaluator if limit == most else in_parts(evaluator, limit)
-        self_play = self.make_self_play(game, evaluate, assignment)
+        bundled = assignment
+        if assignment.parallel_games == 0:
+            network = f"{model.description.network} {evaluator.describe()}"
+            parallel_games, found = known_parallel_games(game, evaluate, assignment.search, network=network)
+            log.info("%s", found)
+            self.note = f"{parallel_games} games side by side"
+            bundled = assignment.model_copy(update={"parallel_games": parallel_games})
+        self_play = self.make_self_play(game, evaluate, bundled)
         self_play.change_model(assignment.model_version)
         side_by_side, how = self_play.num_idle(), evaluator.describe()
         log.info(
