@@ -57,8 +57,9 @@ WALL_SECONDS = 90.0
 SLACK = 5.0
 MOST_MEMORY = 8 * 2**30  # bytes
 LARGEST_FILE = 2**30
-SEARCH = ("training/search/test_search.py", "training/search/test_search_decide.py")
-BIG_GAMES = "connect_four or twenty48"
+SEARCH = tuple(f"training/search/test_{name}.py" for name in ("puct", "search_decide", "search_trees", "search"))
+NOISE = "training/search/test_search_noise.py"
+BIG_GAMES = "connect_four or twenty48 and not naive"
 
 
 @dataclass(frozen=True)
@@ -107,8 +108,8 @@ MODULES = {
     "training/data/verify.py": Module(
         ("training/data/test_verify.py", "training/search/test_chance.py"), interpreted=True
     ),
-    "training/search/puct.py": Module(SEARCH, interpreted=True, without=BIG_GAMES),
-    "training/search/gumbel.py": Module(SEARCH, interpreted=True, without=BIG_GAMES),
+    "training/search/puct.py": Module((*SEARCH, NOISE), interpreted=True, without=BIG_GAMES),
+    "training/search/gumbel.py": Module((*SEARCH, NOISE), interpreted=True, without=BIG_GAMES),
 }
 
 

@@ -14,7 +14,9 @@ from training.common.random import uniform
 from training.search.gumbel import halving_schedule
 
 TREES, MOVES = 4, 3
-GAMES = {"tic_tac_toe": 5, "connect_four": 36, "twenty48": 300}  # with the most random moves before the search
+GAMES = {"tic_tac_toe": load_game("tic_tac_toe"), "connect_four": load_game("connect_four")}
+GAMES["twenty48"] = load_game("twenty48", height=3, width=3)  # a small one, which can be searched without compiling
+MOST_PLIES = {"tic_tac_toe": 5, "connect_four": 36, "twenty48": 100}  # at random before the search
 
 
 def random_settings(random: np.random.Generator, algorithm: Any) -> SearchSettings:
@@ -56,12 +58,12 @@ def both_searches(name: str, algorithm: str, seed: int) -> int:
     compared.
     """
     random = np.random.default_rng(seed)
-    game, settings = load_game(name), random_settings(random, algorithm)
+    game, settings = GAMES[name], random_settings(random, algorithm)
     evaluate = StubEvaluator(
         game, seed=seed, policy_scale=float(random.uniform(0.3, 2)), value_scale=float(random.uniform(0.1, 1))
     )
     full, num_simulations = bool(random.integers(2)), int(random.integers(1, 50))
-    states = random_states(game, TREES, random, most_plies=GAMES[name])
+    states = random_states(game, TREES, random, most_plies=MOST_PLIES[name])
     noisy = full and game.num_outcomes == 0  # noise would use up an unknown number of random numbers
     forest = Forest(game, evaluate, settings, states, num_simulations=num_simulations, full=full, noisy=noisy)
     naive = {

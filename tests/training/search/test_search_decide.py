@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from configs.schema import SearchSettings
-from games import load_game
+from games import Game, load_game
 from training.search.decide import choose_action, root_value, surprise, write_weights
 from training.search.puct import search_params
 from training.search.tree import DRAW, LOSS, OPEN, UNPROVEN, WIN, Trees, make_trees
@@ -44,10 +44,10 @@ def make_root(moves: list[Move], *, full: bool = False, proven: int = UNPROVEN, 
     return trees
 
 
-def weights_of(trees: Trees, **settings: Any) -> list[float]:
+def weights_of(trees: Trees, game: Game = GAME, **settings: Any) -> list[float]:
     """The weights of all actions."""
     weights = np.zeros(trees.root_priors.shape[1], np.float32)
-    write_weights(search_params(SearchSettings(**settings), GAME, max_visits=1000), trees, 0, weights)
+    write_weights(search_params(SearchSettings(**settings), game, max_visits=1000), trees, 0, weights)
     return weights.tolist()
 
 
