@@ -108,8 +108,12 @@ MODULES = {
     "training/data/verify.py": Module(
         ("training/data/test_verify.py", "training/search/test_chance.py"), interpreted=True
     ),
-    "training/search/puct.py": Module((*SEARCH, NOISE), interpreted=True, without=BIG_GAMES),
-    "training/search/gumbel.py": Module((*SEARCH, NOISE), interpreted=True, without=BIG_GAMES),
+    "training/search/puct.py": Module(
+        (*SEARCH, NOISE), interpreted=True, without=f"{BIG_GAMES} or draw_from_the_policy or weaker_or_none"
+    ),
+    "training/search/gumbel.py": Module(
+        (*SEARCH, NOISE), interpreted=True, without=f"{BIG_GAMES} or dirichlet_draw or weaker_or_none"
+    ),
 }
 
 

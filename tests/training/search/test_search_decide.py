@@ -128,6 +128,12 @@ def test_gumbel_weights_are_the_improved_policy() -> None:
     assert weights == pytest.approx((1000 * expected).tolist(), rel=1e-4)
 
 
+def test_an_illegal_move_has_no_gumbel_weight() -> None:
+    moves = [(4, 0.5, 0.2, UNPROVEN), (0, 0, 0.8, UNPROVEN), (0, 0, 0.0, UNPROVEN)]
+    weights = weights_of(make_root(moves, full=True), algorithm="gumbel")
+    assert weights[2] == 0 and min(weights[:2]) > 0
+
+
 def test_gumbel_plays_the_best_of_its_most_visited_moves_at_any_temperature() -> None:
     moves = [
         (4, 0.2, 0.2, UNPROVEN),
@@ -136,7 +142,9 @@ def test_gumbel_plays_the_best_of_its_most_visited_moves_at_any_temperature() ->
         (6, 0.9, 0.2, LOSS),
         (0, 0, 0.1, UNPROVEN),
     ]
-    assert chosen(make_root(moves), [1, 1, 1, 0, 1], 1.0, 20, algorithm="gumbel").tolist() == [0, 20, 0, 0, 0]
+    for order in (1, -1):  # the search looks at the latest first
+        found = chosen(make_root(moves[::order]), [1, 1, 1, 0, 1][::order], 1.0, 20, algorithm="gumbel")
+        assert found[::order].tolist() == [0, 20, 0, 0, 0]
 
 
 # Forced playouts and policy target pruning.

@@ -55,6 +55,16 @@ def test_a_search_without_noise_has_the_networks_priors() -> None:
     )
 
 
+def test_a_visited_move_of_a_gumbel_search_keeps_the_networks_prior() -> None:
+    settings = SearchSettings(algorithm="gumbel", gumbel=GumbelSettings(considered_actions=3))
+    start = GAME.initial_states(1)
+    forest = Forest(GAME, evaluate, settings, start, num_simulations=9, full=True, noisy=True).run()
+    visited = [forest.trees.nodes[0, child] for child in forest.children(0)]
+    assert len(visited) == 3
+    assert [node.prior for node in visited] == pytest.approx([PRIORS[node.action] for node in visited])
+    assert any(abs(node.logit - np.log(node.prior)) > 0.01 for node in visited)
+
+
 def test_only_legal_moves_get_noise() -> None:
     state = GAME.initial_state()
     for action in (3, 3, 3, 3, 3, 3):
