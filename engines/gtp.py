@@ -4,7 +4,7 @@ A command is done before the next one is looked at, but for an analysis, which g
 The network knows one size of board. The rules are those of ``games.go.rules``: the board is counted as it stands, so
 all stones count as alive, and superko forbids to repeat a position. So the engine captures what is dead before it
 passes, and with kgs-genmove_cleanup at once. By rules under which players agree on dead stones (``gtp_rules``) it need
-not, and takes them away when it counts.
+not, and takes them away when it counts, and before it passes.
 """
 
 import time
@@ -183,23 +183,30 @@ class GtpEngine:
         return analysis.lines(1)[0]
 
     def _chosen(self, player: int, thinker: Thinker, arrived: float | None, live: LiveAnalysis | None = None) -> Line:
-        """The move to make: the best one, but no pass while something is to be captured.
+        """The move to make: the best one, but no pass while something is to be captured or played for.
 
         Args:
             arrived: when the command did, from which on time is shared out; None: there is no clock.
         """
         best = self._best(thinker, self._deadline(player, arrived), live)
-        if (
-            self._board.rules.agreed
-            or best.action != self._board.size**2
-            or (live is not None and live.wanted.allowed is not None)
-        ):
+        if best.action != self._board.size**2 or (live is not None and live.wanted.allowed is not None):
             return best
+        if self._board.rules.agreed:
+            return self._settling(player, best, arrived)
         captures = self._board.liberties_of_dead(player)
         if not captures:
             return best
         capture = self._best(self._turn_to(self._board.turned_to(player), captures), self._deadline(player, arrived))
         return capture if capture.value >= best.value - CAPTURE_COST else best
+
+    def _settling(self, player: int, best: Line, arrived: float | None) -> Line:
+        """Where players agree on dead stones: ``best``, a pass, unless these stones lose the game, and something is left
+        to play for without them.
+        """
+        if not self._board.dead() or self._board.leads(player):
+            return best
+        found = self._best(self._turn_to(self._board.settled(player)), self._deadline(player, arrived))
+        return found if found.action in self._game.legal_actions(self._board.turned_to(player)) else best
 
     def _deadline(self, player: int, arrived: float | None) -> float | None:
         """When to stop thinking that begins now, about a move that was asked for when ``arrived``; None where there is

@@ -9,6 +9,7 @@ from engines.gtp_rules import GtpRules
 from engines.gtp_words import GtpError
 from games.bad_game import BadGame
 from games.game import Game, States
+from games.go.board import PASSES
 from games.go.playouts import ownership
 from games.go.rules import score
 from games.go.setup import position_with, stones, with_komi, with_player
@@ -169,13 +170,26 @@ class GtpBoard:
         """
         if self._resigned is not None:
             return f"{'WB'[self._resigned]}+Resign"
+        return score_text(score(self.settled()))
+
+    def settled(self, player: int = 0) -> States:
+        """The position that counts at the end, with this player to move: without dead stones where the rules have it
+        so. It has no past but for a pass of the other.
+        """
         if not self.rules.agreed:
-            return score_text(score(self.state))
+            return with_player(self.state, player)
         board = stones(self.state).flatten()
         board[[point for chain in self.dead() for point in chain]] = 0
         black, white = np.flatnonzero(board == 1).tolist(), np.flatnonzero(board == 2).tolist()
-        left = position_with(self._game, black, white, player=0)
-        return score_text(score(with_komi(left, self.komi + self.rules.white_points(self._handicap))))
+        passed = self.player == player and self.state[PASSES] == 1
+        left = position_with(self._game, black, white, player=1 - player if passed else player)
+        if passed:
+            self._game.play(left, self.size**2)
+        return with_komi(left, self.komi + self.rules.white_points(self._handicap))
+
+    def leads(self, player: int) -> bool:
+        """Whether this player wins if both pass."""
+        return score(self.settled()) * (1 if player == 0 else -1) > 0
 
     def dead(self) -> list[list[int]]:
         """The chains that are taken away at the end of the game: those that playouts take for dead, where the rules

@@ -112,6 +112,21 @@ def test_nothing_is_captured_by_agreement_or_where_search_says_that_it_costs_the
 
 
 @pytest.mark.medium
+def test_where_players_agree_on_dead_stones_their_owner_does_not_pass_as_if_they_lived() -> None:
+    """Black's two stones win as long as they count; without them White is ahead, so Black plays on."""
+    agreed, as_it_stands = Talk(0.3, simulations=64), Talk(0.3, simulations=64)
+    agreed.ask("kata-set-rules chinese")
+    for talk in (agreed, as_it_stands):
+        walls = [f"play {color} {column}{row}" for color, column in ("bC", "wD", "wF") for row in range(1, 8)]
+        talk.ask("komi 0.5", *walls, "play b G4", "play b G5", "play w pass")
+    assert (as_it_stands.ask("final_score"), agreed.ask("final_score")) == ("B+1.5", "W+7.5")
+    assert as_it_stands.ask("genmove b") == "pass"
+    assert agreed.ask("genmove b") != "pass"
+    agreed.ask("undo", "komi -9.5")
+    assert agreed.ask("genmove b") == "pass", "it wins without them too"
+
+
+@pytest.mark.medium
 def test_a_hopeless_game_is_given_up_when_that_is_wanted_and_only_then() -> None:
     giving, staying = Talk(-0.95, resign_below=0.1), Talk(-0.95)
     for talk, last in ((giving, "resign"), (staying, None)):
