@@ -35,7 +35,7 @@ from training.common.start import before_imports, reports_compiling, see_inputs
 
 QUICKSTART = Path("configs/quickstart.yaml")
 CLUSTER = Path("configs/config.yaml")
-FOLLOWED = "followed_config"  # in a run's folder: the path of the file that it was begun with, or whose workers it followed last
+FOLLOWED = "followed_config"  # in a run's folder: the path of the config file that it was started with or followed last
 LOG = Path(__file__).resolve().parent / "logs" / "distributed_training.log"
 LOG_BYTES = 10 * 2**20
 
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     default = f"those of the resumed run, else {QUICKSTART}, or {CLUSTER} with --distributed"
     parser.add_argument("--config", type=settings_file, help=f"the experiment's settings (default: {default})")
@@ -95,14 +95,14 @@ def see(arguments: argparse.Namespace) -> None:
 
 
 def config_of(arguments: argparse.Namespace) -> Path:
-    """The file with the settings."""
+    """Return the file with the settings."""
     resumed = resumed_config(arguments)
     default = settings_file(CLUSTER if arguments.distributed else QUICKSTART)
     return arguments.config or (resumed if resumed and resumed.exists() else default)
 
 
 def resumed_config(arguments: argparse.Namespace) -> Path | None:
-    """Where the run that goes on keeps its own settings."""
+    """Return where the resumed run keeps its own settings."""
     return arguments.run_dir / "config.yaml" if arguments.resume and arguments.run_dir else None
 
 
@@ -132,9 +132,9 @@ from views.strength import strength_sentences
 
 
 def begin(arguments: argparse.Namespace) -> int:
-    """Begin the run that is asked for, or go on with it."""
+    """Start or resume the run."""
     path, settings = read_settings(arguments)
-    with joined(Place(), device=settings.training.device) as ranks:  # that torchrun has started, if it has
+    with joined(Place(), device=settings.training.device) as ranks:  # the ranks of torchrun, if there are any
         if ranks.is_main:
             return lead(arguments, path, settings, ranks)
         follow_rank_zero(ranks)
@@ -142,7 +142,7 @@ def begin(arguments: argparse.Namespace) -> int:
 
 
 def lead(arguments: argparse.Namespace, path: Path, settings: Settings, ranks: Ranks) -> int:
-    """Carry the run, as rank 0 of those who train; after torchrun has begun anew, go on with it."""
+    """Run as rank 0 of the learner; after torchrun has restarted the ranks, resume."""
     run_dir = arguments.run_dir or Path(settings.run.directory) / settings.run.name
     configured_game(settings, path)  # before anything is written
     begun_anew = ranks.restarts > 0 and (run_dir / "run.db").exists()
@@ -153,7 +153,7 @@ def lead(arguments: argparse.Namespace, path: Path, settings: Settings, ranks: R
 
 
 def read_settings(arguments: argparse.Namespace) -> tuple[Path, Settings]:
-    """The config file, and what it says with the command line's changes."""
+    """Return the config file, and its settings with the command line's changes."""
     given = {"run.iterations": arguments.iterations, "run.minutes": arguments.minutes, "run.seed": arguments.seed}
     overrides: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     path, resumed = config_of(arguments), resumed_config(arguments)
@@ -168,14 +168,13 @@ def read_settings(arguments: argparse.Namespace) -> tuple[Path, Settings]:
 
 
 def with_present_workers(path: Path, settings: Settings) -> tuple[Path, Settings]:
-    """The settings of a run that goes on, with the cluster as its file now has it; and that file.
+    """Return the settings of a resumed run with the cluster section as its file has it now, and that file.
 
-    It is the one that the run was begun with or has followed since; what the run keeps of it counts where it is no
-    longer there. A run that this machine has played until now takes the workers of ``CLUSTER`` where its own file lists
-    none.
+    The file is the one that the run was started with or has followed since, or the run's own copy if it is gone. A run
+    that was on this machine alone takes the workers of ``CLUSTER`` if its own file lists none.
 
     Raises:
-        ConfigError: the file is not right, or lists no workers.
+        ConfigError: the file is invalid, or lists no workers.
     """
     mark = path.parent / FOLLOWED
     followed = Path(mark.read_text(encoding="utf-8")) if mark.exists() else path
@@ -191,7 +190,7 @@ def with_present_workers(path: Path, settings: Settings) -> tuple[Path, Settings
 
 
 def train(run_dir: Path, settings: Settings, config: Path, ranks: Ranks, *, takeover: bool = False) -> int:
-    """Run the Coach to its end and say where everything lies."""
+    """Run the Coach to its end, and print the summary."""
     if config != run_dir / "config.yaml":  # which is the run's own copy
         write_atomically(run_dir / FOLLOWED, str(config.resolve()).encode())
     observers = make_observers(run_dir, name=settings.run.name, game=settings.game.name)
@@ -219,7 +218,7 @@ def train(run_dir: Path, settings: Settings, config: Path, ranks: Ranks, *, take
 
 
 def log_for_all() -> None:
-    """Have the log of the run be written where users of a cluster look for it too."""
+    """Write the run's log also where users of a cluster expect it."""
     LOG.parent.mkdir(exist_ok=True)
     handler = RotatingFileHandler(LOG, maxBytes=LOG_BYTES, backupCount=3, encoding="utf-8")
     log_also_to(logging.getLogger(), handler)

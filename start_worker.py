@@ -36,7 +36,7 @@ from training.common.signals import heeds_hangup, leave_lost_terminal
 
 log = logging.getLogger("start_worker")
 
-LOG_BYTES = 4 * 2**20  # and once more in a file beside it
+LOG_BYTES = 4 * 2**20  # and the same for the rotated file
 ALREADY_RUNNING = 3
 
 
@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--folder", type=Path, help="the worker folder; created if missing")
@@ -104,7 +104,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def use_device(gpu: int | None) -> None:
-    """Let this process see its GPU alone, or none; torch, which is imported later, looks at this once."""
+    """Show this process its GPU alone, or none; torch, which is imported later, reads this once."""
     if gpu is None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
         os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -114,7 +114,7 @@ def use_device(gpu: int | None) -> None:
 
 
 def device_text(gpu: int | None) -> str:
-    """What plays, in words."""
+    """Return the device in words."""
     return "on one core" if gpu is None else f"on GPU {gpu}"
 
 
@@ -122,28 +122,28 @@ def play(folder: Path, worker_class: str, *, one_core: bool) -> None:
     """Be the folder's worker until it ends.
 
     Raises:
-        RuntimeError: the folder was deleted while this process was starting, and another one has taken its place.
+        RuntimeError: the folder was deleted while this process started, and has another worker now.
     """
     signal.signal(signal.SIGINT, hand_over)
     if heeds_hangup():
         signal.signal(signal.SIGHUP, hand_over)
-    from training.networks.evaluator import use_threads  # only now: torch looks at the environment when it is imported
+    from training.networks.evaluator import (
+        use_threads,
+    )  # torch reads the environment now
     from training.worker.worker_class import load_worker_class
 
     if one_core:
-        use_threads(1)  # one thread a process scales better than several threads in one
+        use_threads(1)  # one thread per process scales better than several threads in one
     kind = load_worker_class(worker_class)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    other = claim(folder, sys.argv)  # once more: the imports take seconds, in which the folder may have been deleted
+    other = claim(folder, sys.argv)  # again: the imports take seconds, in which the folder may be deleted
     if other is not None:
         raise RuntimeError(f"{folder} was deleted and made anew meanwhile, and has another worker: process {other}")
     kind(folder).run()
 
 
 def rehearse(name: str) -> None:
-    """Play two games to their end with a network that knows nothing: whatever a worker needs has been used and compiled
-    then.
-    """
+    """Play two games with an untrained network: that uses and compiles everything that a worker needs."""
     from configs.schema import NetworkSettings, SearchSettings
     from games import load_game
     from training.networks.evaluator import Evaluator
@@ -161,16 +161,14 @@ def rehearse(name: str) -> None:
 
 
 def hand_over(number: int, frame: FrameType | None) -> None:
-    """End as on termination, whose handler the worker sets; the second time at once, but for a terminal that is closed."""
+    """End as on SIGTERM, whose handler the worker sets; the second time at once, except for a closed terminal."""
     signal.signal(number, signal.SIG_IGN if number == signal.SIGHUP else signal.SIG_DFL)
     leave_lost_terminal()
     signal.raise_signal(signal.SIGTERM)
 
 
 def start_log(path: Path | None) -> None:
-    """Write log lines, and whatever else is printed, to ``path`` and never more than twice ``LOG_BYTES``; or to the
-    terminal.
-    """
+    """Send log lines and printed text to ``path``, at most twice ``LOG_BYTES``; or to the terminal."""
     if path is None:
         log_to(logging.StreamHandler())
         return
@@ -181,10 +179,10 @@ def start_log(path: Path | None) -> None:
 
 
 class LogFile(RotatingFileHandler):
-    """A log file that is put aside when it is full; what libraries write to standard error goes to the new one too."""
+    """A log file that is rotated when it is full; what libraries write to standard error goes to the new one too."""
 
     def doRollover(self) -> None:  # noqa: N802 - logging's name
-        """Put the file aside and begin another."""
+        """Rotate the file."""
         super().doRollover()
         if self.stream is None:
             return
@@ -208,7 +206,7 @@ class Printed(io.TextIOBase):
         return len(text)
 
     def writable(self) -> bool:
-        """That it is."""
+        """Return True."""
         return True
 
 
@@ -216,4 +214,4 @@ if __name__ == "__main__":
     code = main()
     logging.shutdown()
     sys.__stdout__.flush() if sys.__stdout__ else None
-    os._exit(code)  # everything is on the disk; taking torch and the compiler down in order would take seconds
+    os._exit(code)  # everything is on the disk; a regular exit of torch and the compiler would take seconds

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Look after the machines that play, beside a running Coach or without one.
+"""Manage the machines of a cluster, with or without a running Coach.
 
-    python distributed/ssh_connector.py --check               is every machine ready, and if not, what is to be done?
-    python distributed/ssh_connector.py --bootstrap worker1   send the code there, make the environment, and verify it
-    python distributed/ssh_connector.py --add HOST USER       another machine; a running Coach takes it in within seconds
-    python distributed/ssh_connector.py --status              how they stand
+    python distributed/ssh_connector.py --check               check every machine; show what to fix, and how
+    python distributed/ssh_connector.py --bootstrap worker1   install the code and its environment, and verify them
+    python distributed/ssh_connector.py --add HOST USER       add a machine; a running Coach uses it within seconds
+    python distributed/ssh_connector.py --status              show the state of all workers
 
 In scripts: from distributed.ssh_connector import SSHConnector; SSHConnector().add_worker("new_worker.com", "username")
 
-A running Coach is asked to do what concerns its workers, and answers. Where none is running, the settings file is
-changed, and machines are spoken to, directly.
+Commands about workers are carried out by the running Coach. Without one, they change the settings file and act on the
+machines directly.
 """
 
 import argparse
@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__" and not __package__:
-    # Started by its path: what it imports lies not in its own folder, where Python looks first then, but in the one
-    # that holds it.
+    # A script's own folder comes first in sys.path, but its imports are in the folder above.
     sys.path[:] = [
         str(Path(__file__).resolve().parent.parent),
         *(each for each in sys.path if Path(each) != Path(__file__).resolve().parent),
@@ -45,7 +44,7 @@ LOG_LINES = 40
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="ssh_connector.py",
         description=__doc__,
@@ -53,50 +52,50 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         allow_abbrev=False,
     )
     what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--check", action="store_true", help="check every machine, and show what to fix")
     what.add_argument(
-        "--check", action="store_true", help="look at every machine; what is not right is shown with its remedy"
+        "--status", action="store_true", help="show the workers, as the Coach or else the machines report them"
     )
-    what.add_argument(
-        "--status", action="store_true", help="how the workers stand, as the running Coach sees them, else as they say"
-    )
-    what.add_argument("--restart", metavar="NAME", help="end a worker, or all of a machine, and start it again")
-    what.add_argument("--stop", metavar="NAME", help="end a worker, or all of a machine, until it is restarted")
+    what.add_argument("--restart", metavar="NAME", help="end and restart a worker, or all of a machine")
+    what.add_argument("--stop", metavar="NAME", help="end a worker, or all of a machine, until --restart")
     what.add_argument(
         "--takeover",
         metavar="NAME",
-        help="have the running Coach take over a worker, or all of a machine, from another Coach",
+        help="have the running Coach take a worker, or all of a machine, from another Coach",
     )
     what.add_argument(
-        "--add", nargs="+", metavar=("HOST", "USER"), help="add a machine to the settings, and to a running Coach"
+        "--add", nargs="+", metavar=("HOST", "USER"), help="add a machine to the settings and the running Coach"
     )
     what.add_argument(
         "--remove",
         metavar="NAME",
-        help="remove a machine from the settings, and from a running Coach; no finished game is lost",
+        help="remove a machine from the settings and the running Coach; no finished game is lost",
     )
     what.add_argument(
-        "--bootstrap", metavar="NAME", help="send the code to a machine, make the environment there, and verify it"
+        "--bootstrap", metavar="NAME", help="install the code and its environment on a machine, and verify them"
     )
-    what.add_argument("--logs", metavar="NAME", help="the end of a worker's log")
+    what.add_argument("--logs", metavar="NAME", help="show the end of a worker's log")
     parser.add_argument(
         "--config",
         type=settings_file,
-        help="the settings (default: those of the running Coach, else configs/config.yaml)",
+        help="settings file (default: that of the running Coach, else configs/config.yaml)",
     )
     parser.add_argument(
         "--wheels",
         type=Path,
         metavar="DIR",
-        help="with --bootstrap: send the packages of this folder, which pip download has made",
+        help="with --bootstrap: send the packages in this folder, made by pip download",
     )
-    parser.add_argument("--lines", type=whole(), default=LOG_LINES, help="of the log (default: %(default)s)")
-    parser.add_argument("--name", help="with --add: what to call the machine (default: its host's first label)")
+    parser.add_argument(
+        "--lines", type=whole(), default=LOG_LINES, help="with --logs: number of lines (default: %(default)s)"
+    )
+    parser.add_argument("--name", help="with --add: the machine's name (default: the first label of its host)")
     parser.add_argument(
         "--port",
         type=as_setting("distributed.workers.port"),
-        help="with --add: of its SSH server, if it is not as ~/.ssh/config has it",
+        help="with --add: port of its SSH server (default: from ~/.ssh/config)",
     )
-    parser.add_argument("--key-path", help="with --add: the private key, if it is not one of the usual ones")
+    parser.add_argument("--key-path", help="with --add: private key (default: from ~/.ssh/config)")
     arguments = parser.parse_args(argv)
     if arguments.add and len(arguments.add) > 2:
         parser.error("--add takes HOST, or HOST and USER")
@@ -108,10 +107,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def see(arguments: argparse.Namespace) -> None:
-    """See that the settings are there.
+    """Check that the settings file exists.
 
     Raises:
-        ValueError: they are not.
+        ValueError: it does not.
     """
     if arguments.config:
         see_file(arguments.config)
@@ -142,12 +141,12 @@ Connect = Callable[[WorkerSettings], Transport]
 
 
 class NotDone(Exception):
-    """What was asked for cannot be done; the text says why, and what remedies it."""
+    """The request cannot be carried out; the text says why, and the remedy."""
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What was found on one machine."""
+    """The findings on one machine."""
 
     machine: WorkerSettings
     findings: tuple[Finding, ...]
@@ -160,7 +159,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class _There:
-    """A machine that is connected, and those of its workers that are meant."""
+    """A connected machine, and the slots that are meant."""
 
     machine: WorkerSettings
     transport: Transport
@@ -170,16 +169,18 @@ class _There:
 
 
 class SSHConnector:
-    """The machines of a settings file. Methods return what has come of it in words, and raise NotDone.
+    """The machines of a settings file. Methods return their result as text, and raise NotDone.
 
-    What changes something also tells its words, so that a script that does not look at them says what comes next.
+    Methods that change something also log the text, so that a script that ignores it still shows what comes next.
 
     Args:
-        config: the settings file; by default the one that a running Coach follows, else configs/config.yaml.
-        control_folder: where a running Coach is asked. status_folder: where it writes how the workers stand. connect:
-        makes a transport to a machine; raises ClusterError. root: the checkout whose code is to run on the machines.
-        seconds: how long a Coach gets for its answer. log_event: is told what has come of a change; by default it goes to
-        standard error, or wherever the script's log goes.
+        config: the settings file; by default that of the running Coach, else configs/config.yaml.
+        control_folder: where requests to a running Coach are written.
+        status_folder: where the Coach writes the status.
+        connect: opens a transport to a machine; raises ClusterError.
+        root: the checkout whose code runs on the machines.
+        seconds: how long to wait for the Coach's answer.
+        log_event: called with the text of each change; by default it goes to the script's log, or to standard error.
     """
 
     def __init__(
@@ -206,12 +207,10 @@ class SSHConnector:
         self._foreign = facts is not None and config is not None and config.resolve() != Path(facts.config).resolve()
         self._followed = facts.config if facts else ""
 
-    # What a running Coach is asked to do.
+    # Commands for the running Coach.
 
     def add_worker(self, host: str, user: str | None = None, **options: Any) -> str:
-        """Add a machine, with further ``options`` as the settings file has them: ``name``, ``port``, ``key_path``,
-        ``gpu_ids`` ...
-        """
+        """Add a machine; ``options`` are further settings: ``name``, ``port``, ``key_path``, ``gpu_ids`` ..."""
         given = {"host": host, "user": user, **options}
         try:
             new = WorkerSettings.model_validate({key: value for key, value in given.items() if value is not None})
@@ -223,12 +222,13 @@ class SSHConnector:
         with _said():
             add_worker(self.config, new)
         return self._reported(
-            f"{new.name} is in {self.config}. No Coach is running: it plays from the next start on. If it is bare, make it ready with\n"
+            f"{new.name} is in {self.config}. No Coach is running: it plays from the next start on. "
+            "If it is bare, prepare it with\n"
             f"  {connector(self.config)} --bootstrap {new.name}"
         )
 
     def remove_worker(self, name: str) -> str:
-        """Remove a machine; a running Coach takes in what it has finished first."""
+        """Remove a machine; a running Coach first fetches its finished games."""
         answer = self._asked(control.Request(command="remove", worker=name))
         if answer is not None:
             return self._reported(answer)
@@ -239,7 +239,7 @@ class SSHConnector:
         )
 
     def restart_worker(self, name: str) -> str:
-        """End a worker, or all of a machine, and start it again."""
+        """End and restart a worker, or all workers of a machine."""
         answer = self._asked(control.Request(command="restart", worker=name))
         if answer is not None:
             return self._reported(answer)
@@ -252,7 +252,7 @@ class SSHConnector:
         return self._reported("\n".join([*lines, "No Coach is running: it plays what it has been granted, and waits."]))
 
     def stop_worker(self, name: str) -> str:
-        """End a worker, or all of a machine; a running Coach does not start it again before it is told to restart it."""
+        """End a worker, or all workers of a machine; a running Coach does not start them until a restart."""
         answer = self._asked(control.Request(command="stop", worker=name))
         if answer is not None:
             return self._reported(answer)
@@ -265,18 +265,15 @@ class SSHConnector:
         return self._reported("\n".join(lines))
 
     def take_over_worker(self, name: str) -> str:
-        """Have the running Coach take a worker, or all of a machine, over from another one; that one's finished games
-        are set aside.
-        """
+        """Have the running Coach take over a worker, or all of a machine; the other run's games are set aside."""
         answer = self._asked(control.Request(command="takeover", worker=name))
         if answer is None:
-            raise NotDone(
-                "no Coach is running, for which it could be taken over; begin one with: start_main.py --distributed --takeover"
-            )
+            start = "start_main.py --distributed --takeover"
+            raise NotDone(f"no Coach is running that could take it over; start one with: {start}")
         return self._reported(answer)
 
     def status(self) -> str:
-        """How all workers stand: as the running Coach sees them, else as the machines themselves say."""
+        """Return the state of all workers, from the running Coach, or else from the machines themselves."""
         answer = self._asked(control.Request(command="status"), any_config=True)
         if answer is not None:
             return answer
@@ -302,7 +299,7 @@ class SSHConnector:
         return text
 
     def _asked(self, request: control.Request, *, any_config: bool = False) -> str | None:
-        """The Coach's answer; None when none is running."""
+        """Return the Coach's answer; None if none is running."""
         if self._foreign and not any_config:
             raise NotDone(
                 f"the running Coach follows {self._followed}, not {self.config}; leave out --config, or stop it first"
@@ -317,21 +314,21 @@ class SSHConnector:
             raise NotDone(answer.text)
         return answer.text
 
-    # What is done on the machines themselves, whether a Coach runs or not.
+    # Commands that act on the machines, whether a Coach runs or not.
 
     def check(self) -> Iterator[Checked]:
-        """Look at all machines, one after the other."""
+        """Check all machines, one after the other."""
         version = self._ours()
         for found in self._settings().workers:
             yield self._checked(found, version)
 
     def bootstrap_worker(self, name: str, *, report: Callable[[str], None], wheels: Path | None = None) -> str:
-        """Send the code to a machine, make the environment there, and verify both.
+        """Install the code and its environment on a machine, and verify both.
 
         Args:
-            name: the machine's.
-            report: is told how it goes.
-            wheels: a folder with the packages, which are sent, in place of what the settings say.
+            name: the machine's name.
+            report: called with each line about the progress.
+            wheels: a folder of packages to send, instead of what the settings say.
         """
         with _said(), self._connected(self._machine_of(name)) as (found, transport):
             pip = self._settings().pip
@@ -340,7 +337,7 @@ class SSHConnector:
         return f"{found.name} is ready to play"
 
     def logs(self, name: str, *, lines: int = LOG_LINES) -> str:
-        """The last lines of a worker's log, or of the logs of all workers of a machine."""
+        """Return the last lines of a worker's log, or of the logs of all workers of a machine."""
         with self._at(name) as there:
             found = there.machine
             texts = {
@@ -374,7 +371,7 @@ class SSHConnector:
             return ours(self._settings().worker_class, root=self._root, config=self.config)
 
     def _machine_of(self, name: str) -> WorkerSettings:
-        """The machine of this name, or of the worker of this name."""
+        """Return the machine with this name, or with the worker of this name."""
         workers = {worker.name: worker for worker in self._settings().workers}
         found = workers.get(name) or workers.get(re.sub(r"-[1-9][0-9]*$", "", name))
         if found is None:
@@ -383,7 +380,7 @@ class SSHConnector:
 
     @contextmanager
     def _connected(self, found: WorkerSettings) -> Iterator[tuple[WorkerSettings, Transport]]:
-        """A connection to a machine; raises ClusterError."""
+        """Connect to a machine; raises ClusterError."""
         told = self._settings()
         connect = self._connect or partial(
             ssh.connect, host_key_policy=told.host_key_policy, login_seconds=told.login_seconds
@@ -396,7 +393,7 @@ class SSHConnector:
 
     @contextmanager
     def _at(self, name: str) -> Iterator[_There]:
-        """A machine, and which of its workers ``name`` means: all of them, or one."""
+        """Connect to a machine and yield it with the slots that ``name`` means: all of them, or one."""
         with _said(), self._connected(self._machine_of(name)) as (found, transport):
             version = self._ours()
             probed = remote.probe(transport, found, version)
@@ -411,7 +408,7 @@ class SSHConnector:
 
 @contextmanager
 def _said() -> Iterator[None]:
-    """Whatever goes wrong within, as NotDone."""
+    """Turn every expected error within the block into NotDone."""
     try:
         yield
     except (ClusterError, ConfigError, ValueError, OSError) as error:
@@ -419,14 +416,14 @@ def _said() -> Iterator[None]:
 
 
 def connection_findings(error: ClusterError | None) -> Iterator[Finding]:
-    """What an attempt to connect has shown; None: it succeeded."""
+    """Yield the findings of an attempt to connect; None: it succeeded."""
     if isinstance(error, Unreachable):
         yield Finding(
             "reachable",
             False,
             True,
             error.what,
-            error.remedy or "see that it is on, that its sshd runs, and that no firewall is between",
+            error.remedy or "check that it is on, that its sshd runs, and that no firewall blocks it",
         )
         return
     yield Finding("reachable", True, False, "it answers")
@@ -441,15 +438,13 @@ def connection_findings(error: ClusterError | None) -> Iterator[Finding]:
 
 
 def _quiet(config: Path | None) -> SSHConnector:
-    """One whose words are shown by who has asked for them."""
+    """Return a connector that logs nothing, since the caller shows its texts."""
     return SSHConnector(config, log_event=lambda text: None)
 
 
 @interruptible
 def main(argv: Sequence[str] | None = None, *, make: Callable[[Path | None], SSHConnector] = _quiet) -> int:
-    """Run the program; returns its exit code: 0, 1 when it could not be done or a machine is not ready, 130 after
-    Ctrl-C.
-    """
+    """Run the program; return 0, 1 if the request failed or a machine is not ready, or 130 after Ctrl-C."""
     arguments = parse(argv)
     console = Console(highlight=False, emoji=False)
     show = partial(console.print, markup=False, soft_wrap=True)
@@ -466,7 +461,7 @@ def main(argv: Sequence[str] | None = None, *, make: Callable[[Path | None], SSH
 
 
 def carry_out(machines: SSHConnector, arguments: argparse.Namespace, show: Callable[[str], None]) -> str:
-    """Do what the command line says; returns what has come of it."""
+    """Carry out the command line; return the result."""
     if arguments.restart:
         return machines.restart_worker(arguments.restart)
     if arguments.stop:
@@ -486,7 +481,7 @@ def carry_out(machines: SSHConnector, arguments: argparse.Namespace, show: Calla
 
 
 def check(machines: SSHConnector, show: Callable[[str], None]) -> int:
-    """Tell what is found on each machine, with the remedies; returns 1 unless all can play."""
+    """Show the findings on each machine, with remedies; return 1 unless all can play."""
     ready: list[str] = []
     wanting: list[str] = []
     for checked in machines.check():

@@ -1,7 +1,6 @@
-"""Which GPU each worker process of this machine plays on.
+"""Assigns the GPUs of this machine to its worker processes.
 
-A worker sees one GPU or none: the part of ``CUDA_VISIBLE_DEVICES`` that is its own. What this process was told to see
-binds its workers.
+A worker sees one GPU or none: its part of ``CUDA_VISIBLE_DEVICES``. Workers get only GPUs that this process sees.
 """
 
 import os
@@ -13,53 +12,53 @@ from configs.schema import Settings
 from training.networks.evaluator import count_gpus
 
 CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
-FEWEST_PER_GPU = 2  # while one worker of a GPU prepares its positions, another's are evaluated
+FEWEST_PER_GPU = 2  # one prepares positions while those of another are evaluated
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """Where the workers play."""
+    """The devices of the workers."""
 
-    devices: tuple[str, ...]  # for each worker, what CUDA_VISIBLE_DEVICES names for it; "" is the CPU
-    note: str = ""  # what people should know of it
+    devices: tuple[str, ...]  # for each worker, its CUDA_VISIBLE_DEVICES; "" is the CPU
+    note: str = ""  # what the user should know
 
     def __len__(self) -> int:
-        """How many workers there are."""
+        """Return the number of workers."""
         return len(self.devices)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceSlot:
-    """Where one worker plays, and what it is called."""
+    """The device and the name of one worker."""
 
-    worker: str  # its name, such as gpu-0
+    worker: str  # the worker's name, such as gpu-0
     title: str  # of the device, for people, such as GPU 0
-    device: str  # what CUDA_VISIBLE_DEVICES names for it; "" is the CPU
+    device: str  # its CUDA_VISIBLE_DEVICES; "" is the CPU
 
 
 def visible_gpus(count: int, listed: str | None) -> tuple[str, ...]:
-    """The names of the GPUs that this process sees, in its own order.
+    """Return the names of the GPUs that this process sees, in its own order.
 
     Args:
-        count: how many they are. listed: what CUDA_VISIBLE_DEVICES says: numbers or UUIDs, or nothing at all to hide
-        all of them; None where it is not set.
+        count: the number of GPUs.
+        listed: CUDA_VISIBLE_DEVICES: numbers or UUIDs, or nothing to hide all; None: it is not set.
     """
     if listed is None:
         return tuple(map(str, range(count)))
-    return tuple(name.strip() for name in listed.split(","))[
-        :count
-    ]  # CUDA, which counted, stops at the first that there is not
+    # CUDA, which counted, stops at the first name that does not exist.
+    return tuple(name.strip() for name in listed.split(","))[:count]
 
 
 def spread_workers(
     gpus: Sequence[str], *, cores: int, workers: int | None = None, per_gpu: int | None = None
 ) -> Spread:
-    """Spread worker processes evenly over the GPUs, or where there are none, leave them to the CPU.
+    """Spread worker processes evenly over the GPUs, or if there are none, leave them to the CPU.
 
     Args:
-        gpus: the names of the GPUs. cores: of this machine, that this process may use. One worker for each, with at
-        least two for each GPU, unless it is said otherwise. workers: how many in all; over several GPUs, rounded down
-        to what divides evenly, but at least one for each. per_gpu: how many for each GPU.
+        gpus: the names of the GPUs.
+        cores: the cores that this process may use. By default one worker per core, and at least two per GPU.
+        workers: the number of workers in all; with several GPUs rounded down to a multiple, but at least one per GPU.
+        per_gpu: the number of workers per GPU.
 
     Raises:
         ValueError: there would be no worker, or both numbers are given.
@@ -84,7 +83,7 @@ def spread_workers(
 
 
 def spread_here(settings: Settings, *, per_gpu: int | None = None) -> Spread:
-    """How the workers of this machine are spread by the run's settings, or by so many for each GPU.
+    """Spread the workers of this machine by the run's settings, or with ``per_gpu`` for each GPU.
 
     Raises:
         ValueError: see ``spread_workers``.
@@ -96,18 +95,17 @@ def spread_here(settings: Settings, *, per_gpu: int | None = None) -> Spread:
 
 
 def device_slots(asked: str | None, gpus: Sequence[str], *, cores: int, per_device: int = 1) -> tuple[DeviceSlot, ...]:
-    """The workers on the devices that somebody has asked for, the first device's first.
+    """Return the workers on the requested devices, the first device's first.
 
     Args:
-        asked: numbers of GPUs, such as "0,1", or "cpu" as often as workers are to play on it; None: all GPUs, or
-        without any, the cores.
-            Where there is no GPU at all, the CPU stands in for each that is asked for.
+        asked: numbers of GPUs, such as "0,1", or "cpu" once per worker; None: all GPUs, or without any, the cores. On a
+            machine without GPUs, the CPU stands in for each.
         gpus: the names of the GPUs that there are.
-        cores: of this machine, that this process may use.
-        per_device: workers for each.
+        cores: the cores that this process may use.
+        per_device: workers per device.
 
     Raises:
-        ValueError: there is no such GPU, or the list makes no sense.
+        ValueError: there is no such GPU, or the list is invalid.
     """
     if asked is None:
         asked = ",".join(map(str, range(len(gpus)))) or ",".join(["cpu"] * cores)
@@ -131,7 +129,7 @@ def device_slots(asked: str | None, gpus: Sequence[str], *, cores: int, per_devi
 
 
 def _gpu(word: str, gpus: Sequence[str], asked: str) -> tuple[str, str, str]:
-    """A GPU's worker, its title, and its name."""
+    """Return the worker of a GPU, its title, and the GPU's name."""
     if not re.fullmatch("[0-9]{1,4}", word):
         raise ValueError(
             f'--gpus {asked} is no list of GPUs: write their numbers, such as 0,1, or cpu,cpu; found "{word}"'
@@ -150,10 +148,10 @@ def _gpu(word: str, gpus: Sequence[str], asked: str) -> tuple[str, str, str]:
 
 
 def gpus_here() -> tuple[str, ...]:
-    """The names of the GPUs that this process sees, in its own order."""
+    """Return the names of the GPUs that this process sees, in its own order."""
     return visible_gpus(count_gpus(), os.environ.get(CUDA_VISIBLE_DEVICES))
 
 
 def see_only(slots: Sequence[DeviceSlot]) -> None:
-    """Have this process see the GPUs of these workers alone, the first one's first; to be done before it uses any."""
+    """Restrict this process to the GPUs of these workers, the first one's first; call it before any GPU is used."""
     os.environ[CUDA_VISIBLE_DEVICES] = ",".join(dict.fromkeys(slot.device for slot in slots))

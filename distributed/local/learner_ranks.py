@@ -1,4 +1,4 @@
-"""The ranks of a run's learner as processes of this machine: the Coach's own process is rank 0, and starts the others."""
+"""The ranks of a run's learner as processes of this machine. The Coach's process is rank 0 and starts the others."""
 
 import logging
 import os
@@ -22,18 +22,17 @@ from training.run.following import follow_rank_zero
 log = logging.getLogger(__name__)
 
 HERE = "localhost"
-END_SECONDS = 2.0  # a rank gets so long to end by itself
+END_SECONDS = 2.0  # for a rank to end by itself
 POLL_SECONDS = 0.05
 
 
 @contextmanager
 def learner_ranks(settings: Settings, run_dir: Path, *, present: Ranks = ALONE) -> Iterator[Ranks]:
-    """Within the block, the ranks that train the run in ``run_dir``: as many as its settings ask for, or those that are
-    ``present``.
+    """Yield the ranks that train the run in ``run_dir``: as many as its settings say, or those already ``present``.
 
     Raises:
-        RankLost: one has ended; the message says which, and where it says why.
-        ValueError: there are fewer GPUs.
+        RankLost: one has ended; the message says which, and where its log is.
+        ValueError: there are too few GPUs.
     """
     count, device = settings.training.learner.ranks, settings.training.device
     if count == 1 or not present.alone:
@@ -41,7 +40,8 @@ def learner_ranks(settings: Settings, run_dir: Path, *, present: Ranks = ALONE) 
         return
     if device != "cpu" and 0 < count_gpus() < count:
         raise ValueError(
-            f"training.learner.ranks: {count} need a GPU each, and {count_gpus()} are to be seen here; or set training.device: cpu"
+            f"training.learner.ranks: {count} need a GPU each, and {count_gpus()} are visible here; "
+            "or set training.device: cpu"
         )
     with tempfile.TemporaryDirectory() as folder:
         store = store_in(Path(folder), count)
@@ -70,22 +70,22 @@ def learner_ranks(settings: Settings, run_dir: Path, *, present: Ranks = ALONE) 
 
 
 def place(rank: int, count: int) -> Place:
-    """Where a rank stands among so many on this machine."""
+    """Return the place of a rank among ``count`` on this machine."""
     return Place(rank=rank, world_size=count, local_rank=rank, master_addr=HERE)
 
 
 def mark(rank: int) -> str:
-    """What a rank puts into the store when it is there."""
+    """Return the key that a rank sets in the store when it has started."""
     return f"here/{rank}"
 
 
 def log_of(run_dir: Path, rank: int) -> Path:
-    """The log of a rank."""
+    """Return the log file of a rank."""
     return run_dir / f"learner_rank_{rank}.log"
 
 
 def describe(processes: Mapping[int, Process], run_dir: Path, *, wait: float = 0.0) -> str:
-    """Which ranks have ended within a moment, how, and where they say why; nothing where none has."""
+    """Return which ranks have ended within ``wait``, how, and where their logs are; empty if none has."""
     said = []
     for rank, process in processes.items():
         process.join(wait / len(processes))
@@ -97,7 +97,7 @@ def describe(processes: Mapping[int, Process], run_dir: Path, *, wait: float = 0
 
 
 def be_rank(where: Place, device: str, folder: Path, log_file: Path) -> None:
-    """What the process of a rank does: follow rank 0."""
+    """Run the process of a rank: follow rank 0 as long as that lives."""
     leave_to_parent()
     log_to(logging.FileHandler(log_file, encoding="utf-8"))
     assert where.rank is not None and where.world_size is not None

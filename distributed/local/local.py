@@ -1,4 +1,4 @@
-"""Workers as processes of this machine, each on a worker folder of its own: the cluster's protocol without a network."""
+"""Workers as processes of this machine, each with a worker folder: the cluster's protocol without a network."""
 
 import logging
 import os
@@ -22,30 +22,35 @@ from training.worker.worker_folder import Heartbeat
 
 log = logging.getLogger(__name__)
 
-NICENESS = (
-    5  # of workers: who learns, on whom all of them wait in the end, comes first where there are not cores for all
-)
-STOP_SECONDS = 20.0  # a worker gets so long to hand over its games
+NICENESS = 5  # of workers: if cores are scarce, the learner comes first, because all workers wait for it in the end
+STOP_SECONDS = 20.0  # for a worker to deliver its games
 FIRST_TIME = "The search is compiled for this machine: once, in about a minute; from then on it starts in seconds."
-RESTARTS, RESTART_WINDOW = 5, 600.0  # more restarts than this in so many seconds are a crash loop
-TAIL_BYTES = 4096  # of a log, in which its last line is looked for
+RESTARTS, RESTART_WINDOW = 5, 600.0  # a worker that restarts more often in this many seconds is in a crash loop
+TAIL_BYTES = 4096  # of a log, in which its last line is searched
 READY = ("playing", "waiting")
 
 
 class LocalProcesses(FolderBackend):
-    """``count`` worker processes; one that dies is named and replaced, unless it dies again and again.
+    """``count`` worker processes; one that dies is reported and restarted, unless it dies again and again.
 
-    What a dead one has handed over counts; the games that it has not are withdrawn, so that others play them, and its
-    successor is among those who may be granted games once it is ready to play. Where the search has never been
-    compiled, one process starts, and the others when it has compiled it.
+    What a dead worker has delivered counts. Its other games are withdrawn, so that others play them; its successor is
+    granted games once it is ready. If the search has never been compiled here, one process starts first and compiles
+    it.
 
     Args:
-        devices: what CUDA_VISIBLE_DEVICES names for each of them (see ``distributed.local.devices``); by default what
-        it names here. names: of the workers, instead of local-1, local-2, ... restarts: so many times within ten
-        minutes a worker that dies is replaced. log_event: is told what is worth a line in the log. log_death: is told of a
-        worker, by its name, what has become of it when it has died; by default ``log_event`` is. target: what a process
-        does, given its folder. compiled: whether the search has been compiled; by default
-        its compile cache is looked at.
+        root: the folder of the worker folders.
+        count: the number of workers.
+        game: the game they play.
+        settings: the run's settings.
+        run_id: the run's id.
+        devices: CUDA_VISIBLE_DEVICES of each worker (see ``distributed.local.devices``); by default that of this
+            process.
+        names: the workers' names, instead of local-1, local-2, ...
+        restarts: how many times a worker is restarted within ten minutes.
+        log_event: called with each line for the log.
+        log_death: called with a worker's name and what happened when it has died; by default ``log_event`` is.
+        target: what a process runs, given its folder.
+        compiled: whether the search has been compiled; by default its compile cache is checked.
     """
 
     def __init__(
@@ -69,15 +74,15 @@ class LocalProcesses(FolderBackend):
         self._log_event, self._restarts = log_event, restarts
         self._log_death = log_death or (lambda name, what: log_event(f"worker {name} {what}"))
         self._devices: dict[str, str] = dict(zip(named, devices, strict=True)) if devices is not None else {}
-        load_worker_class(settings.distributed.worker_class)  # a class that cannot be had is named here, once
+        load_worker_class(settings.distributed.worker_class)  # fails here, once, if the class cannot be loaded
         self._target = target or partial(play_in_folder, worker_class=settings.distributed.worker_class)
         self._processes: dict[str, Process] = {}
         self._starts: dict[str, list[float]] = {name: [] for name in named}
-        self._dead: set[str] = set()  # whose games are to be withdrawn before they are replaced
-        self._named: set[str] = set()  # of those, whose games ``withdrawn`` has named
-        self._returning: set[str] = set()  # that have been replaced and are not ready yet
+        self._dead: set[str] = set()  # workers whose games must be withdrawn before they are restarted
+        self._named: set[str] = set()  # those of them that ``withdrawn`` has listed
+        self._returning: set[str] = set()  # workers that have been restarted and are not ready yet
         self._given_up: dict[str, str] = {}
-        self._compiling = ""  # what the first worker has said last that it compiles
+        self._compiling = ""  # the last thing that the first worker reported to compile
         self._compiled = search_is_compiled() if compiled is None else compiled
 
     def publish(self, version: int, model: bytes) -> None:
@@ -88,7 +93,7 @@ class LocalProcesses(FolderBackend):
         self._start_missing()
 
     def collect(self) -> list[PendingBatch]:
-        """See ``SelfPlayBackend``; also replaces workers that have died."""
+        """See ``SelfPlayBackend``; also restarts workers that have died."""
         for name, process in list(self._processes.items()):
             if not process.is_alive():
                 self._bury(name, process.exitcode)
@@ -97,18 +102,18 @@ class LocalProcesses(FolderBackend):
         return super().collect()
 
     def grant(self, worker: str, *, granted: int, delivered: int) -> None:
-        """See ``SelfPlayBackend``; a dead worker whose games have been withdrawn is replaced."""
+        """See ``SelfPlayBackend``; also restarts a dead worker whose games have been withdrawn."""
         super().grant(worker, granted=granted, delivered=delivered)
         if worker in self._named:
             self._replace(worker)
 
     def withdrawn(self) -> dict[str, int]:
-        """See ``SelfPlayBackend``; also the games that died with their worker."""
+        """See ``SelfPlayBackend``; includes the games that died with their worker."""
         self._named = set(self._dead)
         return super().withdrawn() | {name: self._unfinished(name) for name in self._dead}
 
     def status(self) -> dict[str, Heartbeat | None]:
-        """See ``SelfPlayBackend``; a worker that was given up says so."""
+        """See ``SelfPlayBackend``; the heartbeat of a worker that was given up has the reason."""
         heartbeats = super().status()
         for name, reason in self._given_up.items():
             last = heartbeats[name] or Heartbeat(
@@ -134,7 +139,7 @@ class LocalProcesses(FolderBackend):
         self._processes.clear()
 
     def running(self) -> list[str]:
-        """The workers whose processes have been started and not been seen to end."""
+        """Return the workers whose processes have been started and are not known to have ended."""
         return sorted(self._processes)
 
     def _start_missing(self) -> None:
@@ -153,9 +158,7 @@ class LocalProcesses(FolderBackend):
         self._starts[name].append(time.monotonic())
 
     def _bury(self, name: str, exit_code: int | None) -> None:
-        """Say that a worker has died and what becomes of it, which waits until the games that it has not handed over
-        are withdrawn.
-        """
+        """Report the death of a worker; its successor starts after its undelivered games have been withdrawn."""
         del self._processes[name]
         now = time.monotonic()
         recent = [start for start in self._starts[name] if now - start < RESTART_WINDOW]
@@ -174,12 +177,12 @@ class LocalProcesses(FolderBackend):
             self._replace(name)
 
     def _unfinished(self, name: str) -> int:
-        """How many of the games that a worker was granted it has not handed over."""
+        """Return how many of its granted games a worker has not delivered."""
         account = self.assignments.account(name)
         return account.granted - max(account.delivered, *self.folders[name].ends_of_batches(), 0)
 
     def _replace(self, name: str) -> None:
-        """Start a dead worker's successor, or if it was given up, whoever is still waiting to be started."""
+        """Start a dead worker's successor, or if it was given up, workers that still wait for their start."""
         self._dead.remove(name)
         self._named.discard(name)
         if name not in self._given_up:
@@ -205,7 +208,7 @@ class LocalProcesses(FolderBackend):
             self._start_missing()
 
     def _count_workers(self) -> None:
-        """Say who may be granted games: not those who are being started again, as long as there are others."""
+        """Update which workers may be granted games: not those being restarted, as long as there are others."""
         left = tuple(name for name in self.folders if name not in self._given_up or name in self._dead)
         self.workers = tuple(name for name in left if name not in self._returning or self._unfinished(name) > 0) or left
 
@@ -219,8 +222,7 @@ def spread_processes(
     log_event: Callable[[str], None],
     spread: Spread | None = None,
 ) -> LocalProcesses:
-    """The workers of this machine as its GPUs and the run's settings have them, or as ``spread`` has; ``log_event`` hears
-    what is special.
+    """Return the workers of this machine by its GPUs and the run's settings, or by ``spread``.
 
     Raises:
         ValueError: see ``spread_here``.
@@ -240,7 +242,7 @@ def spread_processes(
 
 
 def last_line(log_file: Path) -> str:
-    """The last line of a log that says something; nothing where there is none."""
+    """Return the last line of a log that is not empty; empty if there is none."""
     try:
         with log_file.open("rb") as file:
             file.seek(max(0, log_file.stat().st_size - TAIL_BYTES))

@@ -1,10 +1,8 @@
-"""Training with one self-play process for each of the GPUs that somebody has named, the first of which trains too.
+"""Training with one self-play process for each of the given GPUs, the first of which also trains.
 
-It only wires.
-
-The loop is the Coach's in synchronous mode: all play an iteration's games with one model, then the network learns from
-them. A worker hands its games over by the hundred, or when its share is played; what it has finished is in its spool,
-so that a kill takes none of it.
+The loop is the Coach's, in synchronous mode: all workers play an iteration's games with one model, then the network
+learns from them. A worker delivers a hundred games at a time, or the rest of its share. Its finished games are in its
+spool, so a kill loses none of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +32,7 @@ FINAL = "model_final.pt"
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """How a session of a run has ended."""
+    """The end of a session."""
 
     report: IterationReport | None  # the last iteration's
     stopped: bool  # by Ctrl-C

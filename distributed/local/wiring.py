@@ -1,6 +1,4 @@
-"""What the programs that train on this machine have in common: settings for a game, for so many workers, and what a run
-leaves besides.
-"""
+"""What the programs that train on this machine share: settings for a game and its workers, and files of weights."""
 
 import logging
 import math
@@ -36,11 +34,11 @@ FLUSH_SECONDS = 2.0
 
 
 class WeightsFiles:
-    """An observer that writes the learner's weights to a file of their own every few iterations.
+    """An observer that writes the learner's weights to a file every few iterations.
 
     Args:
-        path_of: where those after so many iterations of this run go; the folder is made.
-        weights: gives them.
+        path_of: returns the file for an iteration; its folder is created.
+        weights: returns the weights.
         every: iterations between two files.
     """
 
@@ -66,10 +64,10 @@ class WeightsFiles:
         """See ``Observer``."""
 
     def write(self, iteration: int) -> None:
-        """Write the weights after so many iterations, unless they are written already.
+        """Write the weights of an iteration, unless they are written already.
 
         Raises:
-            OSError: the disk does not take them.
+            OSError: the file cannot be written.
         """
         if iteration > self._iteration:
             path = self._path_of(iteration)
@@ -79,15 +77,13 @@ class WeightsFiles:
 
 
 def shipped_rules(name: str) -> Game:
-    """The game called ``name``, as the shipped experiment of that name has it; where there is none, as it is by itself."""
+    """Return the game ``name`` with the options of the shipped experiment of that name, if there is one."""
     shipped = CONFIGS / f"{name}.yaml"
     return load_game(name, **load_settings(shipped).game.options) if shipped.exists() else load_game(name)
 
 
 def default_settings(rules: Game) -> dict[str, Any]:
-    """The sections of what the shipped experiment with this game says, or where there is none, of what suits most
-    games.
-    """
+    """Return the sections of the shipped experiment with this game, or settings that suit most games."""
     shipped = CONFIGS / f"{rules.name}.yaml"
     if shipped.exists():
         settings = load_settings(shipped).model_dump()

@@ -122,8 +122,8 @@ class CommandHandler:
                 assert request.machine is not None
                 add_worker(self._config, request.machine)
                 self._follow_now()
-                taken = f"{request.machine.name} is in {self._config}, and is being added; watch it in distributed/status.txt"
-                return f"{taken}\n{self._if_bare(request.machine.name)}"
+                added = f"{request.machine.name} is in {self._config}, and is being added"
+                return f"{added}; watch it in distributed/status.txt\n{self._if_bare(request.machine.name)}"
         remove_worker(self._config, request.worker)
         self._follow_now()
         leaves = "it finishes and delivers its current games, and is removed"

@@ -3,13 +3,14 @@
 import re
 from collections.abc import Sequence
 
-BY_WHEELS = "send the packages from here (`--wheels DIR`), or name an index or a proxy that it can reach below `pip:` in the config"
+BY_WHEELS = "send the packages from here (`--wheels DIR`), or set a reachable index or proxy below `pip:` in the config"
 # The first pattern that is found in any line counts: pattern, meaning, remedy.
 KNOWN = (
     (r"No space left on device|Disk quota exceeded", "its disk is full", "free space there"),
     (
         r"Name or service not known|name resolution|Network is unreachable|No route to host|Connection refused"
-        r"|ConnectTimeout|timed out|ProxyError|Tunnel connection failed|SSLError|CERTIFICATE_VERIFY_FAILED|NewConnectionError",
+        r"|ConnectTimeout|timed out|ProxyError|Tunnel connection failed|SSLError|CERTIFICATE_VERIFY_FAILED"
+        r"|NewConnectionError",
         "it cannot reach the package index",
         BY_WHEELS,
     ),
