@@ -1,5 +1,4 @@
-"""Answering what needs no network while a program still loads: engines are asked for their names at once, and given up
-after seconds.
+"""Answers what needs no network while a program loads: GUIs ask engines for their names and give up after seconds.
 
 A timer looks at the input, between two steps of whatever Python is doing: importing torch, or compiling. So it needs no
 thread. This file is imported before all that takes long to import.
@@ -17,10 +16,10 @@ EVERY = 0.05  # seconds between two looks
 
 
 class Hello(Protocol):
-    """What an engine says of itself."""
+    """What an engine answers before it has loaded."""
 
     def at_once(self, line: str) -> str | None:
-        """All that is said to a line; None: it must wait for the engine."""
+        """The complete answer to a line; None: the line must wait for the engine."""
 
     def ends(self, line: str) -> bool:
         """Whether a line ends the conversation."""
@@ -39,7 +38,7 @@ class Early:
         signal.setitimer(signal.ITIMER_REAL, EVERY / 10, EVERY)
 
     def end(self) -> LineReader:
-        """The program is ready: who reads on gets the lines that were kept, and then those to come."""
+        """Stop answering; the returned reader gives the lines that were put back, and then new ones."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, self._before)
         return self._reader

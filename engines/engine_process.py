@@ -1,4 +1,4 @@
-"""A program that plays a game and is spoken to in lines, through its standard input and output.
+"""A game-playing program that reads commands from its standard input and answers on its standard output.
 
 UCI and GTP are spoken by its heirs.
 """
@@ -22,11 +22,11 @@ LAST_WORDS = 500  # characters of a failed engine
 
 
 class EngineFailed(RuntimeError):
-    """The engine has ended, keeps silent, or answers what makes no sense; the text says which, and to what."""
+    """The engine has ended, does not answer, or answers nonsense; the text says which, and to what command."""
 
 
 class EngineProcess:
-    """A program that has been started. It is given a limited time for every answer, and ends with ``close``.
+    """A running engine. Every answer has a time limit, and ``close`` ends the process.
 
     Args:
         command: the program, and what it is started with.
@@ -64,7 +64,7 @@ class EngineProcess:
         self.close()
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         self._process.kill()
         self._process.wait()
         self._output.close()
@@ -73,7 +73,7 @@ class EngineProcess:
             self._input.close()
 
     def _deadline(self, seconds: float) -> float:
-        """When an answer is late that may take so many seconds of thinking."""
+        """The deadline of an answer that may take ``seconds`` of thinking."""
         return time.monotonic() + self._seconds + seconds
 
     def _say(self, *lines: str) -> None:
@@ -84,7 +84,7 @@ class EngineProcess:
             raise self._ended(lines[-1]) from error
 
     def _line(self, command: str, awaited: str, deadline: float) -> str:
-        """The next line that it says, when it was told ``command`` and ``awaited`` should come."""
+        """The next line of output after ``command``, while waiting for ``awaited``."""
         while not self._lines:
             with selectors.DefaultSelector() as selector:
                 selector.register(self._output, selectors.EVENT_READ)
@@ -109,7 +109,7 @@ class EngineProcess:
 
 
 class ExternalPlayer:
-    """A player whose moves are chosen by an engine of somebody else's."""
+    """A player whose moves are chosen by another program."""
 
     def choose(self, states: States) -> Actions:
         """Its moves in positions without a known history.

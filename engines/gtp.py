@@ -53,7 +53,7 @@ RESIGN = "resign"
 
 @dataclass(kw_only=True)
 class LiveAnalysis:
-    """An analysis under way, of which something is told now and then."""
+    """An analysis in progress, which reports at intervals."""
 
     wanted: Wanted
     due: float  # the next time, of ``time.monotonic``
@@ -61,7 +61,7 @@ class LiveAnalysis:
 
 @dataclass(kw_only=True)
 class Placing:
-    """A free handicap that is being placed."""
+    """A free handicap in progress."""
 
     identity: str  # of the command
     count: int  # of stones
@@ -70,7 +70,7 @@ class Placing:
 
 
 class GtpEngine:
-    """Answers line after line; see ``engines.line_reader.Partner``.
+    """Answers one line after the other; see ``engines.line_reader.Partner``.
 
     Args:
         game: Go, of the size that the network knows.
@@ -109,11 +109,11 @@ class GtpEngine:
 
     @property
     def busy(self) -> bool:
-        """Whether it places a handicap, or analyses and has not come to an end of thinking."""
+        """Whether it is placing a handicap, or has an unfinished analysis."""
         return self._placing is not None or (self._live is not None and not self._ready().analysis.finished)
 
     def obey(self, line: str, arrived: float) -> bool:
-        """Do what a line says; False after ``quit``."""
+        """Execute a line; returns False after ``quit``."""
         command = parse_command(line)
         while self._placing is not None and command is not None and command.name != "quit":
             self.advance()
@@ -131,8 +131,8 @@ class GtpEngine:
         return command.name != "quit"
 
     def close(self) -> None:
-        """Somebody speaks, or nobody any more: end the analysis under way, and place what is left of a handicap without
-        thinking.
+        """End the current analysis, and place the rest of a handicap without thinking: a line has arrived, or the input
+        has ended.
         """
         while self._placing is not None:
             self._place_on(self._placing, 1)
@@ -141,7 +141,7 @@ class GtpEngine:
             self._write("")
 
     def advance(self) -> None:
-        """Analyse for a slice, or think about where a stone of the handicap goes."""
+        """Analyse for a slice, or think about the next stone of the handicap."""
         if self._placing is not None:
             self._place_on(self._placing, self._placing.simulations)
         elif self._live is not None:
@@ -151,13 +151,13 @@ class GtpEngine:
     # Thinking.
 
     def _ready(self) -> Thinker:
-        """The thinker, made now if there is none: this takes seconds."""
+        """The thinker; the first call creates it, which takes seconds."""
         if self._thinker is None:
             self._thinker = self._make_thinker(simulations_in(MEGABYTES))
         return self._thinker
 
     def _turn_to(self, state: States, allowed: Sequence[int] | None = None) -> Thinker:
-        """The thinker, before this position, where it looks at no other moves than these."""
+        """The thinker, set to this position and restricted to these moves."""
         thinker = self._ready()
         if not np.array_equal(thinker.analysis.state, state):
             thinker.analysis.begin(state)
@@ -165,7 +165,7 @@ class GtpEngine:
         return thinker
 
     def _best(self, thinker: Thinker, deadline: float | None, live: LiveAnalysis | None = None) -> Line:
-        """The best move, after thinking to the deadline, or where there is none, for so many simulations."""
+        """The best move after thinking until the deadline, or without one for the engine's number of simulations."""
         analysis = thinker.analysis
         while not analysis.evaluated or not analysis.finished:
             if deadline is None:
@@ -183,7 +183,7 @@ class GtpEngine:
         return analysis.lines(1)[0]
 
     def _chosen(self, player: int, thinker: Thinker, arrived: float | None, live: LiveAnalysis | None = None) -> Line:
-        """The move to make: the best one, but no pass while something is to be captured or played for.
+        """The move to play: the best one, but no pass while something is left to capture or to play for.
 
         Args:
             arrived: when the command did, from which on time is shared out; None: there is no clock.
@@ -200,8 +200,8 @@ class GtpEngine:
         return capture if capture.value >= best.value - CAPTURE_COST else best
 
     def _settling(self, player: int, best: Line, arrived: float | None) -> Line:
-        """Where players agree on dead stones: ``best``, a pass, unless these stones lose the game, and something is left
-        to play for without them.
+        """If players agree on dead stones: ``best``, a pass, unless the dead stones lose the game and something is left
+        to play for.
         """
         if not self._board.dead() or self._board.leads(player):
             return best
@@ -209,9 +209,7 @@ class GtpEngine:
         return found if found.action in self._game.legal_actions(self._board.turned_to(player)) else best
 
     def _deadline(self, player: int, arrived: float | None) -> float | None:
-        """When to stop thinking that begins now, about a move that was asked for when ``arrived``; None where there is
-        no clock.
-        """
+        """The deadline for a move that was requested at ``arrived``; None without a clock."""
         if not self._clocks or arrived is None:
             return None
         clock, now = self._clocks[player].clock, time.monotonic()
@@ -221,8 +219,8 @@ class GtpEngine:
         return [Resignation(self._resign_below), Resignation(self._resign_below)]
 
     def _place_on(self, placing: Placing, simulations: int) -> None:
-        """Think for a slice about a stone of the handicap, as if White passed in between; then place it, or answer if
-        it was the last.
+        """Think for a slice about a handicap stone, as if White passed in between; then place it, or answer after the
+        last one.
         """
         state = position_with(self._game, placing.points, [], player=0)
         plays = self._game.legal_actions(state)[:-1].tolist()
@@ -238,7 +236,7 @@ class GtpEngine:
             placing.points.append(thinker.analysis.lines(1)[0].action)
 
     def _report(self, live: LiveAnalysis) -> None:
-        """Say what has been found, if it is time to."""
+        """Write the analysis if a report is due."""
         now, wanted, analysis = time.monotonic(), live.wanted, self._ready().analysis
         if wanted.seconds is None or not analysis.evaluated or not (now >= live.due or analysis.finished):
             return
@@ -258,7 +256,7 @@ class GtpEngine:
         self._write(info(self._game, lines, kata=True, score_leads=self._predictions.score_leads, ownership=ownership))
 
     def _move(self, player: int, action: int) -> str:
-        """Make a move on the board, and go on in the same tree; the move's name."""
+        """Make a move on the board, keeping the search tree; returns the move's name."""
         before = self._board.turned_to(player)
         self._board.play(player, action)
         if self._thinker is not None and np.array_equal(self._thinker.analysis.state, before):
@@ -274,7 +272,7 @@ class GtpEngine:
         *,
         may_resign: bool = True,
     ) -> str:
-        """Think as long as the player's time allows, and make the best move, or give up; what it came to."""
+        """Think as long as the clock allows, and play the best move or resign; returns the move's name."""
         best = self._chosen(player, thinker, arrived, live)
         if may_resign and self._resignations[player].wanted(best.value):
             self._board.resign(player)
@@ -370,7 +368,7 @@ class GtpEngine:
         return self._handicap(handicap_points(self._board.size, whole(command.only())))
 
     def _place_free_handicap(self, command: Command, arrived: float) -> None:
-        """The network's own choice. An empty line or ``quit`` ends the thinking; whatever else is said waits."""
+        """Place the handicap that the network prefers. An empty line or ``quit`` ends the thinking; other lines wait."""
         self._board.require_empty()
         count = whole(command.only())
         if not 2 <= count < self._board.size**2:

@@ -1,4 +1,4 @@
-"""The board of a Go engine: whoever speaks the protocol may set it up, play out of turn, and take back."""
+"""The board of a Go engine: GTP allows to set it up, play out of turn, and undo moves."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ SMALLEST_WITH_HANDICAP = 7
 
 
 class GtpBoard:
-    """A position and how it came about.
+    """A position and its history.
 
     Args:
         game: Go; its ``max_plies`` end any game, so they should be more than people play.
@@ -37,16 +37,16 @@ class GtpBoard:
 
     @property
     def state(self) -> States:
-        """The position; nobody changes it."""
+        """The position; do not change it."""
         return self._history[-1]
 
     @property
     def player(self) -> int:
-        """Who is to move: the other than the one who moved last."""
+        """The player to move: the opponent of the one who moved last."""
         return self._game.current_player(self.state)
 
     def begin(self, state: States | None = None, *, handicap: int = 0) -> None:
-        """Begin with a position, or with the empty board. Nothing before it can be undone.
+        """Start from a position, or from the empty board, without history to undo.
 
         Args:
             handicap: how many of its stones Black has had for one.
@@ -56,7 +56,7 @@ class GtpBoard:
         self._history = [with_komi(self._game.initial_state() if state is None else state, points)]
 
     def set_komi(self, komi: float) -> None:
-        """Give White so many points.
+        """Set White's komi.
 
         Raises:
             Refused: the rules do not take so many.
@@ -64,7 +64,7 @@ class GtpBoard:
         self.set_rules(self.rules, komi)
 
     def set_rules(self, rules: GtpRules, komi: float | None = None) -> None:
-        """Play on by other rules, and with another komi, which count at once.
+        """Set the rules, and the komi if given; both take effect at once.
 
         Raises:
             Refused: White would have more points than the rules take.
@@ -77,7 +77,7 @@ class GtpBoard:
         self.komi, self.rules = komi, rules
 
     def turned_to(self, player: int) -> States:
-        """The position with this player to move, whoever's turn it is, and although both may have passed.
+        """The position with this player to move, even out of turn or after two passes.
 
         Raises:
             Refused: there have been more moves than can be played.
@@ -88,7 +88,7 @@ class GtpBoard:
         return state
 
     def play(self, player: int, action: int) -> None:
-        """Make a move, in turn or not.
+        """Make a move, possibly out of turn.
 
         Raises:
             Refused: it is illegal.
@@ -101,11 +101,11 @@ class GtpBoard:
         self._resigned = None
 
     def resign(self, player: int) -> None:
-        """Give the game up, until somebody plays on."""
+        """Resign; the next move revokes it."""
         self._resigned = player
 
     def undo(self) -> None:
-        """Take back the last move, or that somebody has resigned.
+        """Undo the last move or resignation.
 
         Raises:
             Refused: there is nothing to take back.
@@ -118,12 +118,12 @@ class GtpBoard:
         self._history.pop()
 
     def require_empty(self) -> None:
-        """Raises Refused where there is a stone."""
+        """Require an empty board; raises GtpError otherwise."""
         if stones(self.state).any():
             raise GtpError("board not empty")
 
     def place_handicap(self, points: Sequence[int]) -> None:
-        """Begin with stones of Black, White to move.
+        """Start with Black's handicap stones, White to move.
 
         Raises:
             Refused: they cannot stand so.
@@ -134,7 +134,7 @@ class GtpBoard:
             raise GtpError("bad vertex list") from error
 
     def load(self, path: Path, before: int | None) -> None:
-        """Set up the first game of an SGF file as it stands at its end, or before move ``before``, from 1.
+        """Set up the first game of an SGF file at its end, or before move ``before``, counted from 1.
 
         Its komi holds from then on.
 
@@ -165,16 +165,17 @@ class GtpBoard:
             raise GtpError(f"cannot load file: {' '.join(str(error).split())}") from error
 
     def final_score(self) -> str:
-        """The result, such as B+3.5 or W+Resign: the board as it stands, or where the rules have it so, without dead
-        stones.
+        """The result, such as B+3.5 or W+Resign, counting the board as it stands or without dead stones, as the rules
+        have it.
         """
         if self._resigned is not None:
             return f"{'WB'[self._resigned]}+Resign"
         return score_text(score(self.settled()))
 
     def settled(self, player: int = 0) -> States:
-        """The position that counts at the end, with this player to move: without dead stones where the rules have it
-        so. It has no past but for a pass of the other.
+        """The position that is counted at the end, with this player to move: without dead stones, if the rules say so.
+
+        Its only history is a pass of the opponent.
         """
         if not self.rules.agreed:
             return with_player(self.state, player)
@@ -192,9 +193,7 @@ class GtpBoard:
         return score(self.settled()) * (1 if player == 0 else -1) > 0
 
     def dead(self) -> list[list[int]]:
-        """The chains that are taken away at the end of the game: those that playouts take for dead, where the rules
-        have it so.
-        """
+        """The chains removed at the end of the game: those that playouts find dead, if the rules say so."""
         return [*self.dead_chains(0), *self.dead_chains(1)] if self.rules.agreed else []
 
     def chains(self) -> Iterator[list[int]]:
@@ -207,7 +206,7 @@ class GtpBoard:
                 yield chain
 
     def dead_chains(self, player: int) -> list[list[int]]:
-        """The chains of a player that playouts take for dead."""
+        """The chains of a player that playouts find dead."""
         sign = 1 if player == 1 else -1
         lost = sign * ownership(self._game, self.turned_to(1 - player)).ravel()
         return [
@@ -217,7 +216,7 @@ class GtpBoard:
         ]
 
     def liberties_of_dead(self, player: int) -> list[int]:
-        """The legal plays of a player on liberties of chains of the other that playouts take for dead."""
+        """A player's legal moves on liberties of the opponent's dead chains."""
         found = {
             point for chain in self.dead_chains(1 - player) for point in self._chain(*divmod(chain[0], self.size))[1]
         }
@@ -242,7 +241,7 @@ class GtpBoard:
 
 
 def handicap_points(size: int, count: int) -> list[int]:
-    """Where the protocol's fixed handicap has its stones.
+    """The points of GTP's fixed handicap.
 
     Raises:
         Refused: there is none of so many stones on such a board.

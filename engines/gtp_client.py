@@ -46,7 +46,7 @@ class GtpClient(EngineProcess):
         self.commands = frozenset(commands.split())
 
     def ask(self, *commands: str, seconds: float = 0.0) -> list[str]:
-        """Give commands and wait for their answers, which may be of several lines.
+        """Send commands and return their answers, which may have several lines.
 
         Args:
             commands: not more than a pipe holds, 64 KiB.
@@ -77,7 +77,7 @@ class GtpClient(EngineProcess):
 
 
 class GtpPlayer(ExternalPlayer):
-    """An engine as one who chooses moves in Go.
+    """A GTP engine as a player of Go.
 
     Args:
         game: Go; the engine is told its size and its komi.
@@ -119,7 +119,7 @@ class GtpPlayer(ExternalPlayer):
         return legal[text.upper()]
 
     def _told(self, moves: Sequence[int], texts: Sequence[str]) -> list[str]:
-        """What leads from nothing to a position."""
+        """The commands that lead from an empty board to a position."""
         forget = [FORGET] if FORGET in self._engine.commands else []
         seed = [f"{SEED} {seed_stream(self._seed, *map(int, moves)) % SEEDS}"] if SEED in self._engine.commands else []
         return [NEW_GAME, *forget, *seed, *(f"play {COLORS[number % 2]} {text}" for number, text in enumerate(texts))]

@@ -1,5 +1,4 @@
-"""The clocks of a game as the Go Text Protocol tells of them: main time, and then periods of so much time for so many
-moves.
+"""The clocks of the Go Text Protocol: main time, then periods with a time for a number of moves.
 
 In Canadian byo-yomi a period has several moves, and its time must last for all of them. In Japanese byo-yomi (only
 kgs-time_settings has it) a period has one, and there are several periods, of which only those are used up that end
@@ -16,7 +15,7 @@ NUMBERS = {"none": 0, "absolute": 1, "byoyomi": 3, "canadian": 3}
 
 @dataclass(frozen=True, kw_only=True)
 class TimeSettings:
-    """What both players have at the beginning, in seconds."""
+    """Each player's time at the start, in seconds."""
 
     main: float
     period: float = 0.0
@@ -25,7 +24,7 @@ class TimeSettings:
 
 
 class PlayerClock:
-    """The time of one player. It goes by what it is told, and where it is told nothing, by what it has measured."""
+    """One player's clock. It follows time_left commands, and without them its own measurements."""
 
     def __init__(self, settings: TimeSettings) -> None:
         self._settings = settings
@@ -33,13 +32,13 @@ class PlayerClock:
         self._left, self._moves = 0.0, 0  # of the period under way; no moves: none is
 
     def set_left(self, seconds: float, moves: int) -> None:
-        """So much is left: of the main time where ``moves`` is 0, else of a period for so many moves (or periods for
-        one).
+        """Set the time left: of the main time if ``moves`` is 0, else of a period with this many moves (or periods of
+        one move).
         """
         self._main, self._left, self._moves = (0.0, seconds, moves) if moves else (seconds, 0.0, 0)
 
     def spent(self, seconds: float) -> None:
-        """A move has taken so long."""
+        """Subtract a move's time."""
         settings = self._settings
         if not self._moves:
             over, self._main = max(seconds - self._main, 0.0), max(self._main - seconds, 0.0)
@@ -53,7 +52,7 @@ class PlayerClock:
 
     @property
     def clock(self) -> Clock:
-        """As it is shared out."""
+        """The clock for time management."""
         settings = self._settings
         if self._moves:
             return Clock(remaining=max(self._left, 0.0), moves_to_go=self._moves if settings.periods == 1 else 1)
@@ -64,7 +63,7 @@ class PlayerClock:
 
 
 def parse_time_settings(command: Command) -> TimeSettings | None:
-    """What time_settings says: main time, the time of a period, and for how many moves; None where there is no limit.
+    """Parse the arguments of time_settings: main time, period, moves per period; None means no limit.
 
     Raises:
         Refused: it says something else.
@@ -77,7 +76,7 @@ def parse_time_settings(command: Command) -> TimeSettings | None:
 
 
 def parse_kgs_time_settings(command: Command) -> TimeSettings | None:
-    """What kgs-time_settings says: none, absolute, byoyomi or canadian, and what belongs to it; None where there is no
+    """Parse the arguments of kgs-time_settings: none, absolute, byoyomi or canadian with their numbers; None means no
     limit.
 
     Raises:

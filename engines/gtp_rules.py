@@ -1,5 +1,4 @@
-"""Rules of Go as KataGo's commands of the Go Text Protocol name them (its GTP_Extensions.md), and which of them are
-played here.
+"""Rules of Go as KataGo's GTP extensions name them (its GTP_Extensions.md), and which of them Keima plays.
 
 The network plays by area scoring and positional superko, with suicide or without. Whatever it plays so is legal under
 the weaker rules of ko too. What may be chosen is whether players agree on dead stones, and how many points White has
@@ -38,7 +37,7 @@ class GtpRules:
     bonus: str = NO_BONUS  # White's points for Black's handicap: none, or as many as it has stones, or one less
 
     def text(self) -> str:
-        """As kata-get-rules tells them."""
+        """The rules as kata-get-rules prints them."""
         given = {
             "friendlyPassOk": self.agreed,
             "hasButton": False,
@@ -49,12 +48,12 @@ class GtpRules:
         return json.dumps({**given, "tax": "NONE", "whiteHandicapBonus": self.bonus}, separators=(",", ":"))
 
     def white_points(self, handicap: int) -> int:
-        """What White has beside the komi, for so many stones that Black has had."""
+        """White's points in addition to the komi, for Black's handicap stones."""
         return {NO_BONUS: 0, EACH_STONE: handicap, EACH_BUT_ONE: max(handicap - 1, 0)}[self.bonus]
 
 
 def parse_rules(words: Sequence[str], now: GtpRules) -> tuple[GtpRules, float | None]:
-    """The rules that kata-set-rules asks for, by name or as JSON, and the komi, if they name one.
+    """Parse the argument of kata-set-rules, a name or JSON; returns the rules, and the komi if it has one.
 
     What they leave out stays as it is.
 

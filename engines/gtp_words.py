@@ -1,5 +1,5 @@
-"""The words of the Go Text Protocol, version 2 (Gunnar Farnebäck, draft 2 of its specification, 2002), and of what
-others added to it.
+"""The syntax of the Go Text Protocol, version 2 (Gunnar Farnebäck, draft 2 of its specification, 2002), and its
+extensions.
 
 lz-analyze came with Leela Zero, kata-analyze with KataGo; what programs for people read of them is written here.
 """
@@ -65,14 +65,14 @@ class GtpError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """A line of the controller's."""
+    """A command line from the controller."""
 
     identity: str  # its number, or nothing
     name: str
     words: tuple[str, ...]
 
     def exactly(self, count: int) -> tuple[str, ...]:
-        """Its arguments, which must be so many.
+        """The arguments, of which there must be ``count``.
 
         Raises:
             Refused: they are not.
@@ -84,7 +84,7 @@ class Command:
         return self.words
 
     def only(self) -> str:
-        """Its one argument.
+        """The only argument.
 
         Raises:
             Refused: there is none, or more.
@@ -93,7 +93,7 @@ class Command:
 
 
 def parse_command(line: str) -> Command | None:
-    """What a line says; None where it is empty or a comment."""
+    """Parse a line; None if it is empty or a comment."""
     words = CONTROL.sub("", line).partition("#")[0].split()
     identity = words.pop(0) if words and IDENTITY.fullmatch(words[0]) else ""
     if not words:
@@ -102,7 +102,7 @@ def parse_command(line: str) -> Command | None:
 
 
 class GtpHello:
-    """Answers what programs ask of an engine before they play, for which it needs no network.
+    """Answers the commands that need no network, which programs send before they play.
 
     Args:
         name: of the engine.
@@ -129,7 +129,7 @@ class GtpHello:
         return self._facts.get(command.name)
 
     def at_once(self, line: str) -> str | None:
-        """All that is said to a line; None: it must wait for the engine."""
+        """The complete answer to a line; None: the line must wait for the engine."""
         command = parse_command(line)
         if command is None:
             return ""
@@ -146,12 +146,12 @@ class GtpHello:
 
 
 def answered(command: Command, answer: str) -> str:
-    """An answer as the protocol has it; an empty line ends it."""
+    """A success response; an empty line ends it."""
     return f"={command.identity} {answer}".rstrip() + "\n"
 
 
 def refused(command: Command, error: GtpError) -> str:
-    """A refusal as the protocol has it; an empty line ends it."""
+    """A failure response; an empty line ends it."""
     return f"?{command.identity} {error}\n"
 
 
@@ -202,7 +202,7 @@ def number(word: str) -> float:
 
 
 def truth(word: str) -> bool:
-    """Whether something is wanted.
+    """A boolean.
 
     Raises:
         Refused: it is neither true nor false.
@@ -214,7 +214,7 @@ def truth(word: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What an analysis is to tell."""
+    """The options of an analysis."""
 
     player: int
     seconds: float | None = None  # between two looks; None: only at the end
@@ -226,7 +226,7 @@ class Wanted:
 
 
 def parse_wanted(game: Game, words: Sequence[str], *, player: int, kata: bool) -> Wanted:
-    """What stands after lz-analyze and its like: a color and an interval in hundredths of a second, each or not, then
+    """Parse the arguments of lz-analyze and similar commands: optional color, optional interval in centiseconds, then
     pairs.
 
     Those of KataGo that have no meaning here are passed over.
@@ -264,7 +264,7 @@ def parse_wanted(game: Game, words: Sequence[str], *, player: int, kata: bool) -
 
 
 def _restricted(game: Game, wanted: Wanted, key: str, player: int, text: str) -> Wanted:
-    """With the moves that are to be looked at, or not, where they are the player's."""
+    """The options with the player's allowed or avoided moves applied."""
     if player != wanted.player:
         return wanted
     named = frozenset(action_of(game, word) for word in text.split(","))
@@ -280,7 +280,7 @@ def info(
     score_leads: Mapping[int, float],
     ownership: NDArray[np.float32] | None = None,
 ) -> str:
-    """The moves of an analysis in a line, the best one first. All is for the player to move.
+    """The info line of an analysis, best move first, from the view of the player to move.
 
     As Leela Zero writes it, chances are in hundredths of a percent; as KataGo does, from 0 to 1.
 

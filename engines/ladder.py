@@ -1,4 +1,4 @@
-"""The players by whom a network for a game of two is measured, from the weakest to the strongest."""
+"""The opponents that measure a network in a two-player game, from the weakest to the strongest."""
 
 import os
 import re
@@ -36,7 +36,7 @@ PACHI_OPTIONS = "pass_all_alive,resign_threshold=0,threads=1"  # Pachi forbids s
 
 
 def ladder(game: Game) -> list[Entrant]:
-    """All that play this game and need nothing but this program."""
+    """The built-in opponents for this game."""
     rungs = [Entrant(name=ANCHOR, spec=RandomSpec())]
     if game.name == "chess":
         rungs.append(Entrant(name="greedy", spec=GreedySpec()))
@@ -45,13 +45,13 @@ def ladder(game: Game) -> list[Entrant]:
 
 
 def find_program(name: str) -> Path | None:
-    """Where a program is: on the path, or where Debian has games."""
+    """Find a program on the PATH, or where Debian installs games."""
     found = shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/games"]))
     return Path(found) if found else None
 
 
 def stockfish_rungs(path: Path, levels: Sequence[int], *, movetime: int | None, nodes: int) -> list[Entrant]:
-    """Stockfish at these levels, in ascending order; without any, at its least and a usual one.
+    """Stockfish at these levels, in ascending order; by default at its lowest level and a usual one.
 
     Raises:
         EngineFailed: it cannot be started, or does not speak UCI.
@@ -75,8 +75,7 @@ def stockfish_rungs(path: Path, levels: Sequence[int], *, movetime: int | None, 
 
 
 def go_rungs(game: Game, names: Sequence[str]) -> list[Entrant]:
-    """Programs that play Go, such as ``gnugo:10`` for GNU Go's level 10 and ``pachi:1000`` for so many playouts of
-    Pachi.
+    """GTP engines, such as ``gnugo:10`` for GNU Go at level 10 and ``pachi:1000`` for Pachi with 1000 playouts.
 
     Raises:
         ValueError: there is no such program or level, or the program is not here.
@@ -89,7 +88,7 @@ def go_rungs(game: Game, names: Sequence[str]) -> list[Entrant]:
 
 
 def go_engine(name: str) -> tuple[str, int]:
-    """The program and its strength in such a name.
+    """Split a name such as ``gnugo:10`` into program and strength.
 
     Raises:
         ValueError: there is none.
@@ -104,7 +103,7 @@ def go_engine(name: str) -> tuple[str, int]:
 
 
 def go_command(game: Game, program: str, strength: int) -> tuple[str, ...]:
-    """How a program that plays Go is started, with the game's rules.
+    """The command that starts a GTP engine with the game's rules.
 
     Raises:
         ValueError: it is not here, or does not know these rules.
@@ -121,7 +120,7 @@ def go_command(game: Game, program: str, strength: int) -> tuple[str, ...]:
 
 
 def chosen(rungs: Sequence[Entrant], names: Sequence[str], game: str) -> list[Entrant]:
-    """Those that are named, in the ladder's order, of those who play this game.
+    """The named opponents, in the ladder's order.
 
     Raises:
         ValueError: one is not there.

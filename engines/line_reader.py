@@ -1,4 +1,4 @@
-"""Talking by lines with a program that may interrupt: what it says is looked at between two short pieces of work."""
+"""Line-based conversation with a program that may interrupt: its input is read between short slices of work."""
 
 import os
 import select
@@ -9,24 +9,24 @@ MOST_BYTES = 2**16  # read at once
 
 
 class Partner(Protocol):
-    """One who is spoken to."""
+    """The engine's side of the conversation."""
 
     @property
     def busy(self) -> bool:
         """Whether there is work for ``advance``."""
 
     def obey(self, line: str, arrived: float) -> bool:
-        """Do what a line says that ``arrived`` at this time (``time.monotonic``); False ends the conversation."""
+        """Execute a line that ``arrived`` at this time (``time.monotonic``); False ends the conversation."""
 
     def advance(self) -> None:
-        """Do a short piece of work."""
+        """Do a short slice of work."""
 
     def close(self) -> None:
-        """Nobody speaks any more: say what there is left to say."""
+        """The input has ended: write what is left to write."""
 
 
 class LineReader:
-    """Lines from a file descriptor, without ever waiting for more than the first."""
+    """Reads lines from a file descriptor, waiting for the first one at most."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor, self._rest = descriptor, b""
@@ -36,7 +36,7 @@ class LineReader:
 
     @property
     def ended(self) -> bool:
-        """Whether no line will come any more."""
+        """Whether no more lines will come."""
         return self._closed and not self._kept
 
     @property
@@ -45,11 +45,11 @@ class LineReader:
         return bool(self._kept)
 
     def put_back(self, line: str) -> None:
-        """Put a line that was just read back, behind those that were before."""
+        """Put a line back, after those that were put back before."""
         self._kept.append((line, self.arrived))
 
     def lines(self, *, wait: bool) -> list[str]:
-        """The complete lines that have come, empty ones too; with ``wait`` it waits for something to come.
+        """The complete lines that have arrived, including empty ones; ``wait`` waits for input.
 
         An unfinished line at the end counts. Lines that were put back come first, one by one.
         """
@@ -59,7 +59,7 @@ class LineReader:
         return self.read(wait=wait)
 
     def read(self, *, wait: bool) -> list[str]:
-        """The same, past the lines that were put back."""
+        """The same, without the lines that were put back."""
         if self._closed or not select.select([self._descriptor], [], [], None if wait else 0)[0]:
             return []
         data = os.read(self._descriptor, MOST_BYTES)
@@ -72,9 +72,7 @@ class LineReader:
 
 
 def converse(reader: LineReader, partner: Partner) -> None:
-    """Let ``partner`` obey line after line and work meanwhile, until it ends the conversation or nobody speaks any
-    more.
-    """
+    """Pass lines to ``partner``, and let it work in between, until it ends the conversation or the input ends."""
     while not reader.ended:
         for line in reader.lines(wait=not partner.busy):
             if not partner.obey(line, reader.arrived):

@@ -1,5 +1,4 @@
-"""The benchmark of games of two: a network against players to measure it by, and these against their neighbours on the
-ladder.
+"""The two-player benchmark: a network against every opponent of a ladder, and these against their neighbours.
 
 Without games among the opponents a network that wins all games against one and loses all against the next would tell
 nothing of how far the two are apart; with them its own few games place it between them. The games of a match are cut
@@ -28,7 +27,7 @@ SLICE = "engines.match_slice"
 
 @dataclass(frozen=True, kw_only=True)
 class Entrant:
-    """A player of a benchmark under its name."""
+    """A named player of a benchmark."""
 
     name: str
     spec: AnyPlayerSpec
@@ -36,7 +35,7 @@ class Entrant:
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
-    """How far a match is."""
+    """The progress of a match."""
 
     ended: int
     moves: int
@@ -63,13 +62,13 @@ class Match:
 
     @cached_property
     def result(self) -> PairResult:
-        """Won, drawn and lost."""
+        """Wins, draws and losses."""
         wins, draws, losses = (int((self.scores == score).sum()) for score in (1.0, 0.5, 0.0))
         return PairResult(first=self.first, second=self.second, wins=wins, draws=draws, losses=losses)
 
     @property
     def score(self) -> float:
-        """The share of points that the first player made."""
+        """The first player's share of the points."""
         return float(self.scores.mean())
 
     @property
@@ -85,7 +84,7 @@ class Match:
         return self.opening_plies + float(np.mean([len(moves) for moves in self.games]))
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The JSON form."""
         return {
             **vars(self.result),
             "score": self.score,
@@ -109,7 +108,7 @@ def play_pairs(
     processes: int,
     on_progress: OnProgress = lambda tally: None,
 ) -> Match:
-    """Let two play an even number of games in so many processes.
+    """Play an even number of games between two players, in several processes.
 
     Raises:
         SliceFailed: a process ended before its games did.
@@ -144,14 +143,14 @@ def play_pairs(
 
 
 def total_of(lines: Sequence[MatchLine]) -> Tally:
-    """What all slices together have come to."""
+    """The progress of all slices together."""
     return Tally(
         **{key: sum(getattr(line, key) for line in lines) for key in ("ended", "moves", "wins", "draws", "losses")}
     )
 
 
 def mean_seconds(parts: Sequence[MatchLine], side: int) -> float:
-    """That a move took the first player, or the second."""
+    """The mean seconds per move of the first or second player."""
     return sum(part.seconds[side] for part in parts) / max(1, sum(part.chosen[side] for part in parts))
 
 

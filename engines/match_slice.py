@@ -34,7 +34,7 @@ class MatchJob(Message):
 
 
 class MatchLine(JobStatus):
-    """What is said of a job: how far it is, and at the end the games."""
+    """The status of a job, and at the end its games."""
 
     wins: int = 0  # of the first player
     draws: int = 0
@@ -49,18 +49,18 @@ class MatchLine(JobStatus):
 
 
 class TimedPlayer:
-    """A player whose moves and time are counted."""
+    """Counts a player's moves and time."""
 
     def __init__(self, player: Player, clock: Callable[[], float]) -> None:
         self._player, self._clock = player, clock
         self.seconds, self.moves = 0.0, 0
 
     def choose(self, states: States) -> Actions:
-        """What the player chooses."""
+        """The player's moves."""
         return self.follow(states, states, [()] * len(states))
 
     def follow(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
-        """What the player chooses, who may want to know how the games came there."""
+        """The player's moves, given the games' history."""
         started = self._clock()
         actions = choose_actions(self._player, states, starts, moves)
         self.seconds += self._clock() - started
@@ -69,8 +69,8 @@ class TimedPlayer:
 
 
 def timed(game: Game, spec: AnyPlayerSpec, seed: int, *, warm_up: int, stack: ExitStack) -> TimedPlayer:
-    """A player who has made a first move, a network in so many games, so that all is compiled and loaded before the
-    time counts.
+    """A player after a first move (a network in ``warm_up`` games), so that everything is compiled and loaded before
+    timing.
 
     What must be closed after the games goes onto ``stack``.
     """
@@ -82,7 +82,7 @@ def timed(game: Game, spec: AnyPlayerSpec, seed: int, *, warm_up: int, stack: Ex
 
 
 def play(job: MatchJob) -> MatchLine:
-    """Play a job; returns the line that has its games. Tells the standard output how far it is."""
+    """Play a job and report its progress on standard output; returns the line with its games."""
     game = load_game(job.game, **job.options)
     opened = opening_moves(game, job.match_pairs, job.opening_plies, job.seed)[
         job.first_pair : job.first_pair + job.pairs

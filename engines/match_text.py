@@ -1,4 +1,4 @@
-"""The games of a benchmark as programs of the game read them: chess as PGN, Go as SGF."""
+"""The games of a benchmark in standard formats: chess as PGN, Go as SGF."""
 
 import time
 
@@ -18,13 +18,13 @@ OPENED = "The random moves end here."
 
 
 def match_text(game: Game, match: Match, round_number: int) -> str:
-    """All games of a match. Those of chess begin after their random moves, those of Go with them."""
+    """All games of a match. Chess games start after their random moves, Go games include them."""
     written = match_pgn if game.name == "chess" else match_sgf
     return written(game, match, round_number)
 
 
 def match_pgn(game: Game, match: Match, round_number: int) -> str:
-    """All games of a match of chess, each from the position after its random moves."""
+    """All games of a chess match, each from the position after its random moves."""
     from games.chess.notation import fen_of  # only where chess is written: it compiles chess
     from games.chess.pgn import pgn_text
 
@@ -42,7 +42,7 @@ def match_pgn(game: Game, match: Match, round_number: int) -> str:
 
 
 def match_sgf(game: Game, match: Match, round_number: int) -> str:
-    """All games of a match of Go, with their random moves, and the score on the board as their result."""
+    """All games of a Go match, with their random moves, and the board's score as result."""
     from games.go.rules import score
 
     opened = opening_moves(game, len(match.scores) // 2, match.opening_plies, match.seed).tolist()
@@ -60,5 +60,5 @@ def match_sgf(game: Game, match: Match, round_number: int) -> str:
 
 
 def players(match: Match, number: int) -> tuple[str, str]:
-    """Who moves first from the start of a game of a match, and who does second."""
+    """The players of a game of a match, in order of moving."""
     return (match.second, match.first) if number % 2 else (match.first, match.second)

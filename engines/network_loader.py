@@ -1,4 +1,4 @@
-"""The network that is to be measured: from a run, a model's file, or a file of weights with a run's settings beside it."""
+"""Loads the network to measure: from a run, a model's file, or a file of weights next to a run's settings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ UNKNOWN_RUN = SearchSettings(algorithm="gumbel")
 
 @dataclass(frozen=True, kw_only=True)
 class PlayableNetwork:
-    """A network, a file that holds it, and how it searches."""
+    """A network, its file, and its search settings."""
 
     game: Game
     model: Model
@@ -29,7 +29,7 @@ class PlayableNetwork:
     search: SearchSettings
 
     def spec(self, num_simulations: int, algorithm: str | None) -> NetworkSpec:
-        """As it plays; ``algorithm`` is another search than its own."""
+        """The network as a player; ``algorithm`` overrides its own search."""
         search = self.search.model_copy(update={"algorithm": algorithm}) if algorithm else self.search
         return NetworkSpec(model=self.path.resolve(), search=search, num_simulations=num_simulations)
 
@@ -44,7 +44,7 @@ def network_from_run(run: Path, version: int | None = None) -> PlayableNetwork:
 
 
 def network_from_model(path: Path) -> PlayableNetwork:
-    """The model in a file; it searches as its run did, if that is where the file lies.
+    """The model in a file, with the search settings of its run if the file is in a run's folder.
 
     Raises:
         ValueError, OSError: it is none, or cannot be read.
@@ -54,7 +54,7 @@ def network_from_model(path: Path) -> PlayableNetwork:
 
 
 def network_from_weights(path: Path, config: Path | None, folder: Path) -> PlayableNetwork:
-    """The network in a state dictionary, written as a model into ``folder``.
+    """The network in a state dictionary, saved as a model in ``folder``.
 
     Args:
         path: the file, which holds weights and nothing else. config: settings that say of which game and network;
@@ -86,7 +86,7 @@ def network_from_weights(path: Path, config: Path | None, folder: Path) -> Playa
 
 
 def fitted(model: Model, path: Path, search: SearchSettings) -> PlayableNetwork:
-    """A model whose weights are those of its network, which is seen here and not in other processes.
+    """A model after checking that its weights fit its network, here and not in other processes.
 
     Raises:
         CorruptModel: they are not.
@@ -110,7 +110,7 @@ def earlier_versions(run: Path, versions: Sequence[int], num_simulations: int, a
 
 
 def others(paths: Sequence[Path], game: Game, num_simulations: int, algorithm: str | None) -> list[Entrant]:
-    """The newest models of other runs, or models in files, as opponents under their paths.
+    """Other runs' newest models, or models in files, as opponents named by their paths.
 
     Raises:
         ValueError, OSError: one is not there, cannot be read, or plays another game.

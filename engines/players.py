@@ -1,4 +1,4 @@
-"""Those who play in a benchmark, as they are named to the processes that play, and as players."""
+"""The players of a benchmark: as specs that are sent to the playing processes, and as players."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -36,7 +36,7 @@ class NetworkSpec(Message):
 
 
 class ExpectimaxSpec(Message):
-    """Searches to a fixed depth and learns nothing; only for 2048 on 4 x 4."""
+    """Expectimax search to a fixed depth; only for 2048 on 4 x 4."""
 
     kind: Literal["expectimax"] = "expectimax"
     depth: int
@@ -49,24 +49,24 @@ class RandomSpec(Message):
 
 
 class GreedySpec(Message):
-    """Mates or takes the most it can; only for chess."""
+    """Mates, or captures the most valuable piece; only for chess."""
 
     kind: Literal["greedy"] = "greedy"
 
 
 class AlphaBetaSpec(Message):
-    """Searches to a fixed depth for material; only for chess."""
+    """Alpha-beta search on material to a fixed depth; only for chess."""
 
     kind: Literal["alpha-beta"] = "alpha-beta"
     depth: int
 
 
 class EngineSpec(Message):
-    """A program that is no part of this one."""
+    """An external engine."""
 
 
 class StockfishSpec(EngineSpec):
-    """Stockfish, held to a level: UCI_Elo, the scale of its makers; only for chess."""
+    """Stockfish limited to a level: UCI_Elo, its makers' scale; only for chess."""
 
     kind: Literal["stockfish"] = "stockfish"
     path: Path
@@ -76,7 +76,7 @@ class StockfishSpec(EngineSpec):
 
 
 class GtpSpec(EngineSpec):
-    """A program that speaks GTP; only for Go."""
+    """A GTP engine; only for Go."""
 
     kind: Literal["gtp"] = "gtp"
     command: tuple[
@@ -90,7 +90,7 @@ PlayerSpec = Annotated[AnyPlayerSpec, Field(discriminator="kind")]
 
 
 class ExpectimaxPlayer:
-    """Expectimax as one who chooses moves."""
+    """Expectimax as a player."""
 
     def __init__(self, depth: int) -> None:
         self._depth = depth
@@ -103,7 +103,7 @@ class ExpectimaxPlayer:
 
 
 class BestOfPlayer:
-    """Plays any of the actions that are equally good.
+    """Plays one of several equally good actions.
 
     Args:
         find: for states ``[N, S]`` these actions, first in each row of ``[N, ...]``, and how many they are, ``[N]``.
@@ -115,7 +115,7 @@ class BestOfPlayer:
         self._streams = np.array([seed_stream(seed, "best of")], np.uint64)
 
     def choose(self, states: States) -> Actions:
-        """One of the best, each as likely as the others."""
+        """One of the best, all equally likely."""
         return one_of_each(*self._find(states), self._streams)
 
 
@@ -129,14 +129,14 @@ def one_of_each(actions: Actions, counts: NDArray[np.int64], streams: Streams) -
 
 
 def greedy_player(game: Game, seed: int) -> Player:
-    """Takes what it can, in chess."""
+    """The greedy player of chess."""
     from games.chess.material import greedy_actions
 
     return BestOfPlayer(lambda states: greedy_actions(game, states), seed)
 
 
 def alpha_beta_player(game: Game, depth: int, seed: int) -> Player:
-    """Searches so many plies ahead for material, in chess."""
+    """Alpha-beta on material to this depth, in chess."""
     from games.chess.alpha_beta import search
 
     def find(states: States) -> tuple[Actions, NDArray[np.int64]]:
@@ -161,13 +161,13 @@ def stockfish_player(game: Game, spec: StockfishSpec, stack: ExitStack) -> Playe
 
 
 def gtp_player(game: Game, spec: GtpSpec, seed: int, stack: ExitStack) -> Player:
-    """A program that speaks GTP; it ends with ``stack``."""
+    """A GTP engine; it ends with ``stack``."""
     engine = stack.enter_context(GtpClient(spec.command))
     return GtpPlayer(game, engine, seed=seed, seconds=spec.move_seconds)
 
 
 def read_model(path: Path) -> Model:
-    """The model in a file for the way, or in a safetensors file.
+    """The model in a .model or .safetensors file.
 
     Raises:
         CorruptModel: it is neither.
@@ -177,7 +177,7 @@ def read_model(path: Path) -> Model:
 
 
 def make_player(game: Game, spec: AnyPlayerSpec, seed: int, stack: ExitStack) -> Player:
-    """The one who plays; what must be closed after the games goes onto ``stack``."""
+    """The player of a spec; what must be closed after the games is pushed onto ``stack``."""
     match spec:
         case NetworkSpec():
             model = read_model(spec.model)

@@ -1,4 +1,4 @@
-"""When a player gives a game up."""
+"""When a player resigns."""
 
 MOVES = 3  # one after another: a single look may be wrong
 
@@ -15,6 +15,6 @@ class Resignation:
         self._hopeless = 0
 
     def wanted(self, value: float) -> bool:
-        """Whether to give up, when search expects ``value``, from -1 (lost) to 1, of the player's next move."""
+        """Whether to resign, given the search value of the player's next move, from -1 (lost) to 1."""
         self._hopeless = self._hopeless + 1 if (1 + value) / 2 < self._below else 0
         return self._hopeless >= MOVES

@@ -1,4 +1,4 @@
-"""The benchmark of one-player games: a network, and players to measure it by, each plays many games for the score.
+"""The one-player benchmark: a network and reference players each play many games for the score.
 
 The games of a contender are cut into slices, one a process. What nature draws in a game follows from the seed and the
 number of the game; a network's answers may differ in the last digit with the number of positions in a batch, and so its
@@ -32,7 +32,7 @@ OnProgress = Callable[[int, int], None]  # (games that have ended, moves made)
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """The games of a contender."""
+    """The games of one player."""
 
     name: str
     games: ScoredGames
@@ -41,7 +41,7 @@ class Result:
     seconds: float  # until all processes were done
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The JSON form."""
         report = {key: value for key, value in vars(self.report).items() if key != "milestones"}
         games = {key: getattr(self.games, key).tolist() for key in ("scores", "reached", "plies")}
         milestones = [vars(part) for part in self.report.milestones]
@@ -93,7 +93,7 @@ def play_scored(
 
 
 def depth_for(game: Game, seconds: float) -> int:
-    """The greatest depth of expectimax at which a move takes no longer than so many seconds, 0 at least."""
+    """The greatest expectimax depth at which a move takes at most ``seconds``, at least 0."""
     positions = some_positions(game)
     depth = 0
     while depth < DEEPEST and time_a_move(positions, depth + 1) <= seconds:
@@ -102,9 +102,7 @@ def depth_for(game: Game, seconds: float) -> int:
 
 
 def some_positions(game: Game) -> list[States]:
-    """Positions from games that expectimax plays at a glance, far enough on for the board to be as full as it usually
-    is.
-    """
+    """Positions from games of shallow expectimax, late enough for the board to be as full as usual."""
     random, player, state = np.random.default_rng(0), ExpectimaxPlayer(0), game.initial_state()
     positions: list[States] = []
     while len(positions) < PROBES:
@@ -121,7 +119,7 @@ def some_positions(game: Game) -> list[States]:
 
 
 def time_a_move(positions: Iterable[States], depth: int) -> float:
-    """Seconds of the processor that a move takes, on average."""
+    """Mean processor seconds per move."""
     player, states = ExpectimaxPlayer(depth), np.stack(list(positions))
     player.choose(states[:1])
     started = time.process_time()
@@ -130,7 +128,7 @@ def time_a_move(positions: Iterable[States], depth: int) -> float:
 
 
 def model_of_weights(game: Game, weights: Mapping[str, Any]) -> Model:
-    """A state dictionary of a network for ``game`` as a model; what network it is, is read off the shapes.
+    """A state dictionary of a network for ``game`` as a model; the network's size follows from the shapes.
 
     Raises:
         ValueError: it is none of ours, or not for this game.

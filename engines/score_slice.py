@@ -18,7 +18,7 @@ WARM_UP_SEED = 2**40  # of games that nobody counts
 
 
 class ScoreJob(Message):
-    """Games ``first`` to ``first + games - 1`` of a contender's."""
+    """Games ``first`` to ``first + games - 1`` of a player."""
 
     game: str
     options: dict[str, Any]
@@ -29,7 +29,7 @@ class ScoreJob(Message):
 
 
 class ScoreLine(JobStatus):
-    """What is said of a job: how far it is, and at the end the games."""
+    """The status of a job, and at the end its games."""
 
     seconds: float = 0.0  # of the processor, or of the clock where a GPU works
     scores: tuple[float, ...] = ()
@@ -38,7 +38,7 @@ class ScoreLine(JobStatus):
 
 
 def play_slice(job: ScoreJob) -> tuple[ScoredGames, float]:
-    """Play the games of a job; returns them and the seconds that they took, after a warm-up.
+    """Play the games of a job after a warm-up; returns them and their seconds.
 
     Tells the standard output how far it is.
     """
@@ -62,9 +62,7 @@ def play_slice(job: ScoreJob) -> tuple[ScoredGames, float]:
 
 
 def warm_up(game: Game, player: Player) -> None:
-    """Let everything be compiled and loaded before the time counts: a first move in as many games as are played at
-    once.
-    """
+    """Compile and load everything before timing, by a first move in as many games as are played at once."""
 
     class Enough(Exception):
         pass

@@ -1,4 +1,4 @@
-"""Games of a benchmark cut into slices, each played by a process of its own.
+"""Divides the games of a benchmark into slices, each played by its own process.
 
 Such a process is a module of this package, started with ``python -m``. Its job comes as JSON on the standard input;
 lines of JSON go to the standard output: how far it is, and at the end, in a line that says so, the games.
@@ -26,17 +26,17 @@ REPORT_SECONDS = 0.5  # between two lines on how far a process is
 
 
 class SliceFailed(RuntimeError):
-    """A process that played has failed; the text has its last words."""
+    """A playing process has failed; the text has its last output."""
 
 
 class Message(BaseModel):
-    """What goes between the processes: nothing unknown, nothing guessed at."""
+    """A message between processes; unknown fields are rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class JobStatus(Message):
-    """What is said of a job."""
+    """The status of a job."""
 
     ended: int  # games
     moves: int  # made in all
@@ -53,7 +53,7 @@ AnyLine = TypeVar("AnyLine", bound=JobStatus)
 def play_jobs(
     module: str, jobs: Sequence[Message], nothing: AnyLine, on_progress: Callable[[Sequence[AnyLine]], None]
 ) -> list[AnyLine]:
-    """Play all jobs side by side; returns the last line of each.
+    """Play all jobs at once; returns the last line of each.
 
     Args:
         module: the program that plays a job.
@@ -104,7 +104,7 @@ class _Child(Generic[AnyLine]):
         self._errors.close()
 
     def listen(self) -> bool:
-        """Read what it has said; False when it has said all.
+        """Read new output; False at its end.
 
         Raises:
             SliceFailed: it has ended before its games did.
@@ -132,13 +132,13 @@ class _Child(Generic[AnyLine]):
 
 
 class ProgressReporter:
-    """Says how far a job is, but not too often."""
+    """Reports a job's progress at intervals."""
 
     def __init__(self) -> None:
         self._reported = time.monotonic()
 
     def maybe(self, line: Callable[[], JobStatus]) -> None:
-        """Say this line if it is time to say something."""
+        """Write a line if a report is due."""
         if time.monotonic() - self._reported >= REPORT_SECONDS:
             self._reported = time.monotonic()
             say(line())
@@ -151,6 +151,6 @@ def say(line: JobStatus) -> None:
 
 
 def answer(kind: type[AnyJob], play: Callable[[AnyJob], JobStatus]) -> None:
-    """Play the job on the standard input, and say what came of it."""
+    """Play the job from standard input, and write its result."""
     use_threads(1)
     say(play(kind.model_validate_json(sys.stdin.read())))

@@ -1,4 +1,4 @@
-"""Thinking about a position in slices that are short enough to be interrupted, each one call of the network."""
+"""Thinking about a position in short slices, each one network call, so that input can interrupt it."""
 
 import gc
 import time
@@ -18,7 +18,7 @@ TRIALS = 3
 
 
 class Thinker:
-    """An analysis that knows how long a slice takes. Building it compiles all that it needs.
+    """An analysis that knows how long a slice takes. Its constructor compiles everything.
 
     Args:
         evaluate: a network that takes up to ``max_batch`` positions.
@@ -32,8 +32,8 @@ class Thinker:
         self._rehearse(game)
 
     def _rehearse(self, game: Game) -> None:
-        """Do everything once: compiled code is made or loaded at the first call, and what lives long by now is no
-        garbage to look at.
+        """Do everything once, so that code is compiled or loaded, and freeze long-lived objects for the garbage
+        collector.
         """
         while self.analysis.visits < VISITS_A_LEAF * max(self._seconds) and not self.analysis.finished:
             self.slice()
@@ -46,13 +46,11 @@ class Thinker:
         gc.freeze()
 
     def fits(self, seconds: float) -> bool:
-        """Whether the shortest slice usually ends in this time."""
+        """Whether the shortest slice usually fits in this time."""
         return seconds >= self._seconds[1]
 
     def slice(self, *, seconds: float = np.inf, simulations: int | None = None) -> None:
-        """Think on for one call of the network: of at most so many ``simulations``, and in ``seconds`` if that is
-        possible at all.
-        """
+        """Think for one network call: at most ``simulations``, and within ``seconds`` if possible."""
         most = (
             self.analysis.visits // VISITS_A_LEAF
             if simulations is None
@@ -66,7 +64,7 @@ class Thinker:
 
 
 def batch_seconds(game: Game, evaluate: Evaluate, max_batch: int) -> dict[int, float]:
-    """How long the network takes for one position, two, four ... up to where more would be too slow, or bring nothing."""
+    """The network's seconds for batches of 1, 2, 4 ... positions, up to where more is too slow or useless."""
     found: dict[int, float] = {}
     size = 1
     while size <= max_batch:

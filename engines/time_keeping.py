@@ -19,7 +19,7 @@ MOST_OVERHEAD = 2.0  # seconds; more is no overhead: the clocks were set anew
 
 @dataclass(frozen=True, kw_only=True)
 class Clock:
-    """What a player has, in seconds."""
+    """A player's clock, in seconds."""
 
     remaining: float
     increment: float = 0.0  # a move
@@ -34,7 +34,7 @@ def allotted(clock: Clock, overhead: float) -> float:
 
 
 class TimeKeeper:
-    """Shares out the time of a game, and measures what moves cost beside thinking. Times are of ``time.monotonic``.
+    """Allots the time of a game, and measures the overhead of moves. Times are from ``time.monotonic``.
 
     Args:
         overhead: seconds a move, for safety.
@@ -48,7 +48,7 @@ class TimeKeeper:
         self._expected: float | None = None  # on the clock at our next move, but for the overhead
 
     def new_game(self) -> None:
-        """Expect other clocks."""
+        """Forget the clock of the last game."""
         self._clock, self._expected = None, None
 
     def seconds_for(self, clock: Clock) -> float:
@@ -59,10 +59,10 @@ class TimeKeeper:
         return allotted(clock, self.overhead + self._measured)
 
     def began(self, now: float) -> None:
-        """Our clock has started."""
+        """Note that our clock has started."""
         self._began = now
 
     def moved(self, now: float) -> None:
-        """We have moved, and our clock has stopped."""
+        """Note that we have moved and our clock has stopped."""
         if self._clock is not None:
             self._expected = self._clock.remaining - (now - self._began) + self._clock.increment

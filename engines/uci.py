@@ -25,7 +25,7 @@ REHEARSAL = "7k/P7/8/8/8/8/8/K7 w - - 0 1", "a7a8q"
 
 @dataclass(kw_only=True)
 class Task:
-    """A ``go`` that is being answered. Times are of ``time.monotonic``."""
+    """A ``go`` in progress. Times are from ``time.monotonic``."""
 
     go: Go
     began: float
@@ -37,7 +37,7 @@ class Task:
 
 
 class UciEngine:
-    """Answers line after line; see ``engines.line_reader.Partner``.
+    """Answers one line after the other; see ``engines.line_reader.Partner``.
 
     Args:
         game: chess.
@@ -61,16 +61,16 @@ class UciEngine:
 
     @property
     def busy(self) -> bool:
-        """Whether it thinks, and has not come to an end of thinking."""
+        """Whether it is thinking."""
         return self._task is not None and not self._idle()
 
     def _idle(self) -> bool:
-        """Whether there is nothing more to find out, and only a word is missing to answer."""
+        """Whether the search is finished and only ``stop`` or ``ponderhit`` is missing."""
         task = self._task
         return task is not None and (task.pondering or task.go.infinite) and self._ready().analysis.finished
 
     def obey(self, line: str, arrived: float) -> bool:
-        """Do what a line says; False after ``quit``.
+        """Execute a line; returns False after ``quit``.
 
         As the protocol has it, words before the first command are passed over.
         """
@@ -93,12 +93,12 @@ class UciEngine:
         return True
 
     def close(self) -> None:
-        """Nobody speaks any more: say what there is to say."""
+        """The input has ended: answer."""
         if self._task is not None:
             self._answer()
 
     def advance(self) -> None:
-        """Think for a slice, and answer if that was enough."""
+        """Think for a slice, and answer if it is time."""
         task, thinker = self._task, self._ready()
         if task is None:
             return
@@ -132,11 +132,11 @@ class UciEngine:
         return go.depth is not None and len(analysis.lines()[0].actions) >= go.depth
 
     def _forced(self, go: Go) -> bool:
-        """Whether there is no choice, and a clock that runs."""
+        """Whether there is only one legal move, on a running clock."""
         return go.movetime is None and len(self._game.legal_actions(self._state)) == 1
 
     def _ready(self) -> Thinker:
-        """The thinker, made now if there is none: this takes seconds."""
+        """The thinker; the first call creates it, which takes seconds."""
         if self._thinker is None:
             use_threads(self._options.threads)
             self._thinker = self._make_thinker_for(self._options.megabytes)
@@ -145,7 +145,7 @@ class UciEngine:
         return self._thinker
 
     def _make_thinker_for(self, megabytes: int) -> Thinker:
-        """A thinker whose tree takes so much memory, or half as much where there is less, and so on."""
+        """A thinker whose tree takes this much memory, or half of it if there is less, and so on."""
         try:
             return self._make_thinker(simulations_in(megabytes))
         except MemoryError:
@@ -155,7 +155,7 @@ class UciEngine:
         return self._make_thinker_for(megabytes // 2)
 
     def _rehearse(self) -> None:
-        """Read and write a position and a move, so that this, too, is compiled."""
+        """Read and write a position and a move, to compile that, too."""
         state = position_from_fen(self._game, REHEARSAL[0])
         moves_of(self._game, state, self._after(state, REHEARSAL[1:])[1])
         self._game.returns(state)
@@ -197,7 +197,7 @@ class UciEngine:
         self._moves = moves
 
     def _play(self, moves: tuple[str, ...]) -> None:
-        """Go on in the same tree by ``moves``, if the rules of Keima do so too."""
+        """Advance in the same tree by ``moves``, if Keima's rules continue the game."""
         state, actions = self._after(self._state, moves)
         follow = self._state.copy()
         for action in actions:
@@ -213,7 +213,7 @@ class UciEngine:
                 self._thinker.analysis.play(action)
 
     def _after(self, state: States, moves: tuple[str, ...]) -> tuple[States, list[int]]:
-        """The position after ``moves``, and their actions. A draw that nobody has claimed does not end the game.
+        """The position after ``moves``, and their actions. An unclaimed draw does not end the game.
 
         Raises:
             ValueError: a move is illegal.
@@ -262,7 +262,7 @@ class UciEngine:
         return found or None
 
     def _seconds(self, go: Go) -> float | None:
-        """The time for the move, or None where there is no limit."""
+        """The seconds for the move, or None without a limit."""
         clock = go.clock(self._game.current_player(self._state))
         seconds = [] if clock is None else [self._keeper.seconds_for(clock)]
         if go.movetime is not None:
@@ -270,7 +270,7 @@ class UciEngine:
         return min(seconds, default=None)
 
     def _start_clock(self, arrived: float) -> None:
-        """From now on it is our time."""
+        """Start our clock."""
         assert self._task is not None
         self._keeper.began(arrived)
         if self._task.seconds is not None:
@@ -284,10 +284,10 @@ class UciEngine:
         self._start_clock(arrived)
 
     def _stop(self, words: list[str], arrived: float) -> None:
-        """Before it, the answer was given."""
+        """Nothing to do: ``obey`` has answered already."""
 
     def _pass_over(self, words: list[str], arrived: float) -> None:
-        """What an engine need not do."""
+        """Ignore the command."""
 
     COMMANDS: ClassVar[dict[str, Callable[["UciEngine", list[str], float], None]]] = {
         "uci": _uci,
@@ -322,7 +322,7 @@ class UciEngine:
             self._keeper.new_game()
 
     def _report(self) -> list[str]:
-        """Say how far the search has come; returns the best line's moves, none where the game is over."""
+        """Write the state of the search; returns the best line's moves, none if the game is over."""
         task, analysis = self._task, self._ready().analysis
         assert task is not None
         now = time.monotonic()

@@ -49,7 +49,7 @@ class UciClient(EngineProcess):
             raise
 
     def best_move(self, fen: str, moves: Sequence[str], go: str, *, seconds: float = 0.0) -> str:
-        """What it plays in the position after ``moves`` from ``fen``, in UCI's words.
+        """Its move in the position after ``moves`` from ``fen``, in UCI notation.
 
         Args:
             go: what limits its search, such as ``nodes 20000``.
@@ -70,7 +70,7 @@ class UciClient(EngineProcess):
     def ask(
         self, command: str, *, until: str, seconds: float = 0.0, heed: Callable[[str], None] = lambda line: None
     ) -> str:
-        """Say something and wait for a line whose first word is ``until``; that line. All before it go to ``heed``.
+        """Send commands and return the line whose first word is ``until``; lines before it go to ``heed``.
 
         Raises:
             EngineFailed: it does not come in time.
@@ -91,7 +91,7 @@ class UciClient(EngineProcess):
 
 
 class UciPlayer(ExternalPlayer):
-    """An engine as one who chooses moves.
+    """A UCI engine as a player.
 
     Args:
         game: chess.
@@ -104,7 +104,7 @@ class UciPlayer(ExternalPlayer):
         self._game, self._engine, self._go, self._seconds = game, engine, go, seconds
 
     def follow(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
-        """Its moves in ``states``, which came from ``starts`` by ``moves``: so it knows what has been repeated.
+        """Its moves in ``states``, which came from ``starts`` by ``moves``, so that it knows repetitions.
 
         Raises:
             EngineFailed: it does not answer, or its move is not legal.

@@ -1,4 +1,4 @@
-"""The options of the chess engine, which the Universal Chess Interface lets people set."""
+"""The options of the chess engine, set through the Universal Chess Interface."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ class Spin:
     most: int
 
     def words(self) -> str:
-        """As the engine announces it."""
+        """The option's announcement."""
         return f"type spin default {self.default} min {self.least} max {self.most}"
 
     def read(self, text: str) -> int | None:
-        """A value, if it can be one."""
+        """Parse a value."""
         number = whole_number(text)
         return number if number is not None and self.least <= number <= self.most else None
 
@@ -31,11 +31,11 @@ class Check:
     default: int
 
     def words(self) -> str:
-        """As the engine announces it."""
+        """The option's announcement."""
         return f"type check default {'true' if self.default else 'false'}"
 
     def read(self, text: str) -> int | None:
-        """A value, if it can be one."""
+        """Parse a value."""
         return {"true": 1, "false": 0}.get(text.lower())
 
 
@@ -58,12 +58,12 @@ class Options:
         self._values = {name: kind.default for name, kind in self._kinds.items()}
 
     def words(self) -> Iterator[str]:
-        """The options as the engine announces them."""
+        """The announcements of all options."""
         for name, kind in self._kinds.items():
             yield f"option name {name} {kind.words()}"
 
     def set(self, given: str, text: str) -> None:
-        """Give an option a value; capitals in its name do not count.
+        """Set an option; its name is case-insensitive.
 
         Raises:
             Broken: there is no such option, or it cannot have that value.
@@ -78,27 +78,27 @@ class Options:
 
     @property
     def threads(self) -> int:
-        """With how many a network on the CPU computes. More than there are idle cores make it many times slower."""
+        """CPU threads of the network. More than there are idle cores make it many times slower."""
         return self._values["Threads"]
 
     @property
     def megabytes(self) -> int:
-        """What the tree may take."""
+        """The largest size of the tree, in MiB."""
         return self._values["Hash"]
 
     @property
     def overhead(self) -> float:
-        """Seconds that a move may cost beside thinking, on top of what is measured."""
+        """Seconds of overhead per move, in addition to the measured one."""
         return self._values["Move Overhead"] / 1000
 
     @property
     def simulations(self) -> int:
-        """Of a ``go`` without limits."""
+        """Simulations of a ``go`` without limits."""
         return self._values["Simulations"]
 
     @property
     def lines(self) -> int:
-        """How many lines of play to tell."""
+        """The number of lines to report (MultiPV)."""
         return self._values["MultiPV"]
 
 
@@ -114,7 +114,7 @@ class UciHello:
         self._lines = [f"id name {name}", "id author the authors of Keima", *options.words(), "uciok"]
 
     def at_once(self, line: str) -> str | None:
-        """All that is said to a line; None: it must wait for the engine."""
+        """The complete answer to a line; None: the line must wait for the engine."""
         if line == "uci":
             return "".join(f"{said}\n" for said in self._lines)
         return "" if not line or self.ends(line) else None

@@ -1,6 +1,4 @@
-"""The words of the Universal Chess Interface (Stefan Meyer-Kahlen, 2004): what a program for people says to an engine,
-and hears of it.
-"""
+"""The syntax of the Universal Chess Interface (Stefan Meyer-Kahlen, 2004), between a GUI and an engine."""
 
 from __future__ import annotations
 
@@ -23,12 +21,12 @@ LARGEST = 2**53
 
 
 class Broken(ValueError):
-    """A command that is not as the protocol has it."""
+    """A malformed command."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Go:
-    """What a ``go`` asks for; times are in milliseconds, None where nothing was said."""
+    """The arguments of ``go``; times are in milliseconds, None if not given."""
 
     wtime: int | None = None
     btime: int | None = None
@@ -46,7 +44,7 @@ class Go:
 
     @property
     def limited(self) -> bool:
-        """Whether anything says when to stop."""
+        """Whether any limit is given."""
         return self.infinite or any(
             getattr(self, name) is not None for name in ("wtime", "btime", "depth", "nodes", "movetime")
         )
@@ -62,7 +60,7 @@ class Go:
 
 
 def parse_go(words: Sequence[str]) -> Go:
-    """What stands after ``go``. What cannot be understood is passed over, for an answer is expected in any case."""
+    """Parse the arguments of ``go``. Unknown words are ignored, because the GUI expects an answer in any case."""
     found: dict[str, Any] = {}
     complaints: list[str] = []
     left = list(words)
@@ -84,7 +82,7 @@ def parse_go(words: Sequence[str]) -> Go:
 
 
 def whole_number(text: str) -> int | None:
-    """The number that a text is, if it is one of a sane size."""
+    """Parse a number of a sane size."""
     digits = text.removeprefix("-")
     if not digits.isascii() or not digits.isdecimal() or len(digits) > len(str(LARGEST)):
         return None
@@ -92,7 +90,7 @@ def whole_number(text: str) -> int | None:
 
 
 def parse_position(words: Sequence[str]) -> tuple[str | None, tuple[str, ...]]:
-    """What stands after ``position``: the FEN it begins with (None: the usual position), and the moves from there.
+    """Parse the arguments of ``position``: the FEN (None: the starting position), and the moves from there.
 
     Raises:
         Broken: it is neither of the two.
@@ -107,7 +105,7 @@ def parse_position(words: Sequence[str]) -> tuple[str | None, tuple[str, ...]]:
 
 
 def parse_setoption(words: Sequence[str]) -> tuple[str, str]:
-    """What stands after ``setoption``: a name and a value, which may be empty.
+    """Parse the arguments of ``setoption``: a name and a value, which may be empty.
 
     Raises:
         Broken: there is no name.
@@ -119,14 +117,14 @@ def parse_setoption(words: Sequence[str]) -> tuple[str, str]:
 
 
 def centipawns(value: float) -> int:
-    """A value in [-1, 1] as people read it: ``90 tan(1.5637541897 value)``, which is Lc0's scale. 0.5 is 89, and 1 is
+    """Convert a value in [-1, 1] to centipawns: ``90 tan(1.5637541897 value)``, Lc0's scale. 0.5 is 89, and 1 is
     12,780.
     """
     return round(90 * math.tan(1.5637541897 * value))
 
 
 def score_words(line: Line) -> str:
-    """What is expected of a move: in moves to the mate where it is proven, else in hundredths of a pawn."""
+    """The score of a move: moves to mate if proven, else centipawns."""
     if line.plies is None:
         return f"cp {centipawns(line.value)}"
     return f"mate {(line.plies + 1) // 2}" if line.value > 0 else f"mate -{line.plies // 2}"

@@ -1,1 +1,1 @@
-"""Small programs around a run; each is started as ``python scripts/<name>.py`` and says with ``--help`` what it does."""
+"""Small programs for runs: start them as ``python scripts/<name>.py``; ``--help`` explains each."""

@@ -157,7 +157,7 @@ def read_snapshot(ledger: Ledger) -> LedgerSnapshot:
 
 
 def game_to_replay(ledger: Ledger) -> Game:
-    """The game that the run plays.
+    """The run's game.
 
     Raises:
         LedgerMismatch: this program does not have it.

@@ -228,7 +228,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def fill_defaults(arguments: argparse.Namespace, game: Game) -> None:
-    """Give what the command line leaves open its default for this game.
+    """Fill in the defaults for this game.
 
     Raises:
         ValueError: the games cannot be played in pairs.
@@ -242,7 +242,7 @@ def fill_defaults(arguments: argparse.Namespace, game: Game) -> None:
 
 
 def find_network(arguments: argparse.Namespace, folder: Path) -> PlayableNetwork:
-    """The network that is meant; see ``playable``."""
+    """The network to measure."""
     if arguments.checkpoint:
         return network_from_weights(arguments.checkpoint, arguments.config, folder)
     return (
@@ -256,7 +256,7 @@ def find_network(arguments: argparse.Namespace, folder: Path) -> PlayableNetwork
 def measure_by_elo(
     playable: PlayableNetwork, network: NetworkSpec, arguments: argparse.Namespace, console: Console
 ) -> int:
-    """Let it play everybody on the ladder, and show how strong all are; returns the exit code."""
+    """Play against every opponent of the ladder, and print the ratings; returns the exit code."""
     me = Entrant(name="network", spec=network)
     rungs = opponents(playable.game, network, arguments, console)
     matches, code = list[Match](), 0
@@ -294,7 +294,7 @@ def measure_by_elo(
 
 
 def opponents(game: Game, network: NetworkSpec, arguments: argparse.Namespace, console: Console) -> list[Entrant]:
-    """Those by whom the network is measured, the weakest first.
+    """The network's opponents, the weakest first.
 
     Raises:
         ValueError: one that is named is not there.
@@ -323,7 +323,7 @@ def opponents(game: Game, network: NetworkSpec, arguments: argparse.Namespace, c
 
 
 def go_engines(opponents: Sequence[str] | None, console: Console) -> list[str]:
-    """The names of programs that play Go: those that are named, else the usual ones if they are here."""
+    """The names of GTP engines: those on the command line, else the usual ones if installed."""
     if opponents is not None:
         return [name for name in opponents if ":" in name]
     if find_program("gnugo"):
@@ -340,8 +340,8 @@ def named_levels(opponents: Sequence[str]) -> list[int]:
 def play_all(
     game: Game, entrants: Sequence[Entrant], arguments: argparse.Namespace, console: Console, matches: list[Match]
 ) -> None:
-    """Let the first of them play all others, and these their neighbours; every match is added to ``matches`` when it
-    has ended.
+    """Play the first entrant against all others, and these against their neighbours; finished matches go to
+    ``matches``.
     """
     network, *rungs = entrants
     for number, (first, second) in enumerate([*((network, rung) for rung in rungs), *pairwise(rungs)]):
@@ -360,7 +360,7 @@ def play_all(
 
 
 def so_far(tally: Tally) -> str:
-    """What has come of a match."""
+    """The score of a match so far."""
     return f"{tally.wins} won, {tally.draws} drawn, {tally.losses} lost, "
 
 
@@ -370,7 +370,7 @@ def so_far(tally: Tally) -> str:
 def measure_by_score(
     playable: PlayableNetwork, network: NetworkSpec, arguments: argparse.Namespace, console: Console
 ) -> int:
-    """Let it play for the score, and others beside it, and show what they made; returns the exit code."""
+    """Play for score with the network and reference players, and print the results; returns the exit code."""
     results = benchmark(playable.game, network, arguments, console)
     print_results(playable.game, results, console)
     if arguments.save:
@@ -380,7 +380,7 @@ def measure_by_score(
 
 
 def benchmark(game: Game, network: NetworkSpec, arguments: argparse.Namespace, console: Console) -> list[Result]:
-    """Let everybody play, the network first."""
+    """Play with every player, the network first."""
 
     def play(name: str, spec: PlayerSpec) -> Result:
         with progress(name, arguments.games, console) as report:
@@ -419,7 +419,7 @@ def print_results(game: Game, results: Sequence[Result], console: Console) -> No
 
 
 def milestone_column(number: int, milestone: int) -> Column[Result]:
-    """The share of games that reach it, with its interval; the first ones go first where the line is short."""
+    """The share of games that reach a milestone, with its interval; in short lines the first ones are dropped first."""
 
     def cell(result: Result) -> str:
         part = result.report.milestones[number]
@@ -432,15 +432,15 @@ def milestone_column(number: int, milestone: int) -> Column[Result]:
 
 
 class Follow(Protocol):
-    """Is told how far a player is."""
+    """Receives a player's progress."""
 
     def __call__(self, ended: int, moves: int, result: str = "") -> None:
-        """Games that have ended, moves made, and what has come of them."""
+        """Called with finished games, moves made, and the score so far."""
 
 
 @contextmanager
 def progress(name: str, games: int, console: Console) -> Iterator[Follow]:
-    """While somebody plays, show how far they are; where the output is no terminal, by a line now and then."""
+    """Show a player's progress within the block; without a terminal, by occasional lines."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -463,7 +463,7 @@ def progress(name: str, games: int, console: Console) -> Iterator[Follow]:
 
 
 def width_of(console: Console) -> int:
-    """How many columns a line may have."""
+    """The width of a line."""
     return console.width if console.is_terminal else FILE_WIDTH
 
 

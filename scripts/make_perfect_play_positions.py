@@ -71,7 +71,7 @@ DIRECTIONS = ((1, 0), (0, 1), (1, 1), (1, -1))
 
 
 def lines_through() -> list[list[int]]:
-    """How many of the board's 69 lines run through each cell, ``[column][row]``."""
+    """The number of the board's 69 lines through each cell, ``[column][row]``."""
     lines = [[0] * ROWS for _ in range(COLUMNS)]
     for column, row, (right, up) in ((c, r, d) for c in range(COLUMNS) for r in range(ROWS) for d in DIRECTIONS):
         if column + 3 * right < COLUMNS and 0 <= row + 3 * up < ROWS:
@@ -84,7 +84,7 @@ LINES = lines_through()
 
 
 def after(game: Game, state: States, action: int) -> States:
-    """The position that ``action`` leads to."""
+    """The position after ``action``."""
     state = state.copy()
     game.play(state, action)
     return state
@@ -96,7 +96,7 @@ def wins(game: Game, state: States, action: int) -> bool:
 
 
 def tactical_value(game: Game, state: States, action: int) -> int:
-    """1 when ``action`` wins at once, -1 when it lets the opponent win at once, else 0."""
+    """1 if ``action`` wins at once, -1 if it lets the opponent win at once, else 0."""
     left = after(game, state, action)
     if wins(game, state, action):
         return 1
@@ -104,7 +104,7 @@ def tactical_value(game: Game, state: States, action: int) -> int:
 
 
 def sensible_action(game: Game, state: States, random: np.random.Generator) -> int:
-    """A move that an attentive player could choose without looking far."""
+    """A move of an attentive player who does not look far ahead."""
     values = {action: tactical_value(game, state, action) for action in game.legal_actions(state).tolist()}
     actions = [action for action in values if values[action] == max(values.values())]
     heights = [((int(state[STONES]) >> 7 * action) & 63).bit_count() for action in actions]
@@ -113,7 +113,7 @@ def sensible_action(game: Game, state: States, random: np.random.Generator) -> i
 
 
 def keeping_action(game: Game, state: States, random: np.random.Generator, table: Table) -> int:
-    """One of the moves that keep the value of the position, all with the same chance."""
+    """One of the moves that keep the value of the position, all equally likely."""
     value = solve(state, table=table)
     shuffled = random.permutation(game.legal_actions(state)).tolist()
     return next(action for action in shuffled if -solve(after(game, state, action), table=table) == value)
@@ -167,7 +167,7 @@ def draw(game: Game, count: int, seed: int, table: Table, first_ply: int | None 
 
 
 def label(game: Game, drawn: list[list[int]], table: Table) -> list[ActionValues]:
-    """The values of all moves in the drawn positions; says how long it took."""
+    """The values of all moves in the drawn positions; prints the time taken."""
     values, seconds, counts = [], np.zeros(game.max_plies), np.zeros(game.max_plies, int)
     for moves in drawn:
         started = time.process_time()

@@ -180,8 +180,7 @@ LONGEST = 10  # plies for each point, after which a game of the Go engine ends; 
 
 
 class Table:
-    """A game under way between a person and a network, who see the same board; or a one-player game that they play
-    together.
+    """A game in progress between a person and a network, or a one-player game that they play together.
 
     Args:
         resign_below: the network gives up when its chance to win stays below this; see ``Resignation``.
@@ -210,14 +209,14 @@ class Table:
         self.history.append(self._after_chance(state))
 
     def _after_chance(self, state: States) -> States:
-        """The state when nature has made its moves."""
+        """The state after all chance events."""
         while not self.game.terminal(state) and self.game.current_player(state) == CHANCE:
             outcomes, chances = self.game.chance_outcomes(state)
             self.game.play(state, int(self._random.choice(outcomes, p=chances / chances.sum(dtype=np.float64))))
         return state
 
     def undo(self) -> None:
-        """Take back the person's last move, and the answer to it."""
+        """Undo the person's last move and the answer to it."""
         while len(self.history) > 1:
             self.history.pop()
             self.moves.pop()
@@ -225,12 +224,12 @@ class Table:
                 return
 
     def think(self) -> tuple[int, float]:
-        """The network's best action, and what it expects of it for the player to move."""
+        """The network's best action, and its expectation for the player to move."""
         found = self.search.find(self.state[None])
         return int(found.actions[0]), float(found.values[0])
 
     def answer(self) -> str:
-        """Let the network move, or give up; what there is to say about it."""
+        """Let the network move or resign; returns the lines to print."""
         action, value = self.think()
         if self._resignation.wanted(value):
             self.resigned = 1 - self.person
@@ -241,11 +240,11 @@ class Table:
 
     @property
     def over(self) -> bool:
-        """Whether the game has ended, or somebody has given it up."""
+        """Whether the game has ended or a player has resigned."""
         return self.resigned is not None or self.game.terminal(self.state)
 
     def board(self) -> Text:
-        """The board in colours, with the last move marked, and named below it."""
+        """The board in colours, with the last move marked and named."""
         now = self.game.render(self.state)
         if self.game.num_players == 1:
             return Text(now)
@@ -255,7 +254,7 @@ class Table:
         return painted(now, self.game.render(self.history[-2])).append(f"\n\nLast move: {self.moves[-1]}, by {mover}")
 
     def result(self) -> str:
-        """How the game ended, as the person sees it."""
+        """The result from the person's view."""
         if self.resigned is not None and self.game.num_players == 2:
             return "You resign: it wins." if self.resigned == self.person else "It resigns: you win!"
         won = self.game.returns(self.state)[self.person]
@@ -333,7 +332,7 @@ def open_model(path: Path) -> Model:
 
 
 def serve(make: Callable[..., Partner], game: Game, evaluator: Evaluator, simulations: int) -> int:
-    """Be an engine until the input ends; returns the exit code. What is no protocol goes to standard error."""
+    """Run as an engine until the input ends; returns the exit code. Only protocol goes to standard output."""
     protocol: TextIO = sys.stdout
 
     def write(line: str) -> None:
@@ -388,12 +387,12 @@ def play_game(table: Table, console: Console, *, watch: bool = False) -> bool:
 
 
 def print_board(table: Table, console: Console) -> None:
-    """The board, with an empty line above it and below."""
+    """Print the board between empty lines."""
     console.print(Text("\n").append(table.board()).append("\n"), soft_wrap=True)
 
 
 def watch_game(table: Table, console: Console) -> None:
-    """Let the network play a one-player game to its end, as fast as eyes follow."""
+    """Let the network play a one-player game to its end, at a readable speed."""
     while not table.game.terminal(table.state):
         print_board(table, console)
         action, value = table.think()
@@ -403,7 +402,7 @@ def watch_game(table: Table, console: Console) -> None:
 
 
 def hope(game: Game, value: float) -> str:
-    """What the network expects, in words."""
+    """The network's expectation, in words."""
     return (
         f"and expects {value:,.0f} points more"
         if game.num_players == 1
@@ -412,7 +411,7 @@ def hope(game: Game, value: float) -> str:
 
 
 def obey(table: Table, command: str) -> Iterator[str]:
-    """Carry out what the person typed; yields what there is to say about it."""
+    """Execute a typed line; yields the lines to print."""
     game = table.game
     match command.lower():
         case "help" | "?":
@@ -446,7 +445,7 @@ def examples(table: Table) -> str:
 
 
 def move_name(game: Game, state: States, action: int) -> str:
-    """A move as people write it: in chess, whose actions are named as the mover sees them, by the board's squares."""
+    """A move's name for people; in chess by the board's squares, although actions are named from the mover's view."""
     if game.name == "chess":
         from games.chess.notation import uci_of  # here, so that nobody else waits for chess
 
@@ -455,7 +454,7 @@ def move_name(game: Game, state: States, action: int) -> str:
 
 
 def parse_move(game: Game, state: States, text: str) -> int:
-    """The action that ``move_name`` writes so.
+    """The action with this ``move_name``.
 
     Raises:
         ValueError: it is no move.

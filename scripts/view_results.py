@@ -135,7 +135,7 @@ PAGE, PICTURE = "open it in a browser", "the run's curves"
 
 
 def summary(rows: Sequence[StatsRow], run_dir: Path) -> list[tuple[str, str]]:
-    """What the run has reached, as titles and texts."""
+    """The results of the run, as titles and texts."""
     last = rows[-1]
     planned = f" of {last.iterations:,}" if last.iterations else ""
     speed = f", {rate(last.total_games / last.seconds)} a second over the whole time" if last.seconds > 0 else ""
@@ -153,7 +153,7 @@ def summary(rows: Sequence[StatsRow], run_dir: Path) -> list[tuple[str, str]]:
 
 
 def best_figures(rows: Sequence[StatsRow]) -> list[tuple[str, str, int]]:
-    """The best of each kind of measurement: its title, itself, and the version of the model."""
+    """The best result of each measurement: its title, text, and model version."""
     evaluations = [row.evaluation for row in rows if row.evaluation]
     search = [
         (evaluation.search_error, evaluation) for evaluation in evaluations if evaluation.search_error is not None
@@ -182,7 +182,7 @@ def best_figures(rows: Sequence[StatsRow]) -> list[tuple[str, str, int]]:
 
 
 def model_place(run_dir: Path, version: int) -> str:
-    """The path of a model of the run, or that it is gone."""
+    """The path of a model of the run, or a note that it is gone."""
     path = run_dir / "models" / f"model-{version:06d}.model"
     return str(path) if path.exists() else f"model {version:,}, whose file is no longer in {path.parent}"
 
@@ -199,7 +199,7 @@ def report(rows: Sequence[StatsRow], run_dir: Path, *, last: int, width: int) ->
 @interruptible
 @reports_compiling
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the results; 2 when there are none to read."""
+    """Print the results; returns the exit code: 2 if there are none."""
     args = parse(argv)
     if args.game is not None:
         return browse_game(args.path.parent, args.game)
@@ -234,7 +234,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def print_rounds(args: argparse.Namespace, rounds: Sequence[Round]) -> int:
-    """Show a run of PPO, or write it to files; 2 when one cannot be written."""
+    """Print a PPO run, or write it to files; returns the exit code: 2 if a file cannot be written."""
     folder = args.path.parent
     if args.html or args.png:
         page_written = write(args.html, lambda: ppo_results.page(rounds, folder).encode(), PAGE) if args.html else 0
@@ -249,7 +249,7 @@ def print_rounds(args: argparse.Namespace, rounds: Sequence[Round]) -> int:
 
 
 def terminal_picture(lines: Sequence[Text]) -> bytes:
-    """A terminal that shows these lines, as an SVG file without scripts or fonts from elsewhere."""
+    """A terminal with these lines, as a self-contained SVG file."""
     console = Console(record=True, width=FILE_WIDTH, file=io.StringIO(), highlight=False, force_terminal=True)
     for line in lines:
         console.print(line, soft_wrap=True)
@@ -258,14 +258,14 @@ def terminal_picture(lines: Sequence[Text]) -> bytes:
 
 
 def print_lines(lines: Callable[[int], Sequence[Text]]) -> None:
-    """Print lines that are made for the width that there is."""
+    """Print lines made for the terminal's width."""
     console = Console(highlight=False)
     for line in lines(console.width if console.is_terminal else FILE_WIDTH):
         console.print(line, soft_wrap=True)
 
 
 def write(path: Path, make: Callable[[], bytes], what: str) -> int:
-    """Write a file, and say what it is; 2 when it cannot be made or written."""
+    """Write a file and print what it is; returns the exit code: 2 if that fails."""
     try:
         write_atomically(path, make(), mode=0o644)
     except (ValueError, OSError) as error:
@@ -276,7 +276,7 @@ def write(path: Path, make: Callable[[], bytes], what: str) -> int:
 
 
 def browse_game(run_dir: Path, number: int) -> int:
-    """Step through a recorded game, or print it where there is no terminal; 2 when there is none."""
+    """Step through a recorded game, or print it without a terminal; returns the exit code: 2 if there is no such game."""
     console = Console(highlight=False)
     try:
         view = recorded_game(run_dir, number)
@@ -292,7 +292,7 @@ def browse_game(run_dir: Path, number: int) -> int:
 
 
 def write_page(path: Path, rows: Sequence[StatsRow], run_dir: Path, bins: Sequence[Bin]) -> int:
-    """Write the run as a page; without games where they cannot be read. 2 when it cannot be written."""
+    """Write the run's page, without games if they cannot be read; returns the exit code: 2 if that fails."""
     try:
         games = sample_games(run_dir, predictor(run_dir))
     except (ValueError, OSError) as error:
@@ -302,7 +302,7 @@ def write_page(path: Path, rows: Sequence[StatsRow], run_dir: Path, bins: Sequen
 
 
 def predictor(run_dir: Path) -> Predict | None:
-    """What the newest network of a run says of the end of its games, if it has learned to.
+    """The predictions of a run's newest network, if it has learned any.
 
     Raises:
         ValueError: there is no such run, or this program does not play it.
@@ -319,7 +319,7 @@ def predictor(run_dir: Path) -> Predict | None:
 
 
 def calibration(run_dir: Path) -> list[Bin]:
-    """How sure search was in the newest games, and how right; nothing where they cannot be read."""
+    """The calibration of search in the newest games; empty if they cannot be read."""
     try:
         return calibration_of(run_dir, log_event=lambda text: print(f"view_results: {text}", file=sys.stderr))
     except ValueError:
@@ -327,7 +327,7 @@ def calibration(run_dir: Path) -> list[Bin]:
 
 
 def export(run_dir: Path, path: Path, rows: Sequence[StatsRow], benchmarks: Sequence[Path]) -> int:
-    """Write the run's newest model and its card; 2 when there is none, or when they cannot be written."""
+    """Write the run's newest model and its card; returns the exit code: 2 if that fails."""
     try:
         card = export_model(run_dir, path, rows, benchmarks)
     except (ValueError, OSError) as error:
@@ -340,7 +340,7 @@ def export(run_dir: Path, path: Path, rows: Sequence[StatsRow], benchmarks: Sequ
 
 
 def export_games(run_dir: Path, *, pgn: Path | None, sgf: Path | None) -> int:
-    """Write the run's games one by one; 2 when there are none to read, or when they cannot be written."""
+    """Write the run's games; returns the exit code: 2 if that fails."""
     for path, games in ((pgn, games_as_pgn(run_dir)), (sgf, games_as_sgf(run_dir))):
         if path:
             try:
@@ -352,7 +352,7 @@ def export_games(run_dir: Path, *, pgn: Path | None, sgf: Path | None) -> int:
 
 
 def write_picture(path: Path, rows: Sequence[StatsRow], run_dir: Path, bins: Sequence[Bin]) -> int:
-    """Write the run's curves as a PNG file; 2 when there are none, or when it cannot be written."""
+    """Write the run's curves as a PNG file; returns the exit code: 2 if that fails."""
     return write(path, lambda: picture(run_dir.resolve().name, charts(rows, bins)), PICTURE)
 
 

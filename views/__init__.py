@@ -1,4 +1,4 @@
-"""Who watches a run: the terminal, and the files that it leaves.
+"""The observers of a run: the terminal, and the files that a run leaves.
 
 Observers read reports and can be taken away one by one.
 """
@@ -23,7 +23,7 @@ T = TypeVar("T")
 def make_observers(
     run_dir: Path, *, name: str, game: str, stream: TextIO | None = None, terminal: Observer | None = None
 ) -> list[Observer]:
-    """The observers of a run, new or taken up again; none of them can stop it by failing.
+    """The observers of a new or resumed run; their failures never stop it.
 
     Args:
         run_dir: the run's folder, where the files go. name: the run's name, for people. game: the game's name, for
@@ -51,14 +51,12 @@ def _terminal_observer(stream: TextIO, *, name: str, game: str, earlier: Sequenc
 
 
 def shielded(observer: T) -> T:
-    """``observer``, whose failures are logged once and otherwise ignored: a full disk or a closed terminal must not end
-    a run.
-    """
+    """Log an observer's first failure and ignore the rest: a full disk or a closed terminal must not end a run."""
     return cast(T, _Shielded(observer))
 
 
 class _Shielded:
-    """Passes every call on to an observer, whichever methods it has."""
+    """Passes every call on to an observer, whatever its methods."""
 
     def __init__(self, observer: object) -> None:
         self._observer, self._warned = observer, False

@@ -1,4 +1,4 @@
-"""Boards in colour, with what the last move has changed marked."""
+"""Boards in colour, with the last move's changes marked."""
 
 from rich.text import Text
 
@@ -6,8 +6,7 @@ FIRST, SECOND, CHANGED = "bold yellow", "bold cyan", "reverse"
 
 
 def painted(board: str, before: str | None = None) -> Text:
-    """A board for two as its game renders it, each player's men in a colour of their own, which a terminal shows if it
-    can.
+    """A rendered two-player board with a colour for each player's pieces, if the terminal supports colours.
 
     Args:
         before: the board before the last move, whose changes are marked.
@@ -23,14 +22,14 @@ def painted(board: str, before: str | None = None) -> Text:
 
 
 def is_row(line: str) -> bool:
-    """Whether a line is one of the board, and not of coordinates or words."""
+    """Whether a line is a row of the board, and not coordinates or text."""
     cells = line.replace("(", " ").replace(")", " ").split()
     men = [cell for cell in cells if not cell.isdecimal()]
     return bool(men) and all(len(cell) == 1 for cell in men) and (len(men) < len(cells) or set(men) <= {".", "X", "O"})
 
 
 def _color(char: str) -> list[str]:
-    """Of a man: in most games X is the first player's, in chess, where men are letters, the large ones."""
+    """The colour of a piece: X, or in chess capital letters, belongs to the first player."""
     if not char.isalpha():
         return []
     return [FIRST if char.isupper() and char != "O" else SECOND]

@@ -1,6 +1,4 @@
-"""Whether search is as sure of its games as it should be: the wins that it expected in self-play beside those that
-there were.
-"""
+"""The calibration of search: the wins that it expected in self-play, compared with the actual wins."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +21,7 @@ FEWEST_GAMES = 10  # in a bin that says anything
 
 @dataclass(frozen=True, kw_only=True)
 class Bin:
-    """Positions of which search expected about as much; a draw is half a win."""
+    """Positions with similar expectations of search; a draw is half a win."""
 
     expected: float  # mean share of wins that search expected of the player to move
     won: float  # and that he made
@@ -31,7 +29,7 @@ class Bin:
 
 
 def calibration_of(run: Path, *, log_event: Callable[[str], None]) -> list[Bin]:
-    """The newest games of self-play of a run; empty where they are not games for two, or too few.
+    """The calibration in a run's newest self-play games; empty for one-player games, or too few games.
 
     ``log_event`` is told of damaged files.
 
@@ -55,8 +53,8 @@ def calibration_of(run: Path, *, log_event: Callable[[str], None]) -> list[Bin]:
 
 
 def bins_of(batches: list[GameBatch]) -> list[Bin]:
-    """The positions of games for two without chance by what search expected, the least first; bins of few games are
-    left out.
+    """The positions of two-player games without chance, by search's expectation in ascending order; small bins are left
+    out.
     """
     if not batches:
         return []
@@ -75,8 +73,7 @@ def bins_of(batches: list[GameBatch]) -> list[Bin]:
 
 
 def _positions(batch: GameBatch) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    """What was expected in each position, what came of it, and of which game it is, from where on all moves were
-    chosen.
+    """Expectation, result and game of each position after the last random move.
 
     Players take turns, and player 0 begins.
     """

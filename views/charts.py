@@ -1,4 +1,4 @@
-"""Numbers, sparklines and columns as people read them; all views share them.
+"""Number formats, sparklines and tables that all views share.
 
 Lines are laid out here rather than by ``rich.table``, which wraps where a column had better go, and is slow for a
 screen that is drawn again and again while the same cores play games.
@@ -50,7 +50,7 @@ def cluster_figures(
 
 
 def games_so_far(here: int, wanted: int) -> str:
-    """How many of the games that are waited for are here; what is more than that is for later."""
+    """The games received of those wanted; surplus games count for later."""
     more = f", {here - wanted:,} more are here" if here > wanted else ""
     return f"{min(here, wanted):,} of {wanted:,} games{more}"
 
@@ -127,7 +127,7 @@ class Column(Generic[Row]):
 
 
 def table(columns: Sequence[Column[Row]], rows: Sequence[Row], width: int) -> list[Text]:
-    """A line of titles and one per row, none of which is longer than ``width``."""
+    """A line of titles and one line per row, at most ``width`` wide."""
     cells = {column: [column.cell(row) for row in rows] for column in columns}
     shown = [column for column in columns if any(cells[column]) or not rows]
     widths = {column: max(map(cell_len, [column.title, *cells[column]])) for column in shown}

@@ -1,5 +1,4 @@
-"""A run of workers on named devices as lines: how many games each plays, when each is done, and what the iteration came
-to.
+"""A run on named devices as lines: each device's games, when it finishes, and the iteration's results.
 
 The words are those of the guide to chess on several GPUs, and so is what they count: a move is a ply, one player's.
 """
@@ -22,7 +21,7 @@ TRAINING = "training"  # the Coach's phase
 
 
 class DeviceLines:
-    """Says each thing once, as it happens.
+    """Prints each event once, as it happens.
 
     It is made for synchronous runs, in which an iteration's games are shared out before they begin.
 
@@ -51,7 +50,7 @@ class DeviceLines:
         self._errors: set[str] = set()
 
     def progress(self, report: ProgressReport) -> None:
-        """Say who is done, and the iteration's games when all are here."""
+        """Print which devices are done, and the iteration's games when all have arrived."""
         self._report_errors(report.workers)
         if self._began is None and any(worker.outstanding for worker in report.workers):
             self._begin(report)
@@ -63,7 +62,7 @@ class DeviceLines:
             self._train()
 
     def iteration(self, report: IterationReport) -> None:
-        """Say what the iteration came to."""
+        """Print the iteration's results."""
         self._complete(report.self_play, report.window_positions)
         if report.learner:
             self._train()
@@ -83,13 +82,13 @@ class DeviceLines:
         self._say("")
 
     def event(self, text: str) -> None:
-        """Say it."""
+        """Print the event."""
         line = printable(text)
         self._errors.add(line)
         self._say(line)
 
     def close(self) -> None:
-        """Whoever says the lines closes what they are written to."""
+        """The stream is its owner's to close."""
 
     def _begin(self, report: ProgressReport) -> None:
         self._began = self._clock()
@@ -107,7 +106,7 @@ class DeviceLines:
         self._say(RULE)
 
     def _counts(self, workers: Sequence[WorkerReport], device: str) -> tuple[int, int]:
-        """How many of the iteration's games a device has finished, and how many it has still to play."""
+        """A device's finished and remaining games of the iteration."""
         mine = [worker for worker in workers if self._titles.get(worker.name) == device]
         finished = sum(worker.games - self._received.get(worker.name, 0) + worker.waiting for worker in mine)
         return finished, sum(max(0, worker.outstanding - worker.waiting) for worker in mine)
@@ -154,8 +153,8 @@ class DeviceLines:
 
 
 def games_line(games: SelfPlayReport) -> str:
-    """An iteration's games in figures; those that a one-player game lacks are left out, and its plies include what
-    chance does.
+    """Statistics of an iteration's games; those that one-player games lack are left out, and their plies include chance
+    events.
     """
     if games.score is not None:
         figures = {

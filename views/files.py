@@ -1,4 +1,4 @@
-"""What a run leaves for programs to read: training_stats.json, metrics.jsonl and TensorBoard's event files.
+"""The files of a run for other programs: training_stats.json, metrics.jsonl and TensorBoard's event files.
 
 A run that is taken up again repeats the iterations after its last checkpoint. What a file says of an iteration and of
 later ones is dropped when that iteration is reported again.
@@ -24,12 +24,12 @@ EVENTS_FOLDER = "tensorboard"
 
 
 class UnreadableStats(ValueError):
-    """A statistics file is not what its name says."""
+    """A file is no statistics file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StatsRow(IterationReport):
-    """A row of training_stats.json: the report, and what was planned when it was made."""
+    """A row of training_stats.json: the report, and the run's plan at that time."""
 
     iterations: int | None = None
     seconds_left: float | None = None
@@ -60,7 +60,7 @@ def read_stats(path: Path) -> list[StatsRow]:
 
 
 def scalars(report: IterationReport) -> dict[str, float]:
-    """Every finite number of a report under the name ``section/figure``; a figure that was not measured is left out."""
+    """Every finite number of a report under the name ``section/figure``; unmeasured figures are left out."""
     content = report.as_dict()
     workers, _ = content.pop("workers"), content.pop("iteration")
     sections: dict[str, dict[str, Any]] = {"run": {}}
@@ -115,14 +115,14 @@ class _Record:
 
 
 class StatsFile(_Record):
-    """Keeps training_stats.json: a list of iterations, one a line."""
+    """Writes training_stats.json: a list of iterations, one per line."""
 
     def __init__(self, path: Path) -> None:
         self._rows = RowFile(path, key="iteration")
         self._plan: dict[str, Any] = {}
 
     def progress(self, report: ProgressReport) -> None:
-        """Remember the plan for the next row."""
+        """Remember the run's plan for the next row."""
         self._plan = {"iterations": report.iterations, "seconds_left": report.seconds_left}
 
     def iteration(self, report: IterationReport) -> None:
@@ -131,9 +131,7 @@ class StatsFile(_Record):
 
 
 def earlier_rows(path: Path) -> list[StatsRow]:
-    """The iterations of earlier sessions; none where the file cannot be read, which ``StatsFile`` then keeps under
-    another name.
-    """
+    """The iterations of earlier sessions; empty if the file cannot be read (``StatsFile`` then renames it)."""
     try:
         return read_stats(path)
     except (OSError, UnreadableStats):
@@ -145,9 +143,7 @@ def _line(row: StatsRow) -> bytes:
 
 
 class _Appended:
-    """A file to which whole pieces are appended: what can't be written waits for the next time, and leaves no torn
-    piece behind.
-    """
+    """A file to which pieces are appended whole; a piece that cannot be written waits for the next call."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -183,7 +179,7 @@ class MetricsFile(_Record):
 
 
 def _drop_repeated(path: Path, iteration: int) -> None:
-    """Remove the lines of ``iteration`` and later ones, and one that a crash tore."""
+    """Remove the lines from ``iteration`` on, and an incomplete last line."""
     if not path.exists():
         return
     end = 0
@@ -196,7 +192,7 @@ def _drop_repeated(path: Path, iteration: int) -> None:
 
 
 def _line_iteration(line: bytes) -> float:
-    """Infinity for a line that is not whole."""
+    """The iteration of a line; infinity if the line is incomplete."""
     try:
         return int(json.loads(line)["iteration"]) if line.endswith(b"\n") else math.inf
     except (ValueError, KeyError, TypeError):
@@ -213,8 +209,8 @@ class EventsWriter:
         self._file: _Appended | None = None
 
     def write(self, step: int, figures: Mapping[str, float]) -> None:
-        """Append what belongs to a step; what earlier sessions have said of the first such step and later ones is
-        forgotten.
+        """Append a step's figures; the first call makes TensorBoard forget that step and later ones of earlier
+        sessions.
         """
         if self._file is None:
             self._file = self._begin(step)

@@ -1,4 +1,4 @@
-"""The games of a run as files that other programs read: chess as PGN, Go as SGF."""
+"""The games of a run in standard formats: chess as PGN, Go as SGF."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ COLORS = "Black", "White"
 
 @dataclass(frozen=True, kw_only=True)
 class Recorded:
-    """A game of self-play, and where it comes from."""
+    """A self-play game and its origin."""
 
     game: Game
     record: GameRecord
@@ -33,14 +33,13 @@ class Recorded:
 
     @property
     def player(self) -> str:
-        """Both players, called after the versions of the network."""
+        """Both players, named after the network's versions."""
         first, last = int(self.record.first_model), int(self.record.last_model)
         return f"Model {first}" if first == last else f"Models {first} to {last}"
 
 
 def recorded_games(run: Path, *, name: str, form: str) -> Iterator[Recorded]:
-    """Every game of self-play that a run of the game ``name`` has, in order of receipt; those that came from files are
-    left out.
+    """Every self-play game of a run of the game ``name``, in order of receipt, without games from files.
 
     Args:
         form: what they are written as, for people.
@@ -107,7 +106,7 @@ def _termination(game: Game, record: GameRecord) -> str:
 
 
 def games_as_sgf(run: Path) -> Iterator[str]:
-    """The games of a run of Go, each as SGF, and with each position what search made of it.
+    """The games of a run of Go, each as SGF, with search's view of each position.
 
     That is Black's chance to win in percent, as a comment and as SBKV, from which Sabaki draws its graph; and where the
     search was a full one, the shares of the likeliest moves, as labels and in the comment.
@@ -144,7 +143,7 @@ def _sgf_result(game: Game, record: GameRecord) -> str:
 
 
 def _black_wins(moment: PositionView) -> float:
-    """Black's chance to win in percent, a draw being half a win, as search saw it."""
+    """Black's winning chance in percent according to search; a draw is half a win."""
     assert moment.value is not None
     return 50 + 50 * moment.value * (1 if moment.player == 0 else -1)
 
@@ -164,8 +163,7 @@ def _marks(game: Game, moment: PositionView) -> dict[str, list[str]]:
 
 
 def write_games(path: Path, games: Iterator[str]) -> int:
-    """Write the texts of games to a file, which appears whole, or where ``path`` is a folder, each to a file of its own
-    in there.
+    """Write games to one file, which appears whole, or each to its own file if ``path`` is a folder.
 
     Returns how many there are. What is wrong with the run shows before anything is written.
     """

@@ -1,4 +1,4 @@
-"""Recorded games as people look at them: move by move, with what search made of each position."""
+"""Recorded games for people: move by move, with search's view of each position."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -78,8 +78,8 @@ def recorded_game(run: Path, number: int) -> GameView:
 
 
 def sample_games(run: Path, predict: Predict | None = None) -> list[GameView]:
-    """A few games of the newest batch: of a one-player game those of the best, the middle and the least score, else the
-    last ones.
+    """A few games of the newest batch: the last ones, or in one-player games those with the best, median and lowest
+    score.
 
     Args:
         run: its folder.
@@ -101,7 +101,7 @@ def sample_games(run: Path, predict: Predict | None = None) -> list[GameView]:
 
 
 def game_of(ledger: Ledger) -> Game:
-    """The game that the run plays.
+    """The run's game.
 
     Raises:
         LedgerMismatch: this program does not have it.
@@ -119,7 +119,7 @@ def game_of(ledger: Ledger) -> Game:
 
 
 def view_game(game: Game, batch: GameBatch, index: int, *, number: int, predict: Predict | None = None) -> GameView:
-    """Game ``index`` of a verified batch; ``predict`` says, of a game won by area, how its board will be shared out."""
+    """Game ``index`` of a verified batch, with the predictions of ``predict`` if the game is won by area."""
     record = batch.game_record(index)
     moments = moments_of(game, record)
     if game.won_by_area:
@@ -138,7 +138,7 @@ def view_game(game: Game, batch: GameBatch, index: int, *, number: int, predict:
 def _with_predictions(
     game: Game, record: GameRecord, moments: Sequence[PositionView], predict: Predict
 ) -> list[PositionView]:
-    """With how the board will be shared out, in a game without chance: there is a moment to each position."""
+    """The positions with predicted ownership and score lead, in a game without chance."""
     states = [game.initial_state()]
     for action in record.actions.tolist():
         states.append(states[-1].copy())
@@ -161,7 +161,7 @@ def _with_predictions(
 
 
 def _with_final_score(game: Game, record: GameRecord, moment: PositionView) -> PositionView:
-    """The end of a game as the rules count it, if it was played out."""
+    """The last position with its final score, if the game was played out."""
     if record.resigned:
         return moment
     ownership = np.empty(game.point_symmetries.shape[1], np.int32)
@@ -213,7 +213,7 @@ def _board(game: Game, state: States) -> dict[str, Any]:
 
 
 def _cells(game: Game, state: States) -> NDArray[Any] | None:
-    """The board of a game that has numbers in its cells, row by row.
+    """The numbers of a board's cells, row by row; None for other boards.
 
     Each game is imported, and compiled, only for its own boards.
     """
@@ -235,7 +235,7 @@ def _policy(game: Game, actions: Sequence[int], weights: Sequence[int]) -> tuple
 
 
 def result_of(game: Game, record: GameRecord) -> str:
-    """How it ended, in words."""
+    """The result in words."""
     if game.num_players == 1:
         return f"score {record.returns[0]:,.0f}"
     won = float(record.returns[0])

@@ -1,4 +1,4 @@
-"""The run on one screen of the terminal, drawn again about once a second.
+"""The run on one screen of the terminal, redrawn about once a second.
 
 The alternate screen is used, in which every frame covers the whole terminal: changes of its size and other programs'
 output last no longer than until the next frame.
@@ -29,7 +29,7 @@ class TerminalConsole(Console):
 
 
 class LiveView:
-    """Draws the run on a terminal; when that is gone, the next drawing raises ``OSError`` and the rest are not tried."""
+    """Draws the run on a terminal; when that is gone, the next drawing raises ``OSError`` and further ones do nothing."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class LiveView:
         earlier: Sequence[IterationReport] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take the screen with the first report; ``earlier`` are the iterations of earlier sessions."""
+        """Take over the screen at the first report; ``earlier`` are the iterations of earlier sessions."""
         self._rows = [replace(row, workers=()) for row in earlier[-ROWS_KEPT:]]
         self._events: list[str] = []
         self._frame = Frame(name=name, game=game, rows=self._rows, events=self._events)
@@ -57,24 +57,24 @@ class LiveView:
         self._lost = False
 
     def progress(self, report: ProgressReport) -> None:
-        """Show the present."""
+        """Draw the current state."""
         self._frame = replace(self._frame, now=report)
         self._draw()
 
     def iteration(self, report: IterationReport) -> None:
-        """Show one iteration more."""
+        """Add an iteration."""
         before = [row for row in self._rows if row.iteration < report.iteration]
         self._rows[:] = [*before, replace(report, workers=())][-ROWS_KEPT:]
         self._draw()
 
     def event(self, text: str) -> None:
-        """Show one event more."""
+        """Add an event."""
         self._events.append(f"{datetime.now():%H:%M:%S} {text}")
         del self._events[:-EVENTS_KEPT]
         self._draw()
 
     def close(self) -> None:
-        """Give the screen back, and leave the last frame on the terminal."""
+        """Restore the screen, leaving the last frame on the terminal."""
         if self._live.is_started and not self._lost:
             self._live.stop()
             self._live.console.print(self._frame)

@@ -1,6 +1,4 @@
-"""A network to hand on: its file, and beside it a card that says what it plays, how it was trained and how strong it
-is.
-"""
+"""Exports a network with a model card: what it plays, how it was trained and how strong it is."""
 
 import json
 from collections.abc import Sequence
@@ -31,7 +29,7 @@ Rows = Sequence[IterationReport]
 
 
 def export_model(run: Path, path: Path, rows: Rows, benchmarks: Sequence[Path] = ()) -> Path:
-    """Write a run's newest accepted model to ``path``, and its card beside it; returns the card's path.
+    """Write a run's newest accepted model to ``path`` and its card next to it; returns the card's path.
 
     Args:
         run: its folder.
@@ -87,7 +85,7 @@ def card(run: Path, path: Path, playable: PlayableNetwork, rows: Rows, measured:
 
 
 def trained(run: Path, version: int, rows: Rows) -> list[str]:
-    """What there was when the model was published, in lines."""
+    """The training up to the model's publication, as lines."""
     row = next((row for row in rows if row.model_version >= version), rows[-1])
     with read_ledger(run) as ledger:
         from_files = sum(ledger.account(account).received for account in SEED_ACCOUNTS.values())
@@ -102,7 +100,7 @@ def trained(run: Path, version: int, rows: Rows) -> list[str]:
 
 
 def strength(version: int, rows: Rows) -> list[str]:
-    """What the run itself has measured: of this model, or else the last of what there is, in lines."""
+    """The run's own last measurement up to this model, as lines."""
     found = [row.evaluation for row in rows if row.evaluation and row.evaluation.model_version <= version]
     if not found:
         return []
@@ -113,7 +111,7 @@ def strength(version: int, rows: Rows) -> list[str]:
 
 
 def benchmark_lines(file: Path, playable: PlayableNetwork) -> list[str]:
-    """What a benchmark has found of this model in games for two, in lines.
+    """A benchmark's results of this model in two-player games, as lines.
 
     Raises:
         ValueError: it is no such benchmark, or of another model.

@@ -1,4 +1,4 @@
-"""A run as one page of HTML that loads nothing: curves over time, the table of iterations, and games to step through."""
+"""A run as one self-contained HTML page: curves over time, the table of iterations, and games to step through."""
 
 import html
 import json
@@ -83,7 +83,7 @@ def filled(
     table: str,
     games: Sequence[GameView] = (),
 ) -> str:
-    """The page of any run.
+    """The page of a run of any kind.
 
     Args:
         sections: curves, under headings; one without curves is left out.
@@ -107,7 +107,7 @@ def filled(
 
 
 def _shown(view: GameView) -> dict[str, Any]:
-    """The game as the page's script reads it; a board that is drawn needs no text."""
+    """The game for the page's script; a board that is drawn needs no text."""
     moments = [replace(moment, board="") if moment.cells else moment for moment in view.moments]
     return asdict(replace(view, moments=tuple(moments)))
 
@@ -121,7 +121,7 @@ def _list(summary: Sequence[tuple[str, str]]) -> str:
 
 
 def as_html(heading: str, columns: Sequence[Column[Row]], rows: Sequence[Row]) -> str:
-    """The last rows as a table, the newest first, without the columns that are empty."""
+    """The last rows as a table, newest first, without empty columns."""
     shown = rows[-ROWS_SHOWN:]
     columns = [column for column in columns if any(column.cell(row) for row in shown)]
     titles = "".join(f'<th title="{html.escape(column.help)}">{html.escape(column.title)}</th>' for column in columns)
@@ -137,12 +137,12 @@ def as_html(heading: str, columns: Sequence[Column[Row]], rows: Sequence[Row]) -
 
 
 def charts(rows: Rows, calibration: Sequence[Bin] = ()) -> list[ChartLayout]:
-    """Everything that can be drawn of a run."""
+    """All charts of a run."""
     return [*curves(rows, calibration), *worker_charts(rows, *time_unit(rows))]
 
 
 def time_unit(rows: Rows) -> tuple[float, str]:
-    """In which a run is told: its seconds and its name."""
+    """The unit of a run's time axis: its seconds and its name."""
     return (3600.0, "hours") if rows[-1].seconds >= 7200 else (60.0, "minutes")
 
 
@@ -159,9 +159,7 @@ def curves(rows: Rows, calibration: Sequence[Bin]) -> list[ChartLayout]:
 
 
 def calibration_chart(bins: Sequence[Bin]) -> ChartLayout | None:
-    """The wins that there were over those that search expected: the nearer to the diagonal, the better it knows what it
-    knows.
-    """
+    """The actual wins over those that search expected: on the diagonal, search is well calibrated."""
     points = [(each.expected, each.won) for each in bins]
     found = Series(name="won", points=points, margins=[each.margin for each in bins])
     even = Series(name="as expected", points=[(0.0, 0.0), (1.0, 1.0)])

@@ -1,4 +1,4 @@
-"""A run as plain lines, for logs and for terminals that can do no more."""
+"""A run as plain lines, for logs and simple terminals."""
 
 import time
 from collections import Counter
@@ -15,7 +15,7 @@ HEARTBEAT_SECONDS = 30.0
 
 
 def iteration_line(report: IterationReport, iterations: int | None = None) -> str:
-    """An iteration in one line of fields with their units; figures that were not measured are left out."""
+    """An iteration as one line of figures with their units; unmeasured figures are left out."""
     play = report.self_play
     parts = [
         _when(report.iteration, iterations, report.seconds),
@@ -51,7 +51,7 @@ def _spikes(spikes: SpikeReport) -> str:
 
 
 def figures_of(report: ProgressReport) -> tuple[str, ...]:
-    """The figures of a cluster; none where this machine plays."""
+    """The figures of a cluster; none if this machine plays."""
     if report.cluster is None:
         return ()
     return cluster_figures(
@@ -64,7 +64,7 @@ def figures_of(report: ProgressReport) -> tuple[str, ...]:
 
 
 def heartbeat_line(report: ProgressReport) -> str:
-    """What the run is doing, in one line."""
+    """The current state of the run, in one line."""
     states = Counter(printable(worker.state) for worker in report.workers)
     parts = [
         _when(report.iteration, report.iterations, report.seconds),
@@ -83,7 +83,7 @@ def heartbeat_line(report: ProgressReport) -> str:
 
 
 class PlainLines:
-    """Writes a line for each iteration and event, and a sign of life where there has been no line for a while."""
+    """Writes a line per iteration and event, and a heartbeat if there was no line for a while."""
 
     def __init__(
         self,

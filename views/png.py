@@ -1,4 +1,4 @@
-"""Curves as a PNG picture, for documents and messages that can show no page."""
+"""Curves as a PNG picture, for documents and messages."""
 
 import io
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ BAND = 46  # its opacity, of 255
 
 
 class Surface:
-    """Draws in the units of a layout, from a corner that may be moved."""
+    """Draws in the units of a layout, relative to a movable corner."""
 
     def __init__(self, width: int, height: int) -> None:
         self._unit = SCALE * FINER
@@ -49,11 +49,11 @@ class Surface:
         )
 
     def area(self, points: Sequence[tuple[float, float]], *, colour: str) -> None:
-        """What lies within, so that what is below can be seen."""
+        """A filled, translucent area."""
         self._draw.polygon([self._at(point) for point in points], fill=f"{colour}{BAND:02x}")
 
     def shape(self, corners: Sequence[tuple[float, float]], *, colour: str, hollow: bool) -> None:
-        """A small shape, of paper within if it is hollow."""
+        """A small filled or hollow shape."""
         self._draw.polygon(
             [self._at(corner) for corner in corners], fill=PAPER if hollow else colour, outline=colour, width=self._unit
         )
@@ -69,7 +69,7 @@ class Surface:
 
 
 def picture(title: str, layouts: Sequence[ChartLayout]) -> bytes:
-    """All of these curves side by side under a title, as a PNG file.
+    """All curves under a title, as a PNG file.
 
     Raises:
         ValueError: there are none.

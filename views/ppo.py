@@ -1,4 +1,4 @@
-"""Who watches a PPO run: lines and a live view for people, and files for programs (``ppo_files.py``)."""
+"""The observers of a PPO run: lines and a live view for people, and files for programs (``ppo_files.py``)."""
 
 import logging
 import math
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 def episode_line(report: RoundReport, episodes: EpisodesReport, device: str) -> str:
-    """What episodes came to in the mean, in the guide's words; their trades are of an episode too.
+    """The means over some episodes, in the guide's words; trades are per episode, too.
 
     Args:
         device: what the ranks are called where there are several, "GPUs" or "Ranks".
@@ -39,7 +39,7 @@ def episode_line(report: RoundReport, episodes: EpisodesReport, device: str) -> 
 
 
 class EpisodeLines:
-    """Says a line for every so many episodes, and logs it; on a terminal it shows beneath them how the run stands.
+    """Prints and logs a line every ``every`` episodes; on a terminal it shows the run's state below them.
 
     Args:
         console: where.
@@ -54,7 +54,7 @@ class EpisodeLines:
         self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
 
     def round(self, report: RoundReport) -> None:
-        """Say a line if it is time for one."""
+        """Print a line if one is due."""
         self._since = report.episodes if self._since is None else self._since + report.episodes
         if self._live:
             self._live.start()
@@ -67,13 +67,13 @@ class EpisodeLines:
             self._since, self._reported = None, report.episodes_over // self._every
 
     def close(self) -> None:
-        """Take the view away; the lines stay."""
+        """Remove the live view; the lines stay."""
         if self._live:
             self._live.stop()
 
 
 def standing(report: RoundReport) -> Table:
-    """How the run stands, as some lines."""
+    """The state of the run, as a few lines."""
     share = report.episodes_over / max(1, report.episodes_planned)
     left = report.seconds * (1 - share) / share if share else math.inf
     learning = report.learning
@@ -95,7 +95,7 @@ def standing(report: RoundReport) -> Table:
 def ppo_observers(
     folder: Path, console: Console, markets: TradingMarkets, *, every: int, device: str
 ) -> list[PPOObserver]:
-    """The observers of a run whose files go to ``folder``; none of them can stop it by failing."""
+    """The observers of a run whose files go to ``folder``; their failures never stop it."""
     folder.mkdir(parents=True, exist_ok=True)
     observers: list[PPOObserver] = [
         PPOStats(folder / STATS_NAME),

@@ -1,4 +1,4 @@
-"""What a PPO run leaves for programs to read: training_stats.json, TensorBoard's events, and the last whole episode."""
+"""The files of a PPO run for other programs: training_stats.json, TensorBoard's events, and the last whole episode."""
 
 import json
 import math
@@ -28,7 +28,7 @@ Round = dict[
 
 @dataclass(frozen=True, kw_only=True)
 class Trade:
-    """An order that was carried out."""
+    """An executed order."""
 
     bar: int  # of the episode, from 1
     kind: str  # one of ``TRADES``
@@ -37,7 +37,7 @@ class Trade:
 
 @dataclass(frozen=True, kw_only=True)
 class LastEpisode:
-    """What one account did, and what its market did meanwhile; bar by bar."""
+    """One account and its market, bar by bar."""
 
     episodes_over: int  # of all accounts, when it was written
     capital: float
@@ -64,7 +64,7 @@ def read_rounds(path: Path) -> list[Round] | None:
 
 
 def read_episode(folder: Path) -> LastEpisode | None:
-    """The episode that a run has kept; None if it has none, or one that cannot be read."""
+    """The episode that a run has saved; None if there is none, or it cannot be read."""
     try:
         return _EPISODE.validate_json(read_limited(folder / EPISODE_NAME, ROW_LIMIT))
     except (OSError, FileTooLarge, ValidationError):
@@ -72,14 +72,14 @@ def read_episode(folder: Path) -> LastEpisode | None:
 
 
 class PPOStats:
-    """Keeps training_stats.json: a list of rounds, one a line, each a flat object."""
+    """Writes training_stats.json: a list of rounds, one per line, each a flat object."""
 
     def __init__(self, path: Path) -> None:
-        """Go on with the list at ``path``, if there is one."""
+        """Continue the list at ``path``, if there is one."""
         self._rows = RowFile(path, key="round")
 
     def round(self, report: RoundReport) -> None:
-        """Add the round; what the file says of it and of later ones was said by a run that a crash has ended, and goes."""
+        """Add the round, replacing it and later ones that a crashed session has written."""
         figures = {name: value if math.isfinite(value) else None for name, value in report.scalars().items()}
         self._rows.add(report.round, json.dumps({"round": report.round, **figures}).encode())
 
@@ -88,7 +88,7 @@ class PPOStats:
 
 
 class PPOEvents:
-    """Writes every number for TensorBoard, by the steps of the worlds."""
+    """Writes every figure for TensorBoard, by environment steps."""
 
     def __init__(self, folder: Path) -> None:
         self._events = EventsWriter(folder, PPO_METRICS)
@@ -102,7 +102,7 @@ class PPOEvents:
 
 
 class EpisodeFile:
-    """Keeps the last whole episode of the first account, for the page of the run."""
+    """Saves the last whole episode of the first account, for the run's page."""
 
     def __init__(self, path: Path, markets: TradingMarkets, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._path, self._markets, self._clock = path, markets, clock
@@ -115,7 +115,7 @@ class EpisodeFile:
             self._write()
 
     def close(self) -> None:
-        """Write what is the last one now."""
+        """Write the last episode."""
         self._write()
 
     def _write(self) -> None:

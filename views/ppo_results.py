@@ -1,4 +1,4 @@
-"""What a PPO run has reached, as lines, as curves, and as a page."""
+"""The results of a PPO run, as lines, curves, and a page."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,7 +49,7 @@ def mean_at_end(rounds: Rounds, name: str) -> float | None:
 
 
 def summary(rounds: Rounds, folder: Path, episode: LastEpisode | None) -> list[tuple[str, str]]:
-    """What the run has reached, as titles and texts."""
+    """The results of the run, as titles and texts."""
     last = rounds[-1]
     lines = [("Run", str(folder)), ("Episodes", f"{last['run/episodes_over']:,.0f} in {duration(last['run/seconds'])}")]
     lines.append(("Steps", f"{last['run/total_steps']:,.0f} of all worlds"))
@@ -72,7 +72,7 @@ def training_curves(rounds: Rounds) -> list[ChartLayout]:
 
 
 def episode_curves(episode: LastEpisode) -> list[ChartLayout]:
-    """What the account was worth, and its trades drawn on the prices; none of an episode of one bar."""
+    """The account's worth, and its trades on the prices; empty for an episode of one bar."""
 
     def series(name: str, values: Sequence[float]) -> Series:
         return Series(name=name, points=[(float(bar), value) for bar, value in enumerate(values, 1)])
@@ -101,13 +101,13 @@ def episode_curves(episode: LastEpisode) -> list[ChartLayout]:
 
 
 def curves(rounds: Rounds, folder: Path) -> list[ChartLayout]:
-    """Everything that can be drawn."""
+    """All curves."""
     episode = read_episode(folder)
     return [*training_curves(rounds), *(episode_curves(episode) if episode else [])]
 
 
 def page(rounds: Rounds, folder: Path) -> str:
-    """The run as one page that loads nothing."""
+    """The run as one self-contained page."""
     episode = read_episode(folder)
     drawn = episode_curves(episode) if episode else []
     sections = [("The last whole episode", drawn), ("Training", training_curves(rounds))]

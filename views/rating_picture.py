@@ -1,4 +1,4 @@
-"""Ratings with their intervals as a PNG picture, the strongest above."""
+"""Ratings with their intervals as a PNG picture, the strongest at the top."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ DOT, END = 3, 4  # half their heights
 
 @dataclass(frozen=True, kw_only=True)
 class RatedPlayer:
-    """A player's Elo; ``margin`` is half the width of the interval, 0 for the one to whom the others are compared."""
+    """A player's Elo; ``margin`` is half the width of the interval, 0 for the anchor."""
 
     name: str
     elo: float

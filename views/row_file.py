@@ -1,4 +1,4 @@
-"""A JSON list on disk that grows in place: adding a row costs the same however many there are."""
+"""A JSON list on disk that grows in place: adding a row takes constant time."""
 
 import json
 import logging
@@ -35,7 +35,7 @@ class RowFile:
         self._waiting: list[bytes] = []  # rows that the disk did not take yet
 
     def add(self, number: int, row: bytes) -> None:
-        """Add the row of this number. If rows of this number or later ones are there, they are removed first.
+        """Add the row of this number, after removing rows of this and later numbers.
 
         Raises:
             OSError: the disk does not take it; the file is as it was, and the row is written with the next one.
@@ -57,7 +57,7 @@ class RowFile:
         return self.path.exists() and self.path.stat().st_size == self._end + len(TAIL)
 
     def _end_of_rows_before(self, number: int) -> int:
-        """Where the last row of a lower number ends; a file that is no list is put aside."""
+        """The end of the last row with a lower number; a file that is no list is renamed."""
         end = 0
         try:
             with self.path.open("rb") as file:
@@ -84,7 +84,7 @@ class RowFile:
         return end
 
     def _number(self, row: bytes, *, torn: bool) -> float:
-        """The number of a row; infinity for one that a killed writer left torn."""
+        """The number of a row; infinity for an incomplete one."""
         try:
             return int(json.loads(row)[self._key])
         except (ValueError, KeyError, TypeError):
@@ -94,7 +94,7 @@ class RowFile:
 
 
 def _write(file: int, start: int, data: bytes) -> None:
-    """Replace what the file holds from ``start`` on."""
+    """Replace the file's content from ``start`` on."""
     left = memoryview(data)
     while left:
         written = os.pwrite(file, left, start + len(data) - len(left))
@@ -103,7 +103,7 @@ def _write(file: int, start: int, data: bytes) -> None:
 
 
 def rows_in(path: Path) -> Iterator[bytes]:
-    """The rows of a list, as JSON texts. A JSON list that another program laid out otherwise is read too.
+    """The rows of a list, as JSON texts. JSON lists with other layouts are read, too.
 
     Raises:
         ValueError: it is no JSON list, or only part of one, or has a row of more than ``ROW_LIMIT`` bytes.

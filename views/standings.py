@@ -1,4 +1,4 @@
-"""What a benchmark of a game of two has come to, as a table."""
+"""The results of a two-player benchmark, as a table."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from views.rating_picture import RatedPlayer
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """A player's line: its rating, and its games with the network, as the network sees them."""
+    """A player's row: its rating, and its games with the network, as the network sees them."""
 
     name: str
     rating: Rating | None
@@ -22,7 +22,7 @@ class Standing:
 
 
 def standings(network: str, matches: Sequence[Match], ratings: Mapping[str, Rating]) -> list[Standing]:
-    """All players who have met the network, and itself, the strongest first."""
+    """All players that have met the network, and the network itself, the strongest first."""
     mine = [match for match in matches if match.first == network]
     moves = sum(match.scores.size * match.plies / 2 for match in mine)
     seconds = sum(match.move_seconds[0] * match.scores.size * match.plies / 2 for match in mine) / max(1.0, moves)
@@ -35,7 +35,7 @@ def standings(network: str, matches: Sequence[Match], ratings: Mapping[str, Rati
 
 
 def rated_players(rows: Sequence[Standing], anchor: str) -> list[RatedPlayer]:
-    """As the picture has them."""
+    """The players of the picture."""
     return [
         RatedPlayer(
             name=row.name,
@@ -80,7 +80,7 @@ def standings_table(rows: Sequence[Standing], *, anchor: str, width: int) -> lis
 
 
 def score(row: Standing) -> str:
-    """The share of points that the network made, with its interval."""
+    """The network's share of the points, with its interval."""
     if row.match is None:
         return ""
     low, high = row.match.interval

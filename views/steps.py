@@ -30,7 +30,7 @@ KEYS = {
 
 
 def title_line(view: GameView) -> Text:
-    """Which game it is."""
+    """The title of a game."""
     first, last = view.models
     models = f"model {first}" if first == last else f"models {first} to {last}"
     return Text.assemble(
@@ -39,7 +39,7 @@ def title_line(view: GameView) -> Text:
 
 
 def moment_lines(view: GameView, index: int) -> list[Text]:
-    """A position with what was made of it."""
+    """The lines of a position: board, move, value and policy."""
     moment = view.moments[index]
     lines = [Text(f"position {index + 1:,} of {len(view.moments):,}, after {moment.ply:,} plies", FAINT), Text()]
     lines += [Text(line) for line in moment.board.splitlines()]
@@ -57,7 +57,7 @@ def moment_lines(view: GameView, index: int) -> list[Text]:
 
 
 def expectation(moment: PositionView) -> str:
-    """What search expected, in words."""
+    """Search's expectation, in words."""
     assert moment.value is not None
     if moment.score is not None:
         return f"Score {points(moment.score)}, and expects {points(moment.value)} more"
@@ -65,7 +65,7 @@ def expectation(moment: PositionView) -> str:
 
 
 def print_game(view: GameView, console: Console) -> None:
-    """Write the whole game, position after position."""
+    """Print the whole game, one position after the other."""
     console.print(title_line(view), soft_wrap=True)
     for index in range(len(view.moments)):
         console.print(Text("-" * 40, FAINT))
@@ -74,7 +74,7 @@ def print_game(view: GameView, console: Console) -> None:
 
 
 def step_through(view: GameView, console: Console, read_key: Callable[[], str], *, index: int = 0) -> None:
-    """Show one position at a time, until q is pressed or there are no keys any more."""
+    """Show one position at a time, until q is pressed or the input ends."""
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
             live.update(Group(title_line(view), *moment_lines(view, index), Text(), Text(HELP, FAINT)), refresh=True)
@@ -86,8 +86,8 @@ def step_through(view: GameView, console: Console, read_key: Callable[[], str], 
 
 @contextlib.contextmanager
 def keyboard() -> Iterator[Callable[[], str]]:
-    """Within the block, keys are read one by one: the function waits for one and returns it, or what it sends; at the
-    end, nothing.
+    """Within the block, read keys one by one; the function returns the next key's characters, or nothing at the input's
+    end.
     """
     number = sys.stdin.fileno()
     before = termios.tcgetattr(number)

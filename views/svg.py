@@ -1,4 +1,4 @@
-"""Curves as SVG, to stand in a page that loads nothing."""
+"""Curves as SVG, for self-contained pages."""
 
 import html
 import math
@@ -15,7 +15,7 @@ MARK = 4.5  # from the middle of a mark to its corners
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """A curve; where there are margins, with a band around it."""
+    """A curve, with a band around it if it has margins."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -24,7 +24,7 @@ class Series:
 
 @dataclass(frozen=True, kw_only=True)
 class Marks:
-    """Points at which something happened, as triangles; none is left out."""
+    """Events as triangles; none is left out."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -44,7 +44,7 @@ class Areas:
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """From values to places."""
+    """A mapping from values to coordinates."""
 
     low: float
     high: float
@@ -52,12 +52,12 @@ class Axis:
     end: float
 
     def place(self, value: float) -> float:
-        """Where a value lies."""
+        """The coordinate of a value."""
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
 
 
 def thinned(series: Series) -> Series:
-    """The same curve with no more than ``MOST_POINTS`` points, the last one among them; what is no number is left out."""
+    """The same curve with at most ``MOST_POINTS`` points, including the last one, without NaNs."""
     margins = list(series.margins) or [0.0] * len(series.points)
     known = [pair for pair in zip(series.points, margins, strict=True) if all(map(math.isfinite, (*pair[0], pair[1])))]
     step = max(1, math.ceil(len(known) / MOST_POINTS))
@@ -78,14 +78,14 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def bounds(values: Sequence[float]) -> tuple[float, float]:
-    """The least and the greatest, apart from each other."""
+    """The minimum and maximum, widened if they are equal."""
     low, high = min(values), max(values)
     return (low, high) if high > low else (low - 0.5, high + 0.5)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChartLayout:
-    """Curves over one pair of axes, and where everything lies on a surface of ``WIDTH`` by ``HEIGHT``."""
+    """Curves over one pair of axes, laid out on a surface of ``WIDTH`` by ``HEIGHT``."""
 
     title: str
     curves: Sequence[Series]
@@ -107,7 +107,7 @@ def laid_out(
     show_x: Callable[[float], str] = "{:g}".format,
     marks: Sequence[Marks] = (),
 ) -> ChartLayout | None:
-    """Where everything lies; None when no curve has two points.
+    """The layout of a chart; None if no curve has two points.
 
     Args:
         marks: what is marked on the curves; they may lie beside them.
@@ -161,14 +161,14 @@ def svg(layout: ChartLayout) -> str:
 
 
 def band(curve: Series, layout: ChartLayout) -> list[tuple[float, float]]:
-    """The places of the outline of a curve's band; none where it has no margins."""
+    """The outline of a curve's band; empty without margins."""
     both = list(zip(curve.points, curve.margins, strict=True)) if curve.margins else []
     edge = [(x, y + margin) for (x, y), margin in both] + [(x, y - margin) for (x, y), margin in reversed(both)]
     return places(edge, layout)
 
 
 def places(points: Sequence[tuple[float, float]], layout: ChartLayout) -> list[tuple[float, float]]:
-    """Where points lie."""
+    """The coordinates of points."""
     return [(layout.across.place(x), layout.up.place(y)) for x, y in points]
 
 
@@ -179,7 +179,7 @@ def triangle(place: tuple[float, float], *, up: bool) -> list[tuple[float, float
 
 
 def name_end(number: int) -> float:
-    """Where the name of a curve in the legend ends."""
+    """The end of a curve's name in the legend."""
     return WIDTH - RIGHT - 88 * number
 
 
@@ -205,14 +205,14 @@ def _marked(marks: Marks, number: int, layout: ChartLayout) -> list[str]:
 
 
 def _name(name: str, number: int, colour: int) -> list[str]:
-    """What stands in the legend; nothing without a name."""
+    """The legend's entry; nothing without a name."""
     return (
         [f'<text class="name c{colour}" x="{name_end(number)}" y="{LEGEND}">{html.escape(name)}</text>'] if name else []
     )
 
 
 def legend_mark(number: int) -> tuple[float, float]:
-    """Where the legend shows one of the marks."""
+    """The place of a mark in the legend."""
     return name_end(number) - 74, LEGEND - 4
 
 

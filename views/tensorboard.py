@@ -1,4 +1,4 @@
-"""TensorBoard's event files, which need no TensorBoard to be written.
+"""Writes TensorBoard's event files without TensorBoard.
 
 A file is a row of records, each an ``Event`` in the protocol buffers' wire format, framed as a TFRecord (tensorflow:
 core/util/event.proto, core/framework/summary.proto, core/lib/io/record_writer.h). Scalars use only a corner of all
@@ -36,7 +36,7 @@ def crc32c(data: bytes) -> int:
 
 
 def record(data: bytes) -> bytes:
-    """``data`` framed as a TFRecord: its length, a checksum of the length, itself, a checksum of itself."""
+    """``data`` framed as a TFRecord: length, checksum of the length, data, checksum of the data."""
     length = struct.pack("<Q", len(data))
     return length + _masked_crc(length) + data + _masked_crc(data)
 

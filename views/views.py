@@ -1,4 +1,4 @@
-"""A run as tables and as one screen, made from nothing but reports."""
+"""A run as tables and as one screen, from reports alone."""
 
 import math
 from collections import Counter
@@ -62,8 +62,8 @@ def _error_style(_: WorkerReport) -> str:
 
 
 def history(rows: Sequence[IterationReport]) -> tuple[Column[IterationReport], ...]:
-    """The columns of iterations: the metrics, and for each milestone the share of games that reach it, measured or else
-    in self-play.
+    """The columns of iterations: the metrics, and the share of games that reach each milestone, measured or else in
+    self-play.
     """
     scores = [score for row in rows if (score := measured_score(row) or row.self_play.score)]
     milestones = sorted({part.milestone for score in scores for part in score.milestones if part.share > 0})
@@ -98,7 +98,7 @@ WORKERS: tuple[Column[WorkerReport], ...] = (
 
 
 def _standing(show: Callable[[RemoteStanding], str]) -> Callable[[WorkerReport], str]:
-    """The cell of what only a worker on another machine has."""
+    """A cell that only workers on other machines have."""
     return lambda worker: show(worker.standing) if worker.standing else ""
 
 
@@ -130,7 +130,7 @@ def trends(
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """One screen: it fills the space that it is given and leaves out what matters least where that is small."""
+    """One screen; in a small space it leaves out what matters least."""
 
     name: str
     game: str
@@ -220,7 +220,7 @@ def _allot(room: int, wants: tuple[int, int, int]) -> list[int]:
 
 
 def _worker_lines(workers: Sequence[WorkerReport], room: int, width: int) -> list[Text]:
-    """Workers in error come first; those for whom there is no line are counted by state in the last."""
+    """The workers, those with errors first; if there are too many, the last line counts the rest by state."""
     columns = MACHINES if any(worker.standing for worker in workers) else WORKERS
     if len(workers) <= room:
         return table(columns, workers, width)

@@ -1,4 +1,4 @@
-"""What the workers of a run did over time: a row for each, however many there are."""
+"""The workers of a run over time: a row for each."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,27 +22,27 @@ MOST_NAMES, LONGEST = 16, 10  # that can be read below each other, and the lette
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """What was known of the workers in some time; of each how it stood at the ends of iterations."""
+    """The workers in a span of time, as reported at the ends of iterations."""
 
     start: float
     end: float
     iterations: Sequence[Mapping[str, WorkerReport]]  # by name
 
     def state(self, name: str) -> str:
-        """How a worker stood in the end, unless there was a fault; empty of one that was not there."""
+        """A worker's last state, or a fault if there was one; empty if it was absent."""
         known = [workers[name] for workers in self.iterations if name in workers]
         said = [worker.standing.mark if worker.standing else worker.state for worker in known]
         return next((state for state in said if state in FAULTS), said[-1] if said else "")
 
     def rate(self, name: str) -> float:
-        """How many games a second a worker played, on average."""
+        """A worker's mean games per second."""
         return sum(workers[name].games_per_second for workers in self.iterations if name in workers) / len(
             self.iterations
         )
 
 
 def worker_charts(rows: Sequence[IterationReport], unit: float, unit_name: str) -> list[ChartLayout]:
-    """The time line of the workers' states, and the games that each played a second; nothing where no worker is known.
+    """The workers' states over time, and their games per second; empty if no worker is known.
 
     Args:
         rows: the run's iterations.
@@ -82,7 +82,7 @@ def _spans(rows: Sequence[IterationReport], unit: float) -> list[Span]:
 
 
 def _hill(place: int, steps: Sequence[tuple[float, float, float]]) -> list[tuple[float, float]]:
-    """The outline of a row; each step is from when to when it has which share of the height."""
+    """The outline of a row; each step has a start, an end, and a share of the height."""
     bottom = place + HALF
     tops = [(x, bottom - 2 * HALF * share) for start, end, share in steps for x in (start, end)]
     return [(steps[0][0], bottom), *tops, (steps[-1][1], bottom)]
@@ -108,6 +108,6 @@ def _layout(
 
 
 def _short(name: str) -> str:
-    """What tells workers apart is usually at the end."""
+    """A short name: the end of a long one, which usually differs."""
     name = printable(name)
     return name if len(name) <= LONGEST else f"…{name[1 - LONGEST :]}"

@@ -1,5 +1,4 @@
-"""A policy and a judge of situations with memories of their own: what PPO trains (arXiv 1707.06347, with recurrent
-networks).
+"""A recurrent policy and value network for PPO (arXiv 1707.06347).
 
 An observation is brought to mean 0 and variance 1, goes through a long short-term memory (Hochreiter & Schmidhuber,
 1997), and from there through two layers to the logits of the actions, or to the value. Actor and critic are separate,
@@ -20,14 +19,14 @@ SHUT = -1e4  # what closes a gate for good: the sigmoid of it is 0
 
 
 class Memory(NamedTuple):
-    """What one LSTM remembers of N worlds."""
+    """The state of one LSTM for N worlds."""
 
     hidden: Tensor  # [N, H]
     cell: Tensor  # [N, H]
 
 
 class ActorCritic(nn.Module):
-    """The network.
+    """The recurrent actor and critic.
 
     Args:
         observation_size: F.
@@ -68,20 +67,20 @@ class ActorCritic(nn.Module):
 
     @property
     def lstms(self) -> list[nn.LSTM]:
-        """The actor's memory, and the critic's if it has one of its own."""
+        """The actor's LSTM, and the critic's if it has its own."""
         return [lstm for lstm in (self.actor_lstm, self.critic_lstm) if lstm is not None]
 
     def critic_parameters(self) -> list[nn.Parameter]:
-        """What learns at the critic's rate: all that the actor does not use."""
+        """The parameters with the critic's learning rate: all that the actor does not use."""
         return [*self.critic.parameters(), *(self.critic_lstm.parameters() if self.critic_lstm else [])]
 
     def blank(self, count: int) -> list[Memory]:
-        """The memories of ``count`` worlds where nothing has happened."""
+        """The initial LSTM states of ``count`` worlds."""
         size, device = self.actor_lstm.hidden_size, self.seen_returns.device
         return [Memory(*torch.zeros(2, count, size, device=device)) for _ in self.lstms]
 
     def advance(self, observations: Tensor, memories: Sequence[Memory]) -> list[Memory]:
-        """The memories after observations ``[N, F]``: the actor's, and the critic's if it has one of its own."""
+        """The LSTM states after observations ``[N, F]``: the actor's, and the critic's if it has its own."""
         before = memories if self.memory else self.blank(len(observations))
         return [
             Memory(*torch.lstm_cell(observations, memory, *_weights(lstm)))
@@ -109,15 +108,12 @@ class ActorCritic(nn.Module):
 
 
 def _weights(lstm: nn.LSTM) -> list[Tensor]:
-    """From inputs, from the memory, and the biases of both; gates in the order input, forget, cell, output, ``[4 * H,
-    ...]``.
-    """
+    """Input and recurrent weights and their biases; gates in the order input, forget, cell, output, ``[4 * H, ...]``."""
     return [*lstm.all_weights[0]]
 
 
 def unrolled(lstm: nn.LSTM, inputs: Tensor, starts: Tensor, memory: Memory) -> Tensor:
-    """What an LSTM puts out, ``[L, N, H]``, that forgets everything where an episode starts; see
-    ``ActorCritic.unroll``.
+    """The output ``[L, N, H]`` of an LSTM that is reset where an episode starts; see ``ActorCritic.unroll``.
 
     The libraries' fast LSTMs run whole sequences in one call and know no starts. So a step of our own is put in before
     each of them: one more input, which is 1 there alone, shuts the input, forget and output gates, and behind it both
@@ -153,7 +149,7 @@ def _run(inputs: Tensor, state: tuple[Tensor, Tensor], weights: Sequence[Tensor]
 
 @functools.cache
 def _processor_has_short_lstm() -> bool:
-    """Whether oneDNN has an LSTM in bfloat16 for this processor; it has none for those without AVX-512."""
+    """Whether oneDNN has a bfloat16 LSTM for this processor; it needs AVX-512."""
     lstm = nn.LSTM(2, 2)
     try:
         with torch.autocast("cpu", torch.bfloat16):
@@ -164,12 +160,12 @@ def _processor_has_short_lstm() -> bool:
 
 
 def _even(tensor: Tensor) -> Tensor:
-    """One more input of 0 where their number is odd, with which oneDNN's LSTM takes three times as long in 16 bits."""
+    """Pad an odd number of inputs with a 0: oneDNN's 16-bit LSTM takes three times as long with odd numbers."""
     return pad(tensor, (0, 1)) if tensor.shape[-1] % 2 else tensor
 
 
 class FullTanh(nn.Tanh):
-    """A hyperbolic tangent in 32 bits: on processors torch takes four times as long for it in 16."""
+    """A hyperbolic tangent in 32 bits: on CPUs torch takes four times as long in 16 bits."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Of any shape."""
@@ -177,9 +173,7 @@ class FullTanh(nn.Tanh):
 
 
 def layers(widths: Sequence[int], *, last_gain: float) -> nn.Sequential:
-    """Linear layers with hyperbolic tangents between them, their weights orthogonal (arXiv 2005.12729 shows what that
-    is worth).
-    """
+    """Linear layers with tanh between them and orthogonal weights (arXiv 2005.12729 measures their effect)."""
     parts: list[nn.Module] = []
     for i, (inputs, outputs) in enumerate(itertools.pairwise(widths)):
         last = i == len(widths) - 2
@@ -191,7 +185,7 @@ def layers(widths: Sequence[int], *, last_gain: float) -> nn.Sequential:
 
 
 def begin_lstm(lstm: nn.LSTM, *, span: int = 0) -> None:
-    """Orthogonal weights gate by gate, and gates that begin by remembering.
+    """Initialize an LSTM: orthogonal weights per gate, and gates that remember at first.
 
     The forget gate begins open (Jozefowicz, Zaremba & Sutskever, 2015), or where a ``span`` is given, such that the
     units forget at all speeds up to once in so many steps, and take in as slowly (C. Tallec & Y. Ollivier, arXiv

@@ -1,5 +1,4 @@
-"""A PPO run at rest: files that appear whole, hold everything to go on with, and are read by PyTorch's restricted
-reader.
+"""Checkpoints of PPO: files that appear whole, resume exactly, and are read by PyTorch's restricted reader.
 
 In what PyTorch reads, ``"network"`` is the network's state dictionary, what scales observations and rewards among it.
 """
@@ -24,7 +23,7 @@ GROUPS = ("network", "optimizer", "worlds", "acting")
 
 @dataclass(frozen=True)
 class PPOCheckpoint:
-    """What was saved."""
+    """A saved run."""
 
     state: LearnerState
     settings: dict[str, Any]  # of the run, without sections
@@ -51,7 +50,7 @@ def save_checkpoint(folder: Path, state: LearnerState, settings: Mapping[str, An
 
 
 def newest_checkpoint(ranks: Ranks, folder: Path) -> PPOCheckpoint | None:
-    """The newest checkpoint that rank 0 can read, on every rank; None where it has none.
+    """The newest checkpoint that rank 0 can read, on every rank; None if it has none.
 
     Raises:
         CorruptWeights: it has some, and none can be read.
@@ -67,7 +66,7 @@ def newest_checkpoint(ranks: Ranks, folder: Path) -> PPOCheckpoint | None:
 
 
 def _newest_readable(folder: Path) -> tuple[bytes, str]:
-    """Its bytes, and what to complain of if there are files and none can be read."""
+    """The newest readable checkpoint's bytes, and the problem if there are files but none is readable."""
     problem = ""
     for path in reversed(checkpoints(folder)):
         try:

@@ -1,4 +1,4 @@
-"""What a round of PPO says of itself, and who listens."""
+"""The reports of PPO's rounds, and their observers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from training.ppo.rollout import Episode
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodesReport:
-    """What some episodes came to, added up."""
+    """The totals of some episodes."""
 
     count: int
     rewards: float
@@ -26,7 +26,7 @@ class EpisodesReport:
         )
 
     def mean(self, name: str = "") -> float:
-        """A figure for each episode, or without a name the reward."""
+        """The mean of a figure per episode, or without a name of the reward."""
         return (self.figures[name] if name else self.rewards) / max(1, self.count)
 
 
@@ -63,17 +63,17 @@ class RoundReport:
 
 
 class PPOObserver(Protocol):
-    """Who watches a run."""
+    """An observer of a run."""
 
     def round(self, report: RoundReport) -> None:
-        """A round is over."""
+        """Called after each round."""
 
     def close(self) -> None:
-        """The session is over."""
+        """Called at the end of the session."""
 
 
 def summed_up(episodes: Sequence[Episode], names: Sequence[str]) -> list[float]:
-    """How many episodes there are, their rewards, their steps and each named figure, added up."""
+    """The totals of episodes, rewards, steps and each named figure."""
     totals = [
         [1.0, episode.reward, float(episode.steps), *(episode.figures[name] for name in names)] for episode in episodes
     ]

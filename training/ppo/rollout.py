@@ -1,4 +1,4 @@
-"""Rollouts: what worlds show and pay while a policy acts in them, with all that PPO needs to learn from it.
+"""Rollouts: a policy's observations, actions and rewards in some worlds, with what PPO needs to learn from them.
 
 The time axis comes first: ``[T, B]`` is step t of world b. An action of world b is drawn from b's own stream, so that
 nothing depends on how worlds are spread over processes.
@@ -28,7 +28,7 @@ Floats = NDArray[np.float32]  # [T, B]
 
 @dataclass(frozen=True)
 class Episode:
-    """An episode that has ended."""
+    """A finished episode."""
 
     reward: float  # all rewards of it, as the world gave them
     steps: int
@@ -80,7 +80,7 @@ class Collector:
         self.discounted = np.zeros(worlds.num_envs)  # rewards so far, the older the less
 
     def collect(self) -> Rollout:
-        """Act for T steps, and judge them."""
+        """Act for T steps, and compute values and advantages."""
         taken = _Steps(self)
         with torch.inference_mode():
             for t in range(self.settings.num_steps):
@@ -109,7 +109,7 @@ class Collector:
         )
 
     def state(self) -> dict[str, Tensor]:
-        """What ``restore`` needs beside the network and the worlds: a copy."""
+        """A copy of what ``restore`` needs in addition to the network and the worlds."""
         memories = {
             f"{i}/{part}": tensor for i, memory in enumerate(self.memories) for part, tensor in memory._asdict().items()
         }
@@ -117,7 +117,7 @@ class Collector:
         return {**memories, **arrays, "streams": torch.from_numpy(self.streams.view(np.int64).copy())}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from ``state``."""
+        """Resume from ``state``."""
         device = self.memories[0].hidden.device
         self.memories = [
             Memory(state[f"{i}/hidden"].to(device, copy=True), state[f"{i}/cell"].to(device, copy=True))
@@ -128,14 +128,14 @@ class Collector:
         self.streams = state["streams"].numpy().copy().view(np.uint64)
 
     def scale(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """What is taken off an observation, and by what it is divided then, ``[F]`` each."""
+        """Shift and scale of observations, ``[F]`` each."""
         count, mean, squares = self.network.seen_observations.cpu().numpy()
         if not self.settings.scale_observations or count[0] == 0:
             return np.zeros_like(mean), np.ones_like(mean)
         return mean.copy(), np.sqrt(squares / count + SMALL)
 
     def _learn_scales(self, taken: "_Steps") -> None:
-        """Take in how large observations and returns have been, on all ranks."""
+        """Update the statistics of observations and returns, on all ranks."""
         sums = torch.from_numpy(taken.sums)
         self.discounted = discount_returns(
             taken.rewards, taken.ended, self.discounted, self.settings.gamma, taken.return_sums
@@ -175,7 +175,7 @@ class _Steps:
         ] = []  # where episodes were truncated, and what was there
 
     def step(self, t: int) -> None:
-        """Let every world take its step t."""
+        """Take step t in every world."""
         at, network, now = self._at, self._at.network, self._at.worlds.moment
         shown = self.observations[t]
         scale_observations(now.observations, self.shift, self._scale, shown.numpy(), self.sums)
@@ -196,7 +196,7 @@ class _Steps:
             self._end(t)
 
     def _end(self, t: int) -> None:
-        """Keep what is known of the episodes that have ended, and forget them."""
+        """Record the finished episodes, and reset their LSTM states."""
         at, now = self._at, self._at.worlds.moment
         self.ended[t] = now.terminated + 2 * now.truncated.astype(np.int8)
         ended, cut = np.flatnonzero(at.starting), np.flatnonzero(now.truncated)
@@ -217,9 +217,7 @@ class _Steps:
         at.memories = [Memory(memory.hidden * going_on, memory.cell * going_on) for memory in at.memories]
 
     def values(self) -> tuple[Floats, Floats]:
-        """What the critic makes of every step, and of what came after it: in the same episode, even where that was cut
-        off.
-        """
+        """The critic's values of every step and of the step after it, in the same episode even if that was truncated."""
         at, network = self._at, self._at.network
         values = network.critic(self.lived).squeeze(-1).float().cpu().numpy()
         shown = torch.zeros_like(self.observations[0])
@@ -244,7 +242,7 @@ class _Steps:
 
 
 def merged(seen: Tensor, sums: Tensor, shift: Tensor) -> Tensor:
-    """Count, mean and squared deviations ``[3, F]``, with those of further numbers.
+    """Merge count, mean and squared deviations ``[3, F]`` with those of more numbers.
 
     Args:
         sums: of these numbers less ``shift`` ``[F]``: how many, their sum, the sum of their squares, ``[3, F]``.
@@ -270,7 +268,7 @@ def normalized(advantages: Tensor, ranks: Ranks) -> Tensor:
 
 
 def explained_variance(returns: Floats, values: Floats, ranks: Ranks) -> float:
-    """How much of the variance of all ranks' returns the values foresee."""
+    """The share of the variance of all ranks' returns that the values explain."""
     exact = torch.from_numpy(returns).double()
     both = torch.stack(
         [exact, exact - torch.from_numpy(values)]
@@ -292,7 +290,7 @@ def scale_observations(
     out: NDArray[np.float32],
     sums: NDArray[np.float64],
 ) -> None:
-    """Write observations ``[B, F]`` scaled, and add what is known of them to ``sums`` ``[3, F]``: see ``merged``."""
+    """Write scaled observations ``[B, F]``, and add their statistics to ``sums`` ``[3, F]``: see ``merged``."""
     for b in range(raw.shape[0]):
         for i in range(raw.shape[1]):
             apart = raw[b, i] - shift[i]
@@ -306,7 +304,7 @@ def scale_observations(
 def choose(
     logits: NDArray[np.float32], streams: Streams, actions: NDArray[np.int64], log_probabilities: NDArray[np.float32]
 ) -> None:
-    """Draw an action of each world from its policy ``[B, A]``, and say how likely it was, as a logarithm."""
+    """Draw an action of each world from its policy ``[B, A]``, with its log probability."""
     for b in range(logits.shape[0]):
         highest = logits[b].max()
         total = 0.0
@@ -331,8 +329,8 @@ def discount_returns(
     gamma: float,
     sums: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Go on with each world's discounted rewards, and add what is known of them to ``sums`` ``[3, 1]``; returns the
-    last ones ``[B]``.
+    """Accumulate each world's discounted rewards and their statistics in ``sums`` ``[3, 1]``; returns the last ones
+    ``[B]``.
     """
     now = discounted.copy()
     for t in range(rewards.shape[0]):

@@ -1,4 +1,4 @@
-"""Proximal policy optimization (arXiv 1707.06347) of a network with a memory: the second of the two training loops.
+"""Proximal policy optimization (arXiv 1707.06347) of a recurrent network: the second of the two training loops.
 
 In each round all worlds of all ranks take ``num_steps`` steps, and then the network learns from these steps a few times
 over, in minibatches of whole sequences. What each rank's worlds show makes one update: N ranks do what one rank does
@@ -38,7 +38,7 @@ KL_SLACK = 1.5  # the guard ends a round's learning at so many times the target
 
 @dataclass(frozen=True)
 class Sequences:
-    """A minibatch: N sequences of L steps. See ``Rollout``."""
+    """A minibatch of N sequences of L steps. See ``Rollout``."""
 
     observations: Tensor  # [L, N, F]
     starts: Tensor  # [L, N]
@@ -91,9 +91,7 @@ class PPOTrainer:
         self.stop_requested = False
 
     def run(self) -> RoundReport | None:
-        """Train until the episodes are over or somebody asks to stop; returns the last round's report, if there was
-        one.
-        """
+        """Train until the episodes are done or a stop is requested; returns the last round's report, if any."""
         report = None
         self.episodes_left = share_of(max(0, self.episodes - self.episodes_over), self.ranks)
         while not self.over():
@@ -116,7 +114,7 @@ class PPOTrainer:
             self.keep(self.state())
 
     def over(self) -> bool:
-        """Whether to train no further; all ranks agree."""
+        """Whether training is done; all ranks agree."""
         return self.episodes_over >= self.episodes or self.ranks.largest(int(self.stop_requested)) == 1
 
     def learn(self, rollout: Rollout) -> dict[str, float]:
@@ -150,7 +148,7 @@ class PPOTrainer:
         return {**means, "optimizer_steps": float(taken), "skipped_steps": float(skipped)}
 
     def minibatches(self, epoch: int) -> list["Chosen"]:
-        """Which of the sequences of all ranks make each minibatch, and which of them are this rank's.
+        """Deal the sequences of all ranks out to minibatches; returns this rank's share of each.
 
         All worlds give one sequence before any gives its next, so that minibatches, and with them what the ranks have
         to do, are even.
@@ -173,12 +171,12 @@ class PPOTrainer:
         return [chosen_of(part, first, each) for part in parts]
 
     def most_together(self, count: int) -> int:
-        """How many of so many sequences to take at once: on a GPU all."""
+        """How many of ``count`` sequences to compute at once: on a GPU all."""
         on_cpu = self.network.seen_returns.device.type == "cpu"
         return max(1, CACHED_STEPS // self.settings.sequence_length) if on_cpu else count
 
     def sequences(self, rollout: Rollout, rows: NDArray[np.int64]) -> Sequences:
-        """These of this rank's sequences, numbered world by world."""
+        """A minibatch of this rank's sequences, numbered world by world."""
         length = self.settings.sequence_length
         count = self.settings.num_steps // length
         world, part = torch.from_numpy(rows // count), torch.from_numpy(rows % count)
@@ -220,7 +218,7 @@ class PPOTrainer:
         return Losses(loss, {name: figure.detach() for name, figure in figures.items()})
 
     def conclude(self, rollout: Rollout, figures: dict[str, float], began: float, acted: float) -> RoundReport:
-        """Count what has been done; returns what there is to say of it, the same on all ranks."""
+        """Update the counters; returns the round's report, the same on all ranks."""
         self.round += 1
         steps = self.settings.num_steps * self.worlds.num_envs * self.ranks.world_size
         self.episodes_left = max(0, self.episodes_left - len(rollout.episodes))
@@ -245,7 +243,7 @@ class PPOTrainer:
         )
 
     def _all_episodes(self, rollout: Rollout) -> tuple[EpisodesReport, int]:
-        """What the episodes of all ranks came to, and how many are left."""
+        """The totals of all ranks' episodes, and how many are left."""
         names = self.worlds.figure_names
         sums = torch.tensor([self.episodes_left, *summed_up(rollout.episodes, names)], dtype=torch.float64)
         self.ranks.sum_([sums])
@@ -265,9 +263,7 @@ class PPOTrainer:
         )
 
     def state(self) -> LearnerState:
-        """Everything that ``restore`` needs: with as many ranks as now, of which it is one, to go on exactly as if
-        nothing had happened.
-        """
+        """Everything that ``restore`` needs; with one rank, it resumes exactly."""
         groups = {
             "network": self.network.state_dict(),
             "optimizer": optimizer_tensors(self.network, self.optimizer),
@@ -283,7 +279,7 @@ class PPOTrainer:
         return LearnerState(tensors, {**counters, "world_size": self.ranks.world_size})
 
     def restore(self, state: LearnerState) -> None:
-        """Go on from ``state``.
+        """Resume from ``state``.
 
         With several ranks, or after several, the worlds begin anew, for only one rank's are kept.
 
@@ -326,7 +322,7 @@ class Chosen:
     share: float  # of the minibatch; 0 if there are none of this rank's in it
 
     def parts(self, most: int) -> list["Chosen"]:
-        """The same, about ``most`` in a part."""
+        """The same in parts of about ``most`` sequences."""
         size = -(-len(self.rows) // max(1, round(len(self.rows) / most)))
         size = -(-size // EVEN_ROWS) * EVEN_ROWS
         parts = [self.rows[i : i + size] for i in range(0, len(self.rows), size)]
@@ -334,21 +330,19 @@ class Chosen:
 
 
 def chosen_of(numbers: NDArray[np.int64], first: int, each: int) -> Chosen:
-    """Those of the sequences with these ``numbers`` that are a rank's, which has ``each``, the ``first`` and those
-    after it.
-    """
+    """The sequences among ``numbers`` that belong to a rank, which has ``each`` sequences from ``first`` on."""
     rows = numbers - first
     own = rows[(rows >= 0) & (rows < each)]
     return Chosen(own, len(own) / len(numbers)) if len(own) else Chosen(np.zeros(1, np.int64), 0.0)
 
 
 def share_of(episodes: int, ranks: Ranks) -> int:
-    """How many of so many episodes are this rank's."""
+    """This rank's share of ``episodes``."""
     return episodes // ranks.world_size + (episodes % ranks.world_size if ranks.is_main else 0)
 
 
 def world_streams(seed: int, purpose: str, ranks: Ranks, num_envs: int, *, rounds_over: int = 0) -> Streams:
-    """Where the random numbers of each of this rank's worlds start, uint64 ``[num_envs]``.
+    """The random seeds of this rank's worlds, uint64 ``[num_envs]``.
 
     They are others for every world of every rank, and others again for worlds that begin after ``rounds_over`` rounds
     of a run.

@@ -1,1 +1,1 @@
-"""What PPO acts in: trading markets and memory tasks."""
+"""PPO's environments: trading markets and memory tasks."""

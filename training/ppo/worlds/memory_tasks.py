@@ -1,4 +1,4 @@
-"""Two tasks that nobody can do without a memory: by them one sees whether a recurrent policy has learned to remember.
+"""Two tasks that need a memory, which test whether a recurrent policy has learned to remember.
 
 The T-maze (B. Bakker, "Reinforcement learning with long short-term memory", 2001): a sign at the start of a corridor
 says at which side of its far end the reward is. CartPole (Barto, Sutton & Anderson, 1983, with Gymnasium's numbers)
@@ -25,14 +25,14 @@ MOST_ANGLE, MOST_WAY = 12 * math.pi / 180, 2.4
 
 
 class Mazes(NamedTuple):
-    """B corridors, as compiled code takes them."""
+    """B corridors, for compiled code."""
 
     streams: Streams  # [B]
     places: NDArray[np.int64]  # [B, 3]: how far along, how many steps, the sign
 
 
 class Poles(NamedTuple):
-    """B carts with poles, as compiled code takes them."""
+    """B carts with poles, for compiled code."""
 
     streams: Streams  # [B]
     bodies: NDArray[np.float64]  # [B, 4]: CART and those after it
@@ -75,7 +75,7 @@ def begin_maze(mazes: Mazes, b: int) -> None:
 
 @compiled
 def show_maze(length: int, mazes: Mazes, b: int, out: NDArray[np.float32]) -> None:
-    """Write what is seen in maze ``b``."""
+    """Write the observation of maze ``b``."""
     place = mazes.places[b, 0]
     out[b, 0] = mazes.places[b, 2] if place == 0 else 0
     out[b, 1], out[b, 2], out[b, 3] = place == 0, 0 < place < length, place == length
@@ -152,7 +152,7 @@ def begin_pole(poles: Poles, b: int) -> None:
 
 @compiled
 def show_pole(poles: Poles, b: int, out: NDArray[np.float32]) -> None:
-    """Write what is seen in world ``b``."""
+    """Write the observation of world ``b``."""
     out[b, 0], out[b, 1] = poles.bodies[b, CART], poles.bodies[b, ANGLE]
 
 
@@ -166,7 +166,7 @@ def begin_poles(poles: Poles, observations: NDArray[np.float32]) -> None:
 
 @compiled
 def move(bodies: NDArray[np.float64], b: int, force: float) -> None:
-    """Let the force act for ``SECONDS`` (Euler's method, as Gymnasium has it)."""
+    """Apply the force for ``SECONDS`` (Euler's method, as in Gymnasium)."""
     sine, cosine = math.sin(bodies[b, ANGLE]), math.cos(bodies[b, ANGLE])
     mass = CART_MASS + POLE_MASS
     push = (force + POLE_MASS * HALF_LENGTH * bodies[b, SPIN] ** 2 * sine) / mass

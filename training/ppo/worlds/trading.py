@@ -1,4 +1,4 @@
-"""A market to trade on with the money of nobody: many accounts at once, stepped by one compiled kernel.
+"""A simulated market to trade on: many accounts at once, stepped by one compiled kernel.
 
 In each bar an account may *hold*, *buy* or *sell*. Who decides has seen bars up to the close of the last one; the order
 is carried out at the open of the next, worsened by the slippage and charged the fee. A buy closes the oldest short
@@ -48,7 +48,7 @@ from training.ppo.worlds.world import ArrayWorlds, Seeds, empty_moment
 
 @dataclass(frozen=True)
 class TradedEpisode:
-    """What one account did in an episode of T bars."""
+    """One account in an episode of T bars."""
 
     closes: NDArray[np.float64]  # [T]
     worths: NDArray[np.float64]  # [T]: of the account, at these prices
@@ -57,7 +57,7 @@ class TradedEpisode:
 
 
 class TradingMarkets(ArrayWorlds):
-    """B accounts, each on a market of its own; see ``training.ppo.worlds.world.Worlds``.
+    """B accounts, each on its own market; see ``training.ppo.worlds.world.Worlds``.
 
     Args:
         seeds: uint64 ``[B]``: where the random numbers of each world start.
@@ -109,16 +109,16 @@ class TradingMarkets(ArrayWorlds):
         )
 
     def step(self, actions: NDArray[np.int64]) -> None:
-        """Carry out the order of each account, from ``ACTIONS``; ``moment`` says what came of it."""
+        """Execute each account's order, from ``ACTIONS``; the result is in ``moment``."""
         self._step(self._rules, self._worlds, self._tape, np.ascontiguousarray(actions, np.int64), self.moment)
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from ``state``; see ``ArrayWorlds``. Episodes of before are forgotten."""
+        """Resume from ``state``; see ``ArrayWorlds``. Earlier episodes are forgotten."""
         super().restore(state)
         self._tape.lengths[:] = 0
 
     def last_episode(self) -> "TradedEpisode | None":
-        """The last episode of world 0 that was seen here from its beginning to its end."""
+        """The last whole episode of world 0."""
         bars = self._tape.bars[1, : self._tape.lengths[1]].copy()
         if not len(bars):
             return None
@@ -133,7 +133,7 @@ class TradingMarkets(ArrayWorlds):
 
     @property
     def worth(self) -> NDArray[np.float64]:
-        """What each account is worth at that price, ``[B]``."""
+        """Each account's worth at that price, ``[B]``."""
         return self._worlds.accounts[:, WORTH].copy()
 
     @property

@@ -1,4 +1,4 @@
-"""Prices to trade on: histories from CSV and Parquet files, looked through before they are used, and simulated ones.
+"""Prices: validated histories from CSV and Parquet files, and simulated markets.
 
 A *bar* is what a market did in one span of time: the open, high, low and close price, and the volume traded. The
 simulated market is a geometric Brownian motion whose drift and volatility depend on a regime that changes at random
@@ -48,7 +48,7 @@ class BadHistory(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedMarket:
-    """What the simulated market is like; all is for one bar, which by default may be taken for a day."""
+    """The parameters of the simulated market, per bar; a bar of the defaults resembles a day."""
 
     drifts: tuple[float, float, float] = (
         0.20 / YEAR,
@@ -63,7 +63,7 @@ class SimulatedMarket:
     start: float = 100.0  # the price at which each episode's past begins
 
     def __post_init__(self) -> None:
-        """Refuse what would be no market.
+        """Reject impossible parameters.
 
         Raises:
             ValueError: a number is out of range.
@@ -76,14 +76,14 @@ class SimulatedMarket:
             raise ValueError("volatilities and the start must be above 0, and jump_size must not be negative")
 
     def parameters(self) -> NDArray[np.float64]:
-        """As compiled code receives them."""
+        """The parameters for compiled code."""
         pairs = [value for pair in zip(self.drifts, self.volatilities, strict=True) for value in pair]
         return np.array([self.switch, self.reversion, self.jumps, self.jump_size, self.start, *pairs], np.float64)
 
 
 @compiled
 def begin_market(parameters: NDArray[np.float64], market: NDArray[np.float64], streams: Streams, b: int) -> None:
-    """Put world ``b``'s market ``[B, MARKET_WORDS]`` at the start, in a regime of chance."""
+    """Reset world ``b``'s market ``[B, MARKET_WORDS]`` to the start, in a random regime."""
     market[b, REGIME] = below(streams, b, REGIMES)
     market[b, FAIR] = market[b, PRICE] = math.log(parameters[START])
 
@@ -92,7 +92,7 @@ def begin_market(parameters: NDArray[np.float64], market: NDArray[np.float64], s
 def simulated_bar(
     parameters: NDArray[np.float64], market: NDArray[np.float64], streams: Streams, b: int
 ) -> tuple[float, float, float, float, float]:
-    """The next bar of world ``b``'s market; what comes after it is not decided yet."""
+    """The next bar of world ``b``'s market; later bars are not drawn yet."""
     if uniform(streams, b) < parameters[SWITCH]:
         market[b, REGIME] = (int(market[b, REGIME]) + 1 + below(streams, b, REGIMES - 1)) % REGIMES
     regime = DRIFT + 2 * int(market[b, REGIME])
@@ -113,7 +113,7 @@ def simulated_bar(
 
 
 def simulate(count: int, *, market: SimulatedMarket | None = None, seed: int = 0) -> Bars:
-    """``count`` bars of a simulated market, for pictures and for files to try things with."""
+    """``count`` bars of a simulated market, for pictures and test files."""
     parameters = (market or SimulatedMarket()).parameters()
     words, streams = np.zeros((1, MARKET_WORDS)), np.array([seed], np.uint64)
     begin_market(parameters, words, streams, 0)
@@ -149,9 +149,7 @@ def read_history(path: Path, *, max_gap: float = MAX_GAP) -> Bars:
 
 
 def first_problem(times: NDArray[np.float64], bars: Bars, *, max_gap: float = MAX_GAP) -> tuple[int, str] | None:
-    """The first row from 0 in which something is wrong with these bars at ``times`` ``[N]``, in seconds, and what it
-    is.
-    """
+    """The first faulty row, from 0, of bars at ``times`` ``[N]`` in seconds, and its fault."""
     finite = np.isfinite(bars)
     steps = np.diff(times, prepend=-np.inf)
     usual = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
@@ -223,7 +221,7 @@ def _numbers(column: Iterable[Any]) -> NDArray[np.float64]:
 
 
 def _places(path: Path, names: Sequence[str]) -> list[int]:
-    """Where the times are, and then each of ``COLUMNS``."""
+    """The column numbers of the times and of each of ``COLUMNS``."""
     known = [name.strip().lower() for name in names]
     time = next((name for name in TIMES if name in known), None)
     missing = ([TIMES[0]] if time is None else []) + [name for name in COLUMNS if name not in known]

@@ -1,5 +1,4 @@
-"""The trading market as a Gymnasium environment, for other people's programs: one account on the very kernel that
-training steps.
+"""The trading market as a Gymnasium environment: one account, stepped by the kernel that training uses.
 
 Needs gymnasium, which nothing else here does: ``pip install gymnasium``.
 """
@@ -58,7 +57,7 @@ class TradingEnv(gymnasium.Env[Observation, np.int64]):
         return self._worlds.moment.observations[0].copy(), self._info()
 
     def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Carry out an order at the next bar's open, and let that bar go by."""
+        """Execute an order at the next bar's open, and advance by that bar."""
         self._worlds.step(np.array([action], np.int64))
         now = self._worlds.moment
         terminated, truncated = bool(now.terminated[0]), bool(now.truncated[0])
@@ -68,6 +67,6 @@ class TradingEnv(gymnasium.Env[Observation, np.int64]):
         return now.last_observations[0].copy(), float(now.rewards[0]), terminated, truncated, figures
 
     def _info(self) -> dict[str, Any]:
-        """What people want to know beside the observation."""
+        """Information in addition to the observation."""
         worlds = self._worlds
         return {"worth": float(worlds.worth[0]), "close": float(worlds.close[0]), "positions": int(worlds.positions[0])}

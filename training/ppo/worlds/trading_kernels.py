@@ -1,6 +1,4 @@
-"""What happens on the market, for many accounts at once: the compiled part of ``trading.py``, which says what the rules
-are.
-"""
+"""The compiled part of ``trading.py``, which explains the rules: many accounts at once."""
 
 import math
 from typing import NamedTuple
@@ -72,7 +70,7 @@ TAPE_WORDS = 4
 
 
 class TradingRules(NamedTuple):
-    """What is the same for all accounts."""
+    """The rules and market of all accounts."""
 
     history: Bars  # empty for simulated markets
     market: Floats  # what these are like
@@ -92,9 +90,7 @@ class Accounts(NamedTuple):
 
 
 class Tape(NamedTuple):
-    """The bars of world 0, for people to look at: those of its present episode, and of the last one that was written
-    down whole.
-    """
+    """The bars of world 0, for people: those of its current episode, and of the last whole one."""
 
     bars: Floats  # [2, window, TAPE_WORDS]
     lengths: Counts  # [2]
@@ -102,7 +98,7 @@ class Tape(NamedTuple):
 
 @lean
 def next_bar(rules: TradingRules, worlds: Accounts, b: int) -> tuple[float, float, float, float, float]:
-    """Let a bar go by: open, high, low, close, volume."""
+    """Advance by a bar: open, high, low, close, volume."""
     history = rules.history
     if len(history) == 0:
         return simulated_bar(rules.market, worlds.markets, worlds.streams, b)
@@ -113,7 +109,7 @@ def next_bar(rules: TradingRules, worlds: Accounts, b: int) -> tuple[float, floa
 
 @lean
 def take_in(known: Floats, b: int, first: float, high: float, low: float, close: float, volume: float) -> None:
-    """Know a bar that has closed; means forget as if they were of the last 5, 20 and 60 bars."""
+    """Update the features with a closed bar, with moving averages over about 5, 20 and 60 bars."""
     logarithm = math.log(close)
     change = logarithm - known[b, LOG_CLOSE]
     log_volume = math.log(volume + 1.0)
@@ -132,7 +128,7 @@ def take_in(known: Floats, b: int, first: float, high: float, low: float, close:
 
 @lean
 def begin_one(rules: TradingRules, worlds: Accounts, b: int) -> None:
-    """Begin an episode: another window of the history, or another simulated market, of which the past is looked at."""
+    """Begin an episode on a new window of the history or a new simulated market, including its past."""
     accounts, known, counters = worlds.accounts, worlds.known, worlds.counters
     counters[b], worlds.lots[b], known[b] = 0, 0.0, 0.0
     accounts[b, CASH] = accounts[b, WORTH] = rules.shares[CAPITAL]
@@ -153,7 +149,7 @@ def begin_one(rules: TradingRules, worlds: Accounts, b: int) -> None:
 
 @lean
 def net_units(lots: Floats, held: int, b: int) -> tuple[float, float]:
-    """The units of all open positions added up, with their signs and without."""
+    """The net and gross units of all open positions."""
     net = gross = 0.0
     for i in range(held):
         net += lots[b, i, UNITS]
@@ -163,7 +159,7 @@ def net_units(lots: Floats, held: int, b: int) -> tuple[float, float]:
 
 @lean
 def close_oldest(worlds: Accounts, b: int, price: float, fee: float) -> None:
-    """Close the position that was opened first, at this price."""
+    """Close the oldest position at this price."""
     accounts, counters, lots = worlds.accounts, worlds.counters, worlds.lots
     units = lots[b, 0, UNITS]
     charge = abs(units) * price * fee
@@ -180,7 +176,7 @@ def close_oldest(worlds: Accounts, b: int, price: float, fee: float) -> None:
 
 @lean
 def carry_out(rules: TradingRules, worlds: Accounts, b: int, action: int, market_price: float) -> tuple[int, float]:
-    """Buy or sell at this price, worsened: which of ``TRADES`` has come of it, at what price.
+    """Buy or sell at this price plus slippage; returns which of ``TRADES`` was made, and its price.
 
     What the rules do not allow is refused.
     """
@@ -209,7 +205,7 @@ def carry_out(rules: TradingRules, worlds: Accounts, b: int, action: int, market
 
 @lean
 def observe(rules: TradingRules, worlds: Accounts, b: int, out: NDArray[np.float32]) -> None:
-    """Write ``FEATURES`` of world ``b`` into its row of ``out`` ``[B, F]``, none beyond ``LIMIT``."""
+    """Write the ``FEATURES`` of world ``b``, limited to ``LIMIT``, into its row of ``out`` ``[B, F]``."""
     known, capital = worlds.known, rules.shares[CAPITAL]
     volatility = math.sqrt(known[b, SQUARE]) + 1e-6
     held = worlds.counters[b, LOTS]
@@ -276,7 +272,7 @@ def step_all(rules: TradingRules, worlds: Accounts, tape: Tape, actions: Counts,
 
 @lean
 def write_down(tape: Tape, time: int, ended: bool, close: float, worth: float, trade: int, price: float) -> None:
-    """Write the bar ``time`` of an episode, from 1, on the tape; one whose beginning is not there is never whole."""
+    """Write bar ``time`` of an episode, from 1, on the tape; an episode without its first bar is never whole."""
     lengths = tape.lengths
     if time == 1:
         lengths[0] = 0

@@ -1,4 +1,4 @@
-"""Worlds that are stepped many at once: where policies are trained on rewards, rather than games on a search.
+"""Worlds: vectorized environments in which policies learn from rewards.
 
 A world here is what reinforcement learning calls an environment. B of them are one object of arrays, and one call of
 compiled code steps them all. An episode ends by *termination*, an end in the world itself after which nothing is to be
@@ -18,7 +18,7 @@ WorldState = dict[str, NDArray[Any]]  # arrays by name, the first axis being the
 
 
 class Moment(NamedTuple):
-    """What the worlds show after a step.
+    """The state of the worlds after a step.
 
     The arrays stay the same and are written anew by each step; compiled code takes them as one.
     """
@@ -44,7 +44,7 @@ def empty_moment(num_envs: int, observation_size: int, num_figures: int = 0) -> 
 
 
 class Worlds(Protocol):
-    """B worlds, each in an episode, whose choices are numbered from 0."""
+    """B environments, each in an episode, with actions numbered from 0."""
 
     num_envs: int
     observation_size: int
@@ -53,13 +53,13 @@ class Worlds(Protocol):
     moment: Moment
 
     def step(self, actions: NDArray[np.int64]) -> None:
-        """Let each world take its action of ``[B]``; ``moment`` says what came of it."""
+        """Take an action ``[B]`` in each world; the result is in ``moment``."""
 
     def state(self) -> WorldState:
-        """A copy of everything that ``restore`` needs to go on exactly as if nothing had happened."""
+        """A copy of everything that ``restore`` needs for an exact resume."""
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from ``state``.
+        """Resume from ``state``.
 
         Raises:
             ValueError: it is of other worlds.
@@ -67,7 +67,7 @@ class Worlds(Protocol):
 
 
 class ArrayWorlds:
-    """What worlds have in common whose whole state is some arrays, of which the first axis is the world."""
+    """Worlds whose whole state is a set of arrays, with the world as first axis."""
 
     def __init__(self, moment: Moment, arrays: Mapping[str, NDArray[Any]]) -> None:
         self.moment = moment
@@ -75,11 +75,11 @@ class ArrayWorlds:
         self._arrays = {**arrays, "observations": moment.observations}
 
     def state(self) -> WorldState:
-        """A copy of all arrays, the present observations among them."""
+        """A copy of all arrays, including the current observations."""
         return {name: array.copy() for name, array in self._arrays.items()}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from ``state``.
+        """Resume from ``state``.
 
         Raises:
             ValueError: it is of other worlds, or of another number of them.
