@@ -28,7 +28,7 @@ from pathlib import Path
 from types import FrameType
 
 from configs.flags import whole
-from distributed.remote.process import Failed, claim, let_go
+from distributed.remote.process import CommandFailed, claim, let_go
 from distributed.setup.release import WORKER_CLASS
 from games import GAMES
 from training.common.logs import log_to
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         other = claim(folder, [str(argument) for argument in sys.argv])
-    except (OSError, Failed) as error:
+    except (OSError, CommandFailed) as error:
         log.error("the worker cannot start: %s", error)
         return 2
     if other is not None:

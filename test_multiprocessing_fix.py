@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 
 from distributed.local.devices import device_slots, gpus_here, see_only
-from distributed.local.multi_gpu import train
+from distributed.local.multi_gpu import train_on_devices
 from games import load_game
 from scripts.train_multi_gpu import read_arguments, settings_of
 from training.common.signals import interruptible
@@ -56,7 +56,7 @@ def check(asked: str) -> int:
         settings = settings_of(read_arguments([*SMALLEST, "--save-dir", str(run_dir)]), slots)
         see_only(slots)
         errors: list[str] = []
-        ended = train(
+        ended = train_on_devices(
             run_dir, settings, slots, say=lambda line: errors.append(line) if line.startswith("ERROR") else None
         )
         game = load_game(settings.game.name, **settings.game.options)

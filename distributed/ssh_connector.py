@@ -129,7 +129,7 @@ from distributed.operations import status
 from distributed.setup import machine as remote
 from distributed.setup.bootstrap import bootstrap
 from distributed.setup.check import Finding, findings, in_the_way, worker_slots
-from distributed.setup.release import PROJECT, Ours, ours
+from distributed.setup.release import PROJECT, WorkerRequirements, worker_requirements
 from distributed.setup.worker_list import add_worker, remove_worker
 from distributed.ssh import ssh
 from distributed.ssh.errors import ClusterError, Unreachable
@@ -164,7 +164,7 @@ class _There:
     machine: WorkerSettings
     transport: Transport
     probe: remote.Probe
-    ours: Ours
+    required: WorkerRequirements
     slots: tuple[remote.WorkerSlot, ...]
 
 
@@ -247,7 +247,9 @@ class SSHConnector:
         with self._at(name) as there:
             for slot in there.slots:
                 remote.stop(there.transport, slot.name, python=there.machine.python)
-                started = remote.start(there.transport, slot, machine=there.machine, probe=there.probe, ours=there.ours)
+                started = remote.start(
+                    there.transport, slot, machine=there.machine, probe=there.probe, required=there.required
+                )
                 lines.append(f"{slot.name} runs there again, as process {started.pid}")
         return self._reported("\n".join([*lines, "No Coach is running: it plays what it has been granted, and waits."]))
 
@@ -305,7 +307,7 @@ class SSHConnector:
                 f"the running Coach follows {self._followed}, not {self.config}; leave out --config, or stop it first"
             )
         try:
-            answer = control.ask(request, self._control, seconds=self._seconds)
+            answer = control.ask_coach(request, self._control, seconds=self._seconds)
         except control.NoCoach:
             return None
         except (control.NotAnswered, OSError) as error:
@@ -318,9 +320,9 @@ class SSHConnector:
 
     def check(self) -> Iterator[Checked]:
         """Check all machines, one after the other."""
-        version = self._ours()
+        required = self._required()
         for found in self._settings().workers:
-            yield self._checked(found, version)
+            yield self._checked(found, required)
 
     def bootstrap_worker(self, name: str, *, report: Callable[[str], None], wheels: Path | None = None) -> str:
         """Install the code and its environment on a machine, and verify both.
@@ -333,7 +335,7 @@ class SSHConnector:
         with _said(), self._connected(self._machine_of(name)) as (found, transport):
             pip = self._settings().pip
             pip = pip.model_copy(update={"wheels": str(wheels)}) if wheels else pip
-            bootstrap(transport, found, report=report, ours_here=self._ours(), pip=pip, root=self._root)
+            bootstrap(transport, found, report=report, required=self._required(), pip=pip, root=self._root)
         return f"{found.name} is ready to play"
 
     def logs(self, name: str, *, lines: int = LOG_LINES) -> str:
@@ -350,13 +352,13 @@ class SSHConnector:
         ]
         return "\n\n".join(parts)
 
-    def _checked(self, found: WorkerSettings, version: Ours) -> Checked:
+    def _checked(self, found: WorkerSettings, required: WorkerRequirements) -> Checked:
         connected: tuple[Finding, ...] = ()
         try:
             with self._connected(found) as (_, transport):
                 connected = tuple(connection_findings(None))
-                probed = remote.probe(transport, found, version)
-                return Checked(found, (*connected, *findings(probed, found, version)))
+                probed = remote.probe(transport, found, required)
+                return Checked(found, (*connected, *findings(probed, found, required)))
         except ClusterError as error:
             if connected:
                 return Checked(found, (*connected, Finding("machine", False, True, error.what, error.remedy)))
@@ -366,9 +368,9 @@ class SSHConnector:
         with _said():
             return load_settings(self.config).distributed
 
-    def _ours(self) -> Ours:
+    def _required(self) -> WorkerRequirements:
         with _said():
-            return ours(self._settings().worker_class, root=self._root, config=self.config)
+            return worker_requirements(self._settings().worker_class, root=self._root, config=self.config)
 
     def _machine_of(self, name: str) -> WorkerSettings:
         """Return the machine with this name, or with the worker of this name."""
@@ -395,15 +397,15 @@ class SSHConnector:
     def _at(self, name: str) -> Iterator[_There]:
         """Connect to a machine and yield it with the slots that ``name`` means: all of them, or one."""
         with _said(), self._connected(self._machine_of(name)) as (found, transport):
-            version = self._ours()
-            probed = remote.probe(transport, found, version)
+            required = self._required()
+            probed = remote.probe(transport, found, required)
             every = worker_slots(probed, found)
             meant = tuple(slot for slot in every if name in (found.name, slot.name))
             if not meant:
                 raise NotDone(
                     f"{found.name} has no worker {name}; its workers are: {', '.join(slot.name for slot in every)}"
                 )
-            yield _There(found, transport, probed, version, meant)
+            yield _There(found, transport, probed, required, meant)
 
 
 @contextmanager
@@ -452,15 +454,15 @@ def main(argv: Sequence[str] | None = None, *, make: Callable[[Path | None], SSH
         machines = make(arguments.config)
         if arguments.check:
             say_on_stderr(f"checking the machines of {machines.config}")
-            return check(machines, show)
-        show(carry_out(machines, arguments, show))
+            return show_findings(machines, show)
+        show(run_command(machines, arguments, show))
     except NotDone as error:
         Console(stderr=True, highlight=False, emoji=False).print(str(error), style="red", markup=False, soft_wrap=True)
         return 1
     return 0
 
 
-def carry_out(machines: SSHConnector, arguments: argparse.Namespace, show: Callable[[str], None]) -> str:
+def run_command(machines: SSHConnector, arguments: argparse.Namespace, show: Callable[[str], None]) -> str:
     """Carry out the command line; return the result."""
     if arguments.restart:
         return machines.restart_worker(arguments.restart)
@@ -480,7 +482,7 @@ def carry_out(machines: SSHConnector, arguments: argparse.Namespace, show: Calla
     return machines.status()
 
 
-def check(machines: SSHConnector, show: Callable[[str], None]) -> int:
+def show_findings(machines: SSHConnector, show: Callable[[str], None]) -> int:
     """Show the findings on each machine, with remedies; return 1 unless all can play."""
     ready: list[str] = []
     wanting: list[str] = []

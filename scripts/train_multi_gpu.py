@@ -141,7 +141,7 @@ from rich.console import Console
 from configs.load import load_settings
 from configs.schema import Settings
 from distributed.local.devices import DeviceSlot, device_slots, gpus_here, see_only
-from distributed.local.multi_gpu import Session, synchronous, train
+from distributed.local.multi_gpu import SessionEnd, synchronous, train_on_devices
 from distributed.local.wiring import default_settings, shipped_rules, validated
 from training.common.files import write_atomically
 from training.run.session import exit_code, make_run_folder
@@ -276,7 +276,7 @@ def begin(arguments: argparse.Namespace) -> int:
     if arguments.gpus and "cpu" not in arguments.gpus and not slots[0].device:
         say(f"No GPU is to be seen here: {len(slots)} processes play on the CPU instead of GPUs {arguments.gpus}.")
     say("")
-    ended = train(arguments.save_dir, settings, slots, say=say)
+    ended = train_on_devices(arguments.save_dir, settings, slots, say=say)
     print_summary(console, arguments.save_dir, ended)
     return INTERRUPTED if ended.stopped else 0
 
@@ -295,7 +295,7 @@ def banner(settings: Settings, slots: Sequence[DeviceSlot]) -> list[str]:
     ]
 
 
-def print_summary(console: Console, save_dir: Path, ended: Session) -> None:
+def print_summary(console: Console, save_dir: Path, ended: SessionEnd) -> None:
     """Print where the run's files are, and what to do next."""
     if ended.report:
         report = ended.report

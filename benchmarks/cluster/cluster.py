@@ -48,7 +48,7 @@ from configs.schema import Settings
 from distributed.fleet.fleet import Fleet
 from distributed.operations.cluster import cluster_report
 from distributed.operations.status import StatusFile
-from distributed.setup.machine import WorkerSlot, place
+from distributed.setup.machine import WorkerSlot, worker_place
 from distributed.ssh.transport import LocalTransport, Transport
 from games import Game
 from training.common.reports import ClusterReport
@@ -66,7 +66,7 @@ MEMORY = Path("/dev/shm")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class LoadResult:
     """A row of the table."""
 
     workers: int
@@ -106,7 +106,7 @@ class NobodyStarts:
 
     def _has_ended(self, transport: Transport, worker: str) -> bool:
         try:
-            return b'"ended"' in transport.get(f"{place(worker)}/worker.json", MAX_JSON_BYTES)
+            return b'"ended"' in transport.get(f"{worker_place(worker)}/worker.json", MAX_JSON_BYTES)
         except FileNotFoundError:
             return True
 
@@ -167,7 +167,7 @@ def settings_for(arguments: argparse.Namespace, count: int) -> Settings:
     )
 
 
-def measure(arguments: argparse.Namespace, count: int, run_dir: Path, hosts: Path) -> Result:
+def measure(arguments: argparse.Namespace, count: int, run_dir: Path, hosts: Path) -> LoadResult:
     """One Coach and ``count`` workers."""
     use_threads(1)
     settings = settings_for(arguments, count)
@@ -232,7 +232,7 @@ def figures_of(coach: Coach, *, seconds: float, count: int, simulator: "subproce
     }
 
 
-def with_books(run_dir: Path, figures: dict[str, float], count: int) -> Result:
+def with_books(run_dir: Path, figures: dict[str, float], count: int) -> LoadResult:
     """The row, from what was measured and from what the workers and the books say.
 
     Raises:
@@ -254,7 +254,7 @@ def with_books(run_dir: Path, figures: dict[str, float], count: int) -> Result:
             f"only {len(latencies)} batches came in {seconds:.0f} s: measure for longer, or choose a smaller --flush"
         )
     taken = sum(games for name, _, games in offered if since <= received[name] < until)
-    return Result(
+    return LoadResult(
         workers=count,
         offered=sum(games for _, when, games in offered if since <= when < until) / seconds,
         taken=taken / seconds,
@@ -272,7 +272,7 @@ HEAD = (
 )
 
 
-def row(result: Result) -> str:
+def row(result: LoadResult) -> str:
     """A line of the table."""
     return (
         f"{result.workers:7d} {result.offered:9.1f} {result.taken:9.1f} {result.behind:7d}  {result.latency:6.2f} {result.latency_95:4.2f} "

@@ -105,7 +105,7 @@ def receive(root: Path) -> None:
         print("tidy", flush=True)
 
 
-class Cluster:
+class SyncedCluster:
     """Four hosts, a kept connection to each, and a receiver on each."""
 
     def __init__(self, hosts: Hosts) -> None:
@@ -198,7 +198,7 @@ def trained_models(steps: int) -> tuple[Model, Model]:
     return models[0], models[1]
 
 
-def measure(cluster: Cluster, models: tuple[Model, Model], float32: Path, rounds: int) -> None:
+def measure(cluster: SyncedCluster, models: tuple[Model, Model], float32: Path, rounds: int) -> None:
     """Let the three take turns, and say what they took."""
     scps: list[float] = []
     pushes: dict[str, list[Took]] = {name: [] for name in TARGETS}
@@ -251,7 +251,7 @@ def main() -> None:
         os.environ["HOME"] = str(hosts.home)
         float32 = hosts.home / "float32"
         save_safetensors(float32, models[1])
-        cluster = Cluster(hosts)
+        cluster = SyncedCluster(hosts)
         try:
             for mbit, rounds in ((None, arguments.rounds), (SLOW_MBIT, arguments.slow_rounds)):
                 for host in hosts:

@@ -72,7 +72,7 @@ class Decision:
     reason: str
 
 
-def balance(
+def balance_games(
     before: Balance,
     workers: Mapping[str, WorkerLoad],
     now: float,

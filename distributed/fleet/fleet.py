@@ -14,13 +14,13 @@ from functools import partial
 from pathlib import Path
 
 from configs.schema import Settings, WorkerSettings
-from distributed.fleet.balancer import Balance, Decision, WorkerLoad, balance
+from distributed.fleet.balancer import Balance, Decision, WorkerLoad, balance_games
+from distributed.fleet.fleet_view import FleetView, WorkerView
 from distributed.fleet.machine_connection import MachineConnection
 from distributed.fleet.mirror import waiting_files
 from distributed.fleet.network_metrics import NetworkMetrics
 from distributed.fleet.ownership import Claimant, owner_here
-from distributed.fleet.remote_worker import READY, WorkerReport
-from distributed.fleet.views import FleetView, WorkerView
+from distributed.fleet.remote_worker import READY, WorkerSnapshot
 from distributed.fleet.worker_state import Mark, Restart, Stop, WorkerState, seen_at
 from distributed.fleet.worker_view import worker_view
 from distributed.setup.process_manager import ProcessManager
@@ -157,7 +157,7 @@ class Fleet:
     def share_out(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
         """See ``SelfPlayBackend``; shares follow weights and speeds, among the workers that can play now."""
         distributed = self._settings.distributed
-        self._balance, self._decisions = balance(
+        self._balance, self._decisions = balance_games(
             self._balance,
             self._loads(),
             self._clock(),
@@ -374,10 +374,10 @@ class Fleet:
         lost = {worker for worker, state in states.items() if state.mark in LOST and now - state.since > lease}
         self.workers = tuple(worker for worker in self._places if worker not in lost) or tuple(self._places)
 
-    def _reports(self) -> list[tuple[_ConnectionThread, WorkerReport]]:
+    def _reports(self) -> list[tuple[_ConnectionThread, WorkerSnapshot]]:
         return [(thread, report) for thread in self._threads.values() for report in thread.connection.report.workers]
 
-    def _state(self, thread: _ConnectionThread, report: WorkerReport) -> WorkerState:
+    def _state(self, thread: _ConnectionThread, report: WorkerSnapshot) -> WorkerState:
         """Return a worker's state now: a connection that waits for a silent machine cannot update it."""
         return seen_at(report.state, self._clock(), timing=thread.connection.timing)
 
@@ -405,7 +405,7 @@ class Fleet:
                 )
         return loads
 
-    def _worker_view(self, thread: _ConnectionThread, report: WorkerReport) -> WorkerView:
+    def _worker_view(self, thread: _ConnectionThread, report: WorkerSnapshot) -> WorkerView:
         return worker_view(
             report,
             self._state(thread, report),

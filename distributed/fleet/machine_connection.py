@@ -17,7 +17,7 @@ from pathlib import Path
 from configs.schema import Settings, WorkerSettings
 from distributed.fleet.mirror import MARK, Mirror
 from distributed.fleet.ownership import Claim, Claimant, owner_here
-from distributed.fleet.remote_worker import DesiredState, Leaving, RemoteWorker, WorkerReport, reason
+from distributed.fleet.remote_worker import DesiredState, Leaving, RemoteWorker, WorkerSnapshot, reason
 from distributed.fleet.worker_state import (
     NEVER,
     Busy,
@@ -47,10 +47,10 @@ LEAVING_POLL_SECONDS = 0.3
 
 
 @dataclass(frozen=True, kw_only=True)
-class MachineReport:
+class MachineSnapshot:
     """The state of a machine, as its connection knows it."""
 
-    workers: tuple[WorkerReport, ...]
+    workers: tuple[WorkerSnapshot, ...]
     inspected: bool  # the machine itself has listed its workers
     transferred: int  # bytes of files in both directions so far
 
@@ -334,10 +334,10 @@ class MachineConnection:
     def _renew_report(self) -> None:
         self.report = self._reported()
 
-    def _reported(self) -> MachineReport:
+    def _reported(self) -> MachineSnapshot:
         now = 0 if self._transport is None else self._transport.sent + self._transport.received
         reports = tuple(worker.report() for worker in self._workers.values() if not worker.retired)
-        return MachineReport(workers=reports, inspected=self._inspected, transferred=self._transferred + now)
+        return MachineSnapshot(workers=reports, inspected=self._inspected, transferred=self._transferred + now)
 
 
 def expected_workers(machine: WorkerSettings, root: Path) -> list[str]:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from distributed.fleet.ownership import Claim
 from distributed.remote.owner import LABEL, STRANGER
-from distributed.setup.machine import place, printable
+from distributed.setup.machine import printable_start, worker_place
 from distributed.ssh.errors import RemoteFailure
 from distributed.ssh.transport import Entry, Transport
 from training.common.files import FileTooLarge, sync_folder, write_atomically
@@ -59,7 +59,9 @@ class Mirror:
 
     def __init__(self, worker: str, *, root: Path, run_id: str, claim: Claim) -> None:
         self.worker, self.claim = worker, claim
-        self._at = place(worker)  # where games are fetched from: its folder, or the one in which ours are set aside
+        self._at = worker_place(
+            worker
+        )  # where games are fetched from: its folder, or the one in which ours are set aside
         self._checked = float("-inf")  # when the folder was last seen to be ours, by this machine's clock
         self._strangers: set[str] = set()  # batches of other runs, by their content alone
         self.folder = open_mirror(root, worker, run_id)
@@ -100,7 +102,7 @@ class Mirror:
             ClusterError: it could not be done.
         """
         transport.remove(
-            f"{place(self.worker)}/outbox/{self.claim.owner.file_name}"
+            f"{worker_place(self.worker)}/outbox/{self.claim.owner.file_name}"
         )  # this name belongs to one Coach alone
 
     def _forget_all(self) -> None:
@@ -116,7 +118,7 @@ class Mirror:
             ClusterError: it could not be read.
         """
         try:
-            text = transport.get(f"{place(self.worker)}/worker.json", MAX_JSON_BYTES)
+            text = transport.get(f"{worker_place(self.worker)}/worker.json", MAX_JSON_BYTES)
             heartbeat = Heartbeat.model_validate(json.loads(text))
         except FileNotFoundError:
             if self._heard:  # the folder was deleted
@@ -124,7 +126,7 @@ class Mirror:
             return None
         except (FileTooLarge, ValidationError, ValueError, RecursionError) as error:
             raise RemoteFailure(
-                transport.worker, f"its heartbeat cannot be understood: {printable(str(error))[:300]}"
+                transport.worker, f"its heartbeat cannot be understood: {printable_start(str(error))[:300]}"
             ) from error
         self._heard = True
         return heartbeat if heartbeat.run_id == self.run_id else None
@@ -148,7 +150,7 @@ class Mirror:
         Raises:
             ClusterError: a file could not be fetched or stored; the next call tries again.
         """
-        self._at = place(self.worker)
+        self._at = worker_place(self.worker)
         found = self._listed(transport)
         self._fetch_results(transport, {entry.name for entry in found})
         return self._fetch_batches(transport, found, came, seconds, clock)
@@ -166,7 +168,7 @@ class Mirror:
         Raises:
             Moved: the folder is no longer ours.
         """
-        found = transport.names(f"{place(self.worker)}/outbox")
+        found = transport.names(f"{worker_place(self.worker)}/outbox")
         self.claim.check(transport, (entry.name for entry in found))
         self._checked = time.monotonic()
         return found
@@ -267,7 +269,7 @@ class Mirror:
             ClusterError: a file could not be deleted; the next call tries again.
         """
         while counted and self._free:
-            if self._at == place(self.worker):
+            if self._at == worker_place(self.worker):
                 self._check(transport)
             transport.remove(f"{self._at}/outbox/{self._free[0]}")
             self._fetched.discard(self._free.pop(0))
@@ -298,7 +300,7 @@ class Mirror:
                 file = push.file_for(model, None)
             began = time.monotonic()
             # Not durable: the worker checks the whole file.
-            transport.put(file.data, f"{place(self.worker)}/inbox/{file.name}", durable=False)
+            transport.put(file.data, f"{worker_place(self.worker)}/inbox/{file.name}", durable=False)
             if len(file.data) >= LARGE:
                 self._rate = len(file.data) / max(time.monotonic() - began, 1e-6)
             self._whole = file.name == name
@@ -331,13 +333,13 @@ class Mirror:
             same = self.model is not None and self.model.sha256 == player.sha256
             model = self.folder.model_path(player.version).name
             if not (same and self._link(transport, self.worker, model, player.file_name)):
-                transport.put(players[player], f"{place(self.worker)}/inbox/{player.file_name}", durable=False)
+                transport.put(players[player], f"{worker_place(self.worker)}/inbox/{player.file_name}", durable=False)
             self._players.add(player)
 
     def _link(self, transport: Transport, worker: str, name: str, new: str) -> bool:
         """Hard-link a file of an inbox on the machine into this worker's inbox; return whether that worked."""
         make = 'mkdir -p -m 700 "${2%/*}" && ln -f "$1" "$2"'
-        files = [f"{place(worker)}/inbox/{name}", f"{place(self.worker)}/inbox/{new}"]
+        files = [f"{worker_place(worker)}/inbox/{name}", f"{worker_place(self.worker)}/inbox/{new}"]
         return transport.run(["sh", "-c", make, "keima", *files]).code == 0
 
     def send_assignment(self, transport: Transport, wanted: Assignment) -> None:
@@ -357,7 +359,9 @@ class Mirror:
         assignment = wanted.model_copy(update=changes)
         if assignment != self.sent:
             self._check(transport)
-            transport.put(assignment.model_dump_json(indent=1).encode(), f"{place(self.worker)}/inbox/assignment.json")
+            transport.put(
+                assignment.model_dump_json(indent=1).encode(), f"{worker_place(self.worker)}/inbox/assignment.json"
+            )
             self.sent = assignment
             self._players &= set(assignment.players)  # the worker deletes what its assignment does not name
 

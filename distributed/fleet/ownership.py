@@ -20,7 +20,7 @@ from pydantic import Field
 from configs.commands import connector
 from distributed.remote import process as remote_process
 from distributed.remote.owner import LABEL, OWNER, STRANGER
-from distributed.setup.machine import CALL_SECONDS, Answer, Count, Text, call, place, understood
+from distributed.setup.machine import CALL_SECONDS, Count, RemoteAnswer, Text, call, understood, worker_place
 from distributed.ssh.errors import RemoteFailure
 from distributed.ssh.transport import Transport
 from training.worker.worker_folder import TAGGED, is_of_run, run_tag
@@ -28,7 +28,7 @@ from training.worker.worker_folder import TAGGED, is_of_run, run_tag
 ASK_SECONDS = 5.0  # between two checks of whether a worker has become free
 
 
-class Owner(Answer):
+class Owner(RemoteAnswer):
     """The owner of a worker, as the record on its machine describes it."""
 
     run_id: Text
@@ -100,7 +100,7 @@ class Taken(RemoteFailure):
         self.owner = owner
 
 
-class _Answered(Answer):
+class _Answered(RemoteAnswer):
     mine: bool
     owner: Owner | None
     token: Text
@@ -149,7 +149,7 @@ class Claim:
     @property
     def aside(self) -> str:
         """The folder in which our games are set aside while another Coach has the worker."""
-        return f"{place(self._worker)}.{self.owner.label}"
+        return f"{worker_place(self._worker)}.{self.owner.label}"
 
     def take_over(self) -> None:
         """Take the worker from any owner at the next contact."""
@@ -163,11 +163,13 @@ class Claim:
         """
         found = list(names)
         if not all(is_of_run(name, self.owner.run_id) for name in found):
-            raise Moved(transport.worker, f"{place(self._worker)} holds games of another run", "they are set aside")
+            raise Moved(
+                transport.worker, f"{worker_place(self._worker)} holds games of another run", "they are set aside"
+            )
         if [name for name in found if name.endswith(OWNER)] != [self.owner.file_name]:
             raise Moved(
                 transport.worker,
-                f"{place(self._worker)} was deleted, or taken over by another Coach",
+                f"{worker_place(self._worker)} was deleted, or taken over by another Coach",
                 "it is looked at again",
             )
 
@@ -193,7 +195,7 @@ class Claim:
             end_worker()
         if foreign or answer.unsorted:
             request = {"coach": self.owner.coach, "contents": answer.contents, **self._sorting}
-            call(transport, "give_way", {"place": place(self._worker), **request}, python=python)
+            call(transport, "give_way", {"place": worker_place(self._worker), **request}, python=python)
         self._fresh = self._takeover = self.is_lost = False
         self._watched = self._refusal = None
         return foreign or not answer.contents
@@ -206,7 +208,9 @@ class Claim:
             "expired": expired,
             **self._sorting,
         }
-        answer = call(transport, "own", {"place": place(self._worker), **request}, python=python, seconds=CALL_SECONDS)
+        answer = call(
+            transport, "own", {"place": worker_place(self._worker), **request}, python=python, seconds=CALL_SECONDS
+        )
         return understood(transport, _Answered, answer)
 
     def _has_run_out(self, owner: Owner, token: str) -> bool:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from distributed.fleet.mirror import Mirror
 from distributed.fleet.ownership import Moved, Owner, Taken
 from distributed.fleet.worker_state import (
+    ActionFailed,
     Began,
     Busy,
     Do,
     Event,
-    Failed,
-    Found,
     HeartbeatSeen,
+    ProcessFound,
     Sent,
     Stop,
     Tailed,
@@ -23,7 +23,7 @@ from distributed.fleet.worker_state import (
     Worked,
     WorkerState,
     advance,
-    begin,
+    new_worker_state,
 )
 from distributed.setup.machine import PYTHON, WorkerSlot
 from distributed.setup.process_manager import ProcessManager
@@ -54,7 +54,7 @@ class Leaving:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkerReport:
+class WorkerSnapshot:
     """The state of a worker, as its connection knows it. Times are by the connection's clock."""
 
     name: str
@@ -109,7 +109,7 @@ class RemoteWorker:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.slot, self.mirror = slot, mirror
-        self.state = begin(clock())
+        self.state = new_worker_state(clock())
         self.retired = False
         self.claimed = False
         self.ended = False
@@ -126,9 +126,9 @@ class RemoteWorker:
         """The worker's name."""
         return self.slot.name
 
-    def report(self) -> WorkerReport:
+    def report(self) -> WorkerSnapshot:
         """Return the worker's state."""
-        return WorkerReport(
+        return WorkerSnapshot(
             name=self.name,
             state=self.state,
             heartbeat=self._heartbeat,
@@ -177,13 +177,13 @@ class RemoteWorker:
             if self._logged_owner != error.owner:
                 self._log_event(str(error))
             self._logged_owner = error.owner
-            self.feed(Failed(reason(error)))
+            self.feed(ActionFailed(reason(error)))
         except RemoteFailure as error:
             if isinstance(error, Moved):
                 self.claimed = False
             if self.state.failure != reason(error):
                 self._log_event(str(error))
-            self.feed(Failed(reason(error)))
+            self.feed(ActionFailed(reason(error)))
         else:
             self._logged_owner = None
             self.feed(Worked())
@@ -220,7 +220,7 @@ class RemoteWorker:
             )
             self.claimed = True
         except Taken:
-            self.feed(Found(False))  # no process of ours
+            self.feed(ProcessFound(False))  # no process of ours
             if self.mirror.fetch_aside(
                 transport, came=lambda file: self._arrived((self.name, file)), clock=self._clock
             ):
@@ -329,7 +329,7 @@ class RemoteWorker:
     def _carried_out(self, action: Do, transport: Transport) -> Event:
         match action:
             case Do.ASK:
-                return Found(self._process_manager.alive(transport, self.name))
+                return ProcessFound(self._process_manager.alive(transport, self.name))
             case Do.START:
                 again = self.state.starts or self.state.talks  # the latter: an earlier session started it
                 self._log_event(
@@ -339,7 +339,7 @@ class RemoteWorker:
                 return Began()
             case Do.STOP:
                 self._process_manager.stop(transport, self.name)
-                return Found(False)
+                return ProcessFound(False)
             case Do.TAIL:
                 text = self._process_manager.tail(transport, self.name) or "(nothing)"
                 self._log_event(
@@ -385,7 +385,7 @@ class RemoteWorker:
             transport, self.name, seconds=min(STOP_SECONDS, max(1.0, leaving.until - self._clock()))
         )
         self.feed(Stop())
-        self.feed(Found(False))
+        self.feed(ProcessFound(False))
         until = self._clock() + LAST_FETCH_SECONDS
         self._fetch(transport)
         while self.mirror.more and self._clock() < until:

@@ -65,7 +65,7 @@ class TurnedDown:
 
 
 @dataclass(frozen=True)
-class Failed:
+class ActionFailed:
     """Something failed, although the machine is connected."""
 
     reason: str
@@ -102,7 +102,7 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Found:
+class ProcessFound:
     """Whether the worker's process runs."""
 
     running: bool
@@ -139,12 +139,12 @@ Event = (
     Connected
     | Lost
     | TurnedDown
-    | Failed
+    | ActionFailed
     | Worked
     | Busy
     | HeartbeatSeen
     | Sent
-    | Found
+    | ProcessFound
     | Began
     | Tailed
     | Restart
@@ -181,7 +181,7 @@ class WorkerState:
     sent_version: int = 0
 
 
-def begin(now: float) -> WorkerState:
+def new_worker_state(now: float) -> WorkerState:
     """Return the state of a worker of which nothing is known yet."""
     return WorkerState(since=now)
 
@@ -231,7 +231,7 @@ def _taken(state: WorkerState, event: Event, now: float, timing: Timing) -> Work
             return replace(state, connected=False, lost=reason, busy="", refusal="")
         case TurnedDown(reason):
             return replace(state, connected=False, lost=reason, busy="", refusal=reason)
-        case Failed(reason):
+        case ActionFailed(reason):
             return replace(state, failure=reason, busy="")
         case Worked():
             return replace(state, failure="") if state.failure else state
@@ -241,7 +241,7 @@ def _taken(state: WorkerState, event: Event, now: float, timing: Timing) -> Work
             return _listened(state, event, now)
         case Sent(version):
             return replace(state, sent_version=version)
-        case Found(running):
+        case ProcessFound(running):
             return replace(state, running=running, asked=now, again=state.again and running)
         case Began():
             starts = tuple(start for start in state.starts if now - start < timing.restart_window)

@@ -1,14 +1,14 @@
 """A worker as people see it, from its connection's report, its heartbeat and the balancer's decision."""
 
 from distributed.fleet.balancer import Decision
-from distributed.fleet.remote_worker import WorkerReport
-from distributed.fleet.views import WorkerView
+from distributed.fleet.fleet_view import WorkerView
+from distributed.fleet.remote_worker import WorkerSnapshot
 from distributed.fleet.worker_state import Mark, WorkerState
 from training.run.assignments import GamesAccount
 
 
 def worker_view(
-    report: WorkerReport,
+    report: WorkerSnapshot,
     state: WorkerState,
     now: float,
     *,

@@ -48,17 +48,17 @@ def learner_ranks(settings: Settings, run_dir: Path, *, present: Ranks = ALONE) 
         start = partial(start_process, be_rank, by=signal.SIGKILL)
         processes = {
             rank: start(
-                (place(rank, count), device, Path(folder), log_of(run_dir, rank)),
+                (rank_place(rank, count), device, Path(folder), log_of(run_dir, rank)),
                 name=f"learner-rank-{rank}",
             )
             for rank in range(1, count)
         }
         try:
-            while not store.check([mark(rank) for rank in processes]):
+            while not store.check([ready_key(rank) for rank in processes]):
                 if fallen := describe(processes, run_dir):
                     raise RankLost(fallen)
                 time.sleep(POLL_SECONDS)
-            with joined(place(0, count), device=device, store=store) as ranks:
+            with joined(rank_place(0, count), device=device, store=store) as ranks:
                 yield ranks
         except RankLost as error:
             raise RankLost(describe(processes, run_dir, wait=END_SECONDS) or str(error)) from error
@@ -69,12 +69,12 @@ def learner_ranks(settings: Settings, run_dir: Path, *, present: Ranks = ALONE) 
                 process.join()
 
 
-def place(rank: int, count: int) -> Place:
+def rank_place(rank: int, count: int) -> Place:
     """Return the place of a rank among ``count`` on this machine."""
     return Place(rank=rank, world_size=count, local_rank=rank, master_addr=HERE)
 
 
-def mark(rank: int) -> str:
+def ready_key(rank: int) -> str:
     """Return the key that a rank sets in the store when it has started."""
     return f"here/{rank}"
 
@@ -103,7 +103,7 @@ def be_rank(where: Place, device: str, folder: Path, log_file: Path) -> None:
     assert where.rank is not None and where.world_size is not None
     try:
         store = store_in(folder, where.world_size)
-        store.set(mark(where.rank), "here")
+        store.set(ready_key(where.rank), "here")
         with joined(where, device=device, store=store) as ranks:
             follow_rank_zero(ranks)
     except Exception:

@@ -14,7 +14,7 @@ from configs.schema import Settings
 from distributed.local.devices import DeviceSlot, Spread
 from distributed.local.learner_ranks import learner_ranks
 from distributed.local.local import LocalProcesses
-from distributed.local.wiring import EVERY, WeightsFiles, logged, with_workers
+from distributed.local.wiring import EVERY, WeightsFiles, logged_to, with_workers
 from games import Game
 from training.common.reports import IterationReport
 from training.common.run_lock import RunLock
@@ -31,7 +31,7 @@ FINAL = "model_final.pt"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Session:
+class SessionEnd:
     """The end of a session."""
 
     report: IterationReport | None  # the last iteration's
@@ -56,7 +56,9 @@ def synchronous(document: dict[str, Any], slots: Sequence[DeviceSlot]) -> Settin
     return with_workers({**document, "training": training}, spread, batch_games=BATCH_GAMES)
 
 
-def train(run_dir: Path, settings: Settings, slots: Sequence[DeviceSlot], *, say: Callable[[str], None]) -> Session:
+def train_on_devices(
+    run_dir: Path, settings: Settings, slots: Sequence[DeviceSlot], *, say: Callable[[str], None]
+) -> SessionEnd:
     """Train in ``run_dir``, which is there, new or with a run to go on with, until the run's bounds or a stop.
 
     Args:
@@ -71,7 +73,7 @@ def train(run_dir: Path, settings: Settings, slots: Sequence[DeviceSlot], *, say
         ValueError, OSError, sqlite3.Error: see ``training.run.run.open_coach``.
     """
     titles = {slot.worker: slot.title for slot in slots}
-    with RunLock(run_dir), logged(run_dir / "coach.log"), learner_ranks(settings, run_dir) as ranks:
+    with RunLock(run_dir), logged_to(run_dir / "coach.log"), learner_ranks(settings, run_dir) as ranks:
         lines = DeviceLines(titles, say, epochs=settings.training.samples_per_position)
         observers = make_observers(run_dir, name=settings.run.name, game=settings.game.name, terminal=lines)
         log_event = event_logger(observers)
@@ -91,11 +93,11 @@ def train(run_dir: Path, settings: Settings, slots: Sequence[DeviceSlot], *, say
             )
 
         with session(run_dir, settings, make_backend=make_backend, observers=observers, ranks=ranks) as coach:
-            report = run(coach, run_dir)
-    return Session(report=report, stopped=coach.stop_requested, model=run_dir / FINAL)
+            report = run_coach(coach, run_dir)
+    return SessionEnd(report=report, stopped=coach.stop_requested, model=run_dir / FINAL)
 
 
-def run(coach: Coach, run_dir: Path) -> IterationReport | None:
+def run_coach(coach: Coach, run_dir: Path) -> IterationReport | None:
     """Run the Coach to its end, with files of weights for other programs beside what the run itself keeps."""
     files = WeightsFiles(
         lambda iteration: run_dir / f"checkpoint_iter_{iteration}.pt", coach.learner.weights, every=EVERY

@@ -15,7 +15,7 @@ from distributed.local.wiring import (
     EVERY,
     WINDOW_GROWTH,
     WeightsFiles,
-    logged,
+    logged_to,
     trainer_settings,
     validated,
     with_workers,
@@ -135,7 +135,11 @@ class ParallelZeroTrainer:
         spread = spread_here(validated(document), per_gpu=self.workers_per_gpu)
         settings = with_workers(document, spread)
         make_run_folder(self.run_dir, resume=self.resume)
-        with RunLock(self.run_dir), logged(self.run_dir / "coach.log"), learner_ranks(settings, self.run_dir) as ranks:
+        with (
+            RunLock(self.run_dir),
+            logged_to(self.run_dir / "coach.log"),
+            learner_ranks(settings, self.run_dir) as ranks,
+        ):
             self.resume = True
             return self._run_session(settings, spread, ranks)
 

@@ -160,7 +160,7 @@ def validated(document: dict[str, Any]) -> Settings:
 
 
 @contextmanager
-def logged(path: Path) -> Iterator[None]:
+def logged_to(path: Path) -> Iterator[None]:
     """Within the block, what training and its workers have to say is written to the file at ``path`` too."""
     handler = logging.FileHandler(path, encoding="utf-8")
     loggers = room_loggers()

@@ -10,15 +10,15 @@ from pathlib import Path
 
 from configs.schema import Settings
 from distributed.fleet.fleet import Fleet
+from distributed.fleet.fleet_view import FleetView
 from distributed.fleet.ownership import Claimant, owner_here
-from distributed.fleet.views import FleetView
 from distributed.operations import requests as control
 from distributed.operations import status
 from distributed.operations.command_handler import CommandHandler
 from distributed.operations.requests import RequestInbox
 from distributed.operations.status import StatusFile
 from distributed.setup.process_manager import RemoteProcessManager
-from distributed.setup.release import ours
+from distributed.setup.release import worker_requirements
 from distributed.ssh import ssh
 from games import Game
 from training.common.reports import ClusterReport, RemoteStanding
@@ -64,7 +64,7 @@ class Cluster(Fleet):
         distributed = settings.distributed
         if distributed.unused_weights:
             log_event(distributed.unused_weights)
-        code = ours(distributed.worker_class, config=config)
+        code = worker_requirements(distributed.worker_class, config=config)
         owner = owner_here(run_id, lease_seconds=distributed.lease_seconds)
         title = f"{settings.run.name}: {game.name}"
         self._requests = RequestInbox(control_folder, run=run_dir, config=config)
@@ -80,7 +80,11 @@ class Cluster(Fleet):
                 ssh.connect, host_key_policy=distributed.host_key_policy, login_seconds=distributed.login_seconds
             ),
             process_manager=partial(
-                RemoteProcessManager, ours=code, bootstrap=distributed.bootstrap, pip=distributed.pip, coach=owner.coach
+                RemoteProcessManager,
+                required=code,
+                bootstrap=distributed.bootstrap,
+                pip=distributed.pip,
+                coach=owner.coach,
             ),
             claimant=Claimant(owner=owner, takeover=takeover, connector=code.connector),
             log_event=log_event,

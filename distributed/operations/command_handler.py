@@ -9,7 +9,7 @@ from typing import Protocol
 from configs.commands import connector
 from configs.load import ConfigError, load_settings
 from configs.schema import DistributedSettings, WorkerSettings
-from distributed.fleet.views import FleetView
+from distributed.fleet.fleet_view import FleetView
 from distributed.fleet.worker_state import Mark
 from distributed.operations.requests import Request, RequestInbox
 from distributed.operations.status import status_text

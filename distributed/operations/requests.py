@@ -63,7 +63,7 @@ class Request(_Message):
         return self
 
 
-class Answer(_Message):
+class RequestAnswer(_Message):
     """The answer to a request."""
 
     ok: bool
@@ -127,11 +127,11 @@ class RequestInbox:
         try:
             yield Request.model_validate_json(read_limited(path, LIMIT))
         except (OSError, FileTooLarge) as error:
-            self.answer(name, Answer(ok=False, text=f"the request cannot be read: {error}"))
+            self.answer(name, RequestAnswer(ok=False, text=f"the request cannot be read: {error}"))
         except ValidationError as error:
-            self.answer(name, Answer(ok=False, text=f"the request cannot be understood: {complaint(error)}"))
+            self.answer(name, RequestAnswer(ok=False, text=f"the request cannot be understood: {complaint(error)}"))
 
-    def answer(self, name: str, answer: Answer) -> None:
+    def answer(self, name: str, answer: RequestAnswer) -> None:
         """Answer a request; if the disk does not take the answer, that is logged."""
         try:
             write_atomically(self.folder / f"{name}.answer", answer.model_dump_json().encode())
@@ -143,7 +143,7 @@ class RequestInbox:
         """Carry out all new requests, and answer each with its result or error."""
         for pending in self.pending():
             try:
-                answer = Answer(ok=True, text=carry_out(pending.request))
+                answer = RequestAnswer(ok=True, text=carry_out(pending.request))
             except Exception as error:  # no request may end a run
                 expected = isinstance(error, ValueError | OSError)
                 log.log(
@@ -158,7 +158,7 @@ class RequestInbox:
                     if expected
                     else f"something unexpected went wrong, see the Coach's log: {type(error).__name__}: {error}"
                 )
-                answer = Answer(ok=False, text=text)
+                answer = RequestAnswer(ok=False, text=text)
             self.answer(pending.id, answer)
 
     def close(self) -> None:
@@ -170,14 +170,14 @@ class RequestInbox:
             self._lock = None
 
 
-def ask(
+def ask_coach(
     request: Request,
     folder: Path = FOLDER,
     *,
     seconds: float = WAIT_SECONDS,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-) -> Answer:
+) -> RequestAnswer:
     """Have the running Coach carry out a request, and wait for its answer for at most ``seconds``.
 
     Raises:
@@ -194,7 +194,7 @@ def ask(
     while True:
         runs = coach_runs(folder)  # checked before the answer is: a Coach that has ended answers no more
         with suppress(FileNotFoundError):
-            found = Answer.model_validate_json(read_limited(answer, LIMIT))
+            found = RequestAnswer.model_validate_json(read_limited(answer, LIMIT))
             answer.unlink()
             return found
         if not runs or clock() >= deadline:

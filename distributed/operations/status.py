@@ -11,9 +11,9 @@ from typing import Any
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 
-from distributed.fleet.views import FleetView, WorkerView
+from distributed.fleet.fleet_view import FleetView, WorkerView
 from distributed.fleet.worker_state import Mark
-from distributed.setup.machine import printable
+from distributed.setup.machine import printable_start
 from training.common.files import read_limited, write_atomically
 from views.charts import cluster_figures
 
@@ -67,7 +67,7 @@ class StatusFile:
 
     def _write(self, view: FleetView, *, ended: bool) -> None:
         now = self._wall()
-        when = at(now)
+        when = local_time(now)
         said = f"ended {when}" if ended else f"as of {when}, every {INTERVAL_SECONDS:.0f} s"
         text = status_text(view, title=self._title, when=said)
         values = {
@@ -94,12 +94,12 @@ def stale_since(folder: Path = FOLDER) -> str | None:
     """Return when the status was last written if its Coach was killed; None if that ended cleanly or never ran."""
     try:
         values = json.loads(read_limited(folder / JSON_NAME, JSON_LIMIT))
-        return None if values["ended"] else at(float(values["time"]))
+        return None if values["ended"] else local_time(float(values["time"]))
     except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None
 
 
-def at(seconds: float) -> str:
+def local_time(seconds: float) -> str:
     """Return a moment, in seconds since 1970, as text in local time."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
@@ -159,15 +159,15 @@ def _in_full(worker: WorkerView, *, most: int | None) -> list[str]:
     """Return a line with all figures, and below it why the worker is not Active, or a note."""
     figures = (
         f"{worker.share:.1%}",
-        rate(worker.games_per_second),
+        rate_text(worker.games_per_second),
         f"{worker.model_version}" if worker.model_version else "-",
-        "-" if worker.last_batch is None else f"{span(worker.last_batch)} ago",
+        "-" if worker.last_batch is None else f"{duration_text(worker.last_batch)} ago",
         f"{worker.outstanding}",
     )
     line = f"{SYMBOLS[worker.mark]} {worker.mark.value:7} {_left(_cut(worker.name, NAME_WIDTH), NAME_WIDTH)}"
     line += "".join(_right(text, width) for text, width in zip(figures, COLUMNS, strict=True))
-    below = [f"for {span(worker.since)}"] if worker.mark != Mark.ACTIVE else []
-    below += [text for text in (printable(worker.reason), printable(worker.note)) if text]
+    below = [f"for {duration_text(worker.since)}"] if worker.mark != Mark.ACTIVE else []
+    below += [text for text in (printable_start(worker.reason), printable_start(worker.note)) if text]
     wrapped = wrap(": ".join(below), WIDTH - 3)
     if most is not None and len(wrapped) > most:
         wrapped = [*wrapped[: most - 1], set_cell_size(wrapped[most - 1], WIDTH - 5).rstrip() + " …"]
@@ -176,8 +176,8 @@ def _in_full(worker: WorkerView, *, most: int | None) -> list[str]:
 
 def _in_one_line(worker: WorkerView) -> str:
     """Return a line with the time since the worker is not Active, and the start of the reason."""
-    line = f"{SYMBOLS[worker.mark]} {worker.mark.value:7} {_cut(worker.name, NAME_WIDTH)} for {span(worker.since)}: "
-    reason = printable(worker.reason)
+    line = f"{SYMBOLS[worker.mark]} {worker.mark.value:7} {_cut(worker.name, NAME_WIDTH)} for {duration_text(worker.since)}: "
+    reason = printable_start(worker.reason)
     room = WIDTH - cell_len(line)
     return line + (reason if cell_len(reason) <= room else set_cell_size(reason, room - 1).rstrip() + "…")
 
@@ -188,18 +188,20 @@ def _in_short(active: Sequence[WorkerView]) -> list[str]:
     cells = []
     for each in active:
         name = _left(_cut(each.name, name_width), name_width)
-        cells.append(_left(f"{SYMBOLS[each.mark]} {name}{each.share:6.1%}{rate(each.games_per_second):>6}/s", CELL))
+        cells.append(
+            _left(f"{SYMBOLS[each.mark]} {name}{each.share:6.1%}{rate_text(each.games_per_second):>6}/s", CELL)
+        )
     across = WIDTH // CELL
     title = [f"Active: worker, share, games/s (all figures are in {JSON_NAME})"] if cells else []
     return title + ["".join(cells[start : start + across]) for start in range(0, len(cells), across)]
 
 
-def rate(games: float) -> str:
+def rate_text(games: float) -> str:
     """Return games per second, in at most six characters."""
     return f"{games:.1f}" if games < 1000 else f"{games:.0f}"
 
 
-def span(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """Return a duration in at most six characters, such as 7s, 4m, 3h20m."""
     whole = max(0, int(seconds))
     if whole < 60:

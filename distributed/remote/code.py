@@ -12,7 +12,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-from distributed.remote.process import Failed, elsewhere, locked, running
+from distributed.remote.process import CommandFailed, elsewhere, locked, running
 
 FOLDERS = ("games", "training", "distributed")  # of code that a worker runs
 SUFFIXES = (".py", ".npz")
@@ -48,7 +48,7 @@ def code_hash(root: Path, extra: str = "") -> str:
     return digest.hexdigest()[:16]
 
 
-def unpack(request: dict[str, Any]) -> dict[str, Any]:
+def unpack_release(request: dict[str, Any]) -> dict[str, Any]:
     """Create the release ``hash`` from ``archive``, and delete releases that no worker needs."""
     archive, name, extra = Path(request["archive"]), request["hash"], request["extra"]
     releases = Path(RELEASES)
@@ -62,7 +62,7 @@ def unpack(request: dict[str, Any]) -> dict[str, Any]:
             extract(archive, part)
             found = code_hash(part, extra)
             if found != name:
-                raise Failed(f"the code that arrived has the hash {found or 'of no code'} instead of {name}")
+                raise CommandFailed(f"the code that arrived has the hash {found or 'of no code'} instead of {name}")
             (part / WHOLE).touch()
             os.sync()
             if target.exists():  # changed by hand
@@ -98,11 +98,11 @@ def extract(archive: Path, folder: Path) -> None:
         for member in tar:
             name = Path(member.name)
             if not member.isreg() or name.is_absolute() or ".." in name.parts:
-                raise Failed(f"{archive} holds {member.name!r}, which does not belong into a release")
+                raise CommandFailed(f"{archive} holds {member.name!r}, which does not belong into a release")
             left -= member.size
             source = tar.extractfile(member)
             if left < 0 or source is None:
-                raise Failed(f"{archive} is larger than a release can be")
+                raise CommandFailed(f"{archive} is larger than a release can be")
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(source.read())
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from distributed.remote.process import LOCK_SECONDS, Failed, elsewhere, locked, running, start, stop
+from distributed.remote.process import LOCK_SECONDS, CommandFailed, elsewhere, locked, running, start, stop
 
 OWNER = ".owner"  # the suffix of a record
 GAMES = ".games"
@@ -73,7 +73,7 @@ def give_way(request: dict[str, Any]) -> dict[str, Any]:
                     path.unlink()
             for path in place.iterdir():
                 if path.name not in KEPT:
-                    remove(path)
+                    delete(path)
         returned = bring_back(place, labels)
     return {"moved": moved, "returned": returned}
 
@@ -123,7 +123,7 @@ def bring_back(place: Path, labels: list[str]) -> int:
             for path in sorted((folder / "outbox").glob(f"*{GAMES}")):
                 path.rename(place / "outbox" / path.name)
                 returned += 1
-            remove(folder)
+            delete(folder)
     return returned
 
 
@@ -141,7 +141,7 @@ def check_owner(place: Path, coach: str) -> None:
     """
     found = owner_of(place) if coach else None
     if found and found["coach"] not in ("", coach):
-        raise Failed(f"{place} is of run {found['run_id']} of {found['host']}", "owner")
+        raise CommandFailed(f"{place} is of run {found['run_id']} of {found['host']}", "owner")
 
 
 def owner_of(place: Path) -> dict[str, Any] | None:
@@ -204,7 +204,7 @@ def lock_of(place: Path) -> Path:
     return place.with_name(f".{place.name}.lock")
 
 
-def remove(path: Path) -> None:
+def delete(path: Path) -> None:
     """Delete a file or a folder."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)

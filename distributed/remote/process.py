@@ -30,7 +30,7 @@ PROC = Path("/proc")
 MACHINE_ID = Path("/etc/machine-id")
 
 
-class Failed(Exception):
+class CommandFailed(Exception):
     """The command cannot be carried out; ``kind`` tells the main node what to advise."""
 
     def __init__(self, text: str, kind: str = "failed") -> None:
@@ -75,7 +75,7 @@ def locked(path: Path, seconds: float) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise Failed(f"another start or stop is under way at {path.parent}", "busy") from None
+                    raise CommandFailed(f"another start or stop is under way at {path.parent}", "busy") from None
             time.sleep(0.02)
         yield
     finally:
@@ -117,7 +117,7 @@ def refuse_elsewhere(place: Path) -> None:
         there, here = str(found["host"]).rpartition("-")[0], platform.node()
         unknown = f"and from {here} it cannot be seen whether it runs"
         text = f"process {found.get('pid')} of {there} is recorded at {place}, {unknown}"
-        raise Failed(f"{text}: these machines share their home", "elsewhere")
+        raise CommandFailed(f"{text}: these machines share their home", "elsewhere")
 
 
 def running(place: Path) -> dict[str, Any] | None:
@@ -200,7 +200,7 @@ def start(request: dict[str, Any]) -> dict[str, Any]:
         with os.fdopen(ours, "rb") as pipe:
             error_text = pipe.read().decode("utf-8", "replace")
         if error_text:
-            raise Failed(error_text)
+            raise CommandFailed(error_text)
         return dict(json.loads((place / "process.json").read_text()), already=False)
 
 
@@ -253,7 +253,7 @@ def stop(request: dict[str, Any]) -> dict[str, Any]:
                     (place / "process.json").unlink(missing_ok=True)
                     return {"found": True, "killed": number == signal.SIGKILL}
                 time.sleep(0.05)
-    raise Failed(f"process {found['pid']} does not end, not even killed: its disk or its GPU hangs")
+    raise CommandFailed(f"process {found['pid']} does not end, not even killed: its disk or its GPU hangs")
 
 
 def signal_process(pid: int, number: int) -> None:

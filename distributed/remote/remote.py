@@ -16,10 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from distributed.remote.code import unpack, unpack_cache
-from distributed.remote.machine import inspect, probe
+from distributed.remote.code import unpack_cache, unpack_release
+from distributed.remote.inspection import inspect, probe
 from distributed.remote.owner import give_way, own, start_owned, stop_owned
-from distributed.remote.process import Failed, alive, tail
+from distributed.remote.process import CommandFailed, alive, tail
 
 COMMANDS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "probe": probe,
@@ -29,7 +29,7 @@ COMMANDS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "own": own,
     "give_way": give_way,
     "tail": tail,
-    "unpack": unpack,
+    "unpack": unpack_release,
     "unpack_cache": unpack_cache,
 }
 
@@ -45,7 +45,7 @@ def main(argv: list[str]) -> int:
             request = json.loads(path.read_text())
             path.unlink()
         answer: dict[str, Any] = {"ok": inspect(request) if command == "inspect" else COMMANDS[command](request)}
-    except Failed as error:
+    except CommandFailed as error:
         answer = {"failed": str(error), "kind": error.kind}
     except Exception as error:
         answer = {

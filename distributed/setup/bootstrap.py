@@ -20,16 +20,16 @@ from distributed.setup.machine import (
     Started,
     Tail,
     call,
-    environment,
     install_remote,
     own_python,
-    printable,
+    printable_start,
     probe,
     release_folder,
     remedy_bootstrap,
+    slot_environment,
     understood,
 )
-from distributed.setup.release import PROJECT, REQUIREMENTS, Ours, ours, pack
+from distributed.setup.release import PROJECT, REQUIREMENTS, WorkerRequirements, pack_code, worker_requirements
 from distributed.setup.wheels import Wheel
 from distributed.ssh.errors import Refused, RemoteFailure
 from distributed.ssh.transport import Transport
@@ -59,7 +59,7 @@ def bootstrap(
     machine: WorkerSettings,
     *,
     report: Callable[[str], None],
-    ours_here: Ours | None = None,
+    required: WorkerRequirements | None = None,
     pip: PipSettings = NO_PIP_SETTINGS,
     game: str = REHEARSAL_GAME,
     root: Path = PROJECT,
@@ -71,7 +71,7 @@ def bootstrap(
         transport: to the machine.
         machine: the machine's settings.
         report: called with each line.
-        ours_here: the code and packages that it must have.
+        required: the code and packages that it must have.
         pip: where it gets the packages.
         game: the game of the rehearsal.
         root: the checkout whose code is sent.
@@ -82,7 +82,7 @@ def bootstrap(
         RemoteFailure: a step failed there.
         Unreachable: the connection was lost; a long step continues there.
     """
-    for line in bootstrap_steps(transport, machine, ours_here=ours_here, pip=pip, game=game, root=root):
+    for line in bootstrap_steps(transport, machine, required=required, pip=pip, game=game, root=root):
         if line:
             report(line)
         else:
@@ -93,19 +93,19 @@ def bootstrap_steps(
     transport: Transport,
     machine: WorkerSettings,
     *,
-    ours_here: Ours | None = None,
+    required: WorkerRequirements | None = None,
     pip: PipSettings = NO_PIP_SETTINGS,
     game: str = REHEARSAL_GAME,
     root: Path = PROJECT,
 ) -> Iterator[str]:
     """Prepare a machine step by step: yield lines to report, and an empty line when it is time to wait a second."""
-    ours_here = ours_here or ours(root=root)
+    required = required or worker_requirements(root=root)
     install_remote(transport)
-    found = probe(transport, machine, ours_here)
+    found = probe(transport, machine, required)
     gpus = f"{len(found.gpus)} {'GPU' if len(found.gpus) == 1 else 'GPUs'}" if found.gpus else "no GPU"
     cores = f"{found.cpus} {'core' if found.cpus == 1 else 'cores'}"
     yield f"found {found.platform}, {cores}, {gpus}, {found.disk_free / 1e9:.0f} GB free"
-    checked = findings(found, machine, ours_here)
+    checked = findings(found, machine, required)
     refuse(transport.worker, (each for each in checked if each.what in NOT_FIXABLE), named=True)
     lacking = [each for each in checked if each.what == "packages" and not each.ok]
     if lacking and own_python(machine) and found.python and found.python.environment:
@@ -113,31 +113,31 @@ def bootstrap_steps(
     sent = choose_wheels(transport, found, pip, root) if lacking else []
     if lacking:
         refuse(transport.worker, [room_for_environment(found, machine, pip, sent)], named=True)
-    if found.folder_of(ours_here.code_hash) is None:
-        sent_bytes = send_code(transport, machine, ours_here, root)
-        yield f"sends the code, {sent_bytes / 1000:.0f} kB, to {release_folder(ours_here.code_hash)}"
-        found = probe(transport, machine, ours_here)
+    if found.folder_of(required.code_hash) is None:
+        sent_bytes = send_code(transport, machine, required, root)
+        yield f"sends the code, {sent_bytes / 1000:.0f} kB, to {release_folder(required.code_hash)}"
+        found = probe(transport, machine, required)
     if lacking:
-        yield from make_environment(transport, machine, found, ours_here, pip, sent)
-        found = probe(transport, machine, ours_here)
+        yield from make_environment(transport, machine, found, required, pip, sent)
+        found = probe(transport, machine, required)
     else:
         yield "the environment is complete"
-    checked = findings(found, machine, ours_here)
+    checked = findings(found, machine, required)
     refuse(transport.worker, checked, named=True)
-    yield from play_rehearsal(transport, machine, found, ours_here, game)
+    yield from play_rehearsal(transport, machine, found, required, game)
     yield from (f"note: {finding.text}; {finding.remedy}" for finding in checked if not finding.ok)
     yield f"ready: {', '.join(slot.name for slot in worker_slots(found, machine))}"
 
 
-def send_code(transport: Transport, machine: WorkerSettings, ours_here: Ours, root: Path) -> int:
+def send_code(transport: Transport, machine: WorkerSettings, required: WorkerRequirements, root: Path) -> int:
     """Create our release on the machine; return how many bytes were sent."""
-    archive = f".remote/{ours_here.code_hash}.tar.gz"
-    packed = pack(root, ours_here.worker_class)
+    archive = f".remote/{required.code_hash}.tar.gz"
+    packed = pack_code(root, required.worker_class)
     transport.put(packed, archive)
     call(
         transport,
         "unpack",
-        {"archive": archive, "hash": ours_here.code_hash, "extra": ours_here.extra},
+        {"archive": archive, "hash": required.code_hash, "extra": required.extra},
         python=machine.python,
         seconds=60.0,
     )
@@ -155,7 +155,9 @@ def choose_wheels(transport: Transport, found: Probe, pip: PipSettings, root: Pa
     assert found.python is not None
     requirements = (root / REQUIREMENTS).read_text(encoding="utf-8")
     try:
-        return wheels.choose(Path(pip.wheels), requirements, version=found.python.version, machine=found.machine)
+        return wheels.fitting_wheels(
+            Path(pip.wheels), requirements, version=found.python.version, machine=found.machine
+        )
     except wheels.NoWheels as error:
         what, _, remedy = str(error).partition("; ")
         raise Refused(transport.worker, what, remedy) from error
@@ -179,15 +181,20 @@ def room_for_environment(found: Probe, machine: WorkerSettings, pip: PipSettings
 
 
 def make_environment(
-    transport: Transport, machine: WorkerSettings, found: Probe, ours_here: Ours, pip: PipSettings, sent: list[Wheel]
+    transport: Transport,
+    machine: WorkerSettings,
+    found: Probe,
+    required: WorkerRequirements,
+    pip: PipSettings,
+    sent: list[Wheel],
 ) -> Iterator[str]:
     """Install the packages on the machine, as ``make setup`` does here.
 
     Raises:
         RemoteFailure: it failed; the text has the reason and the remedy.
     """
-    folder = found.folder_of(ours_here.code_hash)
-    environment, shelf = ours_here.environment, wheels_folder(ours_here)
+    folder = found.folder_of(required.code_hash)
+    environment, shelf = required.environment, wheels_folder(required)
     yield from send_wheels(transport, sent, shelf)
     transport.remove(f"{environment}/installed-{REQUIREMENTS}")  # this file says that the packages are installed
     argv = ["sh", f"{folder}/scripts/setup.sh", REQUIREMENTS]
@@ -199,20 +206,20 @@ def make_environment(
     if not sent and not found.gpus and "TORCH_INDEX" not in env:
         yield f"it has no GPU: with `pip: {{torch_index: {CPU_TORCH}}}` in the config, torch is a tenth of the size"
     yield from long_step(
-        transport, job(ours_here), argv, env, "making the environment", machine=machine, ours_here=ours_here
+        transport, job(required), argv, env, "making the environment", machine=machine, required=required
     )
     for wheel in sent:
         transport.remove(f"{shelf}/{wheel.path.name}")
 
 
-def job(ours_here: Ours) -> str:
+def job(required: WorkerRequirements) -> str:
     """Return the place of the long step that makes the environment; it differs for other requirements."""
-    return f"{JOBS}/{ours_here.environment.replace('/', '-')}"
+    return f"{JOBS}/{required.environment.replace('/', '-')}"
 
 
-def wheels_folder(ours_here: Ours) -> str:
+def wheels_folder(required: WorkerRequirements) -> str:
     """Return where wheels are stored until they are installed."""
-    return f"{wheels.FOLDER}/{ours_here.environment.rpartition('/')[2]}"
+    return f"{wheels.FOLDER}/{required.environment.rpartition('/')[2]}"
 
 
 def send_wheels(transport: Transport, sent: list[Wheel], shelf: str) -> Iterator[str]:
@@ -228,31 +235,31 @@ def send_wheels(transport: Transport, sent: list[Wheel], shelf: str) -> Iterator
 
 
 def play_rehearsal(
-    transport: Transport, machine: WorkerSettings, found: Probe, ours_here: Ours, game: str
+    transport: Transport, machine: WorkerSettings, found: Probe, required: WorkerRequirements, game: str
 ) -> Iterator[str]:
     """Play once with this code. That shows that packages and GPU work, and compiles the search for this machine.
 
     Raises:
         RemoteFailure: it failed; the text has the last lines of its output.
     """
-    folder, slot = found.folder_of(ours_here.code_hash), worker_slots(found, machine)[0]
+    folder, slot = found.folder_of(required.code_hash), worker_slots(found, machine)[0]
     assert found.python is not None
-    place = f"{REHEARSAL}-{ours_here.code_hash}-{game}"
+    place = f"{REHEARSAL}-{required.code_hash}-{game}"
     if job_status(transport, place, machine).code == 0:
         return
     yield from hand_over_compiled(transport, machine, found)
     yield "plays a rehearsal; first it compiles what is not compiled there yet, which takes minutes"
     argv = [found.python.path, f"{folder}/start_worker.py", "--rehearse", game]
     argv += [] if slot.gpu is None else ["--gpu", str(slot.gpu)]
-    env = environment(slot, machine)
-    yield from long_step(transport, place, argv, env, "the rehearsal", machine=machine, ours_here=ours_here)
+    env = slot_environment(slot, machine)
+    yield from long_step(transport, place, argv, env, "the rehearsal", machine=machine, required=required)
 
 
 def hand_over_compiled(transport: Transport, machine: WorkerSettings, found: Probe) -> Iterator[str]:
     """Send the code that has been compiled here, if the machine's processor can run it."""
     from distributed.setup import compile_cache  # imported here because it imports the compiler
 
-    packed = compile_cache.pack() if compile_cache.serves(found) else b""
+    packed = compile_cache.pack_cache() if compile_cache.serves(found) else b""
     if not packed:
         return
     archive = (
@@ -272,7 +279,7 @@ def long_step(
     what: str,
     *,
     machine: WorkerSettings,
-    ours_here: Ours,
+    required: WorkerRequirements,
 ) -> Iterator[str]:
     """Run a long command on the machine, or continue to follow one that runs, and report its output until it succeeds.
 
@@ -291,7 +298,7 @@ def long_step(
     begun = understood(transport, Started, call(transport, "start", request, python=python, private=bool(env)))
     if begun.already:
         yield "an earlier bootstrap is still running"
-    yield from follow(transport, place, read, what, machine=machine, ours_here=ours_here)
+    yield from follow_log(transport, place, read, what, machine=machine, required=required)
 
 
 def job_status(transport: Transport, place: str, machine: WorkerSettings) -> Alive:
@@ -299,8 +306,8 @@ def job_status(transport: Transport, place: str, machine: WorkerSettings) -> Ali
     return understood(transport, Alive, call(transport, "alive", {"place": place}, python=machine.python))
 
 
-def follow(
-    transport: Transport, place: str, read: int, what: str, *, machine: WorkerSettings, ours_here: Ours
+def follow_log(
+    transport: Transport, place: str, read: int, what: str, *, machine: WorkerSettings, required: WorkerRequirements
 ) -> Iterator[str]:
     """Report the output of a long step from byte ``read`` of its log on, until it succeeds.
 
@@ -314,7 +321,7 @@ def follow(
         request = {"log": JOB_LOG, "lines": 200, "offset": read}
         new = understood(transport, Tail, call(transport, "tail", request, python=machine.python))
         read = new.end
-        lines = [printable(line) for line in new.text.splitlines() if line.strip()]
+        lines = [printable_start(line) for line in new.text.splitlines() if line.strip()]
         said = (said + lines)[-REMEMBERED:]
         yield from lines
         now = time.monotonic()
@@ -329,7 +336,7 @@ def follow(
             reported = now
             yield f"still running after {(now - began) / 60:.0f} min"
         yield ""
-    again = remedy_bootstrap(ours_here, transport.worker)
+    again = remedy_bootstrap(required, transport.worker)
     if state.code is None:
         raise RemoteFailure(transport.worker, f"{what} was cut off", again)
     if state.code:

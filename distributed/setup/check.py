@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from configs.schema import WorkerSettings
-from distributed.remote.machine import OLDEST_PYTHON
+from distributed.remote.inspection import OLDEST_PYTHON
 from distributed.setup.machine import Gpu, Interpreter, Probe, WorkerSlot, own_python, release_folder, remedy_bootstrap
-from distributed.setup.release import Ours
+from distributed.setup.release import WorkerRequirements
 from distributed.ssh.errors import Refused
 
 LEAST_DISK = 10**9  # bytes
@@ -28,16 +28,16 @@ class Finding:
 
 
 def findings(
-    probe: Probe, machine: WorkerSettings, ours: Ours, *, now: Callable[[], float] = time.time
+    probe: Probe, machine: WorkerSettings, required: WorkerRequirements, *, now: Callable[[], float] = time.time
 ) -> list[Finding]:
     """Return the results of all checks, in the order in which to fix them."""
     return [
         _writable(probe, machine),
         _disk(probe),
         _memory(probe, machine),
-        _python(probe, machine, ours),
-        *_packages(probe, machine, ours),
-        _code(probe, machine, ours),
+        _python(probe, machine, required),
+        *_packages(probe, machine, required),
+        _code(probe, machine, required),
         _gpu(probe, machine),
         *_gpu_torch(probe, machine),
         _logout(probe),
@@ -114,10 +114,10 @@ def _memory(probe: Probe, machine: WorkerSettings) -> Finding:
     return Finding("memory", False, workers == 1 and probe.memory < LEAST_MEMORY // 2, f"only {text}", remedy)
 
 
-def _python(probe: Probe, machine: WorkerSettings, ours: Ours) -> Finding:
+def _python(probe: Probe, machine: WorkerSettings, required: WorkerRequirements) -> Finding:
     needed, own = _version(OLDEST_PYTHON), own_python(machine)
     install = f"there: install Python {needed} or newer (Debian, Ubuntu: sudo apt-get install python3 python3-venv)"
-    then = f"then {remedy_bootstrap(ours, machine.name)}"
+    then = f"then {remedy_bootstrap(required, machine.name)}"
     if probe.python is None:
         if own:
             return _bad(
@@ -136,51 +136,55 @@ def _python(probe: Probe, machine: WorkerSettings, ours: Ours) -> Finding:
     return _bad("python", f"{found} is older than {needed}", f"{install}; {then}")
 
 
-def _packages(probe: Probe, machine: WorkerSettings, ours: Ours) -> list[Finding]:
+def _packages(probe: Probe, machine: WorkerSettings, required: WorkerRequirements) -> list[Finding]:
     """Check for missing packages, and for other versions than ours."""
     if probe.python is None or probe.python.version[:2] < OLDEST_PYTHON:
         return []
     have = probe.python.packages
-    missing = [name for name in ours.packages if not have.get(name)]
+    missing = [name for name in required.packages if not have.get(name)]
     other = [
         name
-        for name, version in ours.packages.items()
+        for name, version in required.packages.items()
         if name not in missing and _public(have[name]) != _public(version)
     ]
-    remedy = _install(probe.python, machine, ours, [*missing, *other])
+    remedy = _install(probe.python, machine, required, [*missing, *other])
     result = []
     if missing:
         result.append(_bad("packages", f"missing: {', '.join(missing)}", remedy))
     if other:
-        differ = ", ".join(f"{name} is {_public(have[name])}, here {_public(ours.packages[name])}" for name in other)
+        differ = ", ".join(
+            f"{name} is {_public(have[name])}, here {_public(required.packages[name])}" for name in other
+        )
         result.append(_bad("packages", differ, remedy))
-    return result or [_good("packages", ", ".join(f"{name} {have[name]}" for name in ours.packages))]
+    return result or [_good("packages", ", ".join(f"{name} {have[name]}" for name in required.packages))]
 
 
-def _install(python: Interpreter, machine: WorkerSettings, ours: Ours, names: list[str]) -> str:
-    bootstrap = remedy_bootstrap(ours, machine.name)
+def _install(python: Interpreter, machine: WorkerSettings, required: WorkerRequirements, names: list[str]) -> str:
+    bootstrap = remedy_bootstrap(required, machine.name)
     if not (own_python(machine) and python.environment):
         return bootstrap
-    wanted = " ".join(f"{name}=={_public(ours.packages[name])}" for name in names)
+    wanted = " ".join(f"{name}=={_public(required.packages[name])}" for name in names)
     return f"there: {python.path} -m pip install {wanted}; or remove `python:` from the config and {bootstrap}"
 
 
-def _code(probe: Probe, machine: WorkerSettings, ours: Ours) -> Finding:
-    folder = probe.folder_of(ours.code_hash)
+def _code(probe: Probe, machine: WorkerSettings, required: WorkerRequirements) -> Finding:
+    folder = probe.folder_of(required.code_hash)
     if folder is not None:
-        return _good("code", f"{ours.code_hash} in {'the folder itself' if folder == '.' else folder}")
+        return _good("code", f"{required.code_hash} in {'the folder itself' if folder == '.' else folder}")
     found = [name for name in probe.code if probe.code[name]]
-    bootstrap = remedy_bootstrap(ours, machine.name)
+    bootstrap = remedy_bootstrap(required, machine.name)
     if not found:
         clone = (
             "or if a clone and its environment stand there already, name them as `directory` and `python` in the config"
         )
         return _bad("code", "our code is not there", f"{bootstrap}; {clone}")
-    if release_folder(ours.code_hash) in found:
-        return _bad("code", f"{release_folder(ours.code_hash)} has been changed there, or is not complete", bootstrap)
+    if release_folder(required.code_hash) in found:
+        return _bad(
+            "code", f"{release_folder(required.code_hash)} has been changed there, or is not complete", bootstrap
+        )
     where = probe.root if found[0] == "." else found[0]
     return _bad(
-        "code", f"its code differs from ours ({probe.code[found[0]]} in {where}, here {ours.code_hash})", bootstrap
+        "code", f"its code differs from ours ({probe.code[found[0]]} in {where}, here {required.code_hash})", bootstrap
     )
 
 

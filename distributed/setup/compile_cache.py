@@ -6,7 +6,7 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from distributed.remote.machine import processor
+from distributed.remote.inspection import processor
 from distributed.setup.machine import Probe
 from games import compiled
 
@@ -24,7 +24,7 @@ def serves(probe: Probe, *, version: Sequence[int] = (sys.version_info.major, sy
     )
 
 
-def pack(root: Path = compiled.PROJECT) -> bytes:
+def pack_cache(root: Path = compiled.PROJECT) -> bytes:
     """Return everything that has been compiled from the present sources, as a tar.gz; empty if there is nothing."""
     folders = [compiled.cache_folder(path) for name in FOLDERS for path in sorted((root / name).rglob("*.py"))]
     present = [folder for folder in folders if folder.is_dir()]

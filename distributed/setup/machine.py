@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from configs.schema import WorkerSettings
-from distributed.setup.release import PROJECT, Ours
+from distributed.setup.release import PROJECT, WorkerRequirements
 from distributed.ssh.errors import Refused, RemoteFailure
 from distributed.ssh.transport import Completed, Transport
 from games import text as texts
@@ -26,7 +26,7 @@ PYTHONS = (PYTHON, *(f"python3.{minor}" for minor in range(14, 10, -1)))  # as s
 VENV_PYTHON = ".venv/bin/python"  # of a clone, and of earlier versions
 PROGRAM = (
     "__init__.py",
-    *(f"remote/{name}.py" for name in ("__init__", "remote", "code", "machine", "owner", "process")),
+    *(f"remote/{name}.py" for name in ("__init__", "remote", "code", "inspection", "owner", "process")),
 )
 MAIN = "import sys\n\nfrom distributed.remote.remote import main\n\nsys.exit(main(sys.argv[1:]))\n"
 CALL_SECONDS = 8.0
@@ -48,7 +48,7 @@ LAUNCH = (
 )
 
 
-def printable(text: str) -> str:
+def printable_start(text: str) -> str:
     """Return the start of a text on one line, without control characters."""
     return texts.printable(text[:TEXT])
 
@@ -59,21 +59,21 @@ def _plain(text: str) -> str:
     return text
 
 
-Text = Annotated[str, AfterValidator(printable)]
+Text = Annotated[str, AfterValidator(printable_start)]
 PathText = Annotated[str, Field(max_length=4096), AfterValidator(_plain)]
 Count = Annotated[int, Field(ge=0)]
 
 
-class Answer(BaseModel):
+class RemoteAnswer(BaseModel):
     """An answer from a machine; it may be malformed."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
 
-A = TypeVar("A", bound=Answer)
+A = TypeVar("A", bound=RemoteAnswer)
 
 
-class Interpreter(Answer):
+class Interpreter(RemoteAnswer):
     """The Python that runs the workers of a machine."""
 
     path: PathText
@@ -82,7 +82,7 @@ class Interpreter(Answer):
     packages: dict[Text, Text | None]  # versions; None for one that is missing
 
 
-class Gpu(Answer):
+class Gpu(RemoteAnswer):
     """One GPU, as nvidia-smi lists it."""
 
     index: Count
@@ -90,7 +90,7 @@ class Gpu(Answer):
     memory: Count  # bytes
 
 
-class Probe(Answer):
+class Probe(RemoteAnswer):
     """The result of probing a machine.
 
     A folder with code is named relative to the cluster's folder, or, for a clone beside it, by its absolute path.
@@ -123,7 +123,7 @@ class Probe(Answer):
         return good[0] if good else None
 
 
-class Started(Answer):
+class Started(RemoteAnswer):
     """A worker's process; ``already`` if it was running before."""
 
     pid: Count
@@ -132,14 +132,14 @@ class Started(Answer):
     already: bool
 
 
-class Stopped(Answer):
+class Stopped(RemoteAnswer):
     """Whether there was a process to stop, and whether it had to be killed."""
 
     found: bool
     killed: bool
 
 
-class Alive(Answer):
+class Alive(RemoteAnswer):
     """Whether a process runs, and the exit code of a long command that has ended."""
 
     running: bool
@@ -147,7 +147,7 @@ class Alive(Answer):
     code: int | None = None
 
 
-class Tail(Answer):
+class Tail(RemoteAnswer):
     """The end of a log, and the log's size."""
 
     text: str
@@ -162,7 +162,7 @@ class WorkerSlot:
     gpu: int | None = None
 
 
-def place(worker: str) -> str:
+def worker_place(worker: str) -> str:
     """Return the folder of a worker."""
     return f"workers/{worker}"
 
@@ -203,7 +203,7 @@ def remote_program() -> tuple[bytes, str]:
     return content, f".remote/{hashlib.sha256(content).hexdigest()[:16]}.pyz"
 
 
-def probe(transport: Transport, machine: WorkerSettings, ours: Ours) -> Probe:
+def probe(transport: Transport, machine: WorkerSettings, required: WorkerRequirements) -> Probe:
     """Probe a machine, for ``check.findings``.
 
     Raises:
@@ -212,18 +212,24 @@ def probe(transport: Transport, machine: WorkerSettings, ours: Ours) -> Probe:
     """
     request = {
         "own": own_python(machine),
-        "environments": [f"{ours.environment}/bin/python", VENV_PYTHON],
+        "environments": [f"{required.environment}/bin/python", VENV_PYTHON],
         "clone": VENV_PYTHON,
         "python": PYTHONS,
-        "packages": ours.packages,
-        "code": [release_folder(ours.code_hash), "."],
-        "extra": ours.extra,
+        "packages": required.packages,
+        "code": [release_folder(required.code_hash), "."],
+        "extra": required.extra,
     }
     return understood(transport, Probe, call(transport, "probe", request, python=machine.python, seconds=PROBE_SECONDS))
 
 
 def start(
-    transport: Transport, slot: WorkerSlot, *, machine: WorkerSettings, probe: Probe, ours: Ours, coach: str = ""
+    transport: Transport,
+    slot: WorkerSlot,
+    *,
+    machine: WorkerSettings,
+    probe: Probe,
+    required: WorkerRequirements,
+    coach: str = "",
 ) -> Started:
     """Start the worker of a slot unless it runs; it continues to play when the connection ends.
 
@@ -233,17 +239,24 @@ def start(
         Refused: the machine has no Python or not our code; ``check.findings`` says more.
         ClusterError: see ``call``.
     """
-    folder = probe.folder_of(ours.code_hash)
+    folder = probe.folder_of(required.code_hash)
     if folder is None or probe.python is None:
         lacks = "our code" if folder is None else "Python"
-        raise Refused(transport.worker, f"the machine is without {lacks}", remedy_bootstrap(ours, transport.worker))
-    argv = [probe.python.path, f"{folder}/start_worker.py", "--folder", place(slot.name), "--log", log_name(slot.name)]
+        raise Refused(transport.worker, f"the machine is without {lacks}", remedy_bootstrap(required, transport.worker))
+    argv = [
+        probe.python.path,
+        f"{folder}/start_worker.py",
+        "--folder",
+        worker_place(slot.name),
+        "--log",
+        log_name(slot.name),
+    ]
     argv += [] if slot.gpu is None else ["--gpu", str(slot.gpu)]
-    argv += ["--worker-class", ours.worker_class] if ours.extra else []
+    argv += ["--worker-class", required.worker_class] if required.extra else []
     request: dict[str, Any] = {
-        "place": place(slot.name),
+        "place": worker_place(slot.name),
         "argv": argv,
-        "env": environment(slot, machine),
+        "env": slot_environment(slot, machine),
         "log": log_name(slot.name),
     }
     request["coach"] = coach
@@ -254,7 +267,7 @@ def start(
     )
 
 
-def environment(slot: WorkerSlot, machine: WorkerSettings) -> dict[str, str]:
+def slot_environment(slot: WorkerSlot, machine: WorkerSettings) -> dict[str, str]:
     """Return the variables of a slot's process: its share of the machine, and the user's own."""
     if slot.gpu is not None:  # the order in which nvidia-smi numbers GPUs
         return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **machine.env, "CUDA_VISIBLE_DEVICES": str(slot.gpu)}
@@ -269,7 +282,7 @@ def stop(transport: Transport, worker: str, *, seconds: float = 10.0, python: st
     Raises:
         ClusterError: see ``call``.
     """
-    request = {"place": place(worker), "seconds": seconds, "coach": coach}
+    request = {"place": worker_place(worker), "seconds": seconds, "coach": coach}
     return understood(
         transport, Stopped, call(transport, "stop", request, python=python, seconds=seconds + CALL_SECONDS + 5.0)
     )
@@ -281,7 +294,7 @@ def alive(transport: Transport, worker: str, *, python: str = PYTHON) -> Alive:
     Raises:
         ClusterError: see ``call``.
     """
-    return understood(transport, Alive, call(transport, "alive", {"place": place(worker)}, python=python))
+    return understood(transport, Alive, call(transport, "alive", {"place": worker_place(worker)}, python=python))
 
 
 def tail(transport: Transport, worker: str, *, lines: int = 20, python: str = PYTHON) -> str:
@@ -293,7 +306,7 @@ def tail(transport: Transport, worker: str, *, lines: int = 20, python: str = PY
     found = understood(
         transport, Tail, call(transport, "tail", {"log": log_name(worker), "lines": lines}, python=python)
     )
-    return "\n".join(printable(line) for line in found.text.splitlines())
+    return "\n".join(printable_start(line) for line in found.text.splitlines())
 
 
 def call(
@@ -326,7 +339,7 @@ def call(
         answer = _ask(transport, command, request, python, seconds, private)
     if "ok" in answer:
         return answer["ok"]
-    kind, text = str(answer.get("kind")), printable(str(answer.get("failed")))
+    kind, text = str(answer.get("kind")), printable_start(str(answer.get("failed")))
     if kind == "pythonless":
         names = " nor ".join(dict.fromkeys([python, VENV_PYTHON, *PYTHONS]))
         raise Refused(
@@ -382,7 +395,7 @@ def find_answer(worker: str, done: Completed, nonce: str) -> dict[str, Any]:
             return answer
     except (IndexError, ValueError, RecursionError):
         pass
-    said = printable((done.stderr or done.stdout)[-TEXT:].decode("utf-8", "replace"))[-300:] or "nothing"
+    said = printable_start((done.stderr or done.stdout)[-TEXT:].decode("utf-8", "replace"))[-300:] or "nothing"
     remedy = "log in there by ssh and check how its shell runs commands"
     raise RemoteFailure(worker, f"a command gave no answer, but ended with {done.code} and said: {said}", remedy)
 
@@ -397,10 +410,10 @@ def understood(transport: Transport, kind: type[A], answer: Any) -> A:
         return kind.model_validate(answer)
     except ValidationError as error:
         raise RemoteFailure(
-            transport.worker, f"an answer cannot be understood: {printable(str(error))[:300]}"
+            transport.worker, f"an answer cannot be understood: {printable_start(str(error))[:300]}"
         ) from error
 
 
-def remedy_bootstrap(ours: Ours, worker: str) -> str:
+def remedy_bootstrap(required: WorkerRequirements, worker: str) -> str:
     """Return the command that installs code and environment there."""
-    return f"run: {ours.connector} --bootstrap {worker}"
+    return f"run: {required.connector} --bootstrap {worker}"

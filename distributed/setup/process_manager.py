@@ -10,7 +10,7 @@ from distributed.setup import machine as remote
 from distributed.setup.bootstrap import NO_PIP_SETTINGS, bootstrap_steps
 from distributed.setup.check import Finding, findings, in_the_way, refuse, worker_slots
 from distributed.setup.machine import Probe, WorkerSlot
-from distributed.setup.release import PROJECT, Ours
+from distributed.setup.release import PROJECT, WorkerRequirements
 from distributed.ssh.transport import Transport
 
 Report = Callable[[str], None]
@@ -49,7 +49,7 @@ class RemoteProcessManager:
 
     Args:
         machine: the machine's settings.
-        ours: the code and packages that it must have.
+        required: the code and packages that it must have.
         bootstrap: whether to install them if they are missing.
         pip: where packages come from then.
         coach: the Coach that the workers play for; empty: any.
@@ -60,13 +60,13 @@ class RemoteProcessManager:
         self,
         machine: WorkerSettings,
         *,
-        ours: Ours,
+        required: WorkerRequirements,
         bootstrap: bool = False,
         pip: PipSettings = NO_PIP_SETTINGS,
         coach: str = "",
         root: Path = PROJECT,
     ) -> None:
-        self._machine, self._ours, self._bootstrap, self._pip, self._root = machine, ours, bootstrap, pip, root
+        self._machine, self._required, self._bootstrap, self._pip, self._root = machine, required, bootstrap, pip, root
         self._coach = coach
         self._probe: Probe | None = None
 
@@ -76,7 +76,9 @@ class RemoteProcessManager:
         remote.install_remote(transport)
         found, wrong = self._inspect(transport)
         if wrong and self._bootstrap and go_on() and {finding.what for finding in wrong} <= FIXED_BY_BOOTSTRAP:
-            for line in bootstrap_steps(transport, self._machine, ours_here=self._ours, pip=self._pip, root=self._root):
+            for line in bootstrap_steps(
+                transport, self._machine, required=self._required, pip=self._pip, root=self._root
+            ):
                 if not go_on():
                     break
                 report(f"being set up: {line}") if line else time.sleep(1.0)
@@ -86,13 +88,15 @@ class RemoteProcessManager:
         return tuple(worker_slots(found, self._machine))
 
     def _inspect(self, transport: Transport) -> tuple[Probe, list[Finding]]:
-        found = remote.probe(transport, self._machine, self._ours)
-        return found, in_the_way(findings(found, self._machine, self._ours))
+        found = remote.probe(transport, self._machine, self._required)
+        return found, in_the_way(findings(found, self._machine, self._required))
 
     def start(self, transport: Transport, slot: WorkerSlot) -> None:
         """See ``ProcessManager``."""
         assert self._probe is not None
-        remote.start(transport, slot, machine=self._machine, probe=self._probe, ours=self._ours, coach=self._coach)
+        remote.start(
+            transport, slot, machine=self._machine, probe=self._probe, required=self._required, coach=self._coach
+        )
 
     def stop(self, transport: Transport, worker: str, *, seconds: float = STOP_SECONDS) -> None:
         """See ``ProcessManager``."""

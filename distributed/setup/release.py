@@ -21,7 +21,7 @@ PACKAGES = ("numba", "numpy", "pydantic", "PyYAML", "safetensors", "torch", "zst
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ours:
+class WorkerRequirements:
     """What runs here, and must run on every worker."""
 
     code_hash: str
@@ -32,7 +32,9 @@ class Ours:
     connector: str = field(default_factory=connector)  # the command line of distributed/ssh_connector.py
 
 
-def ours(worker_class: str = WORKER_CLASS, *, root: Path = PROJECT, config: Path | None = None) -> Ours:
+def worker_requirements(
+    worker_class: str = WORKER_CLASS, *, root: Path = PROJECT, config: Path | None = None
+) -> WorkerRequirements:
     """Return what runs here.
 
     Args:
@@ -45,8 +47,8 @@ def ours(worker_class: str = WORKER_CLASS, *, root: Path = PROJECT, config: Path
     """
     extra = own_module(worker_class, root)
     packages = {name: metadata.version(name) for name in PACKAGES}
-    return Ours(
-        code_hash=code_hash(root, worker_class),
+    return WorkerRequirements(
+        code_hash=worker_code_hash(root, worker_class),
         extra=extra,
         worker_class=worker_class,
         packages=packages,
@@ -78,12 +80,12 @@ def own_module(worker_class: str, root: Path = PROJECT) -> str:
     return top
 
 
-def code_hash(root: Path = PROJECT, worker_class: str = WORKER_CLASS) -> str:
+def worker_code_hash(root: Path = PROJECT, worker_class: str = WORKER_CLASS) -> str:
     """Return the hash of the code that a worker runs; it is equal only if all of the code is."""
     return remote_code.code_hash(root, own_module(worker_class, root))
 
 
-def pack(root: Path = PROJECT, worker_class: str = WORKER_CLASS) -> bytes:
+def pack_code(root: Path = PROJECT, worker_class: str = WORKER_CLASS) -> bytes:
     """Return the code that a worker runs as a tar.gz; equal code gives equal bytes."""
     packed = io.BytesIO()
     with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as zipped, tarfile.open(fileobj=zipped, mode="w") as tar:

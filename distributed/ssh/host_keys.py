@@ -56,7 +56,7 @@ class Known:
         return [line.key.kind for line in (*self.lines, *self.without_port) if not line.marker]
 
 
-def known(host: str, port: int, files: Sequence[Path], *, alias: str | None = None) -> Known:
+def known_keys(host: str, port: int, files: Sequence[Path], *, alias: str | None = None) -> Known:
     """Return what the files contain about a machine, whose key may be listed under an alias.
 
     Raises:
@@ -68,7 +68,7 @@ def known(host: str, port: int, files: Sequence[Path], *, alias: str | None = No
     return Known(name, tuple(_lines(files, name)), plain, files[0])
 
 
-def check(worker: str, known: Known, key: HostKey, *, accept_new: bool, scan: str | None) -> bool:
+def check_host_key(worker: str, known: Known, key: HostKey, *, accept_new: bool, scan: str | None) -> bool:
     """Accept only a machine that shows a known key, or a new machine if ``accept_new``.
 
     Args:
@@ -104,7 +104,7 @@ def check(worker: str, known: Known, key: HostKey, *, accept_new: bool, scan: st
             f"if you know that it was: ssh-keygen -R {shlex.quote(known.name)} -f {shlex.quote(str(line.file))}",
         )
     if accept_new:
-        add(known.file, known.name, key)
+        add_key(known.file, known.name, key)
         return True
     file = shlex.quote(str(known.file))
     entry = shlex.quote(entry_of(known.name, key))
@@ -116,7 +116,7 @@ def check(worker: str, known: Known, key: HostKey, *, accept_new: bool, scan: st
     )
 
 
-def add(file: Path, name: str, key: HostKey) -> None:
+def add_key(file: Path, name: str, key: HostKey) -> None:
     """Append the key to the user's file.
 
     Raises:

@@ -21,7 +21,7 @@ from distributed.ssh.transport import (
     Completed,
     Entry,
     check_readable,
-    checked,
+    checked_name,
     failure,
     in_folder,
     shell_line,
@@ -130,7 +130,7 @@ class SshTransport:
 
     def put(self, data: bytes, name: str, *, durable: bool = True) -> None:
         """See ``Transport``. Large files and models go by SCP; others, or if SCP does not work, by SFTP."""
-        path = f"{self._root}/{checked(name)}"
+        path = f"{self._root}/{checked_name(name)}"
         part = path + PART
         with self._translated(f"writing {path}"):
             start = self._begun(data, name + PART) if len(data) >= BIG else 0
@@ -154,7 +154,7 @@ class SshTransport:
 
     def get(self, name: str, limit: int) -> bytes:
         """See ``Transport``."""
-        path = f"{self._root}/{checked(name)}"
+        path = f"{self._root}/{checked_name(name)}"
         with self._translated(f"reading {path}", missing_is_said=True), self._opened(path, "r") as file:
             found = file.stat()
             size = found.st_size or 0
@@ -167,7 +167,7 @@ class SshTransport:
 
     def names(self, folder: str) -> list[Entry]:
         """See ``Transport``."""
-        path = f"{self._root}/{checked(folder)}"
+        path = f"{self._root}/{checked_name(folder)}"
         with self._translated(f"listing {path}"):
             try:
                 found = self._sftp.listdir_attr(path)
@@ -177,7 +177,7 @@ class SshTransport:
 
     def remove(self, name: str) -> None:
         """See ``Transport``."""
-        path = f"{self._root}/{checked(name)}"
+        path = f"{self._root}/{checked_name(name)}"
         with self._translated(f"removing {path}"), suppress(FileNotFoundError):
             self._sftp.remove(path)
 

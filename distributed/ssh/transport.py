@@ -116,7 +116,7 @@ class LocalTransport:
 
     def put(self, data: bytes, name: str, *, durable: bool = True) -> None:
         """See ``Transport``; always durable."""
-        path = self._root / checked(name)
+        path = self._root / checked_name(name)
         with _translated(self.worker, f"writing {path}"):
             for folder in reversed(path.parents):
                 folder.mkdir(mode=0o700, exist_ok=True)
@@ -125,7 +125,7 @@ class LocalTransport:
 
     def get(self, name: str, limit: int) -> bytes:
         """See ``Transport``."""
-        path = self._root / checked(name)
+        path = self._root / checked_name(name)
         with _translated(self.worker, f"reading {path}", missing_is_said=True):
             found = path.stat()
             check_readable(self.worker, str(path), found.st_mode, found.st_size, limit)
@@ -135,7 +135,7 @@ class LocalTransport:
 
     def names(self, folder: str) -> list[Entry]:
         """See ``Transport``."""
-        path = self._root / checked(folder)
+        path = self._root / checked_name(folder)
         entries = []
         with _translated(self.worker, f"listing {path}"):
             for child in path.iterdir() if path.is_dir() else ():
@@ -146,7 +146,7 @@ class LocalTransport:
 
     def remove(self, name: str) -> None:
         """See ``Transport``."""
-        path = self._root / checked(name)
+        path = self._root / checked_name(name)
         with _translated(self.worker, f"removing {path}"), suppress(FileNotFoundError):
             path.unlink()
 
@@ -173,7 +173,7 @@ class LocalTransport:
         """See ``Transport``."""
 
 
-def checked(name: str) -> str:
+def checked_name(name: str) -> str:
     """Return the name, if it stays within the folder.
 
     Raises:

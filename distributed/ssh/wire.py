@@ -227,7 +227,7 @@ def _socket(hop: Hop, seconds: float) -> socket.socket:
 
 def _check_host(worker: str, hop: Hop, chain: Sequence[Connection], *, accept_new: bool) -> None:
     """Negotiate keys with the last of the chain, and check its host key."""
-    known = host_keys.known(hop.host, hop.port, hop.known_hosts, alias=hop.alias)
+    known = host_keys.known_keys(hop.host, hop.port, hop.known_hosts, alias=hop.alias)
     kinds = {*known.kinds, *(("rsa-sha2-512", "rsa-sha2-256") if "ssh-rsa" in known.kinds else ())}
     options = chain[-1].get_security_options()
     options.key_types = sorted(options.key_types, key=lambda kind: kind not in kinds)
@@ -237,7 +237,7 @@ def _check_host(worker: str, hop: Hop, chain: Sequence[Connection], *, accept_ne
     direct = len(chain) == 1 and hop.alias is None and not hop.command
     scan = f"ssh-keyscan -t {key.kind.split('-')[1]} -p {hop.port} {hop.host}" if direct else None
     scan = scan.replace("-t sha2", "-t ecdsa") if scan else None
-    if host_keys.check(worker, known, key, accept_new=accept_new, scan=scan):
+    if host_keys.check_host_key(worker, known, key, accept_new=accept_new, scan=scan):
         log.warning(
             "%s: believed its host key %s %s, which is now in %s", worker, key.kind, key.fingerprint, known.file
         )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from distributed.operations.requests import NoCoach, NotAnswered, Request, ask
+from distributed.operations.requests import NoCoach, NotAnswered, Request, ask_coach
 from tests.chaos.faults import KINDS, MACHINE, MAIN, WORKER, Kind
 from tests.chaos.judge import ACTIVE_SECONDS, SHOWN_SECONDS, Judge
 from tests.chaos.report import Event, Report, line
@@ -252,7 +252,7 @@ class Campaign:
     def _restart(self, host: Host) -> None:
         """What the status of a worker asks for whose process was killed too often."""
         try:
-            ask(
+            ask_coach(
                 Request(command="restart", worker=host.name),
                 self.scene.driver.checkout / "distributed" / "control",
                 seconds=15.0,

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from distributed.remote.code import extract
-from distributed.setup.release import pack
+from distributed.setup.release import pack_code
 from games.compiled import CACHE
 from scripts.audit import Audit, audit
 from tests.cluster.hosts import Host, Hosts
@@ -158,7 +158,7 @@ class Driver:
 
     def _clone(self, host: Host) -> None:
         archive = host.home / "code.tar.gz"
-        archive.write_bytes(pack(self.checkout, WORKER_CLASS))
+        archive.write_bytes(pack_code(self.checkout, WORKER_CLASS))
         extract(archive, host.home / "keima")
         _give_to_user(host, host.home / "keima")
 

@@ -8,7 +8,7 @@ from typing import Any
 from configs.schema import Settings, WorkerSettings
 from distributed.fleet.fleet import Fleet
 from distributed.setup.process_manager import ProcessManager, RemoteProcessManager
-from distributed.setup.release import PROJECT, ours
+from distributed.setup.release import PROJECT, worker_requirements
 from distributed.ssh.errors import Unreachable
 from distributed.ssh.transport import Completed, Entry, LocalTransport, Transport
 from tests.training.small_run import GAME, small_settings
@@ -110,6 +110,7 @@ def open_fleet(
         settings=settings or fleet_settings(root),
         run_id=run_id,
         connect=(network or Network(root / "hosts")).connect,
-        process_manager=process_manager or (lambda machine: RemoteProcessManager(machine, ours=ours())),
+        process_manager=process_manager
+        or (lambda machine: RemoteProcessManager(machine, required=worker_requirements())),
         **options,
     )

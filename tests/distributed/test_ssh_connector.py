@@ -18,11 +18,11 @@ import yaml
 
 from configs.load import load_settings
 from configs.schema import WorkerSettings
-from distributed.fleet.views import FleetView
+from distributed.fleet.fleet_view import FleetView
 from distributed.operations.requests import coach_runs
 from distributed.operations.status import StatusFile
 from distributed.remote.process import running
-from distributed.setup.machine import place
+from distributed.setup.machine import worker_place
 from distributed.ssh_connector import NotDone, SSHConnector, main
 from tests.distributed.small_project import end_all, make_project, wait_until
 from tests.distributed.sshd import Sshd, keygen, needs_sshd
@@ -174,17 +174,17 @@ def test_a_worker_is_restarted_seen_read_and_stopped_without_a_coach(
     assert "worker1: does not run" in connector.status()
 
     assert "worker1 runs there again" in connector.restart_worker("worker1")
-    first = running(there / place("worker1"))
+    first = running(there / worker_place("worker1"))
     assert first and f"worker1: runs, as process {first['pid']}" in connector.status()
     wait_until(lambda: "the worker begins" in connector.logs("worker1"))
 
     connector.restart_worker("worker1")
-    second = running(there / place("worker1"))
+    second = running(there / worker_place("worker1"))
     assert second and second["pid"] != first["pid"]
-    wait_until(lambda: (there / place("worker1") / "begun").read_text().count("\n") == 2)
+    wait_until(lambda: (there / worker_place("worker1") / "begun").read_text().count("\n") == 2)
 
     assert connector.stop_worker("worker1") == "worker1 has handed over and ended"
-    assert running(there / place("worker1")) is None
+    assert running(there / worker_place("worker1")) is None
     assert connector.stop_worker("worker1") == "worker1 was not running"
 
 
@@ -195,7 +195,7 @@ def test_one_worker_of_several_is_meant_by_its_own_name(desktop: Desktop, server
     connector = desktop.connector()
     connector.bootstrap_worker("worker1", report=lambda line: None)
     assert connector.restart_worker("worker1-2").splitlines()[0].startswith("worker1-2 runs")
-    assert running(there / place("worker1-1")) is None
+    assert running(there / worker_place("worker1-1")) is None
     assert connector.restart_worker("worker1").count("runs there again") == 2
     assert connector.logs("worker1").count("==> ") == 2
     assert connector.logs("worker1-1").count("==> ") == 1
@@ -264,7 +264,7 @@ def test_scripts_add_and_remove_machines(desktop: Desktop) -> None:
     [
         (["--add", "-oProxyCommand=x"], None),
         (["--add", "a b"], "host"),
-        (["--add", "worker1.other.com"], "give them a `name`"),
+        (["--add", "worker1.other.com"], "give each a `name`"),
         (["--remove", "worker7"], "its workers are: worker1"),
         (["--restart", "worker7"], "its workers are: worker1"),
         (["--logs", "worker7-1"], "its workers are: worker1"),

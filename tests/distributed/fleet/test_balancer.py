@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed.fleet.balancer import START, Balance, Decision, WorkerLoad, balance, split
+from distributed.fleet.balancer import START, Balance, Decision, WorkerLoad, balance_games, split
 
 NAMES = st.text("abcdef", min_size=1, max_size=4)
 CLAIMS = st.dictionaries(NAMES, st.floats(1e-3, 1e3), min_size=1, max_size=12)
@@ -50,7 +50,7 @@ def test_whatever_the_workers_say_decisions_are_sound(
 ) -> None:
     state = Balance()
     for number, workers in enumerate(polls):
-        state, decisions = balance(
+        state, decisions = balance_games(
             state, workers, 2.0 * number, ahead=ahead, batch_games=batch, load_balancing=balanced
         )
         assert decisions.keys() == workers.keys()
@@ -68,7 +68,7 @@ def test_whatever_the_workers_say_decisions_are_sound(
 def decide(
     workers: dict[str, WorkerLoad], *, ahead: int = 200, batch_games: int = 10, **options: Any
 ) -> dict[str, Decision]:
-    return balance(Balance(), workers, 0.0, ahead=ahead, batch_games=batch_games, **options)[1]
+    return balance_games(Balance(), workers, 0.0, ahead=ahead, batch_games=batch_games, **options)[1]
 
 
 def test_games_ahead_last_all_workers_of_one_weight_equally_long() -> None:
@@ -114,11 +114,11 @@ def test_without_workers_nothing_is_decided() -> None:
 
 def test_a_worker_that_has_become_slow_has_what_it_has_not_begun_taken_back() -> None:
     workers = {name: WorkerLoad(finished=100, granted=300, speed=2.0, parallel_games=8) for name in "abc"}
-    state, decisions = balance(Balance(), workers, 0.0, ahead=200, batch_games=10)
+    state, decisions = balance_games(Balance(), workers, 0.0, ahead=200, batch_games=10)
     assert all(decision.lower is None for decision in decisions.values())
     workers["c"] = replace(workers["c"], speed=0.1)
     for poll in range(1, 40):
-        state, decisions = balance(state, workers, 2.0 * poll, ahead=200, batch_games=10)
+        state, decisions = balance_games(state, workers, 2.0 * poll, ahead=200, batch_games=10)
     assert decisions["a"].lower is decisions["b"].lower is None
     assert decisions["c"].lower is not None
     assert 100 + 8 <= decisions["c"].lower < 130
@@ -132,10 +132,10 @@ def test_a_worker_that_is_alone_is_no_straggler() -> None:
 def test_a_worker_that_was_away_begins_anew_with_the_speed_that_it_had() -> None:
     here = WorkerLoad(finished=500, granted=700, speed=2.0)
     away = WorkerLoad(finished=100, granted=100, speed=6.0)
-    state, _ = balance(Balance(), {"here": here, "away": away}, 0.0, ahead=200, batch_games=10)
-    state, _ = balance(state, {"here": here}, 2.0, ahead=200, batch_games=10)
+    state, _ = balance_games(Balance(), {"here": here, "away": away}, 0.0, ahead=200, batch_games=10)
+    state, _ = balance_games(state, {"here": here}, 2.0, ahead=200, batch_games=10)
     back = replace(away, finished=300, granted=300, speed=0.0)
-    state, decisions = balance(state, {"here": here, "away": back}, 4.0, ahead=200, batch_games=10)
+    state, decisions = balance_games(state, {"here": here, "away": back}, 4.0, ahead=200, batch_games=10)
     assert decisions["away"].speed == 6.0
     assert state.parts["away"].owed == 0.0
 
@@ -195,7 +195,7 @@ def simulate(
         active = {
             name: replace(seen[name], granted=player.granted) for name, player in players.items() if not player.away
         }
-        state, decisions = balance(state, active, time, ahead=100, batch_games=10, load_balancing=load_balancing)
+        state, decisions = balance_games(state, active, time, ahead=100, batch_games=10, load_balancing=load_balancing)
         for name, decision in decisions.items():
             players[name].granted += decision.grant
     return time

@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed.fleet.worker_state import (
+    ActionFailed,
     Began,
     Busy,
     Connected,
     Do,
     Event,
-    Failed,
-    Found,
     HeartbeatSeen,
     Lost,
     Mark,
+    ProcessFound,
     Restart,
     Sent,
     Stop,
@@ -27,7 +27,7 @@ from distributed.fleet.worker_state import (
     Worked,
     WorkerState,
     advance,
-    begin,
+    new_worker_state,
     retry_after,
 )
 
@@ -43,7 +43,7 @@ class Story:
 
     def __init__(self) -> None:
         self.now = 100.0
-        self.state = begin(self.now)
+        self.state = new_worker_state(self.now)
         self.actions: tuple[Do, ...] = ()
 
     def then(self, *events: Event, after: float = 0.0) -> "Story":
@@ -58,14 +58,14 @@ class Story:
 
 
 def playing() -> Story:
-    return Story().then(Connected(), Found(False), Sent(1), Began(), beat(1), beat(2))
+    return Story().then(Connected(), ProcessFound(False), Sent(1), Began(), beat(1), beat(2))
 
 
 def test_a_worker_is_syncing_until_it_plays_with_the_model_that_it_was_sent() -> None:
     story = Story()
     assert (story.mark, story.state.reason) == (Mark.SYNCING, "connecting")
     assert story.then(Connected()).actions == (Do.ASK,)
-    assert story.then(Found(False)).actions == (Do.START,)
+    assert story.then(ProcessFound(False)).actions == (Do.START,)
     assert story.then(Sent(1), Began(), beat(1, "starting", version=0)).mark is Mark.SYNCING
     assert story.then(beat(2, "compiling", version=0)).mark is Mark.SYNCING
     assert story.then(beat(3, version=1)).mark is Mark.ACTIVE
@@ -74,17 +74,17 @@ def test_a_worker_is_syncing_until_it_plays_with_the_model_that_it_was_sent() ->
 
 
 def test_a_worker_that_still_runs_is_taken_over_without_being_started() -> None:
-    story = Story().then(Connected(), beat(50, version=3), Found(True), Sent(3))
+    story = Story().then(Connected(), beat(50, version=3), ProcessFound(True), Sent(3))
     assert story.actions == ()
     assert story.then(beat(51, version=3)).mark is Mark.ACTIVE
 
 
 def test_compiling_may_take_long_without_a_beat() -> None:
     story = Story().then(
-        Connected(), Found(False), Began(), beat(1, "compiling", version=0), beat(2, "compiling", version=0)
+        Connected(), ProcessFound(False), Began(), beat(1, "compiling", version=0), beat(2, "compiling", version=0)
     )
     for _ in range(200):
-        story.then(Found(True), after=1.0)
+        story.then(ProcessFound(True), after=1.0)
         assert story.mark is Mark.SYNCING
         assert Do.STOP not in story.actions
 
@@ -95,7 +95,7 @@ def test_a_lost_connection_is_offline_after_ten_seconds_of_silence_and_a_short_o
     assert story.then(Tick(), after=0.2).mark is Mark.OFFLINE
     assert story.state.reason == "no route"
     assert (
-        playing().then(Lost("no route"), after=1.0).then(Connected(), Found(True), beat(9), after=5.0).mark
+        playing().then(Lost("no route"), after=1.0).then(Connected(), ProcessFound(True), beat(9), after=5.0).mark
         is Mark.ACTIVE
     )
 
@@ -111,7 +111,7 @@ def test_a_connection_or_a_start_is_a_sign_of_life_though_nothing_was_heard_yet(
     back = playing().then(Lost("no route"), Tick(), after=20.0).then(Connected(), Lost("no route"))
     assert back.mark is Mark.SYNCING
     assert back.then(Tick(), after=10.0).mark is Mark.OFFLINE
-    started = Story().then(Connected()).then(Found(False), after=20.0).then(Began(), Lost("no route"))
+    started = Story().then(Connected()).then(ProcessFound(False), after=20.0).then(Began(), Lost("no route"))
     assert started.mark is Mark.SYNCING
     assert started.then(Tick(), after=10.0).mark is Mark.OFFLINE
 
@@ -123,12 +123,12 @@ def test_whether_a_silent_process_runs_is_asked_every_two_seconds_and_no_more_of
         story.then(Tick(), after=0.5)
         asked.append(story.actions == (Do.ASK,))
         if asked[-1]:
-            story.then(Found(True))
+            story.then(ProcessFound(True))
     assert asked == [False, False, False, True] * 2
 
 
 def test_a_process_that_says_it_has_ended_is_asked_for_before_it_is_silent() -> None:
-    story = playing().then(Tick(), after=2.0).then(Found(True)).then(beat(3, "ended"), after=1.9)
+    story = playing().then(Tick(), after=2.0).then(ProcessFound(True)).then(beat(3, "ended"), after=1.9)
     assert story.actions == ()
     assert story.then(beat(4, "ended"), after=0.1).actions == (Do.ASK,)
 
@@ -140,16 +140,16 @@ def test_a_machine_that_was_never_reached_is_offline_at_once() -> None:
 def test_a_frozen_process_is_offline_and_at_last_ended_and_started_again() -> None:
     story = playing()
     assert story.then(Tick(), after=3.0).actions == (Do.ASK,)
-    story.then(Found(True), beat(2), Tick(), after=8.0)
+    story.then(ProcessFound(True), beat(2), Tick(), after=8.0)
     assert story.mark is Mark.OFFLINE
     assert story.then(Tick(), after=TIMING.frozen_seconds).actions == (Do.STOP,)
-    assert story.then(Found(False)).actions == (Do.START,)
+    assert story.then(ProcessFound(False)).actions == (Do.START,)
 
 
 def test_a_dead_process_is_started_five_times_in_ten_minutes_and_no_more() -> None:
     story = Story().then(Connected(), Sent(1))
     starts = 0
-    while story.then(Found(False), after=5.0).actions == (Do.START,):
+    while story.then(ProcessFound(False), after=5.0).actions == (Do.START,):
         story.then(Began())
         starts += 1
     assert starts == 1 + TIMING.restarts
@@ -166,17 +166,17 @@ def test_a_dead_process_is_started_five_times_in_ten_minutes_and_no_more() -> No
 def test_a_process_that_dies_rarely_is_always_started_again() -> None:
     story = Story().then(Connected(), Sent(1))
     for _ in range(30):
-        assert story.then(Found(False), after=130.0).actions == (Do.START,)
+        assert story.then(ProcessFound(False), after=130.0).actions == (Do.START,)
         story.then(Began())
 
 
 def test_old_deaths_count_no_more_once_a_process_has_lived_for_ten_minutes() -> None:
     story = Story().then(Connected(), Sent(1))
     for _ in range(1 + TIMING.restarts):
-        assert story.then(Found(False), after=1.0).actions == (Do.START,)
+        assert story.then(ProcessFound(False), after=1.0).actions == (Do.START,)
         story.then(Began())
     story.then(beat(1), beat(2))
-    assert story.then(Found(False), after=TIMING.restart_window).actions == (Do.START,)
+    assert story.then(ProcessFound(False), after=TIMING.restart_window).actions == (Do.START,)
 
 
 def test_what_the_worker_says_is_wrong_is_its_error_until_it_is_right_again() -> None:
@@ -186,7 +186,7 @@ def test_what_the_worker_says_is_wrong_is_its_error_until_it_is_right_again() ->
 
 
 def test_a_failure_of_the_machine_heals_by_itself() -> None:
-    story = playing().then(Failed("its disk is full"))
+    story = playing().then(ActionFailed("its disk is full"))
     assert (story.mark, story.state.reason) == (Mark.ERROR, "its disk is full")
     assert story.then(beat(3), Worked()).mark is Mark.ACTIVE
 
@@ -213,9 +213,9 @@ def test_a_worker_that_is_being_sent_a_model_is_not_silent() -> None:
 def test_a_stopped_worker_stays_so_until_it_is_restarted() -> None:
     story = playing().then(Stop())
     assert story.actions == (Do.STOP,)
-    story.then(Found(False))
+    story.then(ProcessFound(False))
     assert story.mark is Mark.OFFLINE and not story.actions
-    assert story.then(Lost("gone"), Connected(), Found(False), after=100.0).actions == ()
+    assert story.then(Lost("gone"), Connected(), ProcessFound(False), after=100.0).actions == ()
     assert story.then(Restart()).actions == (Do.START,)
 
 
@@ -223,8 +223,8 @@ def test_a_restart_ends_what_runs_first_also_when_the_machine_comes_back_later()
     assert playing().then(Restart()).actions == (Do.STOP,)
     story = playing().then(Lost("gone"), Restart())
     assert story.actions == ()
-    assert story.then(Connected(), Found(True)).actions == (Do.STOP,)
-    assert story.then(Found(False)).actions == (Do.START,)
+    assert story.then(Connected(), ProcessFound(True)).actions == (Do.STOP,)
+    assert story.then(ProcessFound(False)).actions == (Do.START,)
     assert story.then(Began(), Tick()).actions == ()
 
 
@@ -234,12 +234,12 @@ EVENTS = st.one_of(
             Connected(),
             Lost("gone"),
             TurnedDown("no"),
-            Failed("full"),
+            ActionFailed("full"),
             Worked(),
             Busy("busy"),
             Busy(),
-            Found(True),
-            Found(False),
+            ProcessFound(True),
+            ProcessFound(False),
         ]
     ),
     st.sampled_from([Began(), Tailed("log"), Restart(), Stop(), Tick(), Sent(1), Sent(2)]),
@@ -257,7 +257,7 @@ HISTORIES = st.lists(st.tuples(EVENTS, st.sampled_from([0.0, 0.5, 3.0, 12.0, 100
 def states_of(
     history: Sequence[tuple[Event, float]],
 ) -> list[tuple[float, Event, WorkerState, WorkerState, tuple[Do, ...]]]:
-    state, now, found = begin(0.0), 0.0, []
+    state, now, found = new_worker_state(0.0), 0.0, []
     for event, pause in history:
         now += pause
         before = state
@@ -312,12 +312,12 @@ def test_time_alone_changes_nothing_twice(history: Sequence[tuple[Event, float]]
 @given(HISTORIES)
 def test_from_anywhere_a_restart_on_a_good_machine_leads_to_active(history: Sequence[tuple[Event, float]]) -> None:
     found = states_of(history)
-    now, state = (found[-1][0], found[-1][3]) if found else (0.0, begin(0.0))
+    now, state = (found[-1][0], found[-1][3]) if found else (0.0, new_worker_state(0.0))
     good: list[Event] = [
         Restart(),
         Connected(),
         Worked(),
-        Found(False),
+        ProcessFound(False),
         Sent(2),
         Began(),
         beat(100, version=2, pid=9),

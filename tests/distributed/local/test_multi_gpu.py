@@ -14,7 +14,7 @@ import torch
 from configs.schema import Settings
 from distributed.local import multi_gpu
 from distributed.local.devices import DeviceSlot, device_slots
-from distributed.local.multi_gpu import FINAL, synchronous, train
+from distributed.local.multi_gpu import FINAL, synchronous, train_on_devices
 from scripts.audit import main as audit
 from tests.training.small_run import small_settings
 from training.common.run_folder import STATS_NAME
@@ -94,12 +94,12 @@ def check_iteration(said: list[str], row: StatsRow) -> None:
 def test_what_is_said_is_what_the_files_have_and_a_resumed_run_goes_on(tmp_path: Path) -> None:
     folder, said = tmp_path / "run", list[str]()
     folder.mkdir()
-    ended = train(folder, settings_in(folder, iterations=1), SLOTS, say=said.append)
+    ended = train_on_devices(folder, settings_in(folder, iterations=1), SLOTS, say=said.append)
     assert ended.report and ended.report.iteration == 1 and not ended.stopped
     check_iteration(said, read_stats(folder / STATS_NAME)[0])
     first = load_weights(folder / FINAL)
     said.clear()
-    train(folder, settings_in(folder, iterations=10), SLOTS, say=said.append)
+    train_on_devices(folder, settings_in(folder, iterations=10), SLOTS, say=said.append)
     rows = read_stats(folder / STATS_NAME)
     assert [row.iteration for row in rows] == [*range(1, 11)] and rows[1].total_games == 2 * GAMES
     check_iteration(said[: said.index("=== Iteration 3 ===")], rows[1])
@@ -155,7 +155,7 @@ def test_a_crash_in_mid_iteration_costs_no_finished_game(
         return collect(backend)
 
     monkeypatch.setattr(multi_gpu.LocalProcesses, "collect", watched)
-    ended = train(folder, Settings.model_validate(document), SLOTS, say=crash.said.append)
+    ended = train_on_devices(folder, Settings.model_validate(document), SLOTS, say=crash.said.append)
     assert crash.times == 0 and crash.finished
     assert ended.report and ended.report.total_games == games * times
     errors = [line for line in crash.said if line.startswith("ERROR in CPU 1: ended")]

@@ -7,10 +7,10 @@ import pytest
 
 from configs.commands import connector
 from configs.schema import WorkerSettings
-from distributed.fleet.views import FleetView, WorkerView
+from distributed.fleet.fleet_view import FleetView, WorkerView
 from distributed.fleet.worker_state import Mark
 from distributed.operations.command_handler import CommandHandler
-from distributed.operations.requests import Answer, Request, RequestInbox, ask
+from distributed.operations.requests import Request, RequestAnswer, RequestInbox, ask_coach
 from tests.distributed.operations.test_requests import CONFIG, beside, config, folder, inbox
 
 __all__ = ["config", "folder", "inbox"]
@@ -101,8 +101,8 @@ def coach(inbox: RequestInbox, config: Path) -> Coach:
     return Coach(inbox, config)
 
 
-def asked(coach: Coach, folder: Path, request: Request) -> Answer:
-    return ask(request, folder, sleep=beside(coach.cycle))
+def asked(coach: Coach, folder: Path, request: Request) -> RequestAnswer:
+    return ask_coach(request, folder, sleep=beside(coach.cycle))
 
 
 def test_commands_reach_the_fleet(coach: Coach, folder: Path) -> None:
@@ -114,7 +114,7 @@ def test_commands_reach_the_fleet(coach: Coach, folder: Path) -> None:
 
 def test_a_worker_that_nobody_knows_is_refused_with_those_there_are(coach: Coach, folder: Path) -> None:
     answer = asked(coach, folder, Request(command="restart", worker="worker9"))
-    assert answer == Answer(ok=False, text="there is no worker worker9; the workers are: worker1, worker2")
+    assert answer == RequestAnswer(ok=False, text="there is no worker worker9; the workers are: worker1, worker2")
 
 
 def test_the_status_is_what_is_in_the_status_file(coach: Coach, folder: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_removed_machine_leaves_and_is_gone_from_the_settings(coach: Coach, fo
 
 def test_what_the_settings_do_not_allow_changes_nothing(coach: Coach, folder: Path, config: Path) -> None:
     answer = asked(coach, folder, Request(command="add", machine=WorkerSettings(host="worker1.other.com")))
-    assert not answer.ok and "needs a name of its own" in answer.text
+    assert not answer.ok and "names must be unique" in answer.text
     assert asked(coach, folder, Request(command="remove", worker="worker1")).ok
     answer = asked(coach, folder, Request(command="remove", worker="worker2"))
     assert not answer.ok and "enabled is true" in answer.text

@@ -12,13 +12,13 @@ import pytest
 
 from configs.schema import WorkerSettings
 from distributed.operations.requests import (
-    Answer,
     NoCoach,
     NotAnswered,
     Pending,
     Request,
+    RequestAnswer,
     RequestInbox,
-    ask,
+    ask_coach,
     coach_facts,
     coach_runs,
 )
@@ -66,29 +66,29 @@ def drop(folder: Path, content: str | bytes, *, name: str = "0123456789abcdef") 
     return folder / f"{name}.answer"
 
 
-def answer_in(path: Path) -> Answer:
-    return Answer.model_validate_json(path.read_bytes())
+def answer_in(path: Path) -> RequestAnswer:
+    return RequestAnswer.model_validate_json(path.read_bytes())
 
 
 def test_a_request_is_carried_out_and_answered(inbox: RequestInbox, folder: Path) -> None:
-    answer = ask(
+    answer = ask_coach(
         Request(command="restart", worker="worker1"),
         folder,
         sleep=beside(lambda: inbox.serve(lambda r: f"{r.command} {r.worker}")),
     )
-    assert answer == Answer(ok=True, text="restart worker1")
+    assert answer == RequestAnswer(ok=True, text="restart worker1")
 
 
 def test_nothing_is_left_of_a_request_that_was_answered(inbox: RequestInbox, folder: Path) -> None:
     before = sorted(folder.iterdir())
-    ask(Request(command="status"), folder, sleep=beside(lambda: inbox.serve(lambda r: "")))
+    ask_coach(Request(command="status"), folder, sleep=beside(lambda: inbox.serve(lambda r: "")))
     assert sorted(folder.iterdir()) == before
 
 
 def test_a_machine_arrives_as_it_was_described(inbox: RequestInbox, folder: Path) -> None:
     machine = WorkerSettings(host="new.example.com", user="me", gpu_ids=(0, 1), env={"A": "b"})
     seen: list[Request] = []
-    ask(
+    ask_coach(
         Request(command="add", machine=machine),
         folder,
         sleep=beside(lambda: inbox.serve(lambda r: seen.append(r) or "")),
@@ -108,15 +108,15 @@ def test_what_goes_wrong_is_answered_in_its_own_words(inbox: RequestInbox, folde
     def refuse(request: Request) -> str:
         raise ValueError("there is no worker7")
 
-    answer = ask(Request(command="restart", worker="worker7"), folder, sleep=beside(lambda: inbox.serve(refuse)))
-    assert answer == Answer(ok=False, text="there is no worker7")
+    answer = ask_coach(Request(command="restart", worker="worker7"), folder, sleep=beside(lambda: inbox.serve(refuse)))
+    assert answer == RequestAnswer(ok=False, text="there is no worker7")
 
 
 def test_not_even_a_bug_ends_the_coach(inbox: RequestInbox, folder: Path) -> None:
     def fail(request: Request) -> str:
         raise KeyError("bug")
 
-    answer = ask(Request(command="status"), folder, sleep=beside(lambda: inbox.serve(fail)))
+    answer = ask_coach(Request(command="status"), folder, sleep=beside(lambda: inbox.serve(fail)))
     assert not answer.ok and "KeyError" in answer.text
 
 
@@ -170,7 +170,7 @@ def test_a_request_is_taken_once(inbox: RequestInbox, folder: Path) -> None:
 
 def test_without_a_coach_nobody_is_asked(folder: Path) -> None:
     with pytest.raises(NoCoach):
-        ask(Request(command="status"), folder)
+        ask_coach(Request(command="status"), folder)
     assert not folder.exists()
 
 
@@ -179,25 +179,25 @@ def test_a_coach_that_has_ended_is_none(inbox: RequestInbox, folder: Path) -> No
     inbox.close()
     assert not coach_runs(folder)
     with pytest.raises(NoCoach):
-        ask(Request(command="status"), folder)
+        ask_coach(Request(command="status"), folder)
 
 
 def test_a_coach_that_does_not_look_is_waited_for_no_longer_than_said(inbox: RequestInbox, folder: Path) -> None:
     began = time.monotonic()
     with pytest.raises(NotAnswered, match="withdrawn"):
-        ask(Request(command="stop", worker="w"), folder, seconds=0.3)
+        ask_coach(Request(command="stop", worker="w"), folder, seconds=0.3)
     assert 0.3 <= time.monotonic() - began < 3
     assert inbox.pending() == []
 
 
 def test_who_gives_up_is_told_that_the_request_was_taken(inbox: RequestInbox, folder: Path) -> None:
     with pytest.raises(NotAnswered, match="has taken the request"):
-        ask(Request(command="stop", worker="w"), folder, seconds=0.3, sleep=beside(inbox.pending))
+        ask_coach(Request(command="stop", worker="w"), folder, seconds=0.3, sleep=beside(inbox.pending))
 
 
 def test_a_coach_that_ends_before_it_looks_is_as_none(inbox: RequestInbox, folder: Path) -> None:
     with pytest.raises(NoCoach, match="ended before it took"):
-        ask(Request(command="status"), folder, sleep=beside(inbox.close))
+        ask_coach(Request(command="status"), folder, sleep=beside(inbox.close))
     assert not list(folder.glob("*.request"))
 
 
@@ -219,7 +219,9 @@ def test_a_coach_in_another_process_answers_until_it_is_killed(folder: Path) -> 
     coach = subprocess.Popen([sys.executable, "-c", COACH, str(folder)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         assert coach.stdout is not None and coach.stdout.readline() == "open\n"
-        assert ask(Request(command="restart", worker="worker1"), folder) == Answer(ok=True, text="done: worker1")
+        assert ask_coach(Request(command="restart", worker="worker1"), folder) == RequestAnswer(
+            ok=True, text="done: worker1"
+        )
         facts = coach_facts(folder)
         assert facts and facts.pid == coach.pid
     finally:

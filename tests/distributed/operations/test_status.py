@@ -11,9 +11,17 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from distributed.fleet.views import FleetView, WorkerView
+from distributed.fleet.fleet_view import FleetView, WorkerView
 from distributed.fleet.worker_state import Mark
-from distributed.operations.status import JSON_NAME, TEXT_NAME, StatusFile, span, stale_since, status_text, wrap
+from distributed.operations.status import (
+    JSON_NAME,
+    TEXT_NAME,
+    StatusFile,
+    duration_text,
+    stale_since,
+    status_text,
+    wrap,
+)
 
 LONG = "writing ~/keima/workers/worker3/inbox/model-000011.model: No space left on device; free space on its disk " * 3
 
@@ -268,7 +276,7 @@ def test_a_reader_never_sees_half_of_it(tmp_path: Path) -> None:
 
 
 def test_a_time_is_short() -> None:
-    assert [span(seconds) for seconds in (0, 59.9, 60, 3599, 3600, 12_000, 359_999, 1e6)] == [
+    assert [duration_text(seconds) for seconds in (0, 59.9, 60, 3599, 3600, 12_000, 359_999, 1e6)] == [
         "0s",
         "59s",
         "1m",

@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from distributed.remote.code import code_hash, unpack
-from distributed.remote.machine import processor
-from distributed.remote.process import Failed, boot_id, claim, let_go, process_stat, running, stop
+from distributed.remote.code import code_hash, unpack_release
+from distributed.remote.inspection import processor
+from distributed.remote.process import CommandFailed, boot_id, claim, let_go, process_stat, running, stop
 from distributed.setup.machine import remote_program
-from distributed.setup.release import code_hash as our_hash
-from distributed.setup.release import pack
+from distributed.setup.release import pack_code, worker_code_hash
 from tests.distributed.small_project import ask, make_project, root, wait_until
 from tests.sources import ROOT, imported_modules
 
@@ -190,7 +189,7 @@ def test_beside_a_worker_of_another_machine_with_this_home_none_is_started_and_n
             found["kind"] == "elsewhere" and f"process {os.getpid()} of other is recorded at {PLACE}" in found["failed"]
         )
     assert answer(ask(program, root, "alive", {"place": PLACE}))["ok"]["running"]
-    with pytest.raises(Failed, match="share their home"):
+    with pytest.raises(CommandFailed, match="share their home"):
         claim(root / PLACE, ["by hand"])
     assert record.read_text() == before
 
@@ -280,9 +279,9 @@ def test_what_the_list_of_processes_must_not_show_comes_in_a_file(program: Path,
 
 def put_release(tmp_path: Path, root: Path, number: int) -> str:
     project = make_project(tmp_path / f"project{number}", worker=f"number = {number}\n")
-    (root / "code.tar.gz").write_bytes(pack(project))
-    name = our_hash(project)
-    unpack({"archive": "code.tar.gz", "hash": name, "extra": ""})
+    (root / "code.tar.gz").write_bytes(pack_code(project))
+    name = worker_code_hash(project)
+    unpack_release({"archive": "code.tar.gz", "hash": name, "extra": ""})
     return name
 
 
@@ -310,9 +309,9 @@ def test_an_archive_that_is_not_what_it_is_called_is_refused(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(root)
-    (root / "code.tar.gz").write_bytes(pack(make_project(tmp_path / "project")))
-    with pytest.raises(Failed, match="instead of 0123"):
-        unpack({"archive": "code.tar.gz", "hash": "0123", "extra": ""})
+    (root / "code.tar.gz").write_bytes(pack_code(make_project(tmp_path / "project")))
+    with pytest.raises(CommandFailed, match="instead of 0123"):
+        unpack_release({"archive": "code.tar.gz", "hash": "0123", "extra": ""})
     assert not (root / "releases" / "0123").exists()
 
 

@@ -13,7 +13,7 @@ from distributed.setup.bootstrap import NO_PIP_SETTINGS, bootstrap, bootstrap_st
 from distributed.setup.check import findings
 from distributed.setup.machine import WorkerSlot, alive, probe, start, stop, tail
 from distributed.setup.process_manager import RemoteProcessManager
-from distributed.setup.release import code_hash, ours
+from distributed.setup.release import worker_code_hash, worker_requirements
 from distributed.ssh.errors import Refused, RemoteFailure
 from distributed.ssh.transport import LocalTransport
 from tests.distributed.small_project import make_project, root, wait_until
@@ -79,8 +79,12 @@ def test_a_bare_machine_becomes_one_that_can_play(root: Path, project: Path) -> 
     told = run(root, project)
     assert told[-1] == "ready: worker1"
     assert "Installing requirements.txt" in told
-    assert (root / "releases" / code_hash(project) / "start_worker.py").exists()
-    looked_at = findings(probe(LocalTransport(root), MACHINE, ours(root=project)), MACHINE, ours(root=project))
+    assert (root / "releases" / worker_code_hash(project) / "start_worker.py").exists()
+    looked_at = findings(
+        probe(LocalTransport(root), MACHINE, worker_requirements(root=project)),
+        MACHINE,
+        worker_requirements(root=project),
+    )
     assert [finding for finding in looked_at if finding.fatal] == []
 
 
@@ -97,7 +101,7 @@ def test_new_code_is_sent_and_the_environment_stays(root: Path, project: Path) -
     run(root, project)
     (project / "games/__init__.py").write_text("x = 1\n")
     told = run(root, project)
-    assert f"releases/{code_hash(project)}" in told[1]
+    assert f"releases/{worker_code_hash(project)}" in told[1]
     assert told[2] == "the environment is complete"
     assert "rehearsed tic_tac_toe" in told
     assert runs(root) == 1
@@ -109,7 +113,7 @@ def test_two_checkouts_with_other_requirements_have_an_environment_each_and_one_
 ) -> None:
     other = setup_is(make_project(tmp_path / "other"), INSTALL)
     (other / "requirements.txt").write_text("numpy==1.0\n")
-    first, second = (root / ours(root=each).environment for each in (project, other))
+    first, second = (root / worker_requirements(root=each).environment for each in (project, other))
     assert first != second
     run(root, project)
     (first / "mark").touch()
@@ -117,7 +121,7 @@ def test_two_checkouts_with_other_requirements_have_an_environment_each_and_one_
     assert (first / "mark").exists() and second.is_dir() and runs(root) == 2
     for each, environment in ((project, first), (other, second)):
         assert run(root, each)[1] == "the environment is complete"
-        found = probe(LocalTransport(root), MACHINE, ours(root=each)).python
+        found = probe(LocalTransport(root), MACHINE, worker_requirements(root=each)).python
         assert found and found.path == f"{environment}/bin/python"
     third = setup_is(make_project(tmp_path / "third"), INSTALL)
     (third / "games/__init__.py").write_text("x = 3\n")
@@ -141,12 +145,12 @@ def test_a_bootstrap_that_was_cut_off_is_gone_on_with(root: Path, project: Path)
     while next(steps):  # until it waits for the long step
         pass
     del steps
-    assert running(root / job(ours(root=project))) is not None
+    assert running(root / job(worker_requirements(root=project))) is not None
     again = bootstrap_steps(LocalTransport(root, worker="worker1"), MACHINE, root=project)
     while next(again) != "an earlier bootstrap is still running":
         pass
     (root / "environments").mkdir(exist_ok=True)
-    (root / f"{ours(root=project).environment}.go").touch()
+    (root / f"{worker_requirements(root=project).environment}.go").touch()
     assert list(again)[-1] == "ready: worker1"
     assert runs(root) == 1
 
@@ -154,10 +158,10 @@ def test_a_bootstrap_that_was_cut_off_is_gone_on_with(root: Path, project: Path)
 @pytest.mark.medium
 def test_one_whose_long_step_ended_meanwhile_finds_it_done(root: Path, project: Path) -> None:
     steps = bootstrap_steps(LocalTransport(root, worker="worker1"), MACHINE, root=project)
-    while not (root / job(ours(root=project)) / "process.json").exists():
+    while not (root / job(worker_requirements(root=project)) / "process.json").exists():
         next(steps)
     del steps
-    wait_until(lambda: running(root / job(ours(root=project))) is None)
+    wait_until(lambda: running(root / job(worker_requirements(root=project))) is None)
     told = run(root, project)
     assert (told[1], told[-1]) == ("the environment is complete", "ready: worker1")
 
@@ -172,7 +176,7 @@ def test_the_index_and_the_proxy_of_the_settings_reach_pip(root: Path, project: 
         torch_index="https://t/cpu",
     )
     assert "told https://mirror/simple https://more http://proxy:3128 https://t/cpu" in run(root, project, pip=pip)
-    record = json.loads((root / job(ours(root=project)) / "process.json").read_text())
+    record = json.loads((root / job(worker_requirements(root=project)) / "process.json").read_text())
     assert "mirror" not in " ".join(record["argv"])
 
 
@@ -181,7 +185,7 @@ def test_what_a_machine_s_own_variables_say_counts_before_that(root: Path, proje
     setup_is(project, f'echo "index $PIP_INDEX_URL"\n{INSTALL}')
     machine = MACHINE.model_copy(update={"env": {"PIP_INDEX_URL": "https://mirror.example"}})
     assert "index https://mirror.example" in run(root, project, machine, pip=PipSettings(index_url="https://other"))
-    record = json.loads((root / job(ours(root=project)) / "process.json").read_text())
+    record = json.loads((root / job(worker_requirements(root=project)) / "process.json").read_text())
     assert "mirror" not in " ".join(record["argv"])
 
 
@@ -248,12 +252,12 @@ def test_a_machine_that_fails_the_rehearsal_is_not_ready(root: Path, project: Pa
 
 @pytest.mark.trial
 def test_a_machine_plays_with_our_real_code(root: Path) -> None:
-    ours_here = ours()
+    required = worker_requirements()
     machine = WorkerSettings.model_validate({"host": "worker1", "processes": 1, "python": sys.executable})
     there = LocalTransport(root, worker="worker1")
     bootstrap(there, machine, report=lambda line: None)
     main = Main(root / "workers/worker1", granted=20)
-    start(there, WorkerSlot("worker1"), machine=machine, probe=probe(there, machine, ours_here), ours=ours_here)
+    start(there, WorkerSlot("worker1"), machine=machine, probe=probe(there, machine, required), required=required)
     wait_until(lambda: sum(batch.num_games for batch in main.batches()) == 20)
     assert alive(there, "worker1").running
     assert stop(there, "worker1").found
@@ -262,7 +266,7 @@ def test_a_machine_plays_with_our_real_code(root: Path) -> None:
 
 
 def test_a_machine_is_not_set_up_for_a_run_that_ends(root: Path, project: Path) -> None:
-    process_manager = RemoteProcessManager(MACHINE, ours=ours(root=project), bootstrap=True)
+    process_manager = RemoteProcessManager(MACHINE, required=worker_requirements(root=project), bootstrap=True)
     with pytest.raises(Refused, match="our code is not there"):
         process_manager.prepare(LocalTransport(root, worker="worker1"), lambda text: None, lambda: False)
     assert not (root / "releases").exists()

@@ -10,10 +10,10 @@ from configs.commands import CONFIG, connector
 from configs.schema import WorkerSettings
 from distributed.setup.check import Finding, findings, worker_slots
 from distributed.setup.machine import Probe, WorkerSlot
-from distributed.setup.release import Ours
+from distributed.setup.release import WorkerRequirements
 
 NOW = 1_000_000.0
-OURS = Ours(code_hash="abc", packages={"torch": "2.13.0+cpu", "numpy": "2.4.6"})
+REQUIRED = WorkerRequirements(code_hash="abc", packages={"torch": "2.13.0+cpu", "numpy": "2.4.6"})
 GPUS = [{"index": number, "name": "H200", "memory": 140 * 10**9} for number in range(2)]
 
 
@@ -50,12 +50,12 @@ def a_probe(**changes: Any) -> Probe:
 
 
 def wrong(probe: Probe, **values: Any) -> list[Finding]:
-    return [finding for finding in findings(probe, machine(**values), OURS, now=lambda: NOW) if not finding.ok]
+    return [finding for finding in findings(probe, machine(**values), REQUIRED, now=lambda: NOW) if not finding.ok]
 
 
 def test_where_all_is_well_there_is_nothing_to_do() -> None:
     assert wrong(a_probe()) == []
-    assert all(finding.text for finding in findings(a_probe(), machine(), OURS, now=lambda: NOW))
+    assert all(finding.text for finding in findings(a_probe(), machine(), REQUIRED, now=lambda: NOW))
 
 
 @pytest.mark.parametrize(
@@ -150,8 +150,8 @@ def test_remedies_name_the_settings_file_that_is_meant(tmp_path: Path) -> None:
         tmp_path
         / "my cluster.yaml": f"python distributed/ssh_connector.py --config '{tmp_path}/my cluster.yaml' --bootstrap worker1",
     }.items():
-        ours = replace(OURS, connector=connector(config))
-        (finding,) = (each for each in findings(bare, machine(), ours, now=lambda: NOW) if not each.ok)
+        required = replace(REQUIRED, connector=connector(config))
+        (finding,) = (each for each in findings(bare, machine(), required, now=lambda: NOW) if not each.ok)
         assert f"run: {command};" in finding.remedy
 
 

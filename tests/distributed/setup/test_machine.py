@@ -17,13 +17,13 @@ from distributed.setup.machine import (
     find_answer,
     install_remote,
     log_name,
-    place,
     probe,
     start,
     stop,
     tail,
+    worker_place,
 )
-from distributed.setup.release import Ours, code_hash
+from distributed.setup.release import WorkerRequirements, worker_code_hash
 from distributed.ssh.errors import Refused, RemoteFailure
 from distributed.ssh.transport import Completed, LocalTransport
 from tests.distributed.small_project import make_project, root, settings, wait_until
@@ -38,21 +38,21 @@ def there(root: Path) -> LocalTransport:
     return LocalTransport(make_project(root, module="custom_worker"), worker="worker1")
 
 
-def ours_in(root: Path, worker_class: str = "training.worker.Worker") -> Ours:
+def required_in(root: Path, worker_class: str = "training.worker.Worker") -> WorkerRequirements:
     extra = "custom_worker" if worker_class.startswith("custom") else ""
-    return Ours(
-        code_hash=code_hash(root, worker_class), extra=extra, worker_class=worker_class, packages={"pytest": "1"}
+    return WorkerRequirements(
+        code_hash=worker_code_hash(root, worker_class), extra=extra, worker_class=worker_class, packages={"pytest": "1"}
     )
 
 
 def inspect_machine(there: LocalTransport, root: Path, **values: object) -> Probe:
-    return probe(there, settings(**values), ours_in(root))
+    return probe(there, settings(**values), required_in(root))
 
 
 def begin(there: LocalTransport, root: Path, *, slot: WorkerSlot = SLOT, **values: object) -> dict[str, Any]:
     """Start a worker; returns what it has seen of the world."""
-    start(there, slot, machine=settings(**values), probe=inspect_machine(there, root), ours=ours_in(root))
-    seen = root / place(slot.name) / "seen.json"
+    start(there, slot, machine=settings(**values), probe=inspect_machine(there, root), required=required_in(root))
+    seen = root / worker_place(slot.name) / "seen.json"
     wait_until(lambda: seen.exists() and seen.read_text().endswith("}"))
     found = json.loads(seen.read_text())
     assert isinstance(found, dict)
@@ -76,7 +76,7 @@ def test_a_probe_says_what_there_is(there: LocalTransport, root: Path) -> None:
     found = inspect_machine(there, root)
     assert found.root == str(root)
     assert found.python and found.python.version == sys.version_info[:3]
-    assert found.folder_of(code_hash(root)) == "."
+    assert found.folder_of(worker_code_hash(root)) == "."
     assert found.folder_of("other") is None
 
 
@@ -101,7 +101,7 @@ def test_a_worker_is_started_seen_and_stopped(there: LocalTransport, root: Path)
     assert seen["argv"] == ["./start_worker.py", "--folder", "workers/worker1", "--log", "logs/worker_worker1.log"]
     assert seen["cwd"] == str(root)
     assert alive(there, "worker1").running
-    again = start(there, SLOT, machine=settings(), probe=inspect_machine(there, root), ours=ours_in(root))
+    again = start(there, SLOT, machine=settings(), probe=inspect_machine(there, root), required=required_in(root))
     assert again.already and again.pid == alive(there, "worker1").pid
     assert "the worker begins" in tail(there, "worker1")
     stopped = stop(there, "worker1")
@@ -143,8 +143,8 @@ def test_variables_of_the_config_reach_the_worker_but_no_list_of_processes(
 
 @pytest.mark.medium
 def test_the_users_own_worker_class_is_named_to_the_worker(there: LocalTransport, root: Path) -> None:
-    own = ours_in(root, "custom_worker.CustomWorker")
-    start(there, SLOT, machine=settings(), probe=probe(there, settings(), own), ours=own)
+    own = required_in(root, "custom_worker.CustomWorker")
+    start(there, SLOT, machine=settings(), probe=probe(there, settings(), own), required=own)
     seen = root / "workers/worker1/seen.json"
     wait_until(lambda: seen.exists() and seen.read_text().endswith("}"))
     assert json.loads(seen.read_text())["argv"][-2:] == ["--worker-class", "custom_worker.CustomWorker"]
@@ -154,7 +154,7 @@ def test_nobody_is_started_with_other_code_than_ours(there: LocalTransport, root
     before = inspect_machine(there, root)
     (root / "games/__init__.py").write_text("x = 1\n")
     with pytest.raises(Refused, match=r"worker1: .*our code.*--bootstrap worker1"):
-        start(there, SLOT, machine=settings(), probe=before, ours=ours_in(root))
+        start(there, SLOT, machine=settings(), probe=before, required=required_in(root))
 
 
 def test_a_program_that_cannot_be_started_says_why(there: LocalTransport, root: Path) -> None:
@@ -162,8 +162,8 @@ def test_a_program_that_cannot_be_started_says_why(there: LocalTransport, root: 
     assert found.python
     gone = found.model_copy(update={"python": found.python.model_copy(update={"path": "/gone/python"})})
     with pytest.raises(RemoteFailure, match="/gone/python cannot be started"):
-        start(there, SLOT, machine=settings(), probe=gone, ours=ours_in(root))
-    assert running(root / place("worker1")) is None
+        start(there, SLOT, machine=settings(), probe=gone, required=required_in(root))
+    assert running(root / worker_place("worker1")) is None
 
 
 @pytest.mark.medium
@@ -221,7 +221,7 @@ def test_a_newer_python_beside_an_old_python3_is_found(
 ) -> None:
     stand_in(tools / "python3", python3)
     stand_in(tools / "python3.11", f'exec {sys.executable} "$@"')
-    found = probe(there, settings(python="python3"), ours_in(root)).python
+    found = probe(there, settings(python="python3"), required_in(root)).python
     assert found and found.path == str(tools / "python3.11")
     assert found.version == sys.version_info[:3]
 

@@ -23,8 +23,8 @@ from distributed.setup.bootstrap import (
 )
 from distributed.setup.machine import call, install_remote, probe
 from distributed.setup.process_manager import RemoteProcessManager
-from distributed.setup.release import ours
-from distributed.setup.wheels import NoWheels, choose
+from distributed.setup.release import worker_requirements
+from distributed.setup.wheels import NoWheels, fitting_wheels
 from distributed.ssh.errors import Refused, RemoteFailure
 from distributed.ssh.ssh import connect
 from distributed.ssh.transport import LocalTransport
@@ -80,7 +80,9 @@ def test_a_machine_without_any_interpreter_of_ours_is_set_up_when_it_is_connecte
     told: list[str] = []
 
     def process_manager(pip: PipSettings) -> RemoteProcessManager:
-        return RemoteProcessManager(bare, ours=ours(root=project), bootstrap=True, pip=pip, root=project)
+        return RemoteProcessManager(
+            bare, required=worker_requirements(root=project), bootstrap=True, pip=pip, root=project
+        )
 
     with pytest.raises(RemoteFailure) as failed:
         process_manager(PipSettings()).prepare(transport, told.append, lambda: True)
@@ -90,10 +92,10 @@ def test_a_machine_without_any_interpreter_of_ours_is_set_up_when_it_is_connecte
     (slot,) = process_manager(PipSettings(wheels=str(folder))).prepare(transport, told.append, lambda: True)
     assert slot.name == "worker1"
     assert any(line.startswith("being set up: sends 2 packages") for line in told)
-    found = probe(transport, bare, ours(root=project)).python
-    assert found and found.path == f"{bare.directory}/{ours(root=project).environment}/bin/python"
+    found = probe(transport, bare, worker_requirements(root=project)).python
+    assert found and found.path == f"{bare.directory}/{worker_requirements(root=project).environment}/bin/python"
     assert found.packages == {name: metadata.version(name) for name in PURE}
-    assert transport.names(wheels_folder(ours(root=project))) == []
+    assert transport.names(wheels_folder(worker_requirements(root=project))) == []
     transport.close()
 
 
@@ -112,7 +114,7 @@ exec {BARE} -S "$@"
         transport,
         bare,
         report=told.append,
-        ours_here=ours(root=project),
+        required=worker_requirements(root=project),
         pip=PipSettings(wheels=str(folder)),
         root=project,
     )
@@ -128,7 +130,7 @@ def test_wheels_that_are_missing_are_named_before_anything_is_sent(root: Path, p
             LocalTransport(root, worker="worker1"),
             own,
             report=lambda line: None,
-            ours_here=ours(root=project),
+            required=worker_requirements(root=project),
             pip=PipSettings(wheels=str(folder)),
             root=project,
         )
@@ -158,7 +160,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_only_wheels_for_the_machine_s_python_and_processor_are_sent_small_ones_first(folder: Path) -> None:
-    chosen = choose(folder, NEEDED, version=(3, 11, 2), machine="x86_64")
+    chosen = fitting_wheels(folder, NEEDED, version=(3, 11, 2), machine="x86_64")
     assert [wheel.path.name for wheel in chosen] == [FILES[5], FILES[4], FILES[2], TORCH]
     assert wheels.room_for(chosen) == 4 * (995 + 996 + 998 + 1000)
 
@@ -173,13 +175,13 @@ def test_only_wheels_for_the_machine_s_python_and_processor_are_sent_small_ones_
 )
 def test_wheels_for_another_machine_are_none(folder: Path, version: tuple[int, int], kind: str, lacks: str) -> None:
     with pytest.raises(NoWheels, match=f"has no wheels of .*{lacks}.* for Python 3.{version[1]} on {kind}") as failed:
-        choose(folder, NEEDED, version=version, machine=kind)
+        fitting_wheels(folder, NEEDED, version=version, machine=kind)
     assert f"--platform manylinux_2_28_{kind}" in str(failed.value)
 
 
 def test_a_folder_that_is_not_there_holds_nothing(folder: Path) -> None:
     with pytest.raises(NoWheels, match=r"has no wheels of torch==2.13.0, safetensors==0.8.0, PyYAML==6.0.3"):
-        choose(folder / "nowhere", NEEDED, version=(3, 11), machine="x86_64")
+        fitting_wheels(folder / "nowhere", NEEDED, version=(3, 11), machine="x86_64")
 
 
 # Room, and trouble.
@@ -250,7 +252,7 @@ def test_what_is_compiled_goes_to_machines_of_the_same_processor_and_python_alon
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = WorkerSettings.model_validate({"host": "worker1", "python": sys.executable})
-    found = probe(LocalTransport(root), own, ours())
+    found = probe(LocalTransport(root), own, worker_requirements())
     assert compile_cache.serves(found)
     assert not compile_cache.serves(found, version=(3, 1))
     monkeypatch.setattr("distributed.setup.compile_cache.processor", lambda: "another")
@@ -262,13 +264,13 @@ def test_compiled_code_is_put_beside_what_is_there(root: Path, tmp_path: Path, m
     monkeypatch.setattr(compiled, "CACHE", cache)
     compiled.cache_folder.cache_clear()
     try:
-        assert compile_cache.pack() == b""
+        assert compile_cache.pack_cache() == b""
         present = [compiled.cache_folder(ROOT / "games" / name) for name in ("tic_tac_toe.py", "exact.py")]
         for number, path in enumerate([*present, cache / "edited-since-0123456789abcdef"]):
             path.mkdir(parents=True)
             (path / "f.nbi").write_text(f"index {number}")
             (path / "f.1.nbc").write_text("code")
-        packed = compile_cache.pack()
+        packed = compile_cache.pack_cache()
     finally:
         compiled.cache_folder.cache_clear()
     (there / present[1].name).mkdir(parents=True)

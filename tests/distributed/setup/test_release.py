@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distributed.remote.code import extract
-from distributed.setup.release import PACKAGES, code_hash, ours, own_module, pack
+from distributed.setup.release import PACKAGES, own_module, pack_code, worker_code_hash, worker_requirements
 from tests.distributed.small_project import make_project
 from tests.sources import ROOT
 
@@ -31,9 +31,9 @@ def names_in(archive: bytes) -> list[str]:
     ],
 )
 def test_the_hash_changes_with_every_file_that_a_worker_runs(tmp_path: Path, name: str) -> None:
-    before = code_hash(make_project(tmp_path))
+    before = worker_code_hash(make_project(tmp_path))
     (tmp_path / name).write_text("changed\n")
-    assert code_hash(tmp_path) != before
+    assert worker_code_hash(tmp_path) != before
 
 
 @pytest.mark.parametrize(
@@ -49,48 +49,48 @@ def test_the_hash_changes_with_every_file_that_a_worker_runs(tmp_path: Path, nam
     ],
 )
 def test_the_hash_does_not_change_with_what_a_worker_does_not_run(tmp_path: Path, name: str) -> None:
-    before = code_hash(make_project(tmp_path))
+    before = worker_code_hash(make_project(tmp_path))
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_text("something\n")
-    assert code_hash(tmp_path) == before
+    assert worker_code_hash(tmp_path) == before
 
 
 def test_the_hash_depends_on_neither_the_times_nor_the_place(tmp_path: Path) -> None:
     one, other = make_project(tmp_path / "one"), make_project(tmp_path / "other")
     os.utime(one / "start_worker.py", (1, 1))
-    assert code_hash(one) == code_hash(other)
-    assert pack(one) == pack(other)
+    assert worker_code_hash(one) == worker_code_hash(other)
+    assert pack_code(one) == pack_code(other)
 
 
 def test_a_folder_without_code_has_no_hash(tmp_path: Path) -> None:
-    assert code_hash(tmp_path) == ""
+    assert worker_code_hash(tmp_path) == ""
 
 
 def test_the_archive_holds_what_is_hashed_and_no_more(tmp_path: Path) -> None:
     make_project(tmp_path)
     (tmp_path / "secret.txt").write_text("secret")
     archive = tmp_path / "archive.tar.gz"
-    archive.write_bytes(pack(tmp_path))
+    archive.write_bytes(pack_code(tmp_path))
     extract(archive, tmp_path / "there")
-    assert code_hash(tmp_path / "there") == code_hash(tmp_path)
-    assert "secret.txt" not in names_in(pack(tmp_path))
+    assert worker_code_hash(tmp_path / "there") == worker_code_hash(tmp_path)
+    assert "secret.txt" not in names_in(pack_code(tmp_path))
 
 
 def test_the_users_own_worker_class_goes_along(tmp_path: Path) -> None:
     make_project(tmp_path, module="custom_worker")
     name = "custom_worker.CustomWorker"
-    assert "custom_worker.py" in names_in(pack(tmp_path, name))
-    assert "custom_worker.py" not in names_in(pack(tmp_path))
-    before = code_hash(tmp_path, name)
+    assert "custom_worker.py" in names_in(pack_code(tmp_path, name))
+    assert "custom_worker.py" not in names_in(pack_code(tmp_path))
+    before = worker_code_hash(tmp_path, name)
     (tmp_path / "custom_worker.py").write_text("class CustomWorker: changed = True\n")
-    assert code_hash(tmp_path, name) != before
+    assert worker_code_hash(tmp_path, name) != before
 
 
 def test_it_may_be_a_package_too(tmp_path: Path) -> None:
     make_project(tmp_path)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "worker.py").write_text("")
-    assert "mine/worker.py" in names_in(pack(tmp_path, "mine.worker.Mine"))
+    assert "mine/worker.py" in names_in(pack_code(tmp_path, "mine.worker.Mine"))
 
 
 def test_a_worker_class_without_a_file_is_named_with_where_it_belongs(tmp_path: Path) -> None:
@@ -99,10 +99,10 @@ def test_a_worker_class_without_a_file_is_named_with_where_it_belongs(tmp_path: 
 
 
 def test_the_projects_own_code_has_a_name_and_versions_for_all_that_a_worker_imports() -> None:
-    found = ours()
+    found = worker_requirements()
     assert len(found.code_hash) == 16
     assert found.extra == ""
     assert set(found.packages) == set(PACKAGES)
     required = (ROOT / "requirements.txt").read_text()
     assert all(f"{name}==" in required for name in PACKAGES)
-    assert len(pack()) < 2_000_000
+    assert len(pack_code()) < 2_000_000

@@ -194,7 +194,7 @@ def refused(path: Path, kind: type[Exception], change: Any, match: str) -> None:
 
 def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
     path = settings_file(tmp_path, LAYOUTS["lines"])
-    refused(path, ConfigError, lambda: add_worker(path, machine("a.example.com")), "give them a `name`")
+    refused(path, ConfigError, lambda: add_worker(path, machine("a.example.com")), "give each a `name`")
 
 
 def test_the_last_worker_stays_while_workers_are_to_play(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from configs.schema import WorkerSettings
-from distributed.setup.machine import alive, call, find_answer, log_name, place, stop, tail
+from distributed.setup.machine import alive, call, find_answer, log_name, stop, tail, worker_place
 from distributed.ssh.errors import RemoteFailure
 from distributed.ssh.ssh import connect
 from distributed.ssh.transport import Completed, Transport
@@ -71,7 +71,7 @@ def test_a_folder_s_name_is_a_name_and_nothing_else(server: Sshd, there: Transpo
 @pytest.mark.medium
 def test_what_is_started_gets_its_words_and_variables_as_they_are(server: Sshd, there: Transport, nasty: str) -> None:
     request = {
-        "place": place("w"),
+        "place": worker_place("w"),
         "argv": [sys.executable, "-c", PROGRAM, nasty],
         "env": {"NASTY": nasty},
         "log": log_name("w"),
@@ -94,9 +94,9 @@ def test_an_interpreter_s_name_is_a_name(server: Sshd, there: Transport, nasty: 
 def test_what_is_put_onto_a_machine_is_its_user_s_alone(server: Sshd) -> None:
     transport = connect(server.worker(), host_key_policy="strict")
     try:
-        transport.put(b"1", f"{place('w')}/inbox/assignment.json")
+        transport.put(b"1", f"{worker_place('w')}/inbox/assignment.json")
         request = {
-            "place": place("w"),
+            "place": worker_place("w"),
             "argv": [sys.executable, "-c", "print(1)"],
             "env": {"SECRET": "s"},
             "log": log_name("w"),

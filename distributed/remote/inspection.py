@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from distributed.remote.code import WHOLE, code_hash
-from distributed.remote.process import PROC, Failed, boot_id, read_text
+from distributed.remote.process import PROC, CommandFailed, boot_id, read_text
 
 OLDEST_PYTHON = (3, 11)
 PROGRAM = "start_worker.py"  # in every checkout
@@ -85,7 +85,7 @@ def interpreter(
             continue
         try:
             found.append(inspected(str(Path(path).absolute()), packages))  # links stay: a virtual environment is one
-        except Failed:
+        except CommandFailed:
             if candidate == own:
                 raise
             continue
@@ -103,7 +103,7 @@ def inspected(path: str, packages: dict[str, str]) -> dict[str, Any]:
         line = next(line for line in answer.stdout.decode().splitlines() if line.startswith("@@inspect "))
         return dict(json.loads(line.partition(" ")[2])["ok"], path=path)
     except (OSError, ValueError, LookupError, StopIteration, subprocess.SubprocessError):
-        raise Failed(f"{path} is there but does not work as a Python interpreter", "python") from None
+        raise CommandFailed(f"{path} is there but does not work as a Python interpreter", "python") from None
 
 
 def has_all(found: dict[str, Any], packages: dict[str, str]) -> bool:
