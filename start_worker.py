@@ -127,9 +127,10 @@ def play(folder: Path, worker_class: str, *, one_core: bool) -> None:
     signal.signal(signal.SIGINT, hand_over)
     if heeds_hangup():
         signal.signal(signal.SIGHUP, hand_over)
+    # Torch reads the environment now.
     from training.networks.evaluator import (
         use_threads,
-    )  # torch reads the environment now
+    )
     from training.worker.worker_class import load_worker_class
 
     if one_core:

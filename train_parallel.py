@@ -195,7 +195,8 @@ def saved_options(config: Path) -> dict[str, Any]:
     settings = load_settings(config)
     if settings.game.name != "twenty48":
         raise ValueError(
-            f"{config.parent} is a run of {settings.game.name}: continue it by start_main.py --run-dir {config.parent} --resume"
+            f"{config.parent} is a run of {settings.game.name}: "
+            f"continue it by start_main.py --run-dir {config.parent} --resume"
         )
     return {
         "epochs": settings.run.iterations,

@@ -89,9 +89,8 @@ class EngineProcess:
             with selectors.DefaultSelector() as selector:
                 selector.register(self._output, selectors.EVENT_READ)
                 if not selector.select(max(0.0, deadline - time.monotonic())):
-                    raise EngineFailed(
-                        f"{self._path} was told {command!r} and has not answered {awaited!r} in time: does it speak {self._language}?"
-                    )
+                    late = f"has not answered {awaited!r} to {command!r} in time"
+                    raise EngineFailed(f"{self._path} {late}: does it speak {self._language}?")
             data = os.read(self._output.fileno(), 2**16)
             if not data:
                 raise self._ended(command)

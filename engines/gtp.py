@@ -368,7 +368,7 @@ class GtpEngine:
         return self._handicap(handicap_points(self._board.size, whole(command.only())))
 
     def _place_free_handicap(self, command: Command, arrived: float) -> None:
-        """Place the handicap that the network prefers. An empty line or ``quit`` ends the thinking; other lines wait."""
+        """Place the handicap that the network prefers. An empty line or ``quit`` ends it; other lines wait."""
         self._board.require_empty()
         count = whole(command.only())
         if not 2 <= count < self._board.size**2:

@@ -71,7 +71,9 @@ class GtpClient(EngineProcess):
         if not first.startswith("="):
             refused = first.startswith("?")
             raise EngineFailed(
-                f"{self.name} {'refuses' if refused else 'was told'} {command!r}{': ' if refused else ' and said '}{first}"
+                f"{self.name} refuses {command!r}: {first}"
+                if refused
+                else f"{self.name} answers {command!r} by {first}"
             )
         return "\n".join([first.removeprefix("=").strip(), *lines[1:]]).strip()
 

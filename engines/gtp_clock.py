@@ -56,9 +56,8 @@ class PlayerClock:
         settings = self._settings
         if self._moves:
             return Clock(remaining=max(self._left, 0.0), moves_to_go=self._moves if settings.periods == 1 else 1)
-        share = (
-            settings.period / settings.moves
-        )  # of a move in the periods to come, the first of which follows the main time at once
+        # A move's time in later periods, the first of which follows the main time.
+        share = settings.period / settings.moves
         return Clock(remaining=self._main + share, increment=share)
 
 
@@ -85,7 +84,7 @@ def parse_kgs_time_settings(command: Command) -> TimeSettings | None:
     kind, *rest = command.words or ("",)
     if len(rest) != NUMBERS.get(kind, -1):
         raise GtpError(
-            "syntax error: none, absolute TIME, byoyomi TIME PERIOD PERIODS or canadian TIME PERIOD STONES is understood"
+            "syntax error: expected none, absolute TIME, byoyomi TIME PERIOD PERIODS or canadian TIME PERIOD STONES"
         )
     if kind == "none":
         return None

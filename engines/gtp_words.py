@@ -79,7 +79,7 @@ class Command:
         """
         if len(self.words) != count:
             raise GtpError(
-                f"syntax error: {self.name} takes {count} argument{'s' if count != 1 else ''}, and not {len(self.words)}"
+                f"syntax error: {self.name} takes {count} argument{'s' if count != 1 else ''}, not {len(self.words)}"
             )
         return self.words
 
@@ -304,10 +304,9 @@ def _info(game: Game, order: int, line: Line, kata: bool, score_lead: float | No
     best = " ".join(game.action_name(action) for action in line.actions)
     move = game.action_name(line.action)
     utility = f"utility {line.value:.6f} " if kata else ""
-    points = (
-        "" if score_lead is None else f"scoreMean {score_lead:.4f} scoreLead {score_lead:.4f} "
-    )  # the same: programs read one or the other
+    # Both names for the same: programs read one or the other.
+    points = "" if score_lead is None else f"scoreMean {score_lead:.4f} scoreLead {score_lead:.4f} "
     return (
-        f"info move {move} visits {line.visits} {utility}winrate {chances[0]} {points}prior {chances[1]} lcb {chances[0]} "
-        f"order {order} pv {best}"
+        f"info move {move} visits {line.visits} {utility}winrate {chances[0]} {points}prior {chances[1]} "
+        f"lcb {chances[0]} order {order} pv {best}"
     )

@@ -15,11 +15,12 @@ ANCHOR = "random"
 DEPTHS = (1, 2, 3)
 USUAL_LEVEL = 1700  # of Stockfish, beside its least
 LEVEL_OPTION = "UCI_Elo"
+# Names and games of external engines.
 PROGRAMS = {
     "gnugo": ("GNU Go", "go"),
     "pachi": ("Pachi", "go"),
     "stockfish": ("Stockfish", "chess"),
-}  # and what they play
+}
 USUAL_GO_ENGINES = ("gnugo:1", "gnugo:10")
 GO_ENGINE_MISSING = {
     "gnugo": "GNU Go is not here: install it (Debian: apt install gnugo)",
@@ -96,8 +97,9 @@ def go_engine(name: str) -> tuple[str, int]:
     match = GO_ENGINE.fullmatch(name)
     if not match or int(match[2]) not in (GNU_GO_LEVELS if match[1] == "gnugo" else PACHI_PLAYOUTS):
         raise ValueError(
-            f"--opponent: there is no {name!r} here; GNU Go is gnugo:LEVEL with a level from {GNU_GO_LEVELS[0]} to {GNU_GO_LEVELS[-1]}, "
-            f"such as gnugo:10, and Pachi is pachi:PLAYOUTS with at least {PACHI_PLAYOUTS[0]}, such as pachi:1000"
+            f"--opponent: there is no {name!r} here; GNU Go is gnugo:LEVEL with a level from {GNU_GO_LEVELS[0]} to "
+            f"{GNU_GO_LEVELS[-1]}, such as gnugo:10, and Pachi is pachi:PLAYOUTS with at least {PACHI_PLAYOUTS[0]}, "
+            "such as pachi:1000"
         )
     return match[1], int(match[2])
 

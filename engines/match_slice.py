@@ -39,10 +39,11 @@ class MatchLine(JobStatus):
     wins: int = 0  # of the first player
     draws: int = 0
     losses: int = 0
+    # Thinking time of each player: processor time, or wall time if it computes elsewhere.
     seconds: tuple[float, float] = (
         0.0,
         0.0,
-    )  # that each player has thought: of the processor, or of the clock if it uses another one
+    )
     chosen: tuple[int, int] = (0, 0)  # moves of each player
     scores: tuple[float, ...] = ()  # of each game, two a pair: 1 won by the first player, 0.5 drawn, 0 lost
     games: tuple[tuple[int, ...], ...] = ()  # the moves of each, from its opening on

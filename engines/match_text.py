@@ -9,11 +9,12 @@ from training.data.imported_games import last_state
 from training.evaluation.match import opening_moves, states_after
 
 EVENT = "Benchmark of a network"
+# By the first player's score: playing White, playing Black.
 RESULTS = {
     1.0: ("1-0", "0-1"),
     0.5: ("1/2-1/2", "1/2-1/2"),
     0.0: ("0-1", "1-0"),
-}  # by the first player's score; with White, with Black
+}
 OPENED = "The random moves end here."
 
 

@@ -74,8 +74,8 @@ def network_from_weights(path: Path, config: Path | None, folder: Path) -> Playa
             model = model_of_weights(load_game("twenty48"), weights)
         except ValueError as error:
             raise ValueError(
-                f"{path} holds weights alone, and there is no {SETTINGS} beside it to say of which game and network: name the settings "
-                f"of its run with --config FILE. (It is no network for 2048 on 4 x 4 either: {error})"
+                f"{path} holds only weights, and there is no {SETTINGS} next to it to name their game and network: "
+                f"name the settings of its run with --config FILE. (It is no network for 2048 on 4 x 4 either: {error})"
             ) from error
     file = folder / "model.safetensors"
     save_safetensors(file, model)

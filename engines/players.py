@@ -79,9 +79,8 @@ class GtpSpec(EngineSpec):
     """A GTP engine; only for Go."""
 
     kind: Literal["gtp"] = "gtp"
-    command: tuple[
-        str, ...
-    ]  # the program, and what it is started with: all rules but the board's size and the komi, which it is told
+    # The program and its arguments, with all rules except board size and komi, which are GTP commands.
+    command: tuple[str, ...]
     move_seconds: float  # at most, on a busy machine
 
 

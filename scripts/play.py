@@ -172,10 +172,11 @@ WORDS = (
     "new      begin another game",
     "quit     leave",
 )
+# By the number of players.
 HELP = {
     1: ("go       let it make a move", "watch    let it play to the end", *WORDS),
     2: WORDS,
-}  # by the number of players
+}
 LONGEST = 10  # plies for each point, after which a game of the Go engine ends; people end it earlier
 
 
@@ -276,7 +277,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise ValueError(f"--second: {game.name} is a game for one player")
         if game.num_players == 2 and arguments.watch:
             raise ValueError(
-                f"--watch: {game.name} is a game for two; the games of a run are shown by scripts/view_results.py --game"
+                f"--watch: {game.name} is a two-player game; scripts/view_results.py --game shows the games of a run"
             )
         see_game(arguments, game.name)
         network = model.build(game)

@@ -48,11 +48,12 @@ WIDTH = 70  # of the lines above and below a title
 TIME_STEPS = 2  # more of them take longer in proportion; the network plays and learns with two
 ITERATIONS, GAMES_PER_ITERATION = 100, 100  # defaults of a new run
 SMOKE = {"iterations": 2, "games_per_iter": 8, "batch_size": 16, "simulations": 4, "blocks": 1, "channels": 8}
+# A spiking network has none.
 NO_OTHER_HEADS = {
     "predict_reply": False,
     "predict_ownership": False,
     "predict_score": False,
-}  # a spiking network has none
+}
 SAVED_GPUS = "gpus"  # in a run's folder: the devices that it last played on
 
 
@@ -150,7 +151,7 @@ from views.next_steps import next_steps
 
 
 def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The arguments on the command line, completed from the experiment or the resumed run; ``document`` has its settings.
+    """The arguments, completed from the experiment or the resumed run; ``document`` has its settings.
 
     Raises:
         ConfigError: its settings cannot be read.
@@ -191,10 +192,11 @@ def experiment(game: str) -> dict[str, Any]:
     document["network"] |= {"type": "spiking", "time_steps": TIME_STEPS}
     document["run"] |= {"iterations": ITERATIONS, "minutes": None}
     document["training"]["games_per_iteration"] = GAMES_PER_ITERATION
+    # A plain buffer of the newest max_positions.
     document["training"]["window"] |= {
         "min_positions": 1,
         "growth_exponent": 1.0,
-    }  # a plain buffer of the newest max_positions
+    }
     document["evaluation"] |= {"every": 0}
     return document
 

@@ -276,7 +276,7 @@ def write(path: Path, make: Callable[[], bytes], what: str) -> int:
 
 
 def browse_game(run_dir: Path, number: int) -> int:
-    """Step through a recorded game, or print it without a terminal; returns the exit code: 2 if there is no such game."""
+    """Step through a recorded game, or print it without a terminal; returns the exit code: 2 if there is none."""
     console = Console(highlight=False)
     try:
         view = recorded_game(run_dir, number)
@@ -333,9 +333,8 @@ def export(run_dir: Path, path: Path, rows: Sequence[StatsRow], benchmarks: Sequ
     except (ValueError, OSError) as error:
         print(f"view_results: {in_words(error)}", file=sys.stderr)
         return 2
-    print(
-        f"{path}: model for scripts/play.py --model, {path.stat().st_size:,} bytes\n{card}: what it is; add what you know of it"
-    )
+    print(f"{path}: model for scripts/play.py --model, {path.stat().st_size:,} bytes")
+    print(f"{card}: its card; add what you know of it")
     return 0
 
 

@@ -212,7 +212,8 @@ def reader_is_gone(console: Console) -> bool:
 def may_not_read(path: Path) -> str:
     """The message about a file that this user may not read."""
     user = pwd.getpwuid(os.geteuid()).pw_name
-    return f"{path} may not be read by {user}: start this program as the user who trains, or have them allow it (chmod o+rX {path.parent})"
+    remedy = f"start this program as the user who trains, or have them allow it (chmod o+rX {path.parent})"
+    return f"{path} may not be read by {user}: {remedy}"
 
 
 def write_lines(rows: Sequence[StatsRow], console: Console) -> int:

@@ -23,7 +23,8 @@ from training.ranks.ranks import Ranks
 
 PROGRAM = "train_ppo_lstm.py"
 LINE = re.compile(
-    r"(?m)^Episode (\d+)/16 - Reward: -?\d+\.\d\d, Return: -?\$[\d,]+\.\d\d, Win Rate: \d+\.\d% \(\d+ closed, \d+ open\), Steps: \d+$"
+    r"(?m)^Episode (\d+)/16 - Reward: -?\d+\.\d\d, Return: -?\$[\d,]+\.\d\d, "
+    r"Win Rate: \d+\.\d% \(\d+ closed, \d+ open\), Steps: \d+$"
 )
 SECONDS = 280  # a busy machine is not taken for a broken program
 LONG = [

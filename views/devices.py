@@ -174,4 +174,5 @@ def losses_line(learner: LearnerReport | None) -> str:
     if learner is None:
         return "Training losses: none, with too few positions yet or no time left"
     losses = {"total_loss": learner.loss, "policy_loss": learner.policy_loss, "value_loss": learner.value_loss}
-    return f"Training losses: { ({name: round(loss, 3) for name, loss in losses.items()} | {'entropy': round(learner.policy_entropy, 2)}) }"
+    rounded = {name: round(loss, 3) for name, loss in losses.items()}
+    return f"Training losses: {rounded | {'entropy': round(learner.policy_entropy, 2)}}"

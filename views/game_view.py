@@ -34,13 +34,11 @@ class PositionView:
     value: float | None = (
         None  # what search expected for the player: from -1, lost, to 1, won, or the points still to be made
     )
-    policy: tuple[
-        tuple[str, float], ...
-    ] = ()  # what is learned from it: moves with their shares, greatest first; empty after a cheap search
+    # The policy target: moves with their shares, largest first; empty after a cheap search.
+    policy: tuple[tuple[str, float], ...] = ()
     score: float | None = None  # of a one-player game
-    ownership: tuple[
-        int, ...
-    ] = ()  # point by point, of a board that is shared out: from 100, surely player 0's, to -100
+    # By point, if the game is won by area: from 100, certainly player 0's, to -100.
+    ownership: tuple[int, ...] = ()
     score_lead: float | None = None  # points by which player 0 wins
 
 

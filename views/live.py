@@ -29,7 +29,7 @@ class TerminalConsole(Console):
 
 
 class LiveView:
-    """Draws the run on a terminal; when that is gone, the next drawing raises ``OSError`` and further ones do nothing."""
+    """Draws the run on a terminal; once that is gone, drawing raises ``OSError`` once and then does nothing."""
 
     def __init__(
         self,

@@ -18,11 +18,12 @@ from views.charts import duration
 from views.strength import strength_sentences
 
 ENDING = ".safetensors"
+# Settings about places, which the card leaves out.
 PRIVATE = {
     "run": {"directory"},
     "distributed": True,
     "training": {"window": {"seed_games"}},
-}  # settings that say where, and not how
+}
 PROTOCOLS = {"go": " --gtp", "chess": " --uci"}  # that programs for people speak
 
 Rows = Sequence[IterationReport]
@@ -134,6 +135,7 @@ def _match_line(match: dict[str, Any], simulations: int) -> str:
     low, high = (100 * end for end in match["interval"])
     games = match["wins"] + match["draws"] + match["losses"]
     return (
-        f"Against {match['second']}: {100 * match['score']:.1f} % ({low:.1f} to {high:.1f}, 95 %) of {games:,} games with colours swapped, "
+        f"Against {match['second']}: {100 * match['score']:.1f} % ({low:.1f} to {high:.1f}, 95 %) of {games:,} games "
+        "with colours swapped, "
         f"{simulations:,} simulations a move."
     )

@@ -133,7 +133,8 @@ def as_html(heading: str, columns: Sequence[Column[Row]], rows: Sequence[Row]) -
         f"<p class=faint>The last {len(shown)} of {len(rows):,}, newest first.</p>" if len(rows) > len(shown) else ""
     )
     head = f"<thead><tr>{titles}</tr></thead>"
-    return f'<h2>{html.escape(heading)}</h2>{left_out}<div class="scroll"><table>{head}<tbody>{"".join(lines)}</tbody></table></div>'
+    body = f"<table>{head}<tbody>{''.join(lines)}</tbody></table>"
+    return f'<h2>{html.escape(heading)}</h2>{left_out}<div class="scroll">{body}</div>'
 
 
 def charts(rows: Rows, calibration: Sequence[Bin] = ()) -> list[ChartLayout]:

@@ -46,7 +46,8 @@ def _losses(learner: LearnerReport) -> str:
 
 
 def _spikes(spikes: SpikeReport) -> str:
-    operations = f"{count(spikes.synaptic_operations)} synaptic + {count(spikes.multiply_accumulates)} dense operations a position"
+    synaptic, dense = count(spikes.synaptic_operations), count(spikes.multiply_accumulates)
+    operations = f"{synaptic} synaptic + {dense} dense operations a position"
     return f"firing {percent(spikes.firing_rate)}: {operations} ({count(spikes.without_spikes)} dense without spikes)"
 
 

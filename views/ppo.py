@@ -81,7 +81,7 @@ def standing(report: RoundReport) -> Table:
     view.add_row("run", bar(share, 1.0, 30) + Text(f" {share:.0%}, about {duration(left)} left"))
     view.add_row(
         "speed",
-        f"{rate(report.steps_per_second)} steps/s, {report.total_steps:,} steps, {report.acting_share:.0%} of it acting",
+        f"{rate(report.steps_per_second)} steps/s, {report.total_steps:,} steps, {report.acting_share:.0%} acting",
     )
     losses = (
         f"policy {learning['policy_loss']:.4f}, value {learning['value_loss']:.4f}, entropy {learning['entropy']:.3f}"

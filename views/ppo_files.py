@@ -21,9 +21,8 @@ from views.row_file import MODE, ROW_LIMIT, RowFile, rows_in
 EPISODE_NAME = "last_episode.json"
 WRITE_SECONDS = 5.0  # between two times that the last episode is written anew
 
-Round = dict[
-    str, Any
-]  # a row of training_stats.json: "round", and every number of the report under "section/figure", or None
+# A row of training_stats.json: "round", and each number of the report, or None, under "section/figure".
+Round = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -126,13 +126,16 @@ MOVE = ("read line", "echo =", "echo", "read line", "echo =", "echo", "read line
         ),
         (
             ["echo what", "echo"],
-            "asked for move 2 of the game C3: False Engine 1.0 was told 'genmove white' and said what",
+            "asked for move 2 of the game C3: False Engine 1.0 answers 'genmove white' by what",
         ),
         (
             ["echo killed >&2", "exit 137"],
             "asked for move 2 of the game C3: .* ended with exit code 137 when it was told .*: killed",
         ),
-        (["exec sleep 100"], "asked for move 2 of the game C3: .* has not answered '=' in time: does it speak GTP"),
+        (
+            ["exec sleep 100"],
+            "asked for move 2 of the game C3: .* has not answered '=' to .* in time: does it speak GTP",
+        ),
     ],
 )
 def test_nonsense_and_death_are_named_with_engine_game_and_move(
@@ -147,7 +150,7 @@ def test_nonsense_and_death_are_named_with_engine_game_and_move(
 @pytest.mark.medium
 def test_a_program_that_is_no_engine_is_not_waited_for(tmp_path: Path) -> None:
     began = time.monotonic()
-    with pytest.raises(EngineFailed, match="was told 'name' and has not answered '=' in time: does it speak GTP"):
+    with pytest.raises(EngineFailed, match="has not answered '=' to 'name' in time: does it speak GTP"):
         GtpClient([program(tmp_path, "exec sleep 100")], seconds=0.3)
     assert time.monotonic() - began < 20
 

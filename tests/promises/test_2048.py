@@ -2,11 +2,12 @@
 
 Where time forbids the guide's numbers:
 
-- the snippet: ``num_workers=8`` becomes 2, ``epochs=100`` 2, ``games_per_epoch=32`` 4 and ``simulations=50`` 1; its slow form changes the
-  number of epochs alone;
-- the commands: ``--smoke --height 2 --width 2 --epochs 1 --games-per-epoch 2`` is appended, and they are driven in this process, which also
-  plays. Their slow form appends ``--smoke`` alone, and processes of their own play;
-- the last two commands, of which one begins where the other has ended, play with processes of their own in either form, here with 2;
+- the snippet: ``num_workers=8`` becomes 2, ``epochs=100`` 2, ``games_per_epoch=32`` 4 and ``simulations=50`` 1; its
+  slow form changes the number of epochs alone;
+- the commands: ``--smoke --height 2 --width 2 --epochs 1 --games-per-epoch 2`` is appended, and they are driven in
+  this process, which also plays. Their slow form appends ``--smoke`` alone, and processes of their own play;
+- the last two commands, of which one begins where the other has ended, play with processes of their own in either
+  form, here with 2;
 - ``--epochs 500`` becomes 50, so that the file which the next command begins with is there.
 """
 

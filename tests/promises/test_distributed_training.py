@@ -2,13 +2,14 @@
 
 Where time forbids the guide's numbers:
 
-- each command that trains has ``--blocks 1 --channels 8`` appended, a network of 1x8 in place of 20x256; two commands have a slow form with
-  nothing appended;
-- of the commands of one machine, ``make test`` types one of the launcher, one of Python that starts ranks and one that does not; the slow
-  form types all. In ``make test`` a free port is appended by ``--master-port``, for other tests run beside it;
-- the commands for several machines are typed on two hosts of their own by ``tests/cluster/test_two_nodes.py``, with the address that the
-  first one has in place of 192.168.1.100; here the first machine's line is typed where that address is another
-  machine's.
+- each command that trains has ``--blocks 1 --channels 8`` appended, a network of 1x8 in place of 20x256; two commands
+  have a slow form with nothing appended;
+- of the commands of one machine, ``make test`` types one of the launcher, one of Python that starts ranks and one
+  that does not; the slow form types all. In ``make test`` a free port is appended by ``--master-port``, for other
+  tests run beside it;
+- the commands for several machines are typed on two hosts of their own by ``tests/cluster/test_two_nodes.py``, with
+  the address that the first one has in place of 192.168.1.100; here the first machine's line is typed where that
+  address is another machine's.
 """
 
 import os
@@ -268,8 +269,8 @@ def test_a_master_that_cannot_be_and_a_port_in_use_are_one_line(folder: Path, ta
     )
     said = refusal(commands(DIRECT)[1], "--master-port", str(taken), folder=folder)
     assert (
-        said
-        == f"train_distributed.py: --master-port {taken}: another program uses it; choose another, the same on all machines\n"
+        said == f"train_distributed.py: --master-port {taken}: another program uses it; "
+        "choose another, the same on all machines\n"
     )
     assert not list(folder.glob("checkpoints*"))
 

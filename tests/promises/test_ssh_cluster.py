@@ -6,9 +6,11 @@ The machines are network namespaces with an sshd each; their names, ``worker1.ex
 guide:
 
 - the repository of ``git clone`` is this checkout, by git's ``insteadOf``;
-- ``pip install -r requirements.txt`` finds everything in the environment in which the tests run, which each clone has as a link ``.venv``;
-- ``configs/config.yaml`` has the guide's four blocks one below the other, those of ``distributed:`` under one. The game is tic-tac-toe, as
-  small as can be, and batches wait no longer than a second for their games (``flush_seconds``);
+- ``pip install -r requirements.txt`` finds everything in the environment in which the tests run, which each clone has
+  as a link ``.venv``;
+- ``configs/config.yaml`` has the guide's four blocks one below the other, those of ``distributed:`` under one. The
+  game is tic-tac-toe, as small as can be, and batches wait no longer than a second for their games
+  (``flush_seconds``);
 - ``custom_worker.py``, which the guide has at its end, and ``worker_class`` are there from the beginning;
 - ``tail -f`` and ``watch`` are ended when they have shown something;
 - ``worker2`` is given its key only when it is an Error without it, which the guide does not say;

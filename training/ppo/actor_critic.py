@@ -108,7 +108,7 @@ class ActorCritic(nn.Module):
 
 
 def _weights(lstm: nn.LSTM) -> list[Tensor]:
-    """Input and recurrent weights and their biases; gates in the order input, forget, cell, output, ``[4 * H, ...]``."""
+    """Input and recurrent weights and biases; gates in the order input, forget, cell, output, ``[4 * H, ...]``."""
     return [*lstm.all_weights[0]]
 
 
@@ -131,9 +131,8 @@ def unrolled(lstm: nn.LSTM, inputs: Tensor, starts: Tensor, memory: Memory) -> T
     longer = inputs.new_zeros(int(places[-1].max()) + 1, count, size + 1)
     longer[places, columns, :size] = inputs
     longer[places[within] - 1, columns[within], size] = 1.0
-    gate = weight.new_tensor([SHUT, SHUT, 0.0, SHUT]).repeat_interleave(lstm.hidden_size)[
-        :, None
-    ]  # input, forget, cell, output
+    # Input, forget, cell, output.
+    gate = weight.new_tensor([SHUT, SHUT, 0.0, SHUT]).repeat_interleave(lstm.hidden_size)[:, None]
     return _run(longer, state, [torch.cat([weight, gate], 1), *others])[places, columns]
 
 

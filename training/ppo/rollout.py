@@ -170,9 +170,8 @@ class _Steps:
         self.shift, self._scale = collector.scale()
         self.sums, self.return_sums = np.zeros((3, size)), np.zeros((3, 1))
         self.episodes: list[Episode] = []
-        self._cut: list[
-            tuple[int, NDArray[np.int64], Tensor, list[Memory]]
-        ] = []  # where episodes were truncated, and what was there
+        # Where episodes were truncated: step, worlds, last observations, LSTM states.
+        self._cut: list[tuple[int, NDArray[np.int64], Tensor, list[Memory]]] = []
 
     def step(self, t: int) -> None:
         """Take step t in every world."""
@@ -217,7 +216,7 @@ class _Steps:
         at.memories = [Memory(memory.hidden * going_on, memory.cell * going_on) for memory in at.memories]
 
     def values(self) -> tuple[Floats, Floats]:
-        """The critic's values of every step and of the step after it, in the same episode even if that was truncated."""
+        """The critic's values of every step and of the step after it, in the same episode even if truncated."""
         at, network = self._at, self._at.network
         values = network.critic(self.lived).squeeze(-1).float().cpu().numpy()
         shown = torch.zeros_like(self.observations[0])
@@ -270,9 +269,8 @@ def normalized(advantages: Tensor, ranks: Ranks) -> Tensor:
 def explained_variance(returns: Floats, values: Floats, ranks: Ranks) -> float:
     """The share of the variance of all ranks' returns that the values explain."""
     exact = torch.from_numpy(returns).double()
-    both = torch.stack(
-        [exact, exact - torch.from_numpy(values)]
-    )  # [2, T, B]: what was to be foreseen, and what was not
+    # [2, T, B]: the returns, and their unexplained part.
+    both = torch.stack([exact, exact - torch.from_numpy(values)])
     sums = torch.stack(
         [torch.full((2,), exact.numel(), dtype=torch.float64), both.sum((1, 2)), both.square().sum((1, 2))]
     )

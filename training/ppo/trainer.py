@@ -31,8 +31,10 @@ from training.ranks.ranks import ALONE, Ranks
 log = logging.getLogger(__name__)
 
 FIGURES = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
-CACHED_STEPS = 4096  # of a minibatch at once on a processor: more leave its caches, and their memory comes anew from the system each time
-EVEN_ROWS = 8  # sequences in a part are a multiple of it: others can take oneDNN's LSTM three times as long in 16 bits (257 and 256, say)
+# Steps of a minibatch computed at once on a CPU: more do not fit its caches, and are allocated anew each time.
+CACHED_STEPS = 4096
+# Sequences in a part are a multiple of this: oneDNN's LSTM can take three times as long in 16 bits with others.
+EVEN_ROWS = 8
 KL_SLACK = 1.5  # the guard ends a round's learning at so many times the target
 
 
@@ -157,12 +159,10 @@ class PPOTrainer:
         each = count * self.worlds.num_envs
         everywhere = self.worlds.num_envs * self.ranks.world_size
         random = np.random.default_rng([seed_stream(self.seed, "minibatches", self.round, epoch)])
-        turns = random.permuted(
-            np.tile(np.arange(everywhere), (count, 1)), axis=1
-        )  # [count, worlds]: who comes when, of all ranks' worlds
-        sequences = random.permuted(
-            np.tile(np.arange(count)[:, None], everywhere), axis=0
-        )  # [count, worlds]: what it gives then
+        # [count, worlds]: the order of all ranks' worlds.
+        turns = random.permuted(np.tile(np.arange(everywhere), (count, 1)), axis=1)
+        # [count, worlds]: the sequence that each gives.
+        sequences = random.permuted(np.tile(np.arange(count)[:, None], everywhere), axis=0)
         # A sequence's number is (world, of all ranks; then sequence), so that it is the same however worlds are spread
         # over ranks.
         order = (turns * count + np.take_along_axis(sequences, turns, 1)).ravel()

@@ -34,9 +34,8 @@ REGIME, FAIR, PRICE = range(3)
 MARKET_WORDS = 3
 
 # Parameters of a simulated market, as compiled code receives them.
-SWITCH, REVERSION, JUMPS, JUMP_SIZE, START, DRIFT = range(
-    6
-)  # from DRIFT on: for each regime its drift, and then its volatility
+# From DRIFT on: for each regime its drift, and then its volatility.
+SWITCH, REVERSION, JUMPS, JUMP_SIZE, START, DRIFT = range(6)
 REGIMES = 3
 PARTS = 4  # steps within a bar, of which its high and low are taken
 YEAR = 252.0  # bars, if one is a day
@@ -50,11 +49,12 @@ class BadHistory(ValueError):
 class SimulatedMarket:
     """The parameters of the simulated market, per bar; a bar of the defaults resembles a day."""
 
+    # Of the fair value's logarithm: rising, idle, falling.
     drifts: tuple[float, float, float] = (
         0.20 / YEAR,
         0.0,
         -0.30 / YEAR,
-    )  # of the fair value's logarithm: rising, idle, falling
+    )
     volatilities: tuple[float, float, float] = (0.010, 0.008, 0.022)
     switch: float = 0.02  # how likely the regime changes
     reversion: float = 0.05  # of the distance from the fair value that is made good
@@ -165,7 +165,7 @@ def first_problem(times: NDArray[np.float64], bars: Bars, *, max_gap: float = MA
             "its time is not after that of the row before": steps <= 0,
         }
         if max_gap:
-            gap = f"rows are missing before it, for it is more than {max_gap:g} times the usual distance after the row before"
+            gap = f"rows are missing before it: the step from the row before is over {max_gap:g} times the usual one"
             wrong[f"{gap}; if that is right, allow it by --max-gap 0"] = (
                 np.isfinite(steps) & (steps > max_gap * usual) & (usual > 0)
             )

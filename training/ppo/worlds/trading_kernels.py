@@ -16,13 +16,14 @@ Counts = NDArray[np.int64]
 
 HOLD, BUY, SELL = range(3)
 ACTIONS = ("hold", "buy", "sell")
+# Of an episode: profit, positions closed, those with profit, positions still open, fees.
 FIGURES = (
     "profit",
     "closed",
     "won",
     "open",
     "fees",
-)  # of an episode: money, positions closed, of those with profit, still open, money
+)
 
 # What an observation shows. Prices are as logarithms, in units of the market's recent volatility; the account is as
 # shares.
@@ -49,13 +50,11 @@ LAST, RANGE, PLACE, FAST, MIDDLE, SLOW, MEAN, SQUARE, LOG_VOLUME, VOLUME_CHANGE,
     13
 )
 KNOWN_WORDS = 13
-TIME, ROW, LOTS, CLOSED, WON = range(
-    5
-)  # bars of this episode, the row of the history that comes next, positions open, closed, won
+# Bars of this episode, next row of the history, positions open, closed, won.
+TIME, ROW, LOTS, CLOSED, WON = range(5)
 COUNTER_WORDS = 5
-UNITS, PAID = range(
-    2
-)  # of a position: the units, negative if short, and the money it has cost or brought, fees counted
+# Of a position: units, negative if short, and the money that it cost or brought, including fees.
+UNITS, PAID = range(2)
 
 LIMIT = 100.0  # nothing that is observed is larger
 PAST = 64  # bars before an episode that are only looked at
@@ -63,9 +62,8 @@ CAPITAL, LOT, FEE, SLIPPAGE, EXPOSURE, RUIN = range(6)  # of the rules, as compi
 WINDOW, MAX_POSITIONS, SHORT = range(3)  # of the rules that are whole numbers
 NOTHING, LONG_OPENED, SHORT_OPENED, LONG_CLOSED, SHORT_CLOSED = range(5)  # what an order has come to
 TRADES = ("nothing", "long opened", "short opened", "long closed", "short closed")
-CLOSE_WAS, WORTH_WAS, TRADE, FILLED_AT = range(
-    4
-)  # of a bar that is written down; the price of the trade, if there was one
+# Of a recorded bar; the last one is the price of the trade, if there was one.
+CLOSE_WAS, WORTH_WAS, TRADE, FILLED_AT = range(4)
 TAPE_WORDS = 4
 
 
