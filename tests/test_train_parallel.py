@@ -59,10 +59,10 @@ def test_what_the_system_says_of_a_file_becomes_a_sentence(
     (tmp_path / "file").write_bytes(b"")
     for name, reason in (
         ("file", "is a file, and a run needs a folder"),
-        ("file/below", "something in its path is a file, and no folder"),
+        ("file/below", "part of its path is a file, not a folder"),
     ):
         if option == "--checkpoint" and name == "file":
-            name, reason = "", "it is a folder, and a file is meant"
+            name, reason = "", "it is a folder: name a file in it"
         said = refusal(capsys, option, tmp_path / name)
         assert reason in said and str(tmp_path / name) in said
         assert "Errno" not in said

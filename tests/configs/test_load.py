@@ -165,7 +165,7 @@ def test_an_override_inside_of_what_is_no_section_is_refused(tmp_path: Path) -> 
         ("run: \x07\n", "is not YAML: "),
         ("[" * 50_000, "is not YAML: "),
         ("run: {seed: " + "9" * 5000 + "}\n", "is not YAML: "),
-        ("#" * (SIZE_LIMIT + 1), f"holds more than {SIZE_LIMIT:,} bytes"),
+        ("#" * (SIZE_LIMIT + 1), f"is larger than {SIZE_LIMIT:,} bytes"),
     ],
 )
 def test_what_is_not_yaml_of_ours_is_refused(tmp_path: Path, text: str, message: str) -> None:

@@ -177,7 +177,7 @@ def test_a_run_is_gone_on_with_only_where_one_was_begun(here: Path, capsys: pyte
     (here / "run").mkdir()
     (here / "run" / "run.db").touch()
     said = refusal(capsys, "--save-dir", "run", "--gpus", "cpu", "--game", "tic_tac_toe")
-    assert "go on with it by --resume, or choose another folder by --save-dir" in said
+    assert "continue it with --resume, or choose another folder with --save-dir" in said
 
 
 @pytest.mark.slow  # tests/promises types the same commands, but for the audit

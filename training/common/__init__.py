@@ -1,1 +1,1 @@
-"""What every room of training uses: files, logs, random streams, signals, run locks, and the reports of a run."""
+"""Shared by all rooms of training: files, logs, random streams, signals, run locks, and the reports of a run."""

@@ -1,4 +1,4 @@
-"""Telling what is being compiled, which takes a minute or more where it never was on this machine."""
+"""Report what is being compiled: the first run on a machine compiles for a minute or more."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -11,17 +11,16 @@ from numba.core.dispatcher import Dispatcher
 
 from games.compiled import PROJECT, cache_folder
 
-COMPILE = "numba:compile"  # numba's event: a function is compiled, for it was not in the cache
+COMPILE = "numba:compile"  # numba's event: a function that is not in the cache is compiled
 ROOMS = ("games", "training")
 
 
 @contextmanager
 def report_compiling(report: Callable[[str], None]) -> Iterator[None]:
-    """Within the block, ``report`` is told of each part of the program that is compiled, as "compiling search (2 of up to
-    6)".
+    """Within the block, call ``report`` for each part of the program that is compiled: "compiling search (2 of up to 6)".
 
-    A part is a folder below ``training``, or else a file; up to so many can be to compile, of those that are imported
-    by then.
+    A part is a folder or file below ``training`` or ``games``. The second number counts the uncompiled parts that are
+    imported by then.
     """
     listener = _Listener(report)
     event.register(COMPILE, listener)
@@ -38,7 +37,7 @@ class _Listener(event.Listener):  # type: ignore[misc]
         self._missing: set[str] = set()
 
     def on_start(self, event: Any) -> None:
-        """A function is compiled, perhaps for another one."""
+        """Report the part of a function that is about to be compiled."""
         part = part_of(event.data["dispatcher"].py_func.__module__)
         if not part or part in self._reported:
             return
@@ -47,11 +46,11 @@ class _Listener(event.Listener):  # type: ignore[misc]
         self._report(f"compiling {part} ({len(self._reported)} of up to {len(self._missing | set(self._reported))})")
 
     def on_end(self, event: Any) -> None:
-        """It is compiled."""
+        """Nothing to do: see ``on_start``."""
 
 
 def part_of(module: str) -> str:
-    """The part of the program that a module belongs to; empty where it is none of ours."""
+    """The part of the program that a module belongs to; empty for modules of other packages."""
     room, *names = module.split(".")
     if room not in ROOMS or not names:
         return ""
@@ -59,7 +58,7 @@ def part_of(module: str) -> str:
 
 
 def uncompiled_parts() -> set[str]:
-    """The parts whose modules have been imported and have functions to compile, none of which is in the cache."""
+    """The imported parts with compiled functions none of which is in the cache."""
     found = set()
     for name, module in list(sys.modules.items()):
         if part_of(name) and any(

@@ -1,7 +1,7 @@
-"""Files that appear whole or not at all, and are never read past a limit.
+"""Atomic writes and bounded reads.
 
-A reader must never see half a file, and a finished file must survive a power cut: write beside it, sync, rename, sync
-the folder.
+A reader never sees half a file, and a finished file survives a power cut: write a temporary file, sync it, rename it,
+sync the folder.
 """
 
 import hashlib
@@ -12,26 +12,23 @@ PART = ".part"
 
 
 class FileTooLarge(ValueError):
-    """A file holds more bytes than its kind may."""
+    """A file is larger than its kind allows."""
 
 
 def write_atomically(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
-    """Put ``data`` at ``path``: a reader sees what was there before or all of the new file.
+    """Write ``data`` to ``path`` atomically: a reader sees either the old file or the whole new one.
 
-    When this returns, it is on the disk.
-
-    One writer per path at a time; what a killed one left behind is replaced, never followed or reused.
+    Only one writer per path at a time. Temporary files of killed writers are replaced.
 
     Args:
-        path: where it appears.
-        data: all of it.
-        mode: who may read it.
-        durable: whether it is synced, which takes long; else a power cut may leave anything of it.
+        path: the file.
+        data: its content.
+        mode: its permissions.
+        durable: sync it, so that it is on the disk when this returns; without, a power cut may leave any part of it.
 
     Raises:
-        OSError: the disk is full, the folder is missing or not writable; ``path`` is then as it was. Only where there
-        was a file before
-            and the folder alone cannot be synced, it may be the new one.
+        OSError: the disk is full, or the folder is missing or not writable. ``path`` is then unchanged, except that an
+            existing file may be the new one if only the folder could not be synced.
     """
     new = not path.exists()
     part = path.with_name(path.name + PART)
@@ -50,13 +47,13 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o600, durable: boo
         try:
             sync_folder(path.parent)
         except OSError:
-            if new:  # else a batch of games that counts as not handed over would be there, and once more with the games that follow
+            if new:  # the caller counts it as not written, and would write its games again
                 path.unlink(missing_ok=True)
             raise
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames and removals in ``folder`` survive a power cut."""
+    """Sync ``folder``, so that renames and removals in it survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -65,11 +62,11 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_limited(path: Path, limit: int) -> bytes:
-    """The content of ``path``, of which never more than ``limit`` + 1 bytes are read.
+    """The content of ``path``; never reads more than ``limit`` + 1 bytes.
 
     Raises:
-        FileTooLarge: it holds more than ``limit`` bytes.
-        OSError: it is missing or unreadable.
+        FileTooLarge: the file holds more than ``limit`` bytes.
+        OSError: the file is missing or unreadable.
     """
     with path.open("rb") as file:
         data = file.read(limit + 1)
@@ -79,7 +76,7 @@ def read_limited(path: Path, limit: int) -> bytes:
 
 
 def remove_stale_parts(folder: Path) -> list[Path]:
-    """Remove what killed writers left in ``folder``; call it only where no writer is at work.
+    """Remove the temporary files of killed writers from ``folder``; no writer may be at work there.
 
     Returns:
         The files removed, sorted.

@@ -1,18 +1,15 @@
-"""How sure a figure is: 95 % intervals of shares and of means."""
+"""95 % confidence intervals of proportions and means."""
 
 import math
 
 import numpy as np
 from numpy.typing import NDArray
 
-Z = 1.959964  # standard deviations on either side that hold 95 % of a normal distribution
+Z = 1.959964  # 95 % of a normal distribution lies within this many standard deviations
 
 
 def wilson(hits: float, trials: int) -> tuple[float, float]:
-    """The 95 % interval of a share (E.
-
-    B. Wilson, 1927), which stays within 0 and 1; everything when there were no trials.
-    """
+    """The 95 % Wilson score interval of a proportion (Wilson 1927), within 0 and 1; (0, 1) without trials."""
     if trials == 0:
         return 0.0, 1.0
     share, z2 = hits / trials, Z * Z
@@ -22,13 +19,14 @@ def wilson(hits: float, trials: int) -> tuple[float, float]:
 
 
 def mean_margin(values: NDArray[np.float64]) -> float | None:
-    """Half the width of the 95 % interval of the mean of ``values`` ``[N]`` (Student, 1908); None of fewer than two."""
+    """Half the width of the 95 % interval of the mean of ``values`` ``[N]`` (Student 1908); None for fewer than two."""
     return float(student(len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else None
 
 
 def mean_margin_of_groups(values: NDArray[np.float64], groups: NDArray[np.int64]) -> float:
-    """The same where ``values`` of one group ``[N]`` of two or more go together: they count as one observation
-    (cluster-robust).
+    """Like ``mean_margin``, for ``values`` ``[N]`` that are dependent within ``groups`` ``[N]`` (cluster-robust).
+
+    There must be at least two groups.
     """
     sums = np.bincount(groups, values - values.mean())
     count = len(np.unique(groups))
@@ -36,10 +34,9 @@ def mean_margin_of_groups(values: NDArray[np.float64], groups: NDArray[np.int64]
 
 
 def student(freedom: int) -> float:
-    """As ``Z``, for Student's distribution with so many degrees of freedom: what it takes where the spread is known
-    from few values.
+    """The 97.5 % quantile of Student's t with ``freedom`` degrees of freedom, which replaces ``Z`` for few values.
 
-    Exact for one and two, else within 1 % (the expansion in Abramowitz and Stegun, 26.7.5).
+    Exact for one and two, else within 1 % (expansion 26.7.5 in Abramowitz and Stegun).
     """
     if freedom < 3:
         return {1: 12.7062, 2: 4.3027}[freedom]

@@ -1,4 +1,4 @@
-"""What training draws, from the streams of ``games/random.py``, and where streams start."""
+"""Random numbers of training, from the streams of ``games/random.py``, and the seeds of streams."""
 
 import hashlib
 import json
@@ -13,22 +13,20 @@ TINY = 1e-300
 
 
 def seed_stream(*words: int | str) -> int:
-    """The start, below 2**64, of the stream that belongs to these words: a run's seed, a worker's name, a game's
-    number.
-    """
+    """The seed, below 2**64, of the stream with these words, such as a run's seed, a worker's name and a game's number."""
     digest = hashlib.sha256(json.dumps(words).encode())
     return int.from_bytes(digest.digest()[:8], "little")
 
 
 @compiled
 def gumbel(streams: Streams, b: int) -> float:
-    """Standard Gumbel: logits plus one of these each, sorted, are a draw without replacement from their softmax."""
+    """A standard Gumbel number. Logits plus such numbers, sorted, sample from their softmax without replacement."""
     return -math.log(exponential(streams, b))
 
 
 @compiled
 def gamma(streams: Streams, b: int, alpha: float) -> float:
-    """Gamma with shape ``alpha`` > 0 and scale 1; never 0. Several, divided by their sum, are a Dirichlet draw.
+    """A gamma number with shape ``alpha`` > 0 and scale 1; never 0. Several, divided by their sum, are Dirichlet.
 
     Marsaglia and Tsang, "A simple method for generating gamma variables", 2000; below 1 by their boost from ``alpha +
     1``.

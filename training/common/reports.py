@@ -1,7 +1,7 @@
-"""What the phases of a run say about themselves, and who listens.
+"""Reports of a run's phases, and the observers that read them.
 
-Phases return these small frozen reports; observers (terminal, JSON, TensorBoard) read nothing else and can be taken
-away without touching training. All times are seconds, all rates are per second, shares are between 0 and 1.
+Phases return these frozen reports. Observers (terminal, JSON, TensorBoard) read nothing else and can be removed without
+touching training. Times are in seconds, rates per second, shares between 0 and 1.
 """
 
 import math
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-LEAST = 1e-6  # what ratios are taken of
+LEAST = 1e-6  # smallest denominator of a ratio
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,48 +23,48 @@ class WorkerReport:
     games_per_second: float
     evaluations_per_second: float
     outstanding: int  # games granted to it and not yet received
-    waiting: int = 0  # of those, the ones that it has handed over
+    waiting: int = 0  # of these, the ones in its outbox
     error: str = ""
     standing: "RemoteStanding | None" = None  # of a worker on another machine
 
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteStanding:
-    """How a worker on another machine stands."""
+    """The state of a worker on another machine."""
 
     mark: str  # Active, Syncing, Error, Offline
-    share: float  # of the games that are granted now
-    last_batch: float | None  # seconds since its last batch came; None before the first
+    share: float  # of the games granted now
+    last_batch: float | None  # seconds since its last batch arrived; None before the first
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterReport:
-    """The workers on other machines together."""
+    """All workers on other machines together."""
 
     active: int
     total: int
-    sync_seconds: float | None  # that the last model took until all who are Active had it
+    sync_seconds: float | None  # until all Active workers had the last model
     network_mb_per_minute: float  # megabytes (10^6 bytes), in both directions
     standings: dict[str, RemoteStanding]  # by worker
 
 
 @dataclass(frozen=True, kw_only=True)
 class MilestoneReport:
-    """How many of some one-player games have reached something, such as a tile."""
+    """The share of one-player games that reached a milestone, such as a tile."""
 
     milestone: int
     share: float
-    low: float  # the ends of its 95 % interval
+    low: float  # bounds of its 95 % interval
     high: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreReport:
-    """What some one-player games have come to."""
+    """The scores of some one-player games."""
 
     games: int
     mean: float
-    margin: float | None  # half the width of the mean's 95 % interval; None of a single game
+    margin: float | None  # half the width of the mean's 95 % interval; None for a single game
     median: float
     best: float
     milestones: tuple[MilestoneReport, ...] = ()
@@ -72,7 +72,7 @@ class ScoreReport:
 
 @dataclass(frozen=True, kw_only=True)
 class SelfPlayReport:
-    """The games received in one iteration. Nobody wins, draws or resigns a one-player game, and only it has a score."""
+    """The games received in one iteration. One-player games have a score instead of results and resignations."""
 
     games: int
     positions: int
@@ -81,43 +81,35 @@ class SelfPlayReport:
     first_player_wins: float | None = None
     draws: float | None = None
     resigned: float | None = None
-    false_resignations: float | None = (
-        None  # of the games played on although a player would have resigned: the share he did not lose
-    )
+    false_resignations: float | None = None  # share not lost of the games played on after a would-be resignation
     bytes_per_game: float
-    seconds: float = 0.0  # that they took
+    seconds: float = 0.0
     score: ScoreReport | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpikeReport:
-    """What the neurons of a spiking network did on one of the learner's batches, and what it cost; operations are a
-    position's.
-    """
+    """Activity and cost of a spiking network on one of the learner's batches; operations are per position."""
 
     firing_rate: float  # spikes per neuron and time step
     layers: dict[str, float]  # the same by layer
-    synaptic_operations: float  # additions: each spike counts as often as it has synapses
-    multiply_accumulates: float  # where there are numbers instead of spikes
-    without_spikes: float  # multiply-accumulates of the same network if it had no spikes
+    synaptic_operations: float  # additions: one per spike and synapse
+    multiply_accumulates: float  # in layers whose input is not spikes
+    without_spikes: float  # multiply-accumulates of the same network without spikes
 
 
 @dataclass(frozen=True, kw_only=True)
 class GeneralizationReport:
-    """How well the averaged network does on positions that it has not learned from yet, beside some that it has learned
-    from.
-    """
+    """Losses of the averaged network on positions that it has not trained on yet, and on positions that it has."""
 
-    policy_new: float  # nats from the search's policy
+    policy_new: float  # KL divergence from the policy target, in nats
     policy_learned: float
-    value_new: float  # the share of the variance of the values to learn that it does not explain
+    value_new: float  # unexplained share of the variance of the value targets
     value_learned: float
 
     @property
     def excess(self) -> float:
-        """By how much larger both are on new positions, on (geometric) average: 0.2 is a fifth; 0 where nothing is
-        learned by heart.
-        """
+        """How much larger the losses are on new positions (geometric mean): 0.2 is 20 %; 0 without overfitting."""
         ratios = (self.policy_new / max(self.policy_learned, LEAST)) * (self.value_new / max(self.value_learned, LEAST))
         return math.sqrt(ratios) - 1
 
@@ -137,9 +129,9 @@ class LearnerReport:
     grad_norm: float
     learning_rate: float
     skipped_steps: int
-    auxiliary_loss: float = 0.0  # of all auxiliary heads together, as weighted in the loss
+    auxiliary_loss: float = 0.0  # weighted sum over the auxiliary heads
     spikes: SpikeReport | None = None  # of a spiking network
-    generalization: GeneralizationReport | None = None  # before these steps, once the window has enough positions
+    generalization: GeneralizationReport | None = None  # measured before these steps; None while the window is small
 
 
 MEANS = ("loss", "policy_loss", "value_loss", "auxiliary_loss", "policy_entropy", "grad_norm")  # over a learner's steps
@@ -147,18 +139,18 @@ MEANS = ("loss", "policy_loss", "value_loss", "auxiliary_loss", "policy_entropy"
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationReport:
-    """How strong the network is; a figure that was not measured is None."""
+    """The strength of the network; None for what was not measured."""
 
     model_version: int
     num_simulations: int
-    search_error: float | None = None  # share of positions in which the search's move throws away game value
+    search_error: float | None = None  # share of positions in which search throws away game value
     search_error_margin: float | None = None  # half the width of its 95 % interval
-    policy_error: float | None = None  # the same for the bare policy's first choice
-    elo: float | None = None  # against the fixed anchor, the random player, at 0
+    policy_error: float | None = None  # the same for the policy alone
+    elo: float | None = None  # the random player is at 0
     elo_margin: float | None = None  # half the width of its 95 % interval
-    random_not_lost: float | None = None  # share of colour-swapped games against the random player that were not lost
+    random_not_lost: float | None = None  # share of games against the random player not lost
     score: ScoreReport | None = None  # of a one-player game
-    accepted: bool | None = None  # by gating, when there is any
+    accepted: bool | None = None  # by gating; None without
     seconds: float = 0.0
 
 
@@ -167,7 +159,7 @@ class IterationReport:
     """One cycle of the coach."""
 
     iteration: int
-    seconds: float  # since the run began, earlier sessions included
+    seconds: float  # since the run started, including earlier sessions
     total_games: int
     total_positions: int
     window_games: int
@@ -185,15 +177,15 @@ class IterationReport:
 
 @dataclass(frozen=True, kw_only=True)
 class ProgressReport:
-    """A look at the running coach, about once a second."""
+    """The state of the running Coach, about once a second."""
 
     phase: str  # "waiting for games", "training", "evaluating", ...
     iteration: int
     iterations: int | None  # planned
-    seconds: float  # since the run began, earlier sessions included
-    seconds_left: float | None  # until the run's own bounds, as far as can be told
+    seconds: float  # since the run started, including earlier sessions
+    seconds_left: float | None  # estimate until the limits of the run
     total_games: int
-    games_wanted: int  # by the iteration under way
+    games_wanted: int  # by the current iteration
     games_here: int  # received for it so far
     games_per_second: float
     evaluations_per_second: float
@@ -201,11 +193,11 @@ class ProgressReport:
     model_version: int
     workers: tuple[WorkerReport, ...]
     cluster: ClusterReport | None = None  # None when this machine plays
-    self_play: SelfPlayReport | None = None  # the iteration's games, once all are here
+    self_play: SelfPlayReport | None = None  # the iteration's games, once complete
 
 
 class Observer(Protocol):
-    """Somebody who watches a run."""
+    """Reads the reports of a run."""
 
     def progress(self, report: ProgressReport) -> None:
         """About once a second."""
@@ -214,25 +206,25 @@ class Observer(Protocol):
         """At the end of each iteration."""
 
     def event(self, text: str) -> None:
-        """Something worth a line in the log: a worker was restarted, a batch was quarantined."""
+        """An event worth a log line: a worker was restarted, a batch was quarantined."""
 
     def close(self) -> None:
-        """The run is over."""
+        """The session is over."""
 
 
 def report_progress(observers: Sequence[Observer], report: ProgressReport) -> None:
-    """Show ``report`` to all."""
+    """Pass ``report`` to all observers."""
     for observer in observers:
         observer.progress(report)
 
 
 def report_iteration(observers: Sequence[Observer], report: IterationReport) -> None:
-    """Show ``report`` to all."""
+    """Pass ``report`` to all observers."""
     for observer in observers:
         observer.iteration(report)
 
 
 def report_event(observers: Sequence[Observer], text: str) -> None:
-    """Show ``text`` to all."""
+    """Pass ``text`` to all observers."""
     for observer in observers:
         observer.event(text)

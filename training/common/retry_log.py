@@ -1,4 +1,4 @@
-"""What a full disk or a locked ledger refuse now and may take later: it is tried again at every look, and told of once."""
+"""Operations that a full disk or a locked ledger refuses now: they are retried at every poll, and logged once."""
 
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class RetryLog:
-    """The troubles that there are now, by what they are about; ``log_event`` hears of each when it is new."""
+    """The current failures by subject; each new one is passed to ``log_event`` once."""
 
     def __init__(self, log_event: Callable[[str], None]) -> None:
         self._log_event = log_event
@@ -17,7 +17,7 @@ class RetryLog:
 
     @contextmanager
     def about(self, what: str, complaint: str) -> Iterator[None]:
-        """Within the block, what the disk or the ledger refuse is a trouble, which is over when a later block goes well."""
+        """Catch and log failures of the disk or the ledger in the block; one that succeeds clears the failure."""
         try:
             yield
         except (OSError, sqlite3.OperationalError) as error:
@@ -29,7 +29,7 @@ class RetryLog:
             self._now.pop(what, None)
 
     def insist(self, what: str, complaint: str, action: Callable[[], T], *, wait: Callable[[], None]) -> T:
-        """Do what has to be done before anything else is, as often as it takes; ``wait`` comes between two attempts."""
+        """Repeat ``action`` until it succeeds, and call ``wait`` between attempts."""
         while True:
             with self.about(what, complaint):
                 return action()

@@ -1,35 +1,35 @@
-"""The folder of a run as command lines name it. This file is imported before all that takes long to import."""
+"""A run's folder as named on the command line. Imports only the standard library, so that programs start fast."""
 
 from pathlib import Path
 
-RUNS = Path("runs")  # where a name is looked for
+RUNS = Path("runs")  # where runs are searched by name
 LEDGER_NAME = "run.db"
 STATS_NAME = "training_stats.json"
 
 
 def run_folder(given: Path) -> Path:
-    """The run's folder that is meant by its path or by its name."""
+    """The folder of a run given by path or name."""
     return given if given.is_dir() else RUNS / given
 
 
 def stats_path(given: Path) -> Path:
-    """The statistics file that is meant by its own path, by its run's folder, or by the run's name."""
+    """The statistics file given by its path, its run's folder or its run's name."""
     folder = run_folder(given)
     return folder / STATS_NAME if folder.is_dir() else given
 
 
 def see_run_folder(run_dir: Path, *, resume: bool, option: str = "--run-dir") -> None:
-    """See that a run can begin in its folder, which the program's ``option`` names, or is there to go on with.
+    """Check that a run can start in its folder, given by the program's ``option``, or can be resumed there.
 
     Raises:
-        ValueError: it is a file, it is there and nobody said ``resume``, or the other way round.
+        ValueError: it is a file; it holds a run and ``resume`` is false; or it holds none and ``resume`` is true.
     """
     if run_dir.exists() and not run_dir.is_dir():
-        raise ValueError(f"{run_dir} is a file, and a run needs a folder of its own: choose another by {option}")
+        raise ValueError(f"{run_dir} is a file, and a run needs a folder: choose another with {option}")
     begun = (run_dir / LEDGER_NAME).exists()
     if begun and not resume:
         raise ValueError(
-            f"{run_dir} holds a run already: go on with it by --resume, or choose another folder by {option}"
+            f"{run_dir} holds a run already: continue it with --resume, or choose another folder with {option}"
         )
     if resume and not begun:
-        raise ValueError(f"there is no run in {run_dir} to go on with: start it without --resume")
+        raise ValueError(f"there is no run in {run_dir} to continue: start it without --resume")

@@ -1,6 +1,4 @@
-"""One writer per run: a lock that the Coach holds while it runs, and that the system takes back when the process ends,
-however it ends.
-"""
+"""One writer per run: a lock that the Coach holds, and that the system releases however the process ends."""
 
 import fcntl
 import os
@@ -10,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 LOCK = "coach.lock"
-TRIES, PAUSE_SECONDS = 5, 0.02  # somebody may just be looking whether the lock is held
+TRIES, PAUSE_SECONDS = 5, 0.02  # another process may just be testing the lock
 
 
 class RunLocked(RuntimeError):
@@ -18,10 +16,10 @@ class RunLocked(RuntimeError):
 
 
 class RunLock:
-    """The right to write to the run in ``folder``, for as long as the process lives or until ``close``.
+    """The right to write to the run in ``folder``, until ``close`` or the end of the process.
 
     Raises:
-        RunLocked: another process has it; the text names its process id.
+        RunLocked: another process has it; the message has its process id.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -37,7 +35,7 @@ class RunLock:
         os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
 
     def close(self) -> None:
-        """Let others write."""
+        """Release the lock."""
         os.close(self._file)
 
     def __enter__(self) -> Self:
@@ -50,7 +48,7 @@ class RunLock:
 
 
 def is_held(folder: Path) -> bool:
-    """Whether a process works on the run in ``folder`` now; also True if this user may not know."""
+    """Whether a process works on the run in ``folder``; True if this user may not read the lock."""
     try:
         file = os.open(folder / LOCK, os.O_RDONLY)
     except FileNotFoundError:

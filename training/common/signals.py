@@ -1,7 +1,7 @@
-"""What Ctrl-C does to a program of ours: it ends it with few words, from the first moment to the last.
+"""Ctrl-C ends every program cleanly and without a traceback, from its first moment to its last.
 
-A terminal that is closed does the same (SIGHUP), unless the program was started to outlive it, as by nohup.
-This file is imported before all that takes long to import: it needs nothing but Python's standard library.
+So does a closed terminal (SIGHUP), unless the program ignores it, as under nohup. Imports only the standard library, so
+that programs start fast.
 """
 
 import os
@@ -14,25 +14,22 @@ from types import FrameType
 from typing import ParamSpec, Protocol
 
 OUTPUTS = (1, 2)  # the file descriptors of standard output and standard error
-INTERRUPTED = 130  # the exit code after Ctrl-C; a shell gives the same for a process that the signal itself has ended
+INTERRUPTED = 130  # exit code after Ctrl-C, as shells have it
 
 P = ParamSpec("P")
 
 
 def ends_at_once() -> None:
-    """Have Ctrl-C end this process at once and without a word: nothing is open yet, and Python would show where in
-    torch it has been.
+    """Let Ctrl-C end this process silently while it imports, instead of with a traceback from inside torch.
 
-    Where it is ignored, as in what a script runs in the background, it stays so.
+    Where the signal is ignored, as in background jobs of scripts, it stays ignored.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def interruptible(main: Callable[P, int]) -> Callable[P, int]:
-    """Have Ctrl-C and a closed terminal raise KeyboardInterrupt in a program's ``main``, so that all is closed, and let
-    it return 130.
-    """
+    """Decorate a program's ``main``: Ctrl-C and a closed terminal raise KeyboardInterrupt in it, and it returns 130."""
 
     @wraps(main)
     def run(*arguments: P.args, **options: P.kwargs) -> int:
@@ -52,19 +49,17 @@ def interruptible(main: Callable[P, int]) -> Callable[P, int]:
 
 
 class Stoppable(Protocol):
-    """Something long that ends in good order when it is asked to."""
+    """Long work that ends cleanly when asked to."""
 
     stop_requested: bool
 
 
 @contextmanager
 def stop_on_signals(work: Stoppable) -> Iterator[None]:
-    """Within the block, Ctrl-C, termination and a closed terminal ask ``work`` to end; the second of the first two ends
-    it at once.
-    """
+    """Within the block, Ctrl-C, SIGTERM and SIGHUP ask ``work`` to stop; a second Ctrl-C or SIGTERM stops it at once."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGHUP:  # which may come twice, from the shell and from the system: nobody is impatient
+        if number == signal.SIGHUP:  # comes twice, from the shell and from the system
             leave_lost_terminal()
         elif work.stop_requested:
             raise KeyboardInterrupt
@@ -80,27 +75,25 @@ def stop_on_signals(work: Stoppable) -> Iterator[None]:
 
 
 def leave_to_parent() -> None:
-    """Ignore Ctrl-C and a closed terminal, which reach all processes of it: the one that started this one decides what
-    they mean.
-    """
+    """Ignore Ctrl-C and a closed terminal, which reach every process of a terminal: the parent handles them."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 
 
 def heeds_hangup() -> bool:
-    """Whether this process is to end with its terminal: not if it was started to ignore that, as by nohup."""
+    """Whether this process ends with its terminal; false under nohup."""
     return signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
 
 
 def end_without_terminal(number: int, frame: FrameType | None) -> None:
-    """What a closed terminal does: raise KeyboardInterrupt, once."""
+    """Handle a closed terminal: raise KeyboardInterrupt, once."""
     signal.signal(number, signal.SIG_IGN)
     leave_lost_terminal()
     raise KeyboardInterrupt
 
 
 def leave_lost_terminal() -> None:
-    """Have what is still written to a terminal that is gone go nowhere, where it would be an error."""
+    """Redirect output to a closed terminal to the null device, where it would fail."""
     for output in OUTPUTS:
         watcher = select.poll()
         watcher.register(output, 0)

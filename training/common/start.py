@@ -1,12 +1,11 @@
-"""How our programs begin: whatever is wrong with a call is told, and what is waited for is said, before the imports
-that take seconds.
+"""The start of a program: errors of the command line, and what is loading, are reported before slow imports.
 
-A program has its command line above those imports, and this between them::
+A program defines its command line above those imports, and calls this between them::
 
     if __name__ == "__main__":
         before_imports(parse, see, loading="PyTorch")
 
-This file is imported before all that takes long to import: it needs nothing but Python's standard library.
+Imports only the standard library.
 """
 
 import argparse
@@ -21,25 +20,25 @@ from training.common.disk_words import in_words
 from training.common.run_folder import see_run_folder
 
 LAUNCHED = "TORCHELASTIC_RUN_ID"  # torchrun sets it for its ranks
-WRONG = 2  # the exit code when something is wrong that can be put right
+WRONG = 2  # exit code of errors that users can fix
 RED = "\x1b[31m{}\x1b[0m"
 
 P = ParamSpec("P")
 Parse = Callable[[list[str] | None], argparse.Namespace]
 See = Callable[[argparse.Namespace], None]
 
-_begun: list[str] = []  # the program that this process is, where it has something to wait for
+_begun: list[str] = []  # name of the program, once it loads slow imports
 
 
 def before_imports(parse: Parse, see: See | None = None, *, loading: str = "") -> argparse.Namespace:
-    """End the program if its command line is wrong, or names what is not there; else say what it loads now.
+    """Parse and check the command line, exit if it is invalid, and say what is loading.
 
-    What torchrun has started, several times over, says nothing: whoever called torchrun has said it.
+    Ranks started by torchrun say nothing: the program that called torchrun has done so.
 
     Args:
-        parse: reads the command line; what it ends the program with stands, such as ``--help``.
-        see: raises ValueError or OSError for what the command line names and cannot be.
-        loading: what takes long; nothing is said where it is empty.
+        parse: parses the command line; it may exit, as for ``--help``.
+        see: raises ValueError or OSError if the command line names something that does not exist or is invalid.
+        loading: what takes long to import; empty: say nothing.
 
     Returns:
         The command line.
@@ -62,7 +61,7 @@ def before_imports(parse: Parse, see: See | None = None, *, loading: str = "") -
 
 
 def reports_compiling(main: Callable[P, int]) -> Callable[P, int]:
-    """Have a program say within its ``main`` what is compiled, if it was started as one."""
+    """Decorate a program's ``main``: it says what is being compiled."""
 
     @wraps(main)
     def run(*arguments: P.args, **options: P.kwargs) -> int:
@@ -77,15 +76,13 @@ def reports_compiling(main: Callable[P, int]) -> Callable[P, int]:
 
 
 def say_on_stderr(text: str) -> None:
-    """Tell whoever waits, on standard error: what a program has to say itself may be a protocol, or read by another
-    program.
-    """
+    """Print a status line to standard error: standard output may carry a protocol."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 
 
 def see_file(path: Path) -> None:
-    """See that a file can be read.
+    """Check that a file can be read.
 
     Raises:
         ValueError: it cannot.

@@ -13,7 +13,7 @@ from training.common.files import write_atomically
 def test_a_file_that_cannot_be_written_is_named_with_what_helps(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     for path, reason in (
-        (tmp_path / "none" / "page.html", "make the folder if it is missing"),
+        (tmp_path / "none" / "page.html", "create the folder if it is missing"),
         (tmp_path, "it is a folder"),
     ):
         with pytest.raises(OSError, match="Errno") as caught:
