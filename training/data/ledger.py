@@ -1,15 +1,13 @@
-"""The ledger of a run: what was granted, what came back, and in which order.
+"""The ledger of a run: which games were granted, which came back, and in which order. SQLite, ``run.db``.
 
-``run.db``, an SQLite file in the run's folder.
-
-One writer, the Coach, holds ``RunLock`` while it runs; everybody else opens the ledger read-only. The games that a
-worker delivers are numbered from 0 without gaps, so that each batch takes its place in its worker's sequence, a game
-that would be counted twice overlaps another batch, and a lost one leaves a gap. For each worker
+The Coach is the only writer and holds ``RunLock`` while it runs; all others open the ledger read-only. Each worker's
+games are numbered from 0 without gaps. So each batch has its place in the sequence of its worker, a game counted twice
+overlaps another batch, and a lost game leaves a gap. For each worker
 
     granted = received + quarantined + missing + discarded + outstanding
 
 where missing games are gaps before the last delivered game, discarded ones were given up, and outstanding ones are
-still to come. Times are for people to read; nothing is decided by them.
+still to come. Times are for people only; no decision depends on them.
 """
 
 import json
@@ -26,30 +24,30 @@ from training.common.files import sync_folder
 from training.common.run_folder import LEDGER_NAME as FILE
 from training.data.ledger_rows import ACCOUNT_COLUMNS, BATCH_COLUMNS, FORMAT, TABLES, BatchRow, ModelRow, WorkerAccount
 
-if TYPE_CHECKING:  # programs look into the ledger before they import numba
+if TYPE_CHECKING:  # programs read the ledger before they import numba
     from games import Game
 
-WAIT_MS = 10_000  # for a reader that holds the file
+WAIT_MS = 10_000  # timeout for a locked file
 
 
 class NoSuchRun(ValueError):
-    """The folder holds no ledger of a run."""
+    """The folder holds no ledger."""
 
 
 class LedgerDamaged(ValueError):
-    """The file of the ledger cannot be read."""
+    """The ledger cannot be read."""
 
 
 class LedgerMismatch(ValueError):
-    """The ledger belongs to another game, or were written by another version of this program."""
+    """The ledger is of another game, or of another version of this program."""
 
 
 class LedgerUnbalanced(ValueError):
-    """An entry would count a game twice, or give up or receive games that were never granted."""
+    """An entry would count a game twice, or discard or receive games that were never granted."""
 
 
 class Ledger:
-    """The ledger of one run; make one with ``open_ledger`` or ``read_ledger``. For one thread."""
+    """The ledger of one run, from ``open_ledger`` or ``read_ledger``. Not thread-safe."""
 
     def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
         self.folder = folder
@@ -61,7 +59,7 @@ class Ledger:
         self.rules_version = int(facts["rules_version"])
 
     def close(self) -> None:
-        """Close the file; what was entered is already on the disk."""
+        """Close the file; all entries are on the disk already."""
         self._db.close()
 
     def __enter__(self) -> Self:
@@ -74,7 +72,7 @@ class Ledger:
 
     @contextmanager
     def one_moment(self) -> Iterator[None]:
-        """What is read within the block is of one moment, though a Coach goes on writing."""
+        """Within the block, all reads see one state, even while a Coach writes."""
         self._db.execute("BEGIN")
         try:
             yield
@@ -82,7 +80,7 @@ class Ledger:
             self._db.execute("ROLLBACK")
 
     def damage(self) -> list[str]:
-        """What SQLite's own checks find wrong with the file; empty when it is sound."""
+        """The errors that SQLite's own checks find; empty when the file is sound."""
         found = [text for (text,) in self._db.execute("PRAGMA integrity_check") if text != "ok"]
         return found + [
             f"row {row[1]} of table {row[0]} refers to nothing" for row in self._db.execute("PRAGMA foreign_key_check")
@@ -91,42 +89,41 @@ class Ledger:
     # Workers and their accounts.
 
     def grant(self, worker: str, games: int) -> int:
-        """Let ``worker`` play ``games`` more games; returns how many it has been granted so far, in all."""
+        """Grant ``worker`` so many more games; returns its total grant."""
         self.grant_all({worker: games})
         return self.account(worker).granted
 
     def grant_all(self, games: Mapping[str, int]) -> None:
-        """Let each worker play so many games more; all is entered at once, so that the disk is waited for only once."""
+        """Grant each worker so many more games, in one transaction."""
         for worker, more in games.items():
             if more < 0:
-                raise LedgerUnbalanced(f"worker {worker}: a grant of {more} games would take games back")
+                raise LedgerUnbalanced(f"worker {worker}: a grant of {more} games is negative")
         with _transaction(self._db):
             for worker, more in games.items():
                 self._know(worker)
                 self._db.execute("UPDATE workers SET granted = granted + ? WHERE name = ?", (more, worker))
 
     def withdraw(self, worker: str, games: int, reason: str) -> int:
-        """Take back ``games`` that ``worker`` was granted last and has not begun; returns how many it is granted then,
-        in all.
+        """Take back ``games`` that ``worker`` was granted last and has not begun; returns its total grant.
 
         Raises:
-            LedgerUnbalanced: so many are not outstanding.
+            LedgerUnbalanced: fewer games are outstanding.
         """
         outstanding = self.account(worker).outstanding
         if not 0 <= games <= outstanding:
             raise LedgerUnbalanced(f"worker {worker}: {games} games cannot be withdrawn, {outstanding} are outstanding")
         with _transaction(self._db):
             self._db.execute("UPDATE workers SET granted = granted - ? WHERE name = ?", (games, worker))
-            self._note("withdrawn", f"{games} games taken back that it had not begun: {reason}", worker)
+            self._note("withdrawn", f"{games} games that it had not begun were taken back: {reason}", worker)
         return self.account(worker).granted
 
     def discard(self, worker: str, games: int, reason: str) -> None:
-        """Give up ``games`` outstanding games of ``worker``, which will never come.
+        """Give up ``games`` outstanding games of ``worker``.
 
-        If they come all the same, they are taken, and no longer count as discarded.
+        If they arrive later, they are received and no longer count as discarded.
 
         Raises:
-            LedgerUnbalanced: so many are not outstanding.
+            LedgerUnbalanced: fewer games are outstanding.
         """
         outstanding = self.account(worker).outstanding
         if not 0 <= games <= outstanding:
@@ -136,16 +133,16 @@ class Ledger:
             self._note("discarded", f"{games} games given up: {reason}", worker)
 
     def account(self, worker: str) -> WorkerAccount:
-        """The account of ``worker``; all zero for one that is not known."""
+        """The account of ``worker``; all zero for an unknown one."""
         found = self._accounts("WHERE name = ?", (worker,))
         return found[0] if found else WorkerAccount(name=worker)
 
     def accounts(self) -> dict[str, WorkerAccount]:
-        """The accounts of all workers that this run has known, by name."""
+        """The accounts of all workers of this run, by name."""
         return {account.name: account for account in self._accounts("ORDER BY name", ())}
 
     def workers(self) -> list[str]:
-        """The names of all workers that this run has known, sorted."""
+        """The names of all workers of this run, sorted."""
         return [name for (name,) in self._db.execute("SELECT name FROM workers ORDER BY name")]
 
     # Batches.
@@ -160,9 +157,7 @@ class Ledger:
         return self._batches("ORDER BY sequence", ())
 
     def received_batches(self, *, after: int = 0, up_to: int = 2**62) -> list[BatchRow]:
-        """The received batches with ``after`` < sequence <= ``up_to``, in order of receipt: what the replay window is
-        made of.
-        """
+        """The received batches with ``after`` < sequence <= ``up_to``, in order of receipt."""
         return self._batches(
             "WHERE state = 'received' AND sequence > ? AND sequence <= ? ORDER BY sequence", (after, up_to)
         )
@@ -176,11 +171,9 @@ class Ledger:
         return int(self._db.execute("SELECT COALESCE(MAX(sequence), 0) FROM batches").fetchone()[0])
 
     def refusal(self, worker: str, first_game: int, games: int) -> str:
-        """Why games ``first_game`` to ``first_game + games - 1`` of ``worker`` have no place in the ledger; empty if
-        they have one.
-        """
+        """Why the ledger cannot take games ``first_game`` to ``first_game + games - 1`` of ``worker``; empty if it can."""
         end = first_game + games
-        # Batches do not overlap each other: of those that begin before the end, the last one reaches farthest.
+        # Batches do not overlap: of those that begin before the end, the last one ends last.
         for other in self._batches(
             "WHERE worker = ? AND first_game < ? ORDER BY first_game DESC LIMIT 1", (worker, end)
         ):
@@ -192,10 +185,10 @@ class Ledger:
         return ""
 
     def add_received(self, row: BatchRow) -> int:
-        """Enter a batch whose file is safe. Returns its sequence number.
+        """Enter a batch whose file is safe; returns its sequence number.
 
         Raises:
-            LedgerUnbalanced: its games have no place in the ledger, see ``refusal``.
+            LedgerUnbalanced: see ``refusal``.
         """
         refusal = self.refusal(row.worker, row.first_game or 0, row.games)
         if refusal:
@@ -205,9 +198,9 @@ class Ledger:
         return sequence
 
     def add_quarantined(self, row: BatchRow) -> int:
-        """Enter a batch that was refused; its games count as quarantined if it has a place in the sequence.
+        """Enter a rejected batch; returns its sequence number.
 
-        Returns its number.
+        Its games count as quarantined if it has a place in its worker's sequence.
         """
         with _transaction(self._db):
             self._know(row.worker)
@@ -218,13 +211,13 @@ class Ledger:
     # Models, iterations, events, matches, ratings.
 
     def add_model(self, model: ModelRow) -> None:
-        """Enter a model whose file is safe; one of the same version, from before a crash, is replaced."""
+        """Enter a model whose file is safe; replaces one of the same version from before a crash."""
         values = (model.version, model.iteration, model.path, model.bytes, model.sha256, model.accepted, time.time())
         with _transaction(self._db):
             self._db.execute("INSERT OR REPLACE INTO models VALUES (?, ?, ?, ?, ?, ?, ?)", values)
 
     def accept_model(self, version: int, accepted: bool) -> None:
-        """Enter what gating decided about a model."""
+        """Enter the decision of gating about a model."""
         with _transaction(self._db):
             self._db.execute("UPDATE models SET accepted = ? WHERE version = ?", (accepted, version))
 
@@ -238,7 +231,7 @@ class Ledger:
         ]
 
     def add_iteration(self, number: int, report: dict[str, Any]) -> None:
-        """Enter an iteration's report; one of the same number, from before a crash, is replaced."""
+        """Enter an iteration's report; replaces one of the same number from before a crash."""
         with _transaction(self._db):
             self._db.execute(
                 "INSERT OR REPLACE INTO iterations VALUES (?, ?, ?)", (number, json.dumps(report), time.time())
@@ -249,7 +242,7 @@ class Ledger:
         return [json.loads(report) for (report,) in self._db.execute("SELECT report FROM iterations ORDER BY number")]
 
     def add_event(self, kind: str, text: str, *, worker: str = "") -> None:
-        """Enter something worth remembering."""
+        """Enter an event."""
         with _transaction(self._db):
             self._note(kind, text, worker)
 
@@ -258,25 +251,25 @@ class Ledger:
         return list(self._db.execute("SELECT kind, worker, text, time FROM events ORDER BY number"))
 
     def add_match(self, first: str, second: str, *, wins: int, draws: int, losses: int, num_simulations: int) -> None:
-        """Enter a match between two players, as the first one saw it."""
+        """Enter a match between two players, from the view of the first."""
         values = (first, second, wins, draws, losses, num_simulations, time.time())
         with _transaction(self._db):
             self._db.execute("INSERT INTO matches VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", values)
 
     def matches(self) -> list[tuple[str, str, int, int, int, int]]:
-        """All matches in order: first, second, wins, draws, losses, simulations per move."""
+        """All matches in order: first player, second player, wins, draws, losses, simulations per move."""
         return list(
             self._db.execute("SELECT first, second, wins, draws, losses, num_simulations FROM matches ORDER BY number")
         )
 
     def set_ratings(self, ratings: dict[str, tuple[float, float]]) -> None:
-        """Replace the ratings of these players: Elo, and half the width of its 95 % interval."""
+        """Replace the ratings of these players: Elo and half the width of its 95 % interval."""
         rows = [(player, elo, margin, time.time()) for player, (elo, margin) in ratings.items()]
         with _transaction(self._db):
             self._db.executemany("INSERT OR REPLACE INTO ratings VALUES (?, ?, ?, ?)", rows)
 
     def ratings(self) -> dict[str, tuple[float, float]]:
-        """The rating of each player: Elo, and half the width of its 95 % interval."""
+        """The rating of each player: Elo and half the width of its 95 % interval."""
         return {
             player: (elo, margin) for player, elo, margin in self._db.execute("SELECT player, elo, margin FROM ratings")
         }
@@ -301,13 +294,13 @@ class Ledger:
         return int(added.lastrowid or 0)
 
     def _count(self, worker: str, state: str, games: int, end: int) -> None:
-        """Add a batch to its worker's sums; games that were given up and have come all the same count as what they are."""
+        """Add a batch to the sums of its worker; discarded games that arrived after all no longer count as discarded."""
         sums = f"{state} = {state} + ?, next_game = MAX(next_game, ?)"
         self._db.execute(f"UPDATE workers SET {sums} WHERE name = ?", (games, end, worker))
         late = -self.account(worker).outstanding
         if late > 0:
             self._db.execute("UPDATE workers SET discarded = discarded - ? WHERE name = ?", (late, worker))
-            self._note("returned", f"{late} games came after they had been given up", worker)
+            self._note("returned", f"{late} discarded games arrived after all", worker)
 
     def _know(self, worker: str) -> None:
         self._db.execute("INSERT OR IGNORE INTO workers (name) VALUES (?)", (worker,))
@@ -317,23 +310,24 @@ class Ledger:
 
 
 def open_ledger(folder: Path, game: "Game", *, run_id: str | None = None) -> Ledger:
-    """Open the ledger in ``folder`` for writing, or begin them; the caller holds the ``RunLock``.
+    """Open or create the ledger in ``folder`` for writing; the caller holds the ``RunLock``.
 
-    A new run is called ``run_id``, or gets an id of its own.
+    Args:
+        folder: the run's.
+        game: what the run plays.
+        run_id: the id of a new run; by default a random one.
 
     Raises:
-        LedgerDamaged: they cannot be read.
-        LedgerMismatch: they are those of another game, or of another version of this program.
+        LedgerDamaged: it cannot be read.
+        LedgerMismatch: it is of another game, or of another version of this program.
     """
     with _connection(folder / FILE, "rwc") as connection:
         if _format(connection) == 0:
             _begin(connection, game, run_id or secrets.token_hex(8))
             sync_folder(folder)
         ledger = _checked(folder, connection)
-        ours, theirs = (
-            (game.name, game.options, game.rules_version),
-            (ledger.game, ledger.options, ledger.rules_version),
-        )
+        ours = (game.name, game.options, game.rules_version)
+        theirs = (ledger.game, ledger.options, ledger.rules_version)
         if ours != theirs:
             raise LedgerMismatch(
                 f"{folder} is a run of {_title(*theirs)}, not of {_title(*ours)}: choose another run name"
@@ -342,16 +336,16 @@ def open_ledger(folder: Path, game: "Game", *, run_id: str | None = None) -> Led
 
 
 def read_ledger(folder: Path) -> Ledger:
-    """Open the ledger in ``folder`` for reading, also while a Coach writes to them.
+    """Open the ledger in ``folder`` for reading, also while a Coach writes to it.
 
     Raises:
-        NoSuchRun: there are none.
-        LedgerDamaged: they cannot be read.
-        LedgerMismatch: another version of this program wrote them.
+        NoSuchRun: there is none.
+        LedgerDamaged: it cannot be read.
+        LedgerMismatch: another version of this program wrote it.
     """
     path = folder / FILE
     if not path.is_file():
-        raise NoSuchRun(f"{folder} is not the folder of a run: there is no {FILE} in it")
+        raise NoSuchRun(f"{folder} is not the folder of a run: it has no {FILE}")
     with _connection(path, "ro") as connection:
         return _checked(folder, connection)
 
@@ -398,7 +392,7 @@ def _checked(folder: Path, connection: sqlite3.Connection) -> Ledger:
         raise NoSuchRun(f"{folder} is not the folder of a run: {FILE} is empty")
     if number != FORMAT:
         raise LedgerMismatch(
-            f"{folder / FILE} has format {number}, this program writes format {FORMAT}: use the version that began the run"
+            f"{folder / FILE} has format {number}, this program writes format {FORMAT}: use the version that started it"
         )
     return Ledger(folder, connection)
 
@@ -409,7 +403,7 @@ def _title(name: str, options: dict[str, Any], rules_version: int) -> str:
 
 @contextmanager
 def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All of the block is entered, and on the disk when it is left, or nothing."""
+    """A transaction that is on the disk when the block ends; an error undoes it."""
     try:
         connection.execute("BEGIN IMMEDIATE")
         yield

@@ -1,4 +1,4 @@
-"""The tables of the ledger (``training/data/ledger.py``), and their rows as the rest of the program sees them."""
+"""The tables of the ledger (``training/data/ledger.py``) and the classes of their rows."""
 
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -45,7 +45,8 @@ TABLES = (
     time REAL NOT NULL
 )""",
     "CREATE TABLE iterations (number INTEGER PRIMARY KEY, report TEXT NOT NULL, time REAL NOT NULL)",
-    "CREATE TABLE events (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, worker TEXT NOT NULL, text TEXT NOT NULL, time REAL NOT NULL)",
+    "CREATE TABLE events (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, worker TEXT NOT NULL, "
+    "text TEXT NOT NULL, time REAL NOT NULL)",
     """CREATE TABLE matches (
     number INTEGER PRIMARY KEY,
     first TEXT NOT NULL, -- a model's version, or the name of an anchor
@@ -62,7 +63,7 @@ TABLES = (
 
 @dataclass(frozen=True, kw_only=True)
 class BatchRow:
-    """A batch as the ledger has it."""
+    """A batch in the ledger."""
 
     sequence: int = 0  # 1, 2, ... in order of receipt; 0: not entered yet
     id: str
@@ -83,7 +84,7 @@ BATCH_COLUMNS = tuple(field.name for field in fields(BatchRow))
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRow:
-    """A published model as the ledger has it."""
+    """A published model in the ledger."""
 
     version: int
     iteration: int
@@ -94,7 +95,7 @@ class ModelRow:
 
 
 def model_row(run_dir: Path, version: int, *, iteration: int, data: bytes, accepted: bool) -> ModelRow:
-    """The entry of a model whose file, which holds ``data``, is where the run keeps it."""
+    """The row of a model whose file holds ``data``."""
     path = model_path(run_dir, version).relative_to(run_dir)
     return ModelRow(
         version=version,
@@ -111,15 +112,15 @@ class WorkerAccount:
     """One worker's account, in games."""
 
     name: str
-    granted: int = 0  # so far, in all
+    granted: int = 0  # in all
     received: int = 0
     quarantined: int = 0
-    next_game: int = 0  # behind the last delivered game: where a worker that has lost its folder goes on counting
+    next_game: int = 0  # after the last delivered game; a worker that lost its folder counts on from here
     discarded: int = 0  # given up
 
     @property
     def missing(self) -> int:
-        """Games in no batch although later ones are."""
+        """Games in no batch although later games are."""
         return self.next_game - self.received - self.quarantined
 
     @property
@@ -132,5 +133,5 @@ ACCOUNT_COLUMNS = tuple(field.name for field in fields(WorkerAccount))
 
 
 def model_path(run_dir: Path, version: int) -> Path:
-    """Where a run keeps a published model."""
+    """The file of a published model."""
     return run_dir / "models" / f"model-{version:06d}.model"

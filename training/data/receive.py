@@ -1,9 +1,8 @@
-"""Taking in a batch from a worker, so that no finished game is lost and none counts twice.
+"""Receive batches from workers, so that no finished game is lost and none counts twice.
 
-The order is everything: fetch, check, replay through the rules, put the file in place (synced), enter it in the ledger
-(synced), and only then let the worker delete its copy. Wherever this is cut off, the worker still has the batch or the
-ledger does; it is offered again, and whatever was already done is found done. A batch that is refused is kept in
-``quarantine/`` with the reason.
+In this order: fetch, check, replay through the rules, write the file (synced), enter it in the ledger (synced), and
+only then let the worker delete its copy. Wherever this is interrupted, the worker or the ledger has the batch; it is
+offered again, and completed steps are skipped. A rejected batch goes to ``quarantine/`` with the reason.
 """
 
 import re
@@ -27,27 +26,23 @@ from training.data.verify import verify
 
 SUFFIX = ".games"
 MAX_BYTES = BatchLimits().max_bytes
-BATCH_ID = re.compile(
-    r"[a-z0-9-]{1,80}"
-)  # an id comes from a worker and becomes a file name, also where "A" and "a" are one file
+BATCH_ID = re.compile(r"[a-z0-9-]{1,80}")  # becomes a file name, also on file systems that ignore case
 MAX_QUARANTINED_FILES = 200
 MAX_QUARANTINED_BYTES = 256 * 2**20
 MAX_REASON = 500  # characters
-NOBODY = "unknown"  # the worker of a file that does not say
+UNKNOWN_WORKER = "unknown"  # of a file that names none
 
-Fetch = Callable[
-    [int], bytes
-]  # the bytes of the file in the worker's outbox; raises FileTooLarge instead of reading more than told
+Fetch = Callable[[int], bytes]  # (limit) -> the file in the worker's outbox; raises FileTooLarge above the limit
 
 
 @dataclass(frozen=True, kw_only=True)
 class Received:
-    """The batch is safe and in the ledger; its games are new."""
+    """The batch is safe and in the ledger, and its games are new."""
 
     batch: GameBatch
-    sequence: int  # its number in the order of receipt
+    sequence: int  # its number in order of receipt
     bytes: int  # of its file
-    next_game: int  # the worker's account: behind its last delivered game
+    next_game: int  # of the worker's account: after its last delivered game
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,34 +55,33 @@ class AlreadyHave:
 
 @dataclass(frozen=True, kw_only=True)
 class Quarantined:
-    """The batch was refused and is not trained on; ``batch_id`` is its id in the ledger."""
+    """The batch was rejected and is never trained on; ``batch_id`` is its id in the ledger."""
 
     batch_id: str
     reason: str
     next_game: int  # as in ``Received``
 
 
-Receipt = Received | AlreadyHave | Quarantined  # after each of them the worker may delete its copy
+Receipt = Received | AlreadyHave | Quarantined  # after any of them the worker may delete its copy
 
 
 def games_path(folder: Path, batch_id: str) -> Path:
-    """Where the run in ``folder`` keeps a received batch."""
+    """The file of a received batch of the run in ``folder``."""
     return folder / "games" / f"{batch_id}{SUFFIX}"
 
 
 def quarantine_path(folder: Path, batch_id: str) -> Path:
-    """Where the run in ``folder`` keeps a batch that it refused; the reason is beside it."""
+    """The file of a rejected batch of the run in ``folder``; the reason is in a ``.reason`` file next to it."""
     return folder / "quarantine" / f"{batch_id}{SUFFIX}"
 
 
 def receive(ledger: Ledger, game: Game, *, worker: str, batch_id: str, fetch: Fetch) -> Receipt:
-    """Take in the file ``<batch_id>.games`` from the outbox of ``worker``.
+    """Receive the file ``<batch_id>.games`` from the outbox of ``worker``.
 
     Raises:
-        OSError, sqlite3.Error: this machine cannot keep it (a full disk, say). Nothing is lost: the worker must keep
-        its copy, and
-            the batch is received again later.
-        Exception: whatever else ``fetch`` raises; nothing has happened.
+        OSError, sqlite3.Error: this machine cannot store it, for example on a full disk. The worker must keep its copy,
+            and the batch is received again later.
+        Exception: whatever else ``fetch`` raises; nothing was changed.
     """
     data, problem = _fetched(fetch)
     content = sha256_hex(data)
@@ -113,8 +107,7 @@ def receive(ledger: Ledger, game: Game, *, worker: str, batch_id: str, fetch: Fe
 
 
 def recover(ledger: Ledger, game: Game) -> list[Receipt]:
-    """Take in what was already in place but not yet in the ledger when the last Coach was killed; call it before
-    receiving.
+    """Enter files that a killed Coach had written but not yet entered in the ledger; call it before ``receive``.
 
     Raises:
         OSError, sqlite3.Error: as ``receive``.
@@ -130,8 +123,8 @@ def load_received(folder: Path, row: BatchRow) -> GameBatch:
     """A batch that was received earlier, for the replay window of a resumed run.
 
     Raises:
-        CorruptBatch: its file is not the one that was received.
-        OSError: its file is missing or unreadable.
+        CorruptBatch: the file has changed since.
+        OSError: the file is missing or unreadable.
     """
     path = games_path(folder, row.id)
     data = read_limited(path, MAX_BYTES)
@@ -141,13 +134,11 @@ def load_received(folder: Path, row: BatchRow) -> GameBatch:
 
 
 def load_if_intact(folder: Path, row: BatchRow, *, log_event: Callable[[str], None]) -> GameBatch | None:
-    """A batch that was received earlier; None if its file is damaged or gone, of which ``log_event`` is told: nobody learns
-    from it again.
-    """
+    """A batch that was received earlier; None, and an event, if its file is damaged or missing."""
     try:
         return load_received(folder, row)
     except (CorruptBatch, OSError) as error:
-        log_event(f"batch {row.id} is left out of the window: {error}; scripts/audit.py names all that is damaged")
+        log_event(f"batch {row.id} is left out of the window: {error}; scripts/audit.py lists all damaged files")
         return None
 
 
@@ -159,7 +150,7 @@ def _fetched(fetch: Fetch) -> tuple[bytes, str]:
 
 
 def _entry(ledger: Ledger, batch_id: str, content: str) -> tuple[str, str]:
-    """The id under which the ledger knows this file or will know it, and what is wrong with the id that it came with."""
+    """The id of this file in the ledger, and what is wrong with the id that it came with."""
     other = f"refused-{content[:32]}"
     if not BATCH_ID.fullmatch(batch_id):
         return other, f"{batch_id[:100]!a} is not the id of a batch, which is up to 80 of a-z, 0-9 and '-'"
@@ -170,12 +161,14 @@ def _entry(ledger: Ledger, batch_id: str, content: str) -> tuple[str, str]:
 
 
 def _opened(ledger: Ledger, worker: str, batch_id: str, data: bytes) -> GameBatch:
-    """The batch, if it is what its name and folder say and has a place in the ledger."""
+    """The decoded batch, if it matches its name and worker and has a place in the ledger."""
     batch = decode(data)
     said, known = (batch.batch_id, batch.run_id, batch.worker), (batch_id, ledger.run_id, worker)
     if said != known:
         raise CorruptBatch(
-            "it says to be batch {} of run {} by worker {}, but came as batch {} of run {} by {}".format(*said, *known)
+            "its header says batch {} of run {} by worker {}, but it came as batch {} of run {} by {}".format(
+                *said, *known
+            )
         )
     refusal = ledger.refusal(worker, batch.first_game, batch.num_games)
     if refusal:
@@ -202,7 +195,7 @@ def _row(worker: str, entry: str, data: bytes, batch: GameBatch | None, reason: 
 def _quarantine(
     ledger: Ledger, worker: str, entry: str, data: bytes, reason: str, batch: GameBatch | None = None
 ) -> Quarantined:
-    """Keep a refused file and its reason; with ``batch``, its games take their place in the worker's sequence."""
+    """Store a rejected file and its reason; with ``batch``, its games take their place in the worker's sequence."""
     reason = reason[:MAX_REASON]
     path = quarantine_path(ledger.folder, entry)
     _make_folder(path.parent)
@@ -230,11 +223,11 @@ def _is_received(ledger: Ledger, batch_id: str) -> bool:
 
 
 def _recovered(ledger: Ledger, game: Game, path: Path) -> Receipt:
-    """Receive a file that is already in place; one that is refused leaves its place."""
+    """Receive a file that is already in games/; a rejected one moves to quarantine/."""
     try:
         worker = decode(read_limited(path, MAX_BYTES)).worker
     except (CorruptBatch, FileTooLarge):
-        worker = NOBODY
+        worker = UNKNOWN_WORKER
     receipt = receive(ledger, game, worker=worker, batch_id=path.stem, fetch=lambda limit: read_limited(path, limit))
     if not isinstance(receipt, Received):
         kept = quarantine_path(ledger.folder, receipt.batch_id)

@@ -1,16 +1,14 @@
-"""Game batches: the unit in which games travel from workers to the coach, and the file format of ``*.games``.
+"""Game batches: the unit in which games travel from workers to the Coach, and the file format of ``*.games``.
 
-A file is: the magic, the format number (16 bits), the header's length (32 bits), the header (JSON: who played what, and
-how many of everything there are), one zstd frame with all columns one after another, and the SHA-256 of everything
-before it. Numbers are little-endian. Positions are not sent: whoever receives the games replays them from their moves,
-of which nature's in games of chance are some. Two columns are rounded on the way (``training/data/columns.py``);
-whoever needs the same numbers on both sides uses ``decode(encode(batch))``.
+A file holds: the magic, the format number (16 bits), the length of the header (32 bits), the header (JSON: who played
+what, and all counts), one zstd frame with the columns one after another, and the SHA-256 of everything before it.
+Numbers are little-endian. Positions are not sent: the receiver replays them from the moves, which include chance
+outcomes. Encoding rounds two columns (``training/data/columns.py``); ``decode(encode(batch))`` gives the rounded ones.
 
-In games for two, returns and root values lie in [-1, 1]. In one-player games they are points, and root values are sent
-as such.
+In two-player games, returns and root values lie in [-1, 1]. In one-player games they are points.
 
-``decode`` trusts nobody: a file is refused with the reason, before anything is allocated that its bytes do not account
-for.
+``decode`` does not trust its input: it rejects a file with the reason, before it allocates more than the file's bytes
+account for.
 """
 
 import hashlib
@@ -40,23 +38,23 @@ MAGIC = b"KEIMAGB\n"
 FORMAT = 1
 PREFIX = struct.Struct("<8sHI")  # magic, format number, length of the header
 DIGEST_BYTES = 32
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # safe as a file name on every system
-ZSTD_BEST_RATIO = 32_768  # no block of 4 bytes or more unpacks to more than 128 KiB
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # a safe file name on every system
+ZSTD_BEST_RATIO = 32_768  # a block of at least 4 bytes unpacks to at most 128 KiB
 
-FULL_SEARCH, RANDOM_MOVE, CHANCE_OUTCOME = 1, 2, 4  # bits of flags; the last stands alone
-AGREED = 255  # of ``resigned``: a draw that the rules did not make; only in games from elsewhere, which no model played
+FULL_SEARCH, RANDOM_MOVE, CHANCE_OUTCOME = 1, 2, 4  # bits of ``flags``; the last is never combined
+AGREED = 255  # in ``resigned``: a draw by agreement; only in imported games, which no model played
 MOST_POINTS = 1e10
 
 
 class CorruptBatch(ValueError):
-    """A game batch is not what it should be: damaged, forged, or from another version of the program."""
+    """A game batch is damaged, forged, or from another version of the program."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchLimits:
-    """The most that ``decode`` accepts. Within the default limits it never holds more than 256 MiB.
+    """The largest batch that ``decode`` accepts. With the default limits it needs at most 256 MiB.
 
-    A batch of 100 games of 19x19 Go with 800 simulations a move has about 30,000 positions and 3,000,000 policy
+    A batch of 100 games of 19x19 Go with 800 simulations per move has about 30,000 positions and 3,000,000 policy
     entries.
     """
 
@@ -89,37 +87,29 @@ class GameRecord:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GameBatch:
-    """Finished games as columns: G games with P players, M positions (those before each move) and E policy entries in
-    all.
+    """Finished games as columns: G games with P players, M positions (one before each move), E policy entries in all.
 
-    Positions follow game by game, policy entries position by position.
+    Positions are ordered by game, policy entries by position.
     """
 
-    batch_id: str  # unique for ever; it and the next three are names as in NAME
+    batch_id: str  # unique; this and the next three match NAME
     run_id: str
     worker: str
     game: str
-    options: dict[str, Any]  # of the game; text, numbers, truth values or null
+    options: dict[str, Any]  # of the game: text, numbers, booleans or null
     rules_version: int
-    first_game: int  # the number of the first game among all games that this worker has handed over
+    first_game: int  # number of the first game among all games of this worker
 
     lengths: NDArray[np.int32]  # [G] moves of each game, at least 1
     returns: NDArray[np.float32]  # [G, P] in [-1, 1], or points
-    first_model: NDArray[
-        np.int32
-    ]  # [G] versions of the models that played the first move; 0: none did, it is a game from elsewhere
-    last_model: NDArray[np.int32]  # [G] ... and the last
-    seeds: NDArray[np.uint64]  # [G] where each game's stream of random numbers started
-    resigned: NDArray[
-        np.uint8
-    ]  # [G] 0: the rules ended the game; else 1 + the player who resigned instead of moving on, or AGREED
+    first_model: NDArray[np.int32]  # [G] version of the model that played the first move; 0: an imported game
+    last_model: NDArray[np.int32]  # [G] ... and the last move
+    seeds: NDArray[np.uint64]  # [G] of each game's random stream
+    resigned: NDArray[np.uint8]  # [G] 0: ended by the rules; else 1 + the player who resigned, or AGREED
 
-    actions: NDArray[np.int32]  # [M] what was played, or what nature drew
-    root_values: NDArray[
-        np.float32
-    ]  # [M] what search expected for the player to move, in [-1, 1], or the points still to be made
-    # [M] FULL_SEARCH: the policy is a training target; RANDOM_MOVE: search did not choose the move; CHANCE_OUTCOME:
-    # nature moved
+    actions: NDArray[np.int32]  # [M] moves and chance outcomes
+    root_values: NDArray[np.float32]  # [M] of search, for the player to move: in [-1, 1], or points to come
+    # [M] FULL_SEARCH: the policy is a target; RANDOM_MOVE: search did not choose the move; CHANCE_OUTCOME: no player did
     flags: NDArray[np.uint8]
     surprise: NDArray[np.float32]  # [M] KL(policy target || prior) in nats; 0 without FULL_SEARCH
     policy_sizes: NDArray[np.int32]  # [M] entries of the policy target; at least 1 with FULL_SEARCH, else 0
@@ -193,12 +183,12 @@ LEAST_COUNTS = {"G": 1, "P": 1, "M": 1, "E": 0, "A": 0}
 
 
 def encode(batch: GameBatch) -> bytes:
-    """The batch as the bytes of a file; the same batch gives the same bytes.
+    """Encode a batch as the bytes of a file; the encoding is deterministic.
 
-    Root values and surprises are rounded (``training/data/columns.py``), the rest is kept exactly.
+    Root values and surprises are rounded (``training/data/columns.py``), the rest is exact.
 
     Raises:
-        CorruptBatch: the fields do not fit each other, or there is more than the default ``BatchLimits`` let in again.
+        CorruptBatch: the fields contradict each other, or exceed the default ``BatchLimits``.
     """
     validate_batch(batch)
     counts, gaps, order = invert_policies(batch.policy_sizes, batch.policy_actions)
@@ -231,10 +221,10 @@ def wire_of(players: int) -> dict[str, tuple[type[np.generic], str]]:
 
 
 def decode(data: bytes, *, limits: BatchLimits = BatchLimits()) -> GameBatch:
-    """The batch in a file's bytes. What only the rules can tell is left to ``training.data.verify``.
+    """Decode a batch. Whether its games follow the rules is left to ``training.data.verify``.
 
     Raises:
-        CorruptBatch: the file is damaged, of another format, over the limits, or its parts contradict each other.
+        CorruptBatch: the file is damaged, of another format, over the limits, or inconsistent.
     """
     header, frame = _open(data, limits)
     columns = _unpack(frame, {axis: header.pop(name) for name, axis in COUNTS.items()})
@@ -245,7 +235,7 @@ def decode(data: bytes, *, limits: BatchLimits = BatchLimits()) -> GameBatch:
 
 
 def run_in_header(data: bytes) -> str:
-    """The run of a file's games, as its header has it.
+    """The run id in the header of a file.
 
     Raises:
         CorruptBatch: the file is damaged, or of another format.
@@ -259,20 +249,16 @@ def _require(condition: Any, reason: str) -> None:
 
 
 def _open(data: bytes, limits: BatchLimits) -> tuple[dict[str, Any], memoryview]:
-    """The checked header, and the zstd frame."""
+    """The checked header and the zstd frame."""
     view = memoryview(data)
-    _require(len(view) <= limits.max_bytes, f"{len(view):,} bytes are more than the {limits.max_bytes:,} allowed")
+    _require(len(view) <= limits.max_bytes, f"{len(view):,} bytes exceed the {limits.max_bytes:,} allowed")
     _require(len(view) >= PREFIX.size + DIGEST_BYTES, f"{len(view)} bytes are too few for a game batch")
     magic, number, header_bytes = PREFIX.unpack_from(view)
-    _require(magic == MAGIC, "it does not begin like a game batch")
+    _require(magic == MAGIC, "it is no game batch")
     older = "the program that wrote it" if number < FORMAT else "this program"
-    _require(
-        number == FORMAT, f"format {number} is not known here (this program reads format {FORMAT}): update {older}"
-    )
+    _require(number == FORMAT, f"unknown format {number} (this program reads format {FORMAT}): update {older}")
     body, digest = view[:-DIGEST_BYTES], view[-DIGEST_BYTES:]
-    _require(
-        hashlib.sha256(body).digest() == digest, "the checksum does not match: it was cut short or changed on its way"
-    )
+    _require(hashlib.sha256(body).digest() == digest, "the checksum does not match: the file is truncated or changed")
     end = PREFIX.size + header_bytes
     _require(
         header_bytes <= limits.max_header_bytes and end <= len(body), f"a header of {header_bytes:,} bytes does not fit"
@@ -285,7 +271,7 @@ def _dump(header: dict[str, Any]) -> bytes:
 
 
 def _parse(raw: bytes, limits: BatchLimits) -> dict[str, Any]:
-    """The header, with all its keys and counts within the limits."""
+    """The header, with the right keys and counts within the limits."""
     try:
         header = json.loads(raw)
         canonical = _dump(header)
@@ -293,9 +279,9 @@ def _parse(raw: bytes, limits: BatchLimits) -> dict[str, Any]:
         raise CorruptBatch(f"the header cannot be read: {error}") from error
     _require(
         isinstance(header, dict) and header.keys() == {*TEXTS, *NUMBERS, *COUNTS, "options"},
-        "the header has other keys",
+        "the header has the wrong keys",
     )
-    _require(raw == canonical, "the header is not written as this format writes it")
+    _require(raw == canonical, "the header is not in canonical form")
     _check_counts({name: header[name] for name in COUNTS}, limits)
     return header
 
@@ -303,12 +289,12 @@ def _parse(raw: bytes, limits: BatchLimits) -> dict[str, Any]:
 def _check_counts(counts: dict[str, Any], limits: BatchLimits) -> None:
     for name, axis in COUNTS.items():
         count, most = counts[name], getattr(limits, f"max_{name}")
-        _require(type(count) is int, f"{name} is not a whole number")
+        _require(type(count) is int, f"{name} is not an integer")
         _require(LEAST_COUNTS[axis] <= count <= most, f"{name} is {count}, not from {LEAST_COUNTS[axis]} to {most:,}")
 
 
 def _unpack(frame: memoryview, axes: dict[str, int]) -> dict[str, NDArray[Any]]:
-    """The columns of the file. Nothing is allocated before header and frame agree on how much there is."""
+    """The columns of the file. Allocates nothing before header and frame agree on the size."""
     wire = wire_of(axes["P"])
     shapes = {name: tuple(axes[axis] for axis in letters) for name, (_, letters) in wire.items()}
     sizes = {name: int(np.prod(shapes[name])) * np.dtype(dtype).itemsize for name, (dtype, _) in wire.items()}
@@ -324,7 +310,7 @@ def _unpack(frame: memoryview, axes: dict[str, int]) -> dict[str, NDArray[Any]]:
 
 
 def _place_policies(columns: dict[str, NDArray[Any]]) -> None:
-    """Turn the file's columns into a batch's."""
+    """Convert the columns of the file to those of a batch."""
     counts, gaps, weights = (columns.pop(name) for name in ("policy_counts", "policy_gaps", "policy_weights"))
     _require(counts.sum(dtype=np.int64) == gaps.size, "the policies' counts do not add up to the number of entries")
     _require(counts.size == 0 or counts[-1] > 0, "the last action of the policies is never used")
@@ -341,10 +327,10 @@ def _place_policies(columns: dict[str, NDArray[Any]]) -> None:
 
 
 def validate_batch(batch: GameBatch) -> None:
-    """Check all that can be said of a batch without its game's rules.
+    """Check a batch as far as possible without the rules of its game.
 
     Raises:
-        CorruptBatch: a field has the wrong type, size or range, or contradicts another one.
+        CorruptBatch: a field has the wrong type, size or range, or contradicts another field.
     """
     _check_header(batch)
     _check_layout(batch)
@@ -359,7 +345,7 @@ def _check_header(batch: GameBatch) -> None:
         _require(isinstance(text, str) and NAME.fullmatch(text), f"{name} is not a name: {allowed}")
     for name in NUMBERS:
         number = getattr(batch, name)
-        _require(type(number) is int and 0 <= number < 2**53, f"{name} is not a whole number from 0")
+        _require(type(number) is int and 0 <= number < 2**53, f"{name} is not a non-negative integer")
     _require(isinstance(batch.options, dict), "options are not a table")
     plain = all(isinstance(value, str | int | float | None) for value in batch.options.values())
     _require(plain and all(isinstance(key, str) for key in batch.options), "options are not names with plain values")

@@ -120,9 +120,9 @@ REFUSED: list[
     ("game 0 after 1 moves: the move is illegal", illegal, 10),
     ("it holds games of tic_tac_toe {} by rules version 9", lambda batch: replace(batch, rules_version=9), 10),
     ("it holds games of chess {}", lambda batch: replace(batch, game="chess"), 10),
-    ("of run other by worker w1, but came as batch", lambda batch: replace(batch, run_id="other"), 0),
-    ("by worker w2, but came as", lambda batch: replace(batch, worker="w2"), 0),
-    ("it says to be batch batch-b of run", lambda batch: replace(batch, batch_id="batch-b"), 0),
+    ("of run other by worker w1, but it came as batch", lambda batch: replace(batch, run_id="other"), 0),
+    ("by worker w2, but it came as", lambda batch: replace(batch, worker="w2"), 0),
+    ("its header says batch batch-b of run", lambda batch: replace(batch, batch_id="batch-b"), 0),
     ("games 195 to 204 of worker w1 are beyond the 200 granted", lambda batch: replace(batch, first_game=195), 0),
     ("games 9007199254740000 to", lambda batch: replace(batch, first_game=9007199254740000), 0),
 ]

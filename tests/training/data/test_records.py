@@ -128,19 +128,19 @@ def test_appended_bytes_are_refused(data: bytes) -> None:
 @pytest.mark.parametrize(("number", "who"), [(FORMAT + 6, "this program"), (FORMAT - 1, "the program that wrote it")])
 def test_another_format_is_refused_with_who_must_update(data: bytes, number: int, who: str) -> None:
     with pytest.raises(
-        CorruptBatch, match=rf"format {number} is not known here \(this program reads format {FORMAT}\): update {who}$"
+        CorruptBatch, match=rf"unknown format {number} \(this program reads format {FORMAT}\): update {who}$"
     ):
         decode(MAGIC + PREFIX.pack(MAGIC, number, 0)[8:] + data[PREFIX.size :])
 
 
 def test_other_files_are_refused() -> None:
     for other in (b"", b"KEIMAGB\n", b"\0" * 1000, b"PK\x03\x04" + b"\0" * 1000):
-        with pytest.raises(CorruptBatch, match=r"too few|does not begin like"):
+        with pytest.raises(CorruptBatch, match=r"too few|it is no game batch"):
             decode(other)
 
 
 def test_a_file_over_the_limit_is_refused_unread(data: bytes) -> None:
-    with pytest.raises(CorruptBatch, match="more than the 100 allowed"):
+    with pytest.raises(CorruptBatch, match="exceed the 100 allowed"):
         decode(data, limits=BatchLimits(max_bytes=100))
 
 
@@ -179,7 +179,7 @@ def test_a_name_that_could_do_harm_as_a_file_name_is_refused(data: bytes, name: 
 @pytest.mark.parametrize("value", [-1, 2**53, 1.0, True, None, "1"])
 def test_absurd_numbers_are_refused(data: bytes, name: str, value: Any) -> None:
     header, frame = take_apart(data)
-    with pytest.raises(CorruptBatch, match=f"{name} is not a whole number"):
+    with pytest.raises(CorruptBatch, match=f"{name} is not (an|a non-negative) integer"):
         decode(put_together(header | {name: value}, frame))
 
 
@@ -218,7 +218,7 @@ def test_a_header_written_otherwise_is_refused(data: bytes) -> None:
         dump(header)[:-1] + b',"worker":"worker1"}',
         b'{"worker":"worker2",' + dump(header)[1:],
     ):
-        with pytest.raises(CorruptBatch, match="not written as"):
+        with pytest.raises(CorruptBatch, match="not in canonical form"):
             decode(put_together(raw, frame))
     with pytest.raises(CorruptBatch, match="other keys"):
         decode(put_together(header | {"more": 1}, frame))

@@ -274,7 +274,7 @@ def test_a_run_learns_from_them_first_and_its_ledger_balances(tmp_path: Path) ->
 
 
 def test_only_chess_begins_with_pgn_files_and_no_worker_is_called_like_them(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="only chess"):
+    with pytest.raises(ValueError, match="only for chess"):
         small_settings(tmp_path, training={"window": {"min_positions": 50, "seed_games": ["a.pgn"]}})
     with pytest.raises(ValueError, match="choose another"):
         small_settings(tmp_path, distributed={"workers": [{"host": "a", "name": PGN_FILES}]})
