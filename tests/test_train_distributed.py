@@ -83,7 +83,7 @@ def test_what_cannot_be_is_refused_with_a_remedy(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "start without --resume" in refusal(capsys, data, tmp_path, "--resume")
-    assert "is not there" in refusal(capsys, tmp_path / "nowhere", tmp_path)
+    assert "does not exist" in refusal(capsys, tmp_path / "nowhere", tmp_path)
     two = ("--check", "--world-size", "2", "--batch-size", "3")
     assert "--batch-size 3 is too small for 2 ranks: take at least 4" in refusal(capsys, data, tmp_path, *two)
     assert "--node-rank 2 is none of --nodes 2" in refusal(
@@ -230,7 +230,7 @@ def test_the_launcher_refuses_once_what_the_ranks_would_refuse(tmp_path: Path) -
     environment = {**os.environ, "KEIMA_PYTHON": sys.executable}
     ended = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=280, check=False)
     assert ended.returncode == 2 and ended.stdout == ""
-    assert ended.stderr.startswith(f"train_distributed.py: --data {tmp_path / 'nowhere'} is not there: name")
+    assert ended.stderr.startswith(f"train_distributed.py: --data {tmp_path / 'nowhere'} does not exist: give")
     assert ended.stderr.count("\n") == 1
 
 

@@ -1,11 +1,11 @@
-"""How the columns of a game batch become bytes: plane by plane, and policies action by action.
+"""Encode the columns of a game batch: numbers as byte planes, policies by action.
 
-A plane holds the same byte of every number. zstd then sees many alike bytes in a row; planes that are all zero cost
+A byte plane holds the same byte of every number. So zstd finds long runs of similar bytes, and planes of zeros cost
 nothing.
 
-A policy is sent the other way round: for each action, the positions that gave it weight, as gaps. A move that search
-likes it likes for several positions in a row, so most gaps are one. On 9x9 Go this takes a third less than each
-position's list of actions.
+Policies are transposed: for each action, the gaps between the positions that give it weight. Search tends to like a
+move for several positions in a row, so most gaps are one. On 9x9 Go this takes a third less than a list of actions per
+position.
 """
 
 from typing import Any
@@ -16,17 +16,17 @@ from numpy.typing import NDArray
 
 from games.compiled import compiled
 
-VALUE_STEPS = 127  # root values are sent in steps of 1 / 127, well below what a search's noise leaves of them
-POINT_BITS = 7  # root values in points are sent to one part in 256, well below what luck leaves of them
-OCTAVE_STEPS = 4  # surprises are sent as logarithms, in steps of a quarter of an octave: within 9 %
-LEAST_SURPRISE = 2.0**-12  # nats; anything below 0.92 of it counts as none
+VALUE_STEPS = 127  # root values have steps of 1 / 127, well below the noise of search
+POINT_BITS = 7  # root values in points are exact to 1 / 256, well below the noise of chance
+OCTAVE_STEPS = 4  # surprises have logarithmic steps of a quarter octave: within 9 %
+LEAST_SURPRISE = 2.0**-12  # nats; values below 0.92 of it become 0
 
 
 def compress(columns: list[NDArray[Any]]) -> bytes:
-    """The planes of the columns as one zstd frame; the same columns give the same bytes.
+    """The planes of the columns as one zstd frame; deterministic.
 
-    Each plane starts a new zstd block, with its own Huffman code: joined, they take an eighth more. Matches of fewer
-    than six bytes are left out, because in such numbers they are chance and cost more than they save: another tenth.
+    Each plane starts a new zstd block with its own Huffman code, which saves an eighth. Matches of fewer than six bytes
+    are disabled, since short ones are coincidences that cost more than they save: another tenth.
     """
     settings = zstandard.ZstdCompressionParameters.from_level(19, min_match=6, strategy=zstandard.STRATEGY_BTULTRA2)
     stream = zstandard.ZstdCompressor(compression_params=settings).compressobj(
@@ -70,12 +70,12 @@ def to_planes(array: NDArray[Any], *, out: NDArray[np.uint8] | None = None) -> N
     words = np.ascontiguousarray(array).reshape(-1).view(f"u{array.itemsize}")
     planes = np.empty((array.itemsize, array.size), np.uint8) if out is None else out
     for number, plane in enumerate(planes):
-        plane[:] = words >> (8 * number) if number else words  # several times as fast as to transpose bytes
+        plane[:] = words >> (8 * number) if number else words  # several times as fast as transposing bytes
     return planes
 
 
 def from_planes(planes: memoryview, dtype: type[np.generic], count: int) -> NDArray[Any]:
-    """The ``count`` elements whose planes, one after another, are ``planes``."""
+    """Decode ``count`` elements from their consecutive byte planes."""
     itemsize = np.dtype(dtype).itemsize
     rows = np.frombuffer(planes, np.uint8).reshape(itemsize, count)
     words = rows[-1].astype(f"u{itemsize}")
@@ -86,30 +86,30 @@ def from_planes(planes: memoryview, dtype: type[np.generic], count: int) -> NDAr
 
 
 def pack_values(values: NDArray[np.float32]) -> NDArray[np.int8]:
-    """Values in [-1, 1] in steps of 1 / ``VALUE_STEPS``."""
+    """Quantize values in [-1, 1] in steps of 1 / ``VALUE_STEPS``."""
     return np.rint(values * VALUE_STEPS).astype(np.int8)
 
 
 def unpack_values(steps: NDArray[np.int8]) -> NDArray[np.float32]:
-    """The values of these steps. They pack to the same steps again; -128 gives a value below -1."""
+    """The values of these steps; the inverse of ``pack_values``. -128 gives a value below -1."""
     return steps.astype(np.float32) / np.float32(VALUE_STEPS)
 
 
 def round_points(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Numbers with ``POINT_BITS`` bits of fraction, so that their lower bytes are zero and cost nothing."""
+    """Round numbers to ``POINT_BITS`` bits of mantissa, so that their lower bytes are zero and cost nothing."""
     dropped = 23 - POINT_BITS
     bits = values.view(np.uint32) + np.uint32(1 << (dropped - 1))
     return (bits & np.uint32(2**32 - (1 << dropped))).view(np.float32)
 
 
 def pack_surprise(surprise: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Surprises >= 0, in nats: 0 for none, else 1 + the steps above ``LEAST_SURPRISE``."""
+    """Quantize surprises in nats: 0 for none, else 1 + the steps above ``LEAST_SURPRISE``."""
     octaves = np.log2(np.maximum(surprise, LEAST_SURPRISE / 2, dtype=np.float64) / LEAST_SURPRISE)
     return np.clip(np.rint(octaves * OCTAVE_STEPS) + 1, 0, 255).astype(np.uint8)
 
 
 def unpack_surprise(steps: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """The surprises of these steps; they pack to the same steps again."""
+    """The surprises of these steps; the inverse of ``pack_surprise``."""
     table = np.exp2((np.arange(256) - 1) / OCTAVE_STEPS) * LEAST_SURPRISE
     table[0] = 0
     return table.astype(np.float32)[steps]
@@ -118,7 +118,7 @@ def unpack_surprise(steps: NDArray[np.uint8]) -> NDArray[np.float32]:
 def invert_policies(
     sizes: NDArray[np.int32], actions: NDArray[np.int32]
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.int64]]:
-    """Policies as positions for each action.
+    """Transpose policies: from actions per position to positions per action.
 
     Args:
         sizes: how many entries each position has, ``[M]``.
@@ -146,7 +146,7 @@ def place_policies(
     policy_actions: NDArray[np.int32],
     policy_weights: NDArray[np.uint16],
 ) -> bool:
-    """Turn positions for each action into actions for each position, ascending: the inverse of ``invert_policies``.
+    """Transpose policies back to ascending actions per position; the inverse of ``invert_policies``.
 
     Args:
         counts: ``[A]``; their sum is E.

@@ -1,6 +1,6 @@
-"""Games from files, to learn from: batches of self-play, games of chess in PGN, games of Go in SGF.
+"""Training games from files: batches of self-play, chess games in PGN, Go games in SGF.
 
-What cannot be used is left out and told with its place; reading never ends for it.
+Unusable games are left out and reported with their place; they never stop the reading.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,10 +21,10 @@ from training.data.seed_games import games_in
 from training.data.verify import verify
 
 BATCHES, SGF = ".games", ".sgf"
-SAMPLE = Path("samples") / "connect_four"  # in the checkout; the folder is named after the game
+SAMPLE = Path("samples") / "connect_four"  # in the checkout; named after its game
 KINDS = (BATCHES, *(ending for endings in SEED_FILES.values() for ending in endings))
 PROBE_BYTES = 2**20
-PACKED_LINE = 12.0  # bytes of a line of a packed PGN file, about
+PACKED_LINE = 12.0  # average bytes per line of a compressed PGN file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,12 +32,12 @@ class Chunk:
     """Some games of a file."""
 
     games: GameBatch | None
-    bad: tuple[str, ...]  # a line for each game, or file, that was left out: where it is, and why
-    read: float = 1.0  # about what share of the file has been read
+    bad: tuple[str, ...]  # per game or file left out: its place and the reason
+    read: float = 1.0  # estimated share of the file read so far
 
 
 def find_files(data: Path) -> list[Path]:
-    """The files with games in a folder and those below it, or in a run's folder those of the run; sorted.
+    """The game files in a folder and its subfolders, or the games of a run in its folder; sorted.
 
     Raises:
         ValueError: there are none.
@@ -47,14 +47,13 @@ def find_files(data: Path) -> list[Path]:
     folder = data / "games" if (data / "run.db").exists() else data
     found = sorted(path for path in folder.rglob("*") if path.name.lower().endswith(KINDS) and path.is_file())
     if not found:
-        there = "is not there" if not data.exists() else f"has no files {', '.join(f'*{kind}' for kind in KINDS)}"
-        raise ValueError(f"--data {data} {there}: name a run's folder, or one with batches of games, PGN or SGF files")
+        there = "does not exist" if not data.exists() else f"has no files {', '.join(f'*{kind}' for kind in KINDS)}"
+        raise ValueError(f"--data {data} {there}: give a run's folder, or a folder with game batches, PGN or SGF files")
     return found
 
 
 def games_at_hand(runs: Path, game: str | None = None) -> Path:
-    """The run in the folder ``runs`` that has last written games of ``game``, or of any; else the sample games of the
-    checkout.
+    """The newest run in ``runs`` that has games of ``game`` (or of any game), else the sample games of the checkout.
 
     Raises:
         ValueError: neither is of ``game``.
@@ -65,13 +64,11 @@ def games_at_hand(runs: Path, game: str | None = None) -> Path:
             return run
     if game in (None, SAMPLE.name):
         return SAMPLE
-    raise ValueError(
-        f"there is no run with games of {game} in {runs}/ to learn from: name a run's folder, or files of games, by --data"
-    )
+    raise ValueError(f"{runs}/ has no run with games of {game}: give a run's folder, or files of games, with --data")
 
 
 def _game_of(run: Path) -> str | None:
-    """What is played in a run; None where that cannot be told."""
+    """The game of a run; None if its settings cannot be read."""
     try:
         return load_settings(run / "config.yaml").game.name
     except (OSError, ValueError):
@@ -79,7 +76,7 @@ def _game_of(run: Path) -> str | None:
 
 
 def file_size(path: Path) -> int:
-    """Its bytes, or -1 where it is not."""
+    """The size in bytes; -1 if there is no such file."""
     return path.stat().st_size if path.is_file() else -1
 
 
@@ -96,14 +93,16 @@ def read_game_file(path: Path, game: Game) -> Iterator[Chunk]:
 
 
 def _batch(path: Path, game: Game) -> Chunk:
-    """A batch of self-play, without the games that could not have happened."""
+    """A batch of self-play without its invalid games."""
     batch = decode(read_limited(path, BatchLimits().max_bytes))
     try:
         verify(batch, game)
         return Chunk(games=batch, bad=())
     except CorruptBatch:
         alone = replace(batch, **_columns(batch, [0]))
-        verify(replace(alone, lengths=batch.lengths[:0], returns=batch.returns[:0]), game)  # of this game at all?
+        verify(
+            replace(alone, lengths=batch.lengths[:0], returns=batch.returns[:0]), game
+        )  # raises unless it is of this game
     good, bad = [], []
     for index in range(batch.num_games):
         try:
@@ -144,7 +143,7 @@ def _played_elsewhere(path: Path, game: Game) -> Iterator[Chunk]:
 
 
 def _about_how_many_lines(path: Path) -> float:
-    """By the length of the first ones; what is packed has about four times the bytes."""
+    """An estimate from the first lines."""
     with path.open("rb") as file:
         begin = file.read(PROBE_BYTES)
     packed = path.suffix == ".zst"

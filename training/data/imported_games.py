@@ -1,6 +1,4 @@
-"""Games that people or other programs played, as this one learns from them; where they come from is their readers'
-affair.
-"""
+"""Games that people or other programs played, independent of the file format that they come from."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,29 +11,27 @@ from games.compiled import compiled
 from games.game import Actions, Game, Rules, States
 from training.data.records import AGREED, FULL_SEARCH, GameBatch
 
-GAMES, POSITIONS = 1_000, 100_000  # in a batch, at most; but for its last game
+GAMES, POSITIONS = 1_000, 100_000  # in a batch, at most; its last game may exceed the positions
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ImportedGame:
-    """A game that somebody played, to be learned from: a move and a result for each position, and nothing else."""
+    """A training game from a file: moves and a result, without search."""
 
     actions: Actions  # [L], at least one
     returns: NDArray[np.float32]  # [players]
     resigned: int  # as in ``training.data.records``
-    line: int  # of the file, where it begins
+    line: int  # of the file, where the game begins
 
 
 def given_up(returns: NDArray[np.float32]) -> int:
-    """What a record says of a game that ended with these returns and not by the rules: the loser resigned, or both
-    agreed on a draw.
-    """
+    """The ``resigned`` entry of a game that the rules did not end: the loser resigned, or both agreed on a draw."""
     return AGREED if returns[0] == 0 else 1 + int(np.argmin(returns))
 
 
 @compiled
 def played_until_the_end(rules: Rules, state: States, actions: Actions) -> int:
-    """Play legal actions in place until the game is over or there are no more; returns how many were played."""
+    """Play legal actions in place until the game is over; returns how many were played."""
     step, terminal = rules.step, rules.terminal
     for ply in range(actions.size):
         if terminal(state):
@@ -45,7 +41,7 @@ def played_until_the_end(rules: Rules, state: States, actions: Actions) -> int:
 
 
 def last_state(game: Game, actions: Sequence[int] | Actions) -> States:
-    """The position after legal actions from the start."""
+    """The state after legal actions from the start."""
     state = game.initial_state()
     played_until_the_end(game.rules, state, np.asarray(actions, np.int32))
     return state
@@ -54,12 +50,11 @@ def last_state(game: Game, actions: Sequence[int] | Actions) -> States:
 def batch_of_files(
     games: Sequence[ImportedGame], game: Game, *, first_game: int = 0, batch_id: str = "files", run_id: str = "files"
 ) -> GameBatch:
-    """The games as a batch: the move that was played is the whole policy target, and the result is every position's
-    value.
+    """A batch of imported games: the policy target is the move played, the value of each position is the result.
 
     Args:
-        games: of two players who moved in turn, the first one first.
-        game: which; it is one of ``SEED_ACCOUNTS``.
+        games: two-player games with alternating moves.
+        game: one of ``SEED_ACCOUNTS``.
     """
     lengths = np.array([each.actions.size for each in games], np.int32)
     returns = np.stack([each.returns for each in games])
@@ -91,7 +86,7 @@ def batch_of_files(
 
 
 def in_batches(games: Iterable[ImportedGame]) -> Iterator[list[ImportedGame]]:
-    """The games, as many at a time as make a batch; the same games in the same batches, whenever this is asked."""
+    """Group games into batches, always in the same way."""
     waiting: list[ImportedGame] = []
     positions = 0
     for each in games:

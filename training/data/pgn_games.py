@@ -1,4 +1,4 @@
-"""Games of PGN files as this program learns from them."""
+"""Training games from PGN files."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,33 +12,32 @@ from games.game import Game
 from training.data.imported_games import ImportedGame, given_up, played_until_the_end
 
 RETURNS = {"1-0": (1.0, -1.0), "0-1": (-1.0, 1.0), "1/2-1/2": (0.0, 0.0)}
-CERTAIN = ("checkmate", "stalemate", "insufficient material")  # ends about which no result can differ
+CERTAIN = ("checkmate", "stalemate", "insufficient material")  # ends with only one possible result
 
 
 def games_of_pgn(path: Path, game: Game) -> Iterator[ImportedGame | BadGame]:
-    """The games of a PGN file of any size, one by one, as the rules of ``game`` have them.
+    """The games of a PGN file of any size, one by one, under the rules of ``game``.
 
-    A game with which people went on after these rules have ended it, as by threefold repetition or by its length, is
-    cut there, and its result is that of the rules. Games from other positions, without moves or without a result are
-    not to be learned from.
+    A game that continued after these rules end it, for example by threefold repetition or its length, is cut there and
+    gets the result of the rules. Games from other positions, without moves or without a result are bad.
 
     Args:
-        path: the file; .zst is unpacked on the way.
+        path: the file; .zst is decompressed.
         game: chess, with any options.
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it is packed, and damaged; or the game is not chess.
+        ValueError: it is compressed and damaged, or the game is not chess.
     """
     if game.name != "chess":
-        raise ValueError(f"{path}: PGN files have games of chess, not of {game.name}")
+        raise ValueError(f"{path}: PGN files hold games of chess, not of {game.name}")
     for found in read_pgn(pgn_lines(path)):
         yield found if isinstance(found, BadGame) else _played(found, game)
 
 
 def _played(found: PgnGame, game: Game) -> ImportedGame | BadGame:
     if found.start_fen is not None:
-        return BadGame(found.line, "it does not begin in the usual position")
+        return BadGame(found.line, "it does not begin in the standard position")
     if found.result not in RETURNS:
         return BadGame(found.line, "it has no result")
     if not found.actions.size:

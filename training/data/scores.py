@@ -1,4 +1,4 @@
-"""What one-player games come to: their scores, and how many of them have reached what people count."""
+"""Scores and milestones of one-player games."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from training.data.records import GameBatch
 
 
 def score_report(game: Game, scores: Sequence[float], reached: Sequence[int]) -> ScoreReport | None:
-    """The figures of games with these scores that have reached so much (``Game.milestone_of``); None of no games."""
+    """The report of games with these scores and milestones (``Game.milestone_of``); None without games."""
     if not scores:
         return None
     values, highest = np.array(scores, np.float64), np.array(reached, np.int64)
@@ -37,7 +37,7 @@ def _milestone(milestone: int, hits: int, games: int) -> MilestoneReport:
 
 
 def reached_in(game: Game, batch: GameBatch) -> list[int]:
-    """What each game of a verified batch has reached; 0 where the game has no milestones."""
+    """The milestone of each game of a verified batch; 0 in games without milestones."""
     if not game.milestones:
         return [0] * batch.num_games
     return [
@@ -47,7 +47,7 @@ def reached_in(game: Game, batch: GameBatch) -> list[int]:
 
 @compiled
 def final_states(step: Any, start: States, lengths: NDArray[np.int32], actions: Actions) -> States:
-    """Where games of so many plies ``[G]`` end, ``[G, S]``."""
+    """The final states ``[G, S]`` of games with these numbers of plies ``[G]``."""
     states = np.empty((lengths.size, start.size), np.int64)
     ply = 0
     for game in range(lengths.size):

@@ -1,10 +1,8 @@
-"""Taking in the games of files, with which a run begins, so that each is learned from exactly once whatever happens
-meanwhile.
+"""Ingest the files of games that a run starts with, each game exactly once.
 
-They become batches like those of workers, in the account of one called as ``SEED_ACCOUNTS`` says: verified by the
-rules, kept in games/ and entered in the ledger. A batch is called after the SHA-256 of the file, or of the folder's
-files, and its number in there. So a session that was killed is gone on with by making the same batches again and
-leaving out those that the ledger has.
+The games become batches like those of workers, in the account that ``SEED_ACCOUNTS`` names: verified by the rules,
+stored in games/ and entered in the ledger. A batch id is the SHA-256 of the file, or of the folder's files, and a
+number. So a session after a kill makes the same batches again and skips those in the ledger.
 """
 
 import hashlib
@@ -23,19 +21,19 @@ from training.data.records import encode
 
 log = logging.getLogger(__name__)
 
-LOGGED, NAMED = 1_000, 3  # games that are left out: so many are logged one by one, and told
+LOGGED, NAMED = 1_000, 3  # games left out that are logged one by one, and named in the event
 
 
 @dataclass
 class LeftOut:
-    """The games of a file, or of a folder's files, that are not learned from."""
+    """Counts the unusable games of a file or folder."""
 
     source: Path
     count: int = 0
     first: list[str] = field(default_factory=list)
 
     def without(self, path: Path, games: Iterable[ImportedGame | BadGame]) -> Iterator[ImportedGame]:
-        """The games of a file without those that are left out, which are counted and logged."""
+        """The usable games of a file; the others are counted and logged."""
         inside = f"{path.relative_to(self.source)}, " if path != self.source else ""
         for game in games:
             if isinstance(game, ImportedGame):
@@ -48,25 +46,26 @@ class LeftOut:
                 log.info("%s, line %d: a game is left out: %s", path, game.line, game.reason)
 
     def __str__(self) -> str:
-        """How many, and why."""
+        """How many games were left out, and why."""
         reasons = "; ".join(self.first)
         return f"{self.count:,} left out" + (f" ({reasons}{' ...' if self.count > NAMED else ''})" if reasons else "")
 
 
 def ingest_seed_games(ledger: Ledger, game: Game, sources: Sequence[str], *, log_event: Callable[[str], None]) -> None:
-    """Enter the games of the files that have not been taken in yet.
+    """Receive the games of files that have not been ingested yet.
 
-    Files and folders that have been are not looked at again.
+    Ingested files and folders are not read again.
 
     Args:
-        ledger: the run's ledger; the caller has recovered what was in place.
-        game: what the run plays, which is one of ``SEED_ACCOUNTS`` if there are any files.
+        ledger: the run's; the caller has called ``recover``.
+        game: what the run plays; one of ``SEED_ACCOUNTS`` if there are any files.
         sources: the files and folders, in their order.
-        log_event: is told of each.
+        log_event: called once for each.
 
     Raises:
-        OSError: a file is missing or unreadable, or the games cannot be kept. ValueError: a file has changed since some
-        of its games were taken in, or is packed and damaged; or a folder has no such files.
+        OSError: a file is missing or unreadable, or the games cannot be stored.
+        ValueError: a file has changed since some of its games were ingested, is compressed and damaged, or a folder has
+            no such files.
     """
     for text in sources:
         _ingest_source(ledger, game, Path(text), log_event)
@@ -74,7 +73,7 @@ def ingest_seed_games(ledger: Ledger, game: Game, sources: Sequence[str], *, log
 
 def _ingest_source(ledger: Ledger, game: Game, source: Path, log_event: Callable[[str], None]) -> None:
     account, kind = SEED_ACCOUNTS[game.name], SEED_FILES[game.name][0].removeprefix(".")
-    begun_event, done_event = f"{kind} begun", f"{kind} taken in"  # in the ledger; their texts begin with the path
+    begun_event, done_event = f"{kind} begun", f"{kind} taken in"  # kinds of events; their texts begin with the path
     if _noted(ledger, done_event, source):
         return
     files = files_of(source, SEED_FILES[game.name])
@@ -82,7 +81,7 @@ def _ingest_source(ledger: Ledger, game: Game, source: Path, log_event: Callable
     begun = _noted(ledger, begun_event, source)
     if begun and digest not in begun:
         raise ValueError(
-            f"{source} has changed since some of its games were taken in: put it back as it was, or begin another run"
+            f"{source} has changed since some of its games were ingested: restore it, or start another run"
         )
     if not begun:
         ledger.add_event(begun_event, f"{source}: SHA-256 {digest}", worker=account)
@@ -94,16 +93,16 @@ def _ingest_source(ledger: Ledger, game: Game, source: Path, log_event: Callable
             _enter(ledger, game, batch_id, batch)
         total += len(batch)
         positions += sum(each.actions.size for each in batch)
-    counts = f"{total:,} games with {positions:,} positions to learn from, {left_out}"
+    counts = f"{total:,} games with {positions:,} training positions, {left_out}"
     ledger.add_event(done_event, f"{source}: {counts}", worker=account)
     log.info("%s: %s", source, counts)
     log_event(f"{source}: {counts}")
 
 
 def games_in(path: Path, kind: str, game: Game) -> Iterator[ImportedGame | BadGame]:
-    """The games of a file, which is PGN if they are of ``kind`` chess, or else SGF."""
+    """The games of a file: PGN if ``kind`` is chess, else SGF."""
     if kind == "chess":
-        from training.data.pgn_games import games_of_pgn  # only where such files are read: it compiles chess
+        from training.data.pgn_games import games_of_pgn  # here, because it compiles chess
 
         return games_of_pgn(path, game)
     from training.data.sgf_games import games_of_sgf
@@ -112,7 +111,7 @@ def games_in(path: Path, kind: str, game: Game) -> Iterator[ImportedGame | BadGa
 
 
 def files_of(source: Path, endings: tuple[str, ...]) -> list[Path]:
-    """A file, or the files with these endings in a folder and those below it, sorted.
+    """A file, or the files with these endings in a folder and its subfolders, sorted.
 
     Raises:
         OSError: there is no such file or folder.
@@ -125,18 +124,18 @@ def files_of(source: Path, endings: tuple[str, ...]) -> list[Path]:
     found = sorted(path for path in source.rglob("*") if path.name.lower().endswith(endings) and path.is_file())
     if not found:
         raise ValueError(
-            f"training.window.seed_games: the folder {source} has no files {', '.join(f'*{ending}' for ending in endings)}"
+            f"training.window.seed_games: folder {source} has no {', '.join(f'*{ending}' for ending in endings)} files"
         )
     return found
 
 
 def _noted(ledger: Ledger, kind: str, source: Path) -> str:
-    """What the ledger says of the file; empty when nothing of this kind."""
+    """The event of this kind about the file; empty if there is none."""
     return next((text for noted, _, text, _ in ledger.events() if noted == kind and text.startswith(f"{source}: ")), "")
 
 
 def _digest(source: Path, files: Sequence[Path]) -> str:
-    """SHA-256 of a file, or of the names and contents of a folder's files, in hexadecimal digits."""
+    """The SHA-256 of a file, or of the names and contents of a folder's files, in hexadecimal."""
     digests = []
     for path in files:
         with path.open("rb") as file:
@@ -148,10 +147,10 @@ def _digest(source: Path, files: Sequence[Path]) -> str:
 
 
 def _enter(ledger: Ledger, game: Game, batch_id: str, played: Sequence[ImportedGame]) -> None:
-    """Receive a batch, for which games are granted first, as for those of workers."""
+    """Grant the games of a batch and receive it, like a worker's."""
     worker = SEED_ACCOUNTS[game.name]
     account = ledger.account(worker)
-    lacking = len(played) - account.outstanding  # a killed session may have granted them
+    lacking = len(played) - account.outstanding  # a killed session may have granted some
     if lacking > 0:
         ledger.grant(worker, lacking)
     data = encode(batch_of_files(played, game, first_game=account.next_game, batch_id=batch_id, run_id=ledger.run_id))

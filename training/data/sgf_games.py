@@ -1,4 +1,4 @@
-"""Games of SGF files as this program learns from them."""
+"""Training games from SGF files."""
 
 import re
 from collections.abc import Iterator
@@ -15,28 +15,25 @@ from training.data.imported_games import ImportedGame, given_up
 
 RESULT = re.compile(r"([BW])(?:LACK|HITE)?\+(?:([0-9]+(?:[.,][0-9]+)?)|([A-Z]*))(?:[ ,;(].*)?", re.IGNORECASE)
 DRAWN = ("0", "DRAW", "JIGO")
-MOST_APART = 1.0  # points between a game's komi and ours: with 6.5, 7 and 7.5, people play alike
+MOST_APART = 1.0  # points between the komi of a game and ours; people play alike with 6.5, 7 and 7.5
 
 
 def games_of_sgf(path: Path, game: Game) -> Iterator[ImportedGame | BadGame]:
-    """The games of an SGF file of any size, one by one, as the rules of ``game`` have them.
+    """The games of an SGF file of any size, one by one, under the rules of ``game``; only main lines.
 
-    Of variations, the main line counts.
+    Bad are games on another board or from other positions (including handicaps), with a komi more than ``MOST_APART``
+    from that of ``game``, without moves or a result, forfeited, or with illegal moves or moves out of turn.
 
-    Not to be learned from are games on another board, from other positions (handicaps too), with a komi that is more
-    than ``MOST_APART`` from that of ``game``, without moves or a result, forfeited, with moves that are illegal or out
-    of turn.
-
-    People pass when they agree which stones are dead, and our rules count these as alive. So where the board as it
-    stands does not give the game's result, its last passes are left out, and it counts as given up by the loser. Where
-    our rules end a game earlier, because of its length, it is cut there and counted.
+    People pass once they agree which stones are dead; our rules count these as alive. So where the final board does not
+    give the game's result, the last passes are removed and the loser counts as having resigned. Where our rules end a
+    game earlier because of its length, it is cut and scored there.
 
     Raises:
         OSError: the file cannot be read.
         ValueError: the game is not Go.
     """
     if game.name != "go":
-        raise ValueError(f"{path}: SGF files are read for go, not for {game.name}")
+        raise ValueError(f"{path}: SGF files hold games of Go, not of {game.name}")
     for found in read_sgf(path):
         yield found if isinstance(found, BadGame) else _played(found, game)
 
@@ -59,12 +56,12 @@ def _played(found: SgfGame, game: Game) -> ImportedGame | BadGame:
         else:
             returns = game.returns(state)
     if not actions.size:
-        return BadGame(found.line, "it has no moves but passes")
+        return BadGame(found.line, "it has only passes")
     return ImportedGame(actions=actions, returns=returns, resigned=resigned, line=found.line)
 
 
 def _refused(found: SgfGame, game: Game) -> str:
-    """Why such a game is none of ours; empty if it is one."""
+    """Why a game is bad; empty if it is good."""
     size, komi = game.options["size"], game.options["komi"]
     if found.size != size:
         return f"its board is {found.size} x {found.size}, and not {size} x {size}"
@@ -81,7 +78,7 @@ def _refused(found: SgfGame, game: Game) -> str:
 
 
 def _returns(found: SgfGame, komi: float) -> NDArray[np.float32] | str:
-    """What each player has won ``[2]``, with our komi where points were counted; or why that is not known."""
+    """The returns ``[2]``, with our komi if points were counted; or why they are unknown."""
     text = found.result.strip()
     match = RESULT.fullmatch(text)
     if text.upper() in DRAWN:
@@ -91,7 +88,7 @@ def _returns(found: SgfGame, komi: float) -> NDArray[np.float32] | str:
     elif match and match[2]:
         sign, points = 1 if match[1].upper() == "B" else -1, float(match[2].replace(",", "."))
     elif match:
-        return f"its result is {text[:40]}, which says nothing of the position"
+        return f"its result is {text[:40]}, which does not depend on the position"
     else:
         return f"its result is {text[:40]!r}" if text else "it has no result"
     lead = np.sign(sign * points + found.komi - komi)
@@ -105,7 +102,7 @@ def _passes_at_the_end(actions: Actions, game: Game) -> int:
 
 @compiled
 def played_while_legal(rules: Rules, state: States, actions: Actions, legal: Actions) -> int:
-    """Play actions in place until the game is over, one is illegal, or there are no more; returns how many were played.
+    """Play actions in place until the game is over or one is illegal; returns how many were played.
 
     Args:
         legal: scratch space ``[A]``.

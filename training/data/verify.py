@@ -1,6 +1,4 @@
-"""Whether the games of a batch could have happened: every one is replayed through the rules before anything is learned
-from it.
-"""
+"""Verify batches: every game is replayed through the rules before it is trained on."""
 
 from typing import Any
 
@@ -19,10 +17,10 @@ FAULTS = {
     ILLEGAL_MOVE: "the move is illegal",
     ILLEGAL_POLICY: "the policy has an illegal move",
     UNFINISHED: "the moves end before the game does",
-    OVER_BEFORE: "a player resigned after the game was over, or the players agreed on a draw",
+    OVER_BEFORE: "a player resigned, or the players agreed on a draw, after the game was over",
     WRONG_RETURNS: "the returns are not those of the rules",
-    IMPOSSIBLE_OUTCOME: "nature cannot have drawn that",
-    WRONG_TURN: "a move of nature's stands where a player is to move, or the other way round",
+    IMPOSSIBLE_OUTCOME: "the chance outcome is impossible",
+    WRONG_TURN: "a chance outcome stands where a player is to move, or vice versa",
 }
 
 
@@ -30,10 +28,8 @@ def verify(batch: GameBatch, game: Game) -> None:
     """Replay every game of a decoded batch.
 
     Raises:
-        CorruptBatch: it is not of this game, a move or a policy is illegal, a game does not end exactly where its rules
-        end it
-            (or a player resigns, or both agree on a draw), or the returns are others; the text says which game, and
-            after how many moves.
+        CorruptBatch: it is of another game, a move or a policy is illegal, a game neither ends by the rules nor by
+            resignation or agreement, or the returns are wrong; the message names the game and the number of moves.
     """
     played, known = (batch.game, batch.options, batch.rules_version), (game.name, game.options, game.rules_version)
     if played != known:
@@ -81,7 +77,7 @@ def replay_games(
     policy_sizes: NDArray[np.int32],
     policy_actions: Actions,
 ) -> tuple[int, int, int]:
-    """The first fault, its game and how many moves were played before it; ``legal`` and ``chances`` are scratch space."""
+    """The first fault, its game and the number of moves before it; ``legal`` and ``chances`` are scratch space."""
     first, entry = 0, 0
     for game in range(lengths.size):
         last = first + lengths[game]
@@ -118,7 +114,7 @@ def replay_moves(
     policy_sizes: NDArray[np.int32],
     policy_actions: Actions,
 ) -> tuple[int, int]:
-    """Play one game's moves on ``state`` until one is at fault; returns the fault and how many were played."""
+    """Play the moves of one game on ``state`` up to the first fault; returns the fault and the number of moves."""
     legal_actions, step, current_player = rules.legal_actions, rules.step, rules.current_player
     entry = 0
     for ply in range(actions.size):
@@ -140,7 +136,7 @@ def replay_moves(
 
 @compiled
 def is_subset(some: Actions, legal: Actions) -> bool:
-    """Whether all of ``some`` are in ``legal``; both ascend."""
+    """Whether all of ``some`` are in ``legal``; both are ascending."""
     place = 0
     for action in some:
         while place < legal.size and legal[place] < action:
@@ -152,7 +148,7 @@ def is_subset(some: Actions, legal: Actions) -> bool:
 
 @compiled
 def judge_end(rules: Rules, state: States, returns: NDArray[np.float32], resigned: int) -> int:
-    """The fault of a game that ended in ``state``."""
+    """The fault of a game that ended in ``state``, if there is one."""
     terminal, returns_of = rules.terminal, rules.returns
     if resigned == 0 and not terminal(state):
         return UNFINISHED

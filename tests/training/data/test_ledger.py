@@ -377,7 +377,11 @@ def test_games_that_were_not_begun_can_be_taken_back(ledger: Ledger) -> None:
     assert ledger.withdraw("w1", 10, "others play them") == 40
     assert sums(ledger.account("w1")) == {"granted": 40, "received": 20, "outstanding": 20}
     assert ledger.refusal("w1", 35, 10) == "games 35 to 44 of worker w1 are beyond the 40 granted"
-    assert ledger.events()[-1][:3] == ("withdrawn", "w1", "10 games that it had not begun were taken back: others play them")
+    assert ledger.events()[-1][:3] == (
+        "withdrawn",
+        "w1",
+        "10 games that it had not begun were taken back: others play them",
+    )
 
 
 @pytest.mark.parametrize("games", [-1, 31])

@@ -60,7 +60,7 @@ def test_a_game_ends_by_the_rules_by_giving_up_or_by_agreement(
     [
         ("1. e4 e5 *", "it has no result"),
         ('[Event "x"]\n\n1-0', "it has no moves"),
-        ('[FEN "4k3/8/8/8/8/8/8/R3K3 w Q - 0 1"]\n\n1. Ra8+ 1-0', "it does not begin in the usual position"),
+        ('[FEN "4k3/8/8/8/8/8/8/R3K3 w Q - 0 1"]\n\n1. Ra8+ 1-0', "it does not begin in the standard position"),
         (f"{MATE} 0-1", "its result is 0-1, but it ends by checkmate"),
         ("1. e4 e4 1-0", "e4 is not legal"),
     ],

@@ -220,7 +220,7 @@ def test_a_header_written_otherwise_is_refused(data: bytes) -> None:
     ):
         with pytest.raises(CorruptBatch, match="not in canonical form"):
             decode(put_together(raw, frame))
-    with pytest.raises(CorruptBatch, match="other keys"):
+    with pytest.raises(CorruptBatch, match="the wrong keys"):
         decode(put_together(header | {"more": 1}, frame))
     with pytest.raises(CorruptBatch, match="cannot be read"):
         decode(put_together(header | {"options": {"komi": float("nan")}}, frame))

@@ -69,8 +69,8 @@ def test_every_game_is_entered_once_and_the_rest_is_told(tmp_path: Path, monkeyp
     run, path = tmp_path / "run", write(tmp_path / "a.pgn")
     run.mkdir()
     (told,) = ingest(run, path)
-    assert told.startswith(f"{path}: 7 games with 21 positions to learn from, 2 left out (line 11: Ke5 is not legal")
-    assert "it does not begin in the usual position" in told
+    assert told.startswith(f"{path}: 7 games with 21 training positions, 2 left out (line 11: Ke5 is not legal")
+    assert "it does not begin in the standard position" in told
     assert once(run)
     found = audit(run)
     assert found.workers == [
@@ -141,7 +141,7 @@ def test_a_file_that_changes_in_the_middle_is_refused(tmp_path: Path, monkeypatc
         with pytest.raises(Killed):
             ingest(run, path)
     write(path, bad=False)
-    with pytest.raises(ValueError, match=r"a\.pgn has changed since some of its games were taken in"):
+    with pytest.raises(ValueError, match=r"a\.pgn has changed since some of its games were ingested"):
         ingest(run, path)
 
 
@@ -167,7 +167,7 @@ def test_the_games_of_a_folder_are_entered_once_and_the_rest_is_told_with_its_fi
     run.mkdir()
     (told,) = ingest(run, folder, game=GO)
     assert told.startswith(
-        f"{folder}: 7 games with 14 positions to learn from, 2 left out (first.sgf, line 2: the game cannot be read"
+        f"{folder}: 7 games with 14 training positions, 2 left out (first.sgf, line 2: the game cannot be read"
     )
     assert "other.sgf, line 1: the file has no game in SGF" in told
     assert ingest(run, folder, game=GO) == []
@@ -193,7 +193,7 @@ def test_a_session_that_is_killed_in_the_middle_of_a_folder_is_gone_on_with(
         with pytest.raises(Killed):
             ingest(run, folder, game=GO)
     (folder / "first.sgf").rename(folder / "renamed.sgf")
-    with pytest.raises(ValueError, match="games has changed since some of its games were taken in"):
+    with pytest.raises(ValueError, match="games has changed since some of its games were ingested"):
         ingest(run, folder, game=GO)
     (folder / "renamed.sgf").rename(folder / "first.sgf")
     ingest(run, folder, game=GO)
@@ -201,7 +201,7 @@ def test_a_session_that_is_killed_in_the_middle_of_a_folder_is_gone_on_with(
 
 
 def test_a_folder_without_games_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"has no files \*\.sgf"):
+    with pytest.raises(ValueError, match=r"has no \*\.sgf files"):
         ingest(tmp_path, tmp_path, game=GO)
 
 

@@ -65,9 +65,9 @@ def test_a_game_ends_by_the_rules_or_as_the_players_agreed(
         (sgf_of(";B[cc]", ""), "it has no result"),
         (sgf_of(";B[cc]", "Void"), "its result is 'Void'"),
         (sgf_of(";B[cc]", "?"), "its result is '?'"),
-        (sgf_of(";B[cc]", "B+Forfeit"), "says nothing of the position"),
+        (sgf_of(";B[cc]", "B+Forfeit"), "does not depend on the position"),
         (sgf_of("", "B+R"), "it has no moves"),
-        (sgf_of(";B[];W[]", "B+R"), "no moves but passes"),
+        (sgf_of(";B[];W[]", "B+R"), "it has only passes"),
         (sgf_of(";B[cc]", "B+R", root="SZ[9]KM[2.5]"), "its board is 9 x 9, and not 5 x 5"),
         (sgf_of(";B[cc]", "B+R", root="SZ[5]KM[6.5]"), "its komi is 6.5, and ours 2.5"),
         (sgf_of(";B[cc]", "B+R", root="SZ[5]"), "its komi is 0, and ours 2.5"),
@@ -93,7 +93,7 @@ def test_a_game_that_is_too_long_for_our_rules_is_cut_there_and_counted(tmp_path
 
 
 def test_other_games_have_no_sgf(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="read for go, not for chess"):
+    with pytest.raises(ValueError, match="hold games of Go, not of chess"):
         next(games_of_sgf(tmp_path / "x.sgf", load_game("chess")))
 
 

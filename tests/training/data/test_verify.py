@@ -131,7 +131,7 @@ def test_a_draw_by_agreement_is_a_draw(game: Game) -> None:
 
 
 def test_nobody_resigns_a_finished_game(game: Game) -> None:
-    with pytest.raises(CorruptBatch, match="game 0 after 7 moves: a player resigned after"):
+    with pytest.raises(CorruptBatch, match="game 0 after 7 moves: a player resigned, or"):
         verify(one_game(game, FIRST_WINS, [1, -1], resigned=2), game)
 
 

@@ -181,7 +181,7 @@ def test_games_of_go_come_from_sgf_files(tmp_path: Path) -> None:
 def test_folders_without_games_are_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"has no files \*.games, \*.pgn"):
         find_files(tmp_path)
-    with pytest.raises(ValueError, match="is not there"):
+    with pytest.raises(ValueError, match="does not exist"):
         find_files(tmp_path / "nowhere")
 
 

@@ -141,7 +141,7 @@ def test_points_that_are_no_numbers_are_refused(batch: GameBatch) -> None:
 def test_what_nature_cannot_have_drawn_is_refused(batch: GameBatch) -> None:
     actions = batch.actions.copy()
     actions[1] = actions[0]  # onto the first tile
-    with pytest.raises(CorruptBatch, match="game 0 after 1 moves: nature cannot have drawn that"):
+    with pytest.raises(CorruptBatch, match="game 0 after 1 moves: the chance outcome is impossible"):
         verify(replace(batch, actions=actions), SMALL)
 
 
@@ -150,7 +150,7 @@ def test_a_move_of_the_wrong_side_is_refused(batch: GameBatch, ply: int, flags: 
     changed = batch.flags.copy()
     assert changed[ply] in (CHANCE_OUTCOME, FULL_SEARCH)
     changed[ply] = flags
-    with pytest.raises(CorruptBatch, match=f"game 0 after {ply} moves: a move of nature's stands where"):
+    with pytest.raises(CorruptBatch, match=f"game 0 after {ply} moves: a chance outcome stands where"):
         verify(replace(batch, flags=changed), SMALL)
 
 
