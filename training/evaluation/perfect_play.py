@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from games import Game, IllegalAction
+from games.compiled import compiled
 from games.exact import ILLEGAL, solve_all
-from games.game import Actions, Planes, States
+from games.game import Actions, Planes, Rules, States
 from training.common.files import read_limited
 from training.common.intervals import wilson
 from training.search.puct import Evaluate
@@ -130,7 +131,9 @@ def read_moves(game: Game, path: Path) -> list[Actions]:
 
 
 def _observed(game: Game, states: States, values: NDArray[np.int8]) -> SolvedPositions:
-    return SolvedPositions(states, np.stack([game.observe(state) for state in states]), values)
+    observations = np.empty((len(states), *game.observation_shape), np.float32)
+    observe_states(game.rules, states, observations)
+    return SolvedPositions(states, observations, values)
 
 
 @contextmanager
@@ -153,13 +156,43 @@ def _read(game: Game, path: Path) -> tuple[States, NDArray[np.int8]]:
     with _refusing(game, path):
         games, values = _columns(path)
         states, legal = game.initial_states(len(games)), np.zeros((len(games), game.num_actions), np.bool_)
-        for row, state, moves in zip(legal, states, games, strict=True):
-            for action in moves.tolist():
-                game.play(state, action)
-            row[game.legal_actions(state)] = True
+        actions, lengths = np.concatenate([*games, np.zeros(0, np.int32)]), np.array([len(moves) for moves in games])
+        bad = reach(game.rules, states, legal, actions, lengths)
+        if bad >= 0:
+            raise ValueError(f"the moves to position {bad + 1} are not legal")
         if values.shape != legal.shape or not np.where(legal, abs(values) <= 1, values == ILLEGAL).all():
             raise ValueError("a legal move has no value, or one that is not legal has")
         return states, values
+
+
+@compiled
+def reach(rules: Rules, states: States, legal: NDArray[np.bool_], actions: Actions, lengths: NDArray[np.int64]) -> int:
+    """Play the moves to each position on its row of ``states``, and mark what is legal there in ``legal`` ``[N, A]``.
+
+    ``actions`` are those of all positions, one after the other. Returns the first position that is not reached by legal
+    moves, or -1.
+    """
+    legal_actions, step = rules.legal_actions, rules.step
+    out = np.empty(legal.shape[1], np.int32)
+    first = 0
+    for row in range(len(states)):
+        state = states[row]
+        for action in actions[first : first + lengths[row]]:
+            if not (out[: legal_actions(state, out)] == action).any():
+                return row
+            step(state, np.int64(action))
+        first += lengths[row]
+        for action in out[: legal_actions(state, out)]:
+            legal[row, action] = True
+    return -1
+
+
+@compiled
+def observe_states(rules: Rules, states: States, observations: Planes) -> None:
+    """What the player to move sees in each of the states ``[N, S]``: writes ``observations`` ``[N, C, H, W]``."""
+    observe = rules.observe
+    for row in range(len(states)):
+        observe(states[row], observations[row])
 
 
 def _every_position(game: Game) -> tuple[States, NDArray[np.int8]]:
