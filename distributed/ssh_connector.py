@@ -383,9 +383,9 @@ class SSHConnector:
     @contextmanager
     def _connected(self, found: WorkerSettings) -> Iterator[tuple[WorkerSettings, Transport]]:
         """Connect to a machine; raises ClusterError."""
-        told = self._settings()
+        settings = self._settings()
         connect = self._connect or partial(
-            ssh.connect, host_key_policy=told.host_key_policy, login_seconds=told.login_seconds
+            ssh.connect, host_key_policy=settings.host_key_policy, login_seconds=settings.login_seconds
         )
         transport = connect(found)
         try:

@@ -1,30 +1,31 @@
-"""What it costs one Coach to keep the books of 1, 10, 100 and 500 workers that finish 100 games a second between them.
+"""The load that 1, 10, 100 and 500 workers, finishing 100 games a second in all, put on one Coach.
 
-    python benchmarks/cluster/cluster.py [--workers 1 10 100 500] [--games-per-second 100] [--seconds 20] [--batch 100] [--flush 30]
-    [--game go]
+    python benchmarks/cluster/cluster.py [--workers 1 10 100 500] [--games-per-second 100] [--seconds 20]
+        [--batch 100] [--flush 30] [--game go]
 
-Real: the Coach with its looks, grants, replay window and ledger on this machine's disk; the fleet with a link and a
-thread for every machine, and its status.txt; every file that goes to and fro; each game is replayed through the rules
-before it counts. Not real: the workers. One more process plays all of them: it reads their assignments, beats for each
-of them once a second, and puts games that were made beforehand into the outboxes, each worker as many, at a steady
-rate, in batches of --batch games or after --flush seconds, as real workers do. The machines are folders in memory (each
-has a disk of its own in life), reached by ``LocalTransport`` instead of SSH; so encryption is not in these figures.
-Nobody learns: what is left of the processor is the learner's.
+Real parts: the Coach with its polls, grants, replay window and ledger on this machine's disk; the fleet with a
+connection and a thread for every machine, and its status.txt; every file that is transferred. Each game is replayed
+through the rules before it counts. The workers are simulated by one more process. It reads their assignments, writes a
+heartbeat for each of them once a second, and puts prepared games into the outboxes at a steady rate, in batches of
+--batch games or after --flush seconds, as real workers do. The machines are folders in memory (real ones have disks of
+their own), reached by ``LocalTransport`` instead of SSH, so the figures exclude encryption. Nothing is trained: the
+rest of the processor is the learner's.
 
 Each count of workers has its own Coach process and is measured for --seconds after all are Active. The columns:
 
-    offered, taken   games a second that workers handed over, and that came into the books, within the time measured
-    behind           games that lay in outboxes at the end of that time and were not in the books yet
-    latency          seconds from the outbox to the books; the median, and what 95 % of the batches stay below. A link looks at its
-                     machine once a second, which is why half a second is as little as it can be
-    CPU              user and system time of the Coach's process, all its threads: % of one core, and milliseconds a game taken in
-    look             milliseconds of one look: what has come is taken in, grants are renewed, all is shown; the median and the longest
-    looks/s          there is a pause of 0.1 s after a look that took nothing in
-    threads, memory  of the Coach's process, at the end; MB in all, of which torch and the compiled rules are most
-    start            seconds from the first look until all workers were Active
+    offered, taken   games per second that workers delivered, and that entered the ledger, in the time measured
+    behind           games in outboxes at the end of that time that were not in the ledger yet
+    latency          seconds from the outbox to the ledger: the median, and the 95th percentile. A connection polls its
+                     machine once a second, so half a second is the minimum
+    CPU              user and system time of the Coach's process, all its threads: % of one core, and milliseconds per
+                     game taken
+    poll             milliseconds of one poll (taking games in, renewing grants, updating the status): the median and
+                     the longest
+    polls/s          there is a pause of 0.1 s after a poll that took nothing in
+    threads, memory  of the Coach's process, at the end; MB in all, most of it torch and the compiled rules
+    start            seconds from the first poll until all workers were Active
 
-Afterwards the workers are told to stop, and every game handed over must be in the books once, or the program ends with
-an error.
+Afterwards the workers are stopped. Every delivered game must be in the ledger once, or the program fails.
 """
 
 import argparse
@@ -86,19 +87,19 @@ class LoadResult:
 
 
 class NobodyStarts:
-    """A crew for workers that run already."""
+    """A process manager for workers that run already."""
 
     def prepare(
         self, transport: Transport, log_event: Callable[[str], None], go_on: Callable[[], bool]
     ) -> tuple[WorkerSlot, ...]:
-        """One worker a machine."""
+        """Return one worker per machine."""
         return (WorkerSlot(transport.worker),)
 
     def start(self, transport: Transport, slot: WorkerSlot) -> None:
-        """There is nothing to start."""
+        """Do nothing."""
 
     def stop(self, transport: Transport, worker: str, *, seconds: float = 10.0) -> None:
-        """Tell it, and wait until it has handed over what it has."""
+        """Signal the worker, and wait until it has delivered its games."""
         transport.put(b"", STOP_FILE)
         until = time.monotonic() + seconds
         while time.monotonic() < until and not self._has_ended(transport, worker):
@@ -111,16 +112,16 @@ class NobodyStarts:
             return True
 
     def alive(self, transport: Transport, worker: str) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def tail(self, transport: Transport, worker: str) -> str:
-        """There is no log."""
+        """Return nothing: there is no log."""
         return ""
 
 
 class SimulatedCluster(Fleet):
-    """The fleet as ``distributed.operations.cluster.Cluster`` has it, without SSH and without requests."""
+    """The fleet of ``distributed.operations.cluster.Cluster``, without SSH and without requests."""
 
     def __init__(self, root: Path, hosts: Path, *, game: Game, settings: Settings, run_id: str) -> None:
         self._status = StatusFile(root.parent, title="benchmark")
@@ -147,7 +148,7 @@ class SimulatedCluster(Fleet):
 
 
 def settings_for(arguments: argparse.Namespace, count: int) -> Settings:
-    """Those of a run that never trains."""
+    """Return the settings of a run that never trains."""
     return Settings.model_validate(
         {
             "run": {"name": "benchmark", "iterations": 1},
@@ -168,7 +169,7 @@ def settings_for(arguments: argparse.Namespace, count: int) -> Settings:
 
 
 def measure(arguments: argparse.Namespace, count: int, run_dir: Path, hosts: Path) -> LoadResult:
-    """One Coach and ``count`` workers."""
+    """Measure one Coach with ``count`` workers."""
     use_threads(1)
     settings = settings_for(arguments, count)
     (run_dir / "workers").mkdir()
@@ -188,11 +189,11 @@ def measure(arguments: argparse.Namespace, count: int, run_dir: Path, hosts: Pat
     finally:
         simulator.kill()
         simulator.wait()
-    return with_books(run_dir, figures, count)
+    return with_ledger(run_dir, figures, count)
 
 
 def figures_of(coach: Coach, *, seconds: float, count: int, simulator: "subprocess.Popen[bytes]") -> dict[str, float]:
-    """Look again and again, as a Coach does that waits for games."""
+    """Poll again and again, as a Coach does that waits for games."""
     begun = time.monotonic()
     coach.start()
 
@@ -232,21 +233,21 @@ def figures_of(coach: Coach, *, seconds: float, count: int, simulator: "subproce
     }
 
 
-def with_books(run_dir: Path, figures: dict[str, float], count: int) -> LoadResult:
-    """The row, from what was measured and from what the workers and the books say.
+def with_ledger(run_dir: Path, figures: dict[str, float], count: int) -> LoadResult:
+    """The row, from what was measured and from what the workers and the ledger say.
 
     Raises:
-        SystemExit: a game that was handed over is not in the books, or is there twice.
+        SystemExit: a delivered game is not in the ledger, or is there twice.
     """
     since, until = figures.pop("since"), figures.pop("until")
     offered = [json.loads(line) for line in (run_dir / "offered").read_text().splitlines()]
-    books = sqlite3.connect(run_dir / LEDGER_NAME)
-    received: dict[str, float] = dict(books.execute("SELECT id, time FROM batches WHERE state = 'received'"))
-    total: int = books.execute("SELECT SUM(received) FROM workers").fetchone()[0]
-    books.close()
+    ledger = sqlite3.connect(run_dir / LEDGER_NAME)
+    received: dict[str, float] = dict(ledger.execute("SELECT id, time FROM batches WHERE state = 'received'"))
+    total: int = ledger.execute("SELECT SUM(received) FROM workers").fetchone()[0]
+    ledger.close()
     handed_over = sum(games for _, _, games in offered)
     if total != handed_over or {name for name, _, _ in offered} != received.keys():
-        raise SystemExit(f"of {handed_over} games handed over, {total} are in the books")
+        raise SystemExit(f"of {handed_over} games delivered, {total} are in the ledger")
     seconds = until - since
     latencies = [received[name] - when for name, when, _ in offered if since <= received[name] < until]
     if len(latencies) < 2:
@@ -267,16 +268,17 @@ def with_books(run_dir: Path, figures: dict[str, float], count: int) -> LoadResu
 
 
 HEAD = (
-    "workers   offered     taken  behind  latency s     CPU          look ms          looks  threads  memory  start\n"
+    "workers   offered     taken  behind  latency s     CPU          poll ms          polls  threads  memory  start\n"
     "          games/s   games/s   games  median 95 %    %  ms/game   median  longest    /s              MB      s"
 )
 
 
 def row(result: LoadResult) -> str:
-    """A line of the table."""
+    """Return a line of the table."""
     return (
-        f"{result.workers:7d} {result.offered:9.1f} {result.taken:9.1f} {result.behind:7d}  {result.latency:6.2f} {result.latency_95:4.2f} "
-        f"{result.cpu:4.0%} {result.cpu_a_game * 1e3:8.2f} {result.poll * 1e3:8.1f} {result.poll_max * 1e3:8.0f} {result.polls:5.1f} "
+        f"{result.workers:7d} {result.offered:9.1f} {result.taken:9.1f} {result.behind:7d}  "
+        f"{result.latency:6.2f} {result.latency_95:4.2f} {result.cpu:4.0%} {result.cpu_a_game * 1e3:8.2f} "
+        f"{result.poll * 1e3:8.1f} {result.poll_max * 1e3:8.0f} {result.polls:5.1f} "
         f"{result.threads:8d} {result.memory / 1e6:7.0f} {result.start:6.1f}"
     )
 
@@ -285,10 +287,16 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--workers", type=whole(), nargs="+", default=[1, 10, 100, 500], help="how many, one after the other"
+        "--workers",
+        type=whole(),
+        nargs="+",
+        default=[1, 10, 100, 500],
+        help="numbers of workers, measured one after the other",
     )
     parser.add_argument("--games-per-second", type=number(above=0), default=100.0, help="of all workers together")
-    parser.add_argument("--seconds", type=number(above=0), default=20.0, help="of measuring, for each count of workers")
+    parser.add_argument(
+        "--seconds", type=number(above=0), default=20.0, help="measuring time for each number of workers"
+    )
     parser.add_argument("--batch", type=whole(), default=100, help="games in a file, at most (distributed.batch_size)")
     parser.add_argument(
         "--flush",
@@ -296,16 +304,15 @@ def main() -> None:
         default=30.0,
         help="seconds that a game waits for its file to fill (self_play.flush_seconds)",
     )
-    parser.add_argument("--game", choices=sorted(GAMES), default="go", help="whose records travel; go is 9x9")
+    parser.add_argument("--game", choices=sorted(GAMES), default="go", help="the game of the records; go is 9x9")
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)  # a Coach's process: its folder
     arguments = parser.parse_args()
     if arguments.one:
         with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as hosts:
             print(row(measure(arguments, arguments.workers[0], arguments.one, Path(hosts))))
         return
-    print(
-        f"{arguments.game} {GAMES[arguments.game]}, {len(os.sched_getaffinity(0))} cores for the Coach and the process of all workers"
-    )
+    cores = len(os.sched_getaffinity(0))
+    print(f"{arguments.game} {GAMES[arguments.game]}, {cores} cores for the Coach and the process of all workers")
     print(HEAD, flush=True)
     given = [
         "--games-per-second",

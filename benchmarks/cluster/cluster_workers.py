@@ -1,11 +1,9 @@
-"""The workers of ``benchmarks/cluster/cluster.py``, which starts this program: one process that does what they do about
-their folders.
+"""The workers of ``benchmarks/cluster/cluster.py``, which starts this program: one process that simulates all of them.
 
     python benchmarks/cluster/cluster_workers.py FOLDER --workers 100 --games-per-second 100 --game go
 
-FOLDER holds a folder for each machine: worker1, worker2 and so on. Nobody plays: games made beforehand are handed over
-at the given rate, as far as they are granted. For each batch a line is printed: its name, the time, and how many games
-it holds.
+FOLDER has a folder for each machine: worker1, worker2 and so on. Nothing is played: prepared games are delivered at the
+given rate, as far as they are granted. For each batch a line is printed: its name, the time, and its number of games.
 """
 
 import argparse
@@ -37,10 +35,10 @@ STOP_FILE = "stop"  # in a machine's folder: what a signal is to a real worker
 
 
 class SimulatedWorker:
-    """What a worker does about its folder, without playing."""
+    """A worker that uses its folder as a real one does, without playing."""
 
     def __init__(self, root: Path, *, rate: float, share: float, games: list[GameRecord], game: Game) -> None:
-        """``rate``: games a second; ``share``: which part of its first batch is thought to be there already, 0 to 1."""
+        """Set the games per second, ``rate``, and the part of its first batch that exists already, ``share``."""
         self.folder, self.rate, self.share = WorkerFolder(root).make(), rate, share
         self.games, self.game = games, game
         self.assignment: Assignment | None = None
@@ -55,7 +53,7 @@ class SimulatedWorker:
         self._flush_at = 0.0
 
     def poll(self) -> None:
-        """Read the assignment, if it is new, and play on; to be called every ``POLL_SECONDS``."""
+        """Read the assignment if it is new, and play on; call it every ``LOOK_SECONDS``."""
         now = time.monotonic()
         if self.assignment and not self.stopping:
             self._played = min(self._played + (now - self._then) * self.rate, float(self.assignment.granted))
@@ -73,7 +71,7 @@ class SimulatedWorker:
         self.stopping = self.stopping or (self.assignment is not None and self.assignment.stop)
 
     def _stamp(self) -> tuple[int, int]:
-        """Something that changes when the assignment does."""
+        """Return a value that changes when the assignment does."""
         try:
             found = (self.folder.inbox / "assignment.json").stat()
         except FileNotFoundError:
@@ -81,7 +79,7 @@ class SimulatedWorker:
         return found.st_mtime_ns, found.st_ino
 
     def hand_over(self) -> list[tuple[str, float, int]]:
-        """Put what is due into the outbox; returns name, time and number of games of each batch."""
+        """Put what is due into the outbox; return name, time and number of games of each batch."""
         found: list[tuple[str, float, int]] = []
         while self.assignment and not self.ended:
             count = min(int(self._played) - self._handed_over, self.assignment.batch_games)
@@ -117,7 +115,7 @@ class SimulatedWorker:
         return name, time.time(), count
 
     def beat(self) -> None:
-        """Replace the heartbeat; to be called every ``BEAT_SECONDS``."""
+        """Replace the heartbeat; call it every ``BEAT_SECONDS``."""
         if self.assignment is None:
             self.ended = self.stopping
             return
@@ -145,7 +143,7 @@ class SimulatedWorker:
 
 
 def simulate(hosts: Path, count: int, games_per_second: float, game: Game) -> None:
-    """Be all workers until all have been told to stop; prints a line for each batch handed over."""
+    """Run all workers until all have been stopped; print a line for each delivered batch."""
     ready = synthetic_batch(game, games=READY_GAMES, num_simulations=64, full_share=0.25)
     games = [ready.game_record(index) for index in range(READY_GAMES)]
     shares = np.random.default_rng(1).random((count, 3))
@@ -171,12 +169,12 @@ def simulate(hosts: Path, count: int, games_per_second: float, game: Game) -> No
 
 
 def worker_name(number: int) -> str:
-    """Workers are numbered from 1."""
+    """Return the name of a worker, numbered from 1."""
     return f"worker{number + 1}"
 
 
 def main() -> None:
-    """Be all workers."""
+    """Run all workers."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="of the machines' folders")
     parser.add_argument("--workers", type=whole(), default=1)

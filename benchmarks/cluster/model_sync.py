@@ -1,13 +1,13 @@
-"""A new model of a 20x256 network on its way to four machines, against OpenSSH's ``scp`` of its float32 file.
+"""The time to send a new model of a 20x256 network to four machines, against OpenSSH's ``scp`` of its float32 file.
 
-    python benchmarks/cluster/model_sync.py [--rounds 5] [--slow-rounds 2] [--steps 40]      (Linux, as root: it makes four hosts)
+    python benchmarks/cluster/model_sync.py [--rounds 5] [--slow-rounds 2] [--steps 40]
 
-Ours is everything from tensors here to tensors there: encoding, making a delta, four transports in parallel over
-connections that are kept, and on each host reading the file, undoing the delta, checking the SHA-256 and decoding.
-``scp`` is four of them in parallel, each with its own connection, and nobody opens what they bring. Both take turns;
-the ratio of each round's times is reported by its median.
+It needs Linux and root, because it creates four hosts. Our time covers everything from tensors here to tensors there:
+encoding, computing a delta, four parallel transfers over open connections, and on each host reading the file, applying
+the delta, checking the SHA-256 and decoding. ``scp`` runs four times in parallel, each with its own connection, and its
+files are not decoded. Both alternate; the median of the rounds' ratios is reported.
 
-All hosts share this machine's cores: what four machines would do side by side is done here one after another.
+All hosts share this machine's cores, so work that four machines would do in parallel is done here one after another.
 """
 
 import argparse
@@ -48,7 +48,7 @@ TARGET_TIME = 0.7  # of scp's
 
 @dataclass(frozen=True)
 class Took:
-    """Seconds of one push, in all, and of its parts; where several hosts take part, those of the slowest."""
+    """Seconds of one push, in all and in parts; with several hosts, those of the slowest."""
 
     total: float
     encode: float
@@ -57,7 +57,7 @@ class Took:
 
 
 class Receiver:
-    """A program on a host that checks what it is told of, as a worker that runs already does."""
+    """A program on a host that checks the models it is told about, as a running worker does."""
 
     def __init__(self, hosts: Hosts, host: Host) -> None:
         line = f"{host.python} {Path(__file__).resolve()} --receive {DIRECTORY}/workers/{host.name}"
@@ -66,13 +66,13 @@ class Receiver:
         )
         self.answer()
 
-    def log_event(self, line: str) -> None:
-        """Have it check a model: its version and SHA-256; version 0: remove all."""
+    def request(self, line: str) -> None:
+        """Request the check of a model by version and SHA-256; version 0: delete all."""
         assert self._ssh.stdin is not None
         print(line, file=self._ssh.stdin, flush=True)
 
     def answer(self) -> str:
-        """What it says when it is done."""
+        """Return its answer when it is done."""
         assert self._ssh.stdout is not None
         said = self._ssh.stdout.readline().strip()
         if not said:
@@ -87,7 +87,7 @@ class Receiver:
 
 
 def receive(root: Path) -> None:
-    """Be the receiver on a host."""
+    """Run the receiver on a host."""
     torch.set_num_threads(1)
     folder = WorkerFolder(root).make()
     inbox = ModelInbox(folder)
@@ -106,7 +106,7 @@ def receive(root: Path) -> None:
 
 
 class SyncedCluster:
-    """Four hosts, a kept connection to each, and a receiver on each."""
+    """Four hosts, with an open connection to each and a receiver on each."""
 
     def __init__(self, hosts: Hosts) -> None:
         self.hosts = hosts
@@ -117,15 +117,15 @@ class SyncedCluster:
         self.receivers = [Receiver(hosts, host) for host in hosts]
 
     def empty(self) -> None:
-        """Remove all models from all inboxes."""
+        """Delete all models from all inboxes."""
         for receiver in self.receivers:
-            receiver.log_event("0 -")
+            receiver.request("0 -")
             receiver.answer()
 
     def push(
         self, model: Model, version: int, push: ModelPush, base: PublishedModel | None
     ) -> tuple[Took, PublishedModel, int]:
-        """From tensors here to tensors on every host; also the file, and the bytes sent to each host."""
+        """Send a model from tensors here to tensors on every host; return also the file, and the bytes sent to each."""
         started = time.perf_counter()
         data = encode_model(model, GAME)
         file = PublishedModel(version=version, data=data, sha256=content_sha256(data))
@@ -147,12 +147,12 @@ class SyncedCluster:
         started = time.perf_counter()
         self.transports[number].put(sent.data, f"workers/{self.hosts[number].name}/inbox/{sent.name}", durable=False)
         arrived = time.perf_counter()
-        self.receivers[number].log_event(f"{file.version} {file.sha256}")
+        self.receivers[number].request(f"{file.version} {file.sha256}")
         assert int(self.receivers[number].answer()) > 20_000_000
         return arrived - started, time.perf_counter() - arrived
 
     def scp(self, path: Path) -> float:
-        """Seconds of four parallel ``scp``s of a file."""
+        """Return the seconds of four parallel ``scp``s of a file."""
         started = time.perf_counter()
         line = ["scp", "-q", "-F", str(self.hosts.config), str(path)]
         copies = [subprocess.Popen([*line, f"{host.name}:float32"]) for host in self.hosts]
@@ -160,7 +160,7 @@ class SyncedCluster:
         return time.perf_counter() - started
 
     def close(self) -> None:
-        """Let go of the hosts."""
+        """Disconnect from the hosts."""
         for transport in self.transports:
             transport.close()
         for receiver in self.receivers:
@@ -168,7 +168,7 @@ class SyncedCluster:
 
 
 def in_parallel(works: Sequence[Callable[[], None]]) -> None:
-    """Do all of them at once, and pass on what went wrong."""
+    """Run all of them at once; raise the first error."""
     errors: list[Exception] = []
 
     def guarded(work: Callable[[], None]) -> None:
@@ -187,7 +187,7 @@ def in_parallel(works: Sequence[Callable[[], None]]) -> None:
 
 
 def trained_models(steps: int) -> tuple[Model, Model]:
-    """What plays after ``steps`` steps of training, and after as many again."""
+    """Return the weights after ``steps`` training steps, and after as many again."""
     torch.manual_seed(0)
     learner = Learner(build_network(GAME, **NETWORK), batch_size=BATCH)  # type: ignore[arg-type]
     window = FixedWindow(GAME, 512)
@@ -199,7 +199,7 @@ def trained_models(steps: int) -> tuple[Model, Model]:
 
 
 def measure(cluster: SyncedCluster, models: tuple[Model, Model], float32: Path, rounds: int) -> None:
-    """Let the three take turns, and say what they took."""
+    """Alternate the three, and print the times."""
     scps: list[float] = []
     pushes: dict[str, list[Took]] = {name: [] for name in TARGETS}
     shares: dict[str, float] = {}
@@ -229,7 +229,7 @@ def measure(cluster: SyncedCluster, models: tuple[Model, Model], float32: Path, 
 
 
 def verdict(value: float, target: float) -> str:
-    """Whether a ratio is as small as it should be."""
+    """Return whether a ratio is as small as it should be."""
     return f"at most {target}: {'reached' if value <= target else 'MISSED'}"
 
 

@@ -176,7 +176,8 @@ def _in_full(worker: WorkerView, *, most: int | None) -> list[str]:
 
 def _in_one_line(worker: WorkerView) -> str:
     """Return a line with the time since the worker is not Active, and the start of the reason."""
-    line = f"{SYMBOLS[worker.mark]} {worker.mark.value:7} {_cut(worker.name, NAME_WIDTH)} for {duration_text(worker.since)}: "
+    name, since = _cut(worker.name, NAME_WIDTH), duration_text(worker.since)
+    line = f"{SYMBOLS[worker.mark]} {worker.mark.value:7} {name} for {since}: "
     reason = printable_start(worker.reason)
     room = WIDTH - cell_len(line)
     return line + (reason if cell_len(reason) <= room else set_cell_size(reason, room - 1).rstrip() + "…")

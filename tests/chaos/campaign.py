@@ -1,4 +1,4 @@
-"""The campaign: faults drawn at random, in combination, while a cluster trains; each is watched until it is over."""
+"""A campaign of faults: drawn at random and combined while a cluster trains, and watched until they are over."""
 
 import os
 import time
@@ -22,7 +22,7 @@ SYNC_SECONDS = 5.0  # a worker that is sent models again and again is well as lo
 SHORT, LONG_MORE = (0.5, 4.0), 2.0  # seconds: a fault that need not be noticed; how long one goes on that was
 LONG_SHARE = 0.5  # of the lasting faults that must be noticed
 BUSY_SHARE = {MACHINE: 0.6, WORKER: 0.8, MAIN: 0.12}  # of the moments at which a fault could begin
-BOOKS_SECONDS, HEALTH_SECONDS = 10.0, 20.0
+AUDIT_SECONDS, HEALTH_SECONDS = 10.0, 20.0
 POLL_SHARE = 10.0  # times what a look takes passes until the next one
 GIVEN_UP = "put it right and --restart it"  # the status of a worker whose process has ended again and again
 
@@ -46,11 +46,12 @@ class Campaign:
     """Faults on a scene.
 
     Args:
-        scene: with all workers Active.
-        report: what happens is entered here.
-        kinds: which faults; all by default.
-        most_faults, seconds: it ends when either is reached.
-        log_event: is told of each fault that is over.
+        scene: the scene, with all workers Active.
+        report: where events are recorded.
+        kinds: the kinds of faults; all by default.
+        most_faults: the campaign ends after this many faults ...
+        seconds: ... or after this time.
+        log_event: called with each fault that is over.
     """
 
     def __init__(
@@ -76,10 +77,10 @@ class Campaign:
         self._bad_since = dict.fromkeys(self._quiet_since, self._began)
         self._recovered_in: dict[str, float | None] = dict.fromkeys(self._quiet_since, 0.0)  # None: it has not yet
         self._blamed: set[str] = set()  # hosts that are late, and have been named
-        self._books_at = self._health_at = self._began
+        self._audit_at = self._health_at = self._began
 
     def run(self) -> None:
-        """Let faults happen until there were enough, then undo all and wait until they are over."""
+        """Inject faults until the limit, then undo all and wait until they are over."""
         while not self._is_over():
             self._tick(draw=True)
         for fault in self._faults:
@@ -111,9 +112,8 @@ class Campaign:
     # Beginning.
 
     def _draw(self) -> None:
-        """Begin one more fault, if chance will have it and there is room.
-
-        After one of the main node all workers may recover first.
+        """Start one more fault, if the draw says so and there is room; after one of the main node all workers may
+        recover first.
         """
         if any(fault.kind.of == MAIN and fault.undone for fault in self._faults):
             return
@@ -128,7 +128,7 @@ class Campaign:
         self._begin(kind, host)
 
     def _has_rested(self, host: Host, kind: Kind) -> bool:
-        """Whether a worker has been Active for a moment; now and then that is not waited for."""
+        """Return whether a worker has been Active for a moment; sometimes that is skipped."""
         name, now = host.name, time.monotonic()
         return now - self._last_bad[name] > SETTLED_SECONDS or (kind.of != MAIN and self.scene.chance.random() < 0.02)
 
@@ -156,7 +156,7 @@ class Campaign:
     # Going on.
 
     def _advance(self, fault: Fault) -> None:
-        """See whether a fault is noticed, is to be undone, and is over."""
+        """Check whether a fault is noticed, must be undone, or is over."""
         now, event = time.monotonic(), fault.event
         if (
             fault.sign
@@ -185,7 +185,7 @@ class Campaign:
                 self._finish(fault, None if late else max(taken for taken in seconds.values() if taken is not None))
 
     def _is_quiet(self, fault: Fault) -> bool:
-        """Whether nothing goes on that could keep the worker, or for the main node all of them, from being Active."""
+        """Return whether nothing keeps the worker, or for the main node all of them, from being Active."""
         return not any(not other.undone for other in self._touching(fault))
 
     def _touching(self, fault: Fault) -> list[Fault]:
@@ -200,7 +200,7 @@ class Campaign:
         self._log_event(line(fault.event, fault.kind))
 
     def _sees(self, fault: Fault, sign: Sign) -> bool:
-        """Whether the sign is there; one that takes long to look for is looked for rarely."""
+        """Return whether the sign is there; a sign that takes long to check is checked rarely."""
         began = time.monotonic()
         seen = sign()
         fault.poll_at = time.monotonic() + POLL_SHARE * (time.monotonic() - began)
@@ -213,8 +213,8 @@ class Campaign:
             self._watch(host)
 
     def _watch(self, host: Host) -> None:
-        """Whether a worker with which nothing is wrong is Active, and if not, for how long; while it is sent a model it
-        is not.
+        """Track whether a worker without a fault is Active, and for how long it has not been; a model transfer
+        counts as not.
         """
         now, name = time.monotonic(), host.name
         if any(not fault.undone and (fault.kind.of == MAIN or fault.host is host) for fault in self._faults):
@@ -236,9 +236,7 @@ class Campaign:
                 self._recovered_in[name] = self._last_bad[name] - self._quiet_since[name]
 
     def _blame(self, host: Host, seconds: float) -> None:
-        """Name a worker that takes too long to be Active again; one that was given up is restarted, as its status asks
-        for.
-        """
+        """Report a worker that takes too long to be Active again; a worker that was given up is restarted."""
         worker = self.scene.driver.workers().get(host.name, {})
         if GIVEN_UP in str(worker.get("reason")):
             self._restart(host)
@@ -250,7 +248,7 @@ class Campaign:
         self._log_event(problem)
 
     def _restart(self, host: Host) -> None:
-        """What the status of a worker asks for whose process was killed too often."""
+        """Do what the status of a worker asks for whose process was killed too often."""
         try:
             ask_coach(
                 Request(command="restart", worker=host.name),
@@ -265,7 +263,7 @@ class Campaign:
         self._quiet_since[host.name] = self._bad_since[host.name] = time.monotonic()
 
     def _see_to_the_coach(self) -> None:
-        """The Coach stops for nobody's fault; if it has, it is named and started again."""
+        """Report and restart the Coach if it has stopped: no fault may stop it."""
         scene = self.scene
         if scene.driver.runs or scene.coach_is_down:
             return
@@ -283,8 +281,8 @@ class Campaign:
         now = time.monotonic()
         for host in self.scene.hosts:
             self.judge.check_processes(host)
-        if now - self._books_at >= BOOKS_SECONDS:
-            self._books_at = now
+        if now - self._audit_at >= AUDIT_SECONDS:
+            self._audit_at = now
             self.judge.audit_ledger()
         if now - self._health_at >= HEALTH_SECONDS:
             self._health_at = now

@@ -1,7 +1,7 @@
-"""What can befall a cluster: one function a fault, which does it, yields the sign by which it must be noticed, and
+"""The faults of a cluster: one function per fault, which causes it, yields the sign by which it must be noticed, and
 undoes it.
 
-A fault that yields no sign need not be noticed by anybody: it must do no harm.
+A fault without a sign need not be noticed: it must do no harm.
 """
 
 import os
@@ -46,7 +46,7 @@ KINDS: dict[str, Kind] = {}
 
 
 def fault(of: str, *, lasts: bool, weight: int = 2) -> Callable[[Callable[[Scene, Host], Iterator[Sign | None]]], Act]:
-    """Enter a function as a kind of fault."""
+    """Register a function as a kind of fault."""
 
     def enter(function: Callable[[Scene, Host], Iterator[Sign | None]]) -> Act:
         act = contextmanager(function)
@@ -119,7 +119,7 @@ def end_sessions(scene: Scene, host: Host) -> Iterator[Sign | None]:
 
 @fault(MACHINE, lasts=True, weight=1)
 def outdated_code(scene: Scene, host: Host) -> Iterator[Sign | None]:
-    """The machine has another version of the program, and its worker dies: it must not play with that."""
+    """The machine has other code and its worker dies: it must not play with that code."""
     file = host.home / "keima" / "training" / "worker" / "worker.py"
     ours = file.read_bytes()
     file.write_bytes(
@@ -160,7 +160,7 @@ def fill_worker_disk(scene: Scene, host: Host) -> Iterator[Sign | None]:
 
 @fault(WORKER, lasts=False)
 def delete_folder(scene: Scene, host: Host) -> Iterator[Sign | None]:
-    """Somebody deletes the worker's folder while it plays; what was only there is gone."""
+    """The worker's folder is deleted while it plays; what was only there is lost."""
     replaced = scene.is_replaced(host)
     scene.driver.poll()
     scene.excused |= dict.fromkeys(scene.driver.spool(host), f"{host.name}'s folder was deleted")
@@ -170,7 +170,7 @@ def delete_folder(scene: Scene, host: Host) -> Iterator[Sign | None]:
 
 @fault(WORKER, lasts=False)
 def second_worker(scene: Scene, host: Host) -> Iterator[Sign | None]:
-    """Somebody starts a worker by hand where one plays."""
+    """A second worker is started by hand in the same folder."""
     line = [host.python, "keima/start_worker.py", "--folder", f"keima/workers/{host.name}", "--log", "second.log"]
     host.run(["setsid", "-f", *line])
     yield None
@@ -184,7 +184,7 @@ def worker_clock(scene: Scene, host: Host) -> Iterator[Sign | None]:
 
 @fault(WORKER, lasts=False)
 def damage_inbox(scene: Scene, host: Host) -> Iterator[Sign | None]:
-    """Bits flip in what the worker has been sent; half of the time it has to read it again at once."""
+    """Bits flip in what the worker has been sent; half of the time it must read it again at once."""
     files = [path for path in scene.folder(host).glob("inbox/*") if path.is_file()]
     if files:
         damage(scene, scene.chance.choice(files))
@@ -198,7 +198,7 @@ def damage_inbox(scene: Scene, host: Host) -> Iterator[Sign | None]:
 
 @fault(WORKER, lasts=False, weight=3)
 def damage_outbox(scene: Scene, host: Host) -> Iterator[Sign | None]:
-    """Bits flip in finished games before anybody has fetched them."""
+    """Bits flip in finished games before they are fetched."""
     found = sorted(scene.driver.spool(host))
     if found:
         batch = scene.chance.choice(found)
@@ -213,13 +213,13 @@ def damage_outbox(scene: Scene, host: Host) -> Iterator[Sign | None]:
 
 @fault(WORKER, lasts=False)
 def repeat_games(scene: Scene, host: Host) -> Iterator[Sign | None]:
-    """The worker hands over once more, under another name, games that it has handed over before."""
+    """The worker delivers games a second time, under another name."""
     yield forged(scene, host, {"first_game": None})
 
 
 @fault(WORKER, lasts=False)
 def invent_games(scene: Scene, host: Host) -> Iterator[Sign | None]:
-    """The worker hands over games that nobody has granted."""
+    """The worker delivers games that were not granted."""
     yield forged(scene, host, {"first_game": 2**40})
 
 
@@ -230,19 +230,19 @@ def pose_as_another(scene: Scene, host: Host) -> Iterator[Sign | None]:
 
 @fault(WORKER, lasts=False)
 def older_rules(scene: Scene, host: Host) -> Iterator[Sign | None]:
-    """A worker of an earlier version hands over games by its own rules."""
+    """A worker of an earlier version delivers games by its own rules."""
     yield forged(scene, host, {"rules_version": 0, "first_game": scene.granted(host)[0] - 10})
 
 
 @fault(WORKER, lasts=False)
 def illegal_games(scene: Scene, host: Host) -> Iterator[Sign | None]:
-    """Well-formed games in their right place, with moves that the rules forbid."""
+    """Well-formed games in the right place, with illegal moves."""
     yield forged(scene, host, {"first_game": scene.granted(host)[0] - 10}, illegal=True)
 
 
 @fault(WORKER, lasts=True)
 def nonsense_heartbeats(scene: Scene, host: Host) -> Iterator[Sign | None]:
-    """Well-formed heartbeats with numbers that cannot be, between the real ones."""
+    """Well-formed heartbeats with impossible numbers, between the real ones."""
     most = 2**53
     numbers = {
         "finished": most,
@@ -263,7 +263,7 @@ def nonsense_heartbeats(scene: Scene, host: Host) -> Iterator[Sign | None]:
 
 @fault(WORKER, lasts=True)
 def older_heartbeats(scene: Scene, host: Host) -> Iterator[Sign | None]:
-    """A worker of another version that was left over says things that nobody understands, between the real ones."""
+    """A worker of another version writes heartbeats that cannot be read, between the real ones."""
     with other_heartbeats(scene, host, {"protocol": 0, "mood": "good"}):
         yield None
 
@@ -281,7 +281,7 @@ def kill_coach(scene: Scene, host: Host) -> Iterator[Sign | None]:
 
 @fault(MAIN, lasts=True, weight=1)
 def stop_coach(scene: Scene, host: Host) -> Iterator[Sign | None]:
-    """Ctrl-C: what can be reached must be tidy then."""
+    """Ctrl-C: everything reachable must be tidy then."""
     assert scene.driver.process
     scene.coach_is_down = True
     scene.driver.process.send_signal(signal.SIGINT)
@@ -315,8 +315,8 @@ def main_clock(scene: Scene, host: Host) -> Iterator[Sign | None]:
 
 @fault(MAIN, lasts=True)
 def damage_games(scene: Scene, host: Host) -> Iterator[Sign | None]:
-    """A received batch is damaged on the main node's disk, and put back later as from a backup; sometimes the Coach
-    dies meanwhile.
+    """A received batch is damaged on the main node's disk, and restored later as from a backup; sometimes the Coach
+    is killed meanwhile.
     """
     sample = scene.a_received_batch()
     if sample is None:
@@ -337,8 +337,8 @@ def damage_games(scene: Scene, host: Host) -> Iterator[Sign | None]:
 
 @fault(MAIN, lasts=True, weight=1)
 def second_coach(scene: Scene, host: Host) -> Iterator[Sign | None]:
-    """Another run's Coach lists the same machines, and leaves them alone or is told to take them over; it lets them go,
-    or is killed.
+    """Another run's Coach lists the same machines and leaves them alone, or takes them over; it releases them, or is
+    killed.
     """
     second, takes_over = scene.another(), scene.chance.random() < 0.5
     second.start("--distributed", *(["--takeover"] if takes_over else []))

@@ -1,6 +1,4 @@
-"""Files that disks have damaged, and files and words that no worker would write: what the faults put where workers' own
-should be.
-"""
+"""Damaged and forged files: what the faults put in the place of a worker's own."""
 
 import json
 import shlex
@@ -18,7 +16,7 @@ FORGED_HEARTBEAT = "forged-heartbeat"
 
 
 def damaged(scene: Scene, data: bytes) -> bytes:
-    """The data with a few bits flipped, or its end missing."""
+    """Return the data with a few bits flipped, or its end missing."""
     if len(data) < 2 or scene.chance.random() < 0.3:
         return data[: scene.chance.randrange(max(1, len(data)))]
     changed = bytearray(data)
@@ -35,7 +33,7 @@ def damage(scene: Scene, path: Path) -> None:
 
 
 def plant(scene: Scene, host: Host, data: bytes, batch: str = "") -> Sign | None:
-    """Put a file of games that no worker has made into a host's outbox; returns the sign that it is refused."""
+    """Put a file of games that no worker has made into a host's outbox; return the sign that it is refused."""
     batch = (
         batch or f"{2**39 + scene.chance.randrange(10**9):012d}-10-{host.name}-{scene.chance.randrange(16**16):016x}"
     )
@@ -53,7 +51,7 @@ def plant(scene: Scene, host: Host, data: bytes, batch: str = "") -> Sign | None
 
 
 def forged(scene: Scene, host: Host, changes: dict[str, object], *, illegal: bool = False) -> Sign | None:
-    """Plant a batch that is made of a real one, with other words in its header, and a right checksum."""
+    """Plant a copy of a real batch with another header and a valid checksum."""
     sample = scene.a_received_batch(of=host)
     if sample is None:
         return None
@@ -72,7 +70,7 @@ def forged(scene: Scene, host: Host, changes: dict[str, object], *, illegal: boo
 
 @contextmanager
 def other_heartbeats(scene: Scene, host: Host, changes: dict[str, object]) -> Iterator[None]:
-    """Let something on the host write heartbeats beside its worker."""
+    """Run a program on the host that writes heartbeats beside its worker."""
     folder = scene.folder(host)
     try:
         real = json.loads((folder / "worker.json").read_bytes())

@@ -1,5 +1,5 @@
-"""What must hold while faults happen, and at the end: no game lost or counted twice, nobody left over, everything shown
-and healed.
+"""What must hold during faults and at the end: no game lost or counted twice, no left-overs, everything shown and
+healed.
 """
 
 import re
@@ -17,23 +17,23 @@ from tests.cluster.hosts import Host
 from tests.trials.kill import RESUMED, SAVED
 from training.data.ledger import read_ledger
 
-SHOWN_SECONDS = 15.0  # within which a dead worker is shown, on a machine that has nothing else to do
-ACTIVE_SECONDS = 30.0  # within which a healed one is Active again
-SECOND_PROCESS_SECONDS = 45.0  # so long a second worker may wait for a folder's lock before it gives up
+SHOWN_SECONDS = 15.0  # until a dead worker is shown, on an otherwise idle machine
+ACTIVE_SECONDS = 30.0  # until a healed worker is Active again
+SECOND_PROCESS_SECONDS = 45.0  # for a second worker to wait for a folder's lock
 DRAIN_SECONDS = 120.0
 GAP = re.compile(r"games \d+ to \d+ of worker \S+ are missing before batch ")
 
 
 class Judge:
-    """Looks at a scene again and again; what is wrong goes to its problems."""
+    """Checks a scene repeatedly; problems are added to the scene."""
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
         self._doubled: dict[str, float] = {}  # host -> since when it has had two worker processes
-        self._known: set[str] = set()  # batches in the books at the last look
+        self._known: set[str] = set()  # batches in the ledger at the last check
 
     def check_processes(self, host: Host) -> None:
-        """No folder has two workers for longer than it takes the second one to find out."""
+        """No folder has two workers for longer than the second one needs to notice."""
         if len(self._scene.driver.worker_processes(host)) < 2:
             self._doubled.pop(host.name, None)
         elif time.monotonic() - self._doubled.setdefault(host.name, time.monotonic()) > in_time(SECOND_PROCESS_SECONDS):
@@ -41,18 +41,17 @@ class Judge:
             self._doubled.pop(host.name)
 
     def audit_ledger(self) -> None:
-        """What was in the books stays there, once."""
+        """What was in the ledger stays there, once."""
         received = self._scene.driver.received()
         if len(set(received)) != len(received):
-            self._say(
-                f"these batches are in the books twice: {[each for each, times in Counter(received).items() if times > 1]}"
-            )
+            twice = [each for each, times in Counter(received).items() if times > 1]
+            self._say(f"these batches are in the ledger twice: {twice}")
         if gone := self._known - set(received):
-            self._say(f"these batches were in the books, and are no longer: {sorted(gone)}")
+            self._say(f"these batches were in the ledger, and are no longer: {sorted(gone)}")
         self._known = set(received)
 
     def health(self, at: float) -> Health | None:
-        """How the Coach's process is."""
+        """Return the state of the Coach's process."""
         process = self._scene.driver.process
         if process is None or process.poll() is not None:
             return None
@@ -72,15 +71,15 @@ class Judge:
         )
 
     def games(self) -> int:
-        """How many games are in the books."""
+        """Return the number of games in the ledger."""
         with read_ledger(self._scene.driver.run_dir) as ledger:
             return sum(row.games for row in ledger.received_batches())
 
     # The end.
 
     def end(self, tend: Callable[[], None]) -> dict[str, int]:
-        """When all is healed: let everything come in, stop, and count; ``tend`` sees to workers that were given up
-        meanwhile.
+        """After all faults: wait until everything has arrived, stop, and count; ``tend`` restarts workers that were
+        given up.
         """
         scene, driver = self._scene, self._scene.driver
         deadline = time.monotonic() + in_time(DRAIN_SECONDS)
@@ -111,7 +110,7 @@ class Judge:
         return not self._lost()
 
     def _lost(self) -> list[str]:
-        """Batches that were complete on some machine, and are neither in the books nor excused."""
+        """Return the batches that were complete on some machine, and are neither in the ledger nor excused."""
         with read_ledger(self._scene.driver.run_dir) as ledger:
             rows = {row.id: row for row in ledger.batches()}
         lost = []
@@ -125,11 +124,13 @@ class Judge:
             if robbed:
                 self._scene.excused[batch] = "a forged batch had its place"
             elif row is None or row.state != "received":
-                lost.append(f"{batch} ({row.reason if row else 'not in the books'})")
+                lost.append(f"{batch} ({row.reason if row else 'not in the ledger'})")
         return lost
 
     def _check_second_run(self) -> None:
-        """Another run's games are in its books or wait for it on a machine, none is in ours, and none of ours in its."""
+        """Another run's games are in its ledger or wait for it on a machine; none is in ours, and none of ours in
+        its.
+        """
         scene = self._scene
         if scene.second is None or not (scene.second.run_dir / "run.db").exists():
             return
@@ -140,7 +141,7 @@ class Judge:
         for batch in sorted(
             (theirs - scene.seen_of(scene.second)) & scene.driver.seen | set(scene.driver.received()) & theirs
         ):
-            self._say(f"in the other run's books: {batch}")
+            self._say(f"in the other run's ledger: {batch}")
         self._audit(scene.second, "audit of the second run")
 
     def _audit(self, driver: Driver, what: str) -> None:
@@ -150,9 +151,7 @@ class Judge:
                 self._say(f"{what}: {problem}")
 
     def _check_fingerprints(self) -> None:
-        """Each session began with the very learner and window that its checkpoint had; a damaged batch is in no window
-        from then on.
-        """
+        """Each session started with the learner and window of its checkpoint; a damaged batch is in no later window."""
         lines = (self._scene.driver.run_dir / "coach.log").read_text(errors="replace").splitlines()
         saved = {match[1]: match[2] for line in lines if (match := SAVED.search(line))}
         first = self._scene.damaged_session
@@ -166,7 +165,7 @@ class Judge:
     def _count(self) -> dict[str, int]:
         scene = self._scene
         with read_ledger(scene.driver.run_dir) as ledger:
-            rows, books = ledger.batches(), ledger.accounts().values()
+            rows, accounts = ledger.batches(), ledger.accounts().values()
         received = [row.id for row in rows if row.state == "received"]
         lost = self._lost()
         for batch in lost:
@@ -181,8 +180,8 @@ class Judge:
             "excused": len(scene.excused.keys() & scene.driver.seen - set(received)),
             "lost": len(lost),
             "twice": len(received) - len(set(received)),
-            "missing": sum(account.missing for account in books),
-            "discarded": sum(account.discarded for account in books),
+            "missing": sum(account.missing for account in accounts),
+            "discarded": sum(account.discarded for account in accounts),
         }
 
     def _say(self, problem: str) -> None:

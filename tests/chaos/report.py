@@ -1,6 +1,4 @@
-"""What a campaign has done and seen: every fault, how long it took to be noticed and to be over, and how the Coach
-fared meanwhile.
-"""
+"""The record of a campaign: every fault, how long it took to be noticed and to be over, and the Coach's health."""
 
 import json
 import os
@@ -41,7 +39,7 @@ class Health:
     files: int  # open
     threads: int
     disk_mb: float  # of the main node
-    games: int  # in the books
+    games: int  # in the ledger
 
 
 @dataclass(kw_only=True)
@@ -60,12 +58,12 @@ class Report:
 
     @property
     def load(self) -> tuple[float, float]:
-        """The median and the highest load."""
+        """Return the median and the highest load."""
         loads = [event.load for event in self.events] or [0.0]
         return statistics.median(loads), max(loads)
 
     def summary(self) -> dict[str, dict[str, Any]]:
-        """For each kind of fault and for all: how many, and the median and the longest time until noticed, and until
+        """Return for each kind of fault and for all: how many, and the median and longest time until noticed and
         recovered.
         """
         rows: dict[str, dict[str, Any]] = {}
@@ -77,12 +75,12 @@ class Report:
         return rows
 
     def write(self, path: Path) -> None:
-        """Keep all of it as JSON."""
+        """Write all of it as JSON."""
         content = asdict(self) | {"load": self.load, "summary": self.summary()}
         path.write_text(json.dumps(content, indent=1) + "\n")
 
     def show(self, console: Console) -> None:
-        """Print the summary, for people."""
+        """Print the summary."""
         table = Table(box=None, header_style="dim", pad_edge=False)
         for title in ("fault", "count", "noticed", "median s", "max s", "recovered", "median s", "max s"):
             table.add_column(title, justify="left" if title == "fault" else "right")
@@ -90,9 +88,8 @@ class Report:
             table.add_row(name, str(row["count"]), *_cells(row["noticed"]), *_cells(row["recovered"]))
         console.print(table)
         median, most = self.load
-        console.print(
-            f"{len(self.events)} faults on {self.hosts} hosts in {self.seconds:.0f} s; load {median:.1f}, at most {most:.1f}"
-        )
+        faults = f"{len(self.events)} faults on {self.hosts} hosts in {self.seconds:.0f} s"
+        console.print(f"{faults}; load {median:.1f}, at most {most:.1f}")
         console.print(", ".join(f"{name}: {count:,}" for name, count in self.totals.items()))
         if self.health:
             first, last = self.health[0], self.health[-1]
@@ -107,7 +104,7 @@ class Report:
 
 
 def line(event: Event, kind: Kind) -> str:
-    """One fault in one line, when it is over."""
+    """Return one fault in one line, when it is over."""
     figures = [
         f"{event.at:7.1f} s  {event.fault:20} {event.host or 'main node':10}",
         f"lasted {event.lasted:5.1f}" if kind.lasts and event.lasted is not None else " " * 12,

@@ -1,13 +1,13 @@
-"""Let faults befall a cluster that trains, and see that no game is lost, none counts twice, and everything heals.
+"""Inject faults into a running cluster, and check that no game is lost, none counts twice, and everything heals.
 
     python tests/chaos/run.py --hosts 4 --minutes 10 --seed 1
     python tests/chaos/run.py --hosts 4 --faults 1000 --seed 1 --report report.json
 
-The hosts are network namespaces of this machine, with real sshds, disks of their own, and a main node on a disk of its
-own, all of which are gone afterwards, also after Ctrl-C. It needs Linux and root. The seed decides which faults are
-drawn; when exactly they strike depends on how fast everything is. Wall clocks jump for Python programs alone, and
-clocks that never go back do not jump: neither can be done to one host alone. Exit code: 0 when all went well, 1 when
-not (each problem is named), 2 when this machine cannot have hosts.
+The hosts are network namespaces of this machine, with real sshds and disks of their own, and a main node on a disk of
+its own. All of it is removed afterwards, also after Ctrl-C. It needs Linux and root. The seed decides which faults are
+drawn; when they strike depends on the machine's speed. Only Python's wall clocks jump, and monotonic clocks do not:
+neither can be changed for one host alone. Exit code: 0 if all went well, 1 if not (each problem is named), 2 if this
+machine cannot have hosts.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def campaign(
     kinds: Sequence[str] = (),
     keep: Path | None = None,
 ) -> Report:
-    """Run a campaign and report it; ``keep``: a folder for the logs and the books, if anything was wrong."""
+    """Run a campaign and report it; ``keep``: a folder for the logs and the ledger, if anything was wrong."""
     report = Report(seed=seed, hosts=hosts)
     with running_scene(hosts, random.Random(seed)) as scene:
         scene.driver.start()
@@ -70,7 +70,7 @@ def campaign(
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hosts", type=int, default=4, help="how many machines play (default: 4)")
     parser.add_argument("--faults", type=int, default=FOREVER, help="end after so many faults")

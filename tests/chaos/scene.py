@@ -1,6 +1,4 @@
-"""Where faults happen: a cluster at work, what is known of it at this moment, and what the faults owe an explanation
-for.
-"""
+"""The scene of the faults: a running cluster, its present state, and what the faults must explain."""
 
 import os
 import random
@@ -51,13 +49,13 @@ Sign = Callable[[], bool]
 
 @dataclass
 class Scene:
-    """A cluster that faults happen to."""
+    """A cluster for faults."""
 
     driver: Driver
     chance: random.Random
     main_disk: Path
     marks: dict[str, str] = field(default_factory=dict)  # as status.json has them
-    excused: dict[str, str] = field(default_factory=dict)  # batches that need not be in the books, and why
+    excused: dict[str, str] = field(default_factory=dict)  # batches that need not be in the ledger, and why
     forged: set[str] = field(default_factory=set)  # batches that no worker has made
     damaged_session: int | None = None  # the first one that began without a batch, because that was damaged
     problems: list[str] = field(default_factory=list)
@@ -69,7 +67,7 @@ class Scene:
         return self.driver.hosts
 
     def poll(self) -> None:
-        """Read how things stand."""
+        """Read the present state."""
         found = self.driver.status()
         self.marks = (
             {worker["name"]: worker["mark"] for worker in found.get("workers", [])} if not found.get("ended") else {}
@@ -77,7 +75,7 @@ class Scene:
         self.driver.poll()
 
     def another(self) -> Driver:
-        """Another checkout with a run of its own, whose config lists the same hosts."""
+        """Return another checkout with a run of its own, whose config lists the same hosts."""
         if self.second is None:
             folder = self.main_disk / "second"
             folder.mkdir()
@@ -88,7 +86,7 @@ class Scene:
         return self.second
 
     def seen_of(self, driver: Driver) -> set[str]:
-        """The batches of a driver's run that were complete on some machine at some time."""
+        """Return the batches of a driver's run that were complete on some machine at some time."""
         with read_ledger(driver.run_dir) as ledger:
             run = ledger.run_id
         return {batch for batch in self.driver.seen if is_of_run(f"{batch}.games", run)}
@@ -97,14 +95,16 @@ class Scene:
         return self.marks.get(host.name, "unknown")
 
     def is_lost(self, host: Host) -> Sign:
-        """The sign of a machine that cannot be reached, or of a worker that says nothing."""
+        """Return the sign of an unreachable machine, or of a silent worker."""
         return lambda: self.mark(host) in ("Offline", "Error")
 
     def is_not_active(self, host: Host) -> Sign:
         return lambda: self.mark(host) != ACTIVE
 
     def is_replaced(self, host: Host) -> Sign:
-        """The sign of a worker whose process was noticed to be gone: it is not Active, or there is another one."""
+        """Return the sign of a worker whose process was noticed to be gone: it is not Active, or there is another
+        one.
+        """
         before, lost = self.driver.worker_processes(host), self.is_not_active(host)
         return lambda: lost() or self.driver.worker_processes(host) not in ([], before)
 
@@ -112,16 +112,16 @@ class Scene:
         return self.driver.folder(host)
 
     def give(self, host: Host, path: Path) -> None:
-        """Have what was put onto a host's disk belong to its user."""
+        """Give a file on a host's disk to its user."""
         owner = host.home.stat()
         os.chown(path, owner.st_uid, owner.st_gid)
 
     def processes(self, host: Host, text: str) -> list[int]:
-        """The processes of a host whose name begins so."""
+        """Return the processes of a host whose command starts with ``text``."""
         return [pid for pid in host.pids() if command(pid).startswith(text) and state(pid) not in "ZX"]
 
     def a_received_batch(self, *, of: Host | None = None) -> tuple[str, bytes] | None:
-        """A batch in the books and its file."""
+        """Return a batch in the ledger and its file."""
         with read_ledger(self.driver.run_dir) as ledger:
             rows = [row for row in ledger.received_batches() if of is None or row.worker == of.name][-20:]
         if not rows:
@@ -130,13 +130,13 @@ class Scene:
         return chosen, games_path(self.driver.run_dir, chosen).read_bytes()
 
     def granted(self, host: Host) -> tuple[int, int]:
-        """How many games a worker has been granted, and behind which one it has delivered all."""
+        """Return a worker's granted games, and the number up to which all are delivered."""
         with read_ledger(self.driver.run_dir) as ledger:
-            books = ledger.account(host.name)
-        return books.granted, books.next_game
+            account = ledger.account(host.name)
+        return account.granted, account.next_game
 
     def is_refused(self, batch: str) -> Sign:
-        """The sign of a file that was not believed."""
+        """Return the sign of a file that was refused."""
 
         def refused() -> bool:
             with read_ledger(self.driver.run_dir) as ledger:
@@ -166,7 +166,7 @@ class Scene:
 
 @contextmanager
 def running_scene(count: int, chance: random.Random, *, pause_seconds: float = 0.02) -> Iterator[Scene]:
-    """So many hosts with a worker each, a main node on a small disk of its own, and the program, not yet started."""
+    """Yield hosts with a worker each, a main node on a small disk of its own, and the program, not yet started."""
     with ExitStack() as stack:
         hosts = stack.enter_context(running_hosts(count, disk_mb=DISK_MB))
         disk = hosts.home.parent / "main" / "disk"  # where left-overs of killed processes are looked for
@@ -199,7 +199,7 @@ def running_scene(count: int, chance: random.Random, *, pause_seconds: float = 0
 
 
 def orphans(hosts: Sequence[Host]) -> list[str]:
-    """Python programs that run on hosts where nothing of ours should."""
+    """Return Python programs on hosts where nothing of ours should run."""
     return [
         f"{host.name}: process {pid} ({command(pid)})"
         for host in hosts

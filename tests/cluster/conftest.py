@@ -22,7 +22,7 @@ def _as_client(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> Hosts:
 
 @pytest.fixture
 def hosts(real_hosts: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hosts]:
-    """Four hosts that are on and reachable; the key, known_hosts and config are in $HOME/.ssh, and no agent is there."""
+    """Four running hosts; the key, known_hosts and config are in $HOME/.ssh, and there is no agent."""
     with running_hosts() as hosts:
         yield _as_client(hosts, monkeypatch)
 

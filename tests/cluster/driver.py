@@ -1,6 +1,4 @@
-"""The real program on real hosts: a checkout of its own with ``start_main.py --distributed`` in it, for tests of all of
-it together.
-"""
+"""The real program on real hosts: a checkout of its own that runs ``start_main.py --distributed``."""
 
 import json
 import os
@@ -66,11 +64,14 @@ class Driver:
     """A checkout with its config, and the program that runs in it.
 
     Args:
-        folder: for the checkout. hosts: the machines. in_config: how many of them the config lists; the others are
-        there, and nobody knows of them. bare: how many of those that are listed have nothing of ours yet. All others
-        have a clone of the checkout, as a user has it. installed: another driver of these hosts has put there all that
-        they have. machines: what the config says of a host, by its name, beside how it is reached. changes: of the
-        config, by section. environment: of the program, beside this process's own.
+        folder: for the checkout.
+        hosts: the machines.
+        in_config: how many of them the config lists.
+        bare: how many of those have nothing installed. All others have a clone of the checkout.
+        installed: whether another driver of these hosts has installed everything.
+        machines: further settings of a host, by its name.
+        changes: changes of the config, by section.
+        environment: variables of the program, beside this process's own.
     """
 
     def __init__(
@@ -145,7 +146,7 @@ class Driver:
         self.config.write_text(yaml.safe_dump(values, sort_keys=False))
 
     def settings_of(self, host: Host) -> dict[str, Any]:
-        """A host as the config has it."""
+        """Return a host as the config has it."""
         return {
             "host": host.address,
             "name": host.name,
@@ -165,7 +166,7 @@ class Driver:
     # The program.
 
     def start(self, *how: str) -> None:
-        """Start the program, as the guide says (or in another way); or go on with the run."""
+        """Start the program, as the guide says (or in another way), or resume the run."""
         (self.checkout / "distributed" / "status.json").unlink(missing_ok=True)  # of an earlier session
         resume = ["--resume"] if (self.run_dir / "run.db").exists() else []
         line = [sys.executable, "start_main.py", *(how or ["--distributed"]), *resume]
@@ -192,17 +193,17 @@ class Driver:
         self.process.wait()
 
     def interrupt(self) -> int:
-        """Ctrl-C; returns the exit code."""
+        """Send Ctrl-C; return the exit code."""
         assert self.process
         self.process.send_signal(signal.SIGINT)
         return self.process.wait(END_SECONDS)
 
     def connector(self, *arguments: str, seconds: float = PATIENCE) -> subprocess.CompletedProcess[str]:
-        """``python distributed/ssh_connector.py`` with these arguments."""
+        """Run ``python distributed/ssh_connector.py`` with these arguments."""
         return self.python("distributed/ssh_connector.py", *arguments, seconds=seconds)
 
     def python(self, *arguments: str, seconds: float = PATIENCE) -> subprocess.CompletedProcess[str]:
-        """The interpreter in the checkout, beside the program."""
+        """Run the checkout's interpreter beside the program."""
         return subprocess.run(
             [sys.executable, *arguments],
             cwd=self.checkout,
@@ -213,10 +214,10 @@ class Driver:
             check=False,
         )
 
-    # How things stand.
+    # The state.
 
     def status(self) -> dict[str, Any]:
-        """What status.json says; empty after a start, until it is written."""
+        """Return status.json; empty after a start, until it is written."""
         try:
             found: dict[str, Any] = json.loads((self.checkout / "distributed" / "status.json").read_bytes())
         except FileNotFoundError:
@@ -224,15 +225,15 @@ class Driver:
         return found
 
     def workers(self) -> dict[str, dict[str, Any]]:
-        """What status.json says of each worker."""
+        """Return the workers in status.json."""
         return {worker["name"]: worker for worker in self.status().get("workers", [])}
 
     def marks(self) -> dict[str, str]:
-        """The mark of each worker."""
+        """Return the mark of each worker."""
         return {name: worker["mark"] for name, worker in self.workers().items()}
 
     def wait(self, condition: Callable[[], object], what: str, *, seconds: float = PATIENCE) -> float:
-        """Wait for what is to come true, and return the seconds that it took; else say how things stand."""
+        """Wait for a condition and return the seconds that it took; on failure print the state."""
         began = time.monotonic()
         while not condition():
             assert self.runs, f"the program has ended while {what} was waited for; {self._how_it_stands()}"
@@ -244,7 +245,7 @@ class Driver:
         return time.monotonic() - began
 
     def wait_until_all_play(self, count: int | None = None, *, seconds: float = PATIENCE) -> None:
-        """Wait until all workers, so many if that is said, are Active."""
+        """Wait until all workers (or ``count``) are Active."""
 
         def all_play() -> bool:
             marks = list(self.marks().values())
@@ -254,7 +255,7 @@ class Driver:
 
     @property
     def is_current(self) -> bool:
-        """Whether the status is of the session that runs."""
+        """Return whether the status is of the running session."""
         found = self.status()
         return bool(found) and not found["ended"]
 
@@ -262,22 +263,23 @@ class Driver:
         texts = (self.checkout / "distributed" / "status.txt", self.log, self.output)
         return "\n\n".join(f"{path.name}:\n{_tail(path)}" for path in texts)
 
-    # What is on the machines, and in the books.
+    # What is on the machines, and in the ledger.
 
     def folder(self, host: Host) -> Path:
-        """The folder of a host's worker, as this machine sees it."""
+        """Return the folder of a host's worker, as this machine sees it."""
         return host.home / "keima" / "workers" / host.name
 
     def add(self, host: Host) -> None:
-        """As a script beside a running Coach does it."""
+        """Add a host, as a script beside a running Coach does."""
         options = self.settings_of(host)
         address, user = options.pop("host"), options.pop("user")
-        script = f"from distributed.ssh_connector import SSHConnector; SSHConnector().add_worker({address!r}, {user!r}, **{options!r})"
+        call = f"SSHConnector().add_worker({address!r}, {user!r}, **{options!r})"
+        script = f"from distributed.ssh_connector import SSHConnector; {call}"
         done = self.python("-c", script)
         assert done.returncode == 0, done.stderr
 
     def remove(self, host: Host) -> None:
-        """As a user who edits the file does it, until nothing of the machine is left."""
+        """Remove a host by editing the file, and wait until nothing of it is left."""
         settings = yaml.safe_load(self.config.read_text())
         settings["distributed"]["workers"] = [
             each for each in settings["distributed"]["workers"] if each["name"] != host.name
@@ -286,36 +288,36 @@ class Driver:
         self.wait(lambda: host.name not in self.workers(), f"{host.name} to be dropped")
 
     def heartbeat(self, host: Host) -> dict[str, Any]:
-        """What a worker has said last, read on its own disk."""
+        """Return a worker's last heartbeat, from its own disk."""
         found: dict[str, Any] = json.loads((self.folder(host) / "worker.json").read_bytes())
         return found
 
     def spool(self, host: Host) -> set[str]:
-        """The batches that lie on a host."""
+        """Return the batches on a host."""
         return {path.stem for path in (host.home / "keima" / "workers").glob("*/outbox/*.games")}
 
     def poll(self) -> None:
-        """Take note of every batch that lies on a host now."""
+        """Note every batch that is on a host now."""
         for host in self.hosts:
             self.seen |= self.spool(host)
 
     def received(self) -> list[str]:
-        """The batches in the books, in the order of receipt."""
+        """Return the batches in the ledger, in the order of receipt."""
         with read_ledger(self.run_dir) as ledger:
             return [row.id for row in ledger.received_batches()]
 
     def audit(self) -> Audit:
-        """What the audit of the run says."""
+        """Return the audit of the run."""
         return audit(self.run_dir)
 
     def worker_processes(self, host: Host) -> list[int]:
-        """The worker processes of a host, by their ids on this machine."""
+        """Return the worker processes of a host, by their ids on this machine."""
         return [pid for pid in host.pids() if _is_worker(pid) and state(pid) not in "ZX"]
 
 
 @contextmanager
 def driven(folder: Path, hosts: Hosts, **options: Any) -> Iterator[Driver]:
-    """A ``Driver`` of these arguments, whose program does not outlive the block."""
+    """Yield a ``Driver`` of these arguments, whose program ends with the block."""
     made = Driver(folder, hosts, **options)
     try:
         yield made
@@ -325,7 +327,7 @@ def driven(folder: Path, hosts: Hosts, **options: Any) -> Iterator[Driver]:
 
 
 def in_time(seconds: float) -> float:
-    """The seconds that something may take which is promised in so many on a machine that has nothing else to do."""
+    """Return a time limit: the seconds that something takes on an idle machine, scaled up for a busy one."""
     return MARGIN + seconds * max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)))
 
 

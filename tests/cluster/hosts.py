@@ -62,7 +62,8 @@ def why_not() -> str:
         return "hosts of their own need Linux, and root"
     missing = [name for name in PROGRAMS if not _program(name)]
     if missing:
-        return f"hosts of their own need {', '.join(missing)}: apt-get install openssh-server openssh-client iproute2 util-linux"
+        packages = "openssh-server openssh-client iproute2 util-linux"
+        return f"hosts of their own need {', '.join(missing)}: apt-get install {packages}"
     tried = subprocess.run([*_unshare(), "true"], capture_output=True, text=True, check=False)
     return f"this machine may not make namespaces: {tried.stderr.strip()}" if tried.returncode else ""
 
@@ -171,8 +172,9 @@ class Host:
             *((Path(place), str(path), "bind,ro") for path, place in shelf.items()),
         ]
         return "".join(
-            f"{_escaped(source)} {_escaped(place)} {'none' if 'bind' in options else 'tmpfs'} {options},X-mount.mkdir 0 0\n"
+            f"{_escaped(source)} {_escaped(place)} {kind} {options},X-mount.mkdir 0 0\n"
             for source, place, options in rows
+            for kind in ("none" if "bind" in options else "tmpfs",)
         )
 
     def _plug_in(self) -> None:
@@ -191,7 +193,8 @@ class Host:
             "netns",
             self._pid,
         )
-        route = f"addr add {self.address}/24 dev eth0\nlink set lo up\nlink set eth0 up\nroute add default via {self._prefix}.254\n"
+        up = "link set lo up\nlink set eth0 up"
+        route = f"addr add {self.address}/24 dev eth0\n{up}\nroute add default via {self._prefix}.254\n"
         self._in_its_network("ip", "-batch", "-", text=route)
         self.heal()
         mbit, self._mbit = self._mbit, None

@@ -116,7 +116,7 @@ def test_evaluation_games_are_played_on_the_machines(cluster: Driver) -> None:
     results = f"workers/*/outbox/*{RESULT_SUFFIX}"
     cluster.wait(lambda: list(cluster.run_dir.glob(results)), "games of a match to come back from a machine")
     with read_ledger(cluster.run_dir) as ledger:
-        cluster.wait(lambda: ledger.matches() and ledger.ratings(), "a match to be in the books")
+        cluster.wait(lambda: ledger.matches() and ledger.ratings(), "a match to be in the ledger")
     assert "did not play" not in cluster.log.read_text()
 
 
@@ -212,7 +212,7 @@ def test_machines_without_network_power_or_pulse_are_offline_and_come_back_by_th
         frozen.thaw()
     four.wait_until_all_play(4)
     assert one_process(four, cut) == playing
-    four.wait(lambda: four.seen <= {*four.received()}, "all that they had finished to be in the books")
+    four.wait(lambda: four.seen <= {*four.received()}, "all that they had finished to be in the ledger")
 
 
 def test_a_worker_that_is_killed_is_started_again_and_named(cluster: Driver) -> None:
@@ -263,10 +263,10 @@ def test_a_coach_that_was_killed_takes_over_the_workers_and_their_games(cluster:
     cluster.start()
     cluster.wait_until_all_play(len(hosts))
     assert {host.name: one_process(cluster, host) for host in hosts} == before
-    cluster.wait(lambda: spools <= {*cluster.received()}, "what they had played meanwhile to be in the books")
+    cluster.wait(lambda: spools <= {*cluster.received()}, "what they had played meanwhile to be in the ledger")
 
 
-def test_after_ctrl_c_nothing_is_left_on_any_machine_and_the_books_balance(cluster: Driver) -> None:
+def test_after_ctrl_c_nothing_is_left_on_any_machine_and_the_audit_passes(cluster: Driver) -> None:
     cluster.poll()
     assert cluster.interrupt() == 128 + signal.SIGINT
     cluster.poll()

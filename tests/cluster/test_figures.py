@@ -82,7 +82,7 @@ def test_over_2000_games_shares_are_weights_times_measured_rates_within_5_per_ce
     for name, games in played.items():
         share, total = games / sum(played.values()), sum(claims.values())
         log.info(
-            "%s: weight %g, %.2f games/s: %d of %d games, %.2f %%; weights x rates of each moment: %.2f %%, of the whole time: %.2f %%",
+            "%s: weight %g, %.2f games/s: %d of %d games, %.2f %%; weights x rates now: %.2f %%, over all: %.2f %%",
             *(name, WEIGHTS[name], statistics.mean(rates[name]), games, sum(played.values()), 100 * share),
             *(100 * wanted[name] / sum(wanted.values()), 100 * claims[name] / total),
         )

@@ -48,7 +48,8 @@ def traces_of(process: int) -> set[str]:
 
 @pytest.mark.medium
 def test_every_host_is_a_machine_of_its_own(hosts: Hosts) -> None:
-    line = "hostname; whoami; pwd; cat /proc/sys/kernel/random/boot_id; ip -o -4 addr show eth0 | awk '{print $4}'; cat /proc/1/comm"
+    address = "ip -o -4 addr show eth0 | awk '{print $4}'"
+    line = f"hostname; whoami; pwd; cat /proc/sys/kernel/random/boot_id; {address}; cat /proc/1/comm"
     said = [says(hosts, host.name, line).split() for host in hosts]
     assert [row[:3] for row in said] == [[host.name, host.user, f"/home/{host.user}"] for host in hosts]
     assert [row[4:] for row in said] == [[f"{host.address}/24", "sleep"] for host in hosts]

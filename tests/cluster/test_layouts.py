@@ -105,7 +105,7 @@ def test_a_machine_whose_packets_are_lost_is_offline_in_time_and_hands_over_its_
         host.heal()
     cluster.wait_until_all_play(4)
     assert cluster.worker_processes(host) == processes
-    cluster.wait(lambda: spool <= {*cluster.received()}, "what was played meanwhile to be in the books")
+    cluster.wait(lambda: spool <= {*cluster.received()}, "what was played meanwhile to be in the ledger")
 
 
 @pytest.mark.slow

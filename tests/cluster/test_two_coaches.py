@@ -11,7 +11,7 @@ from tests.cluster.two_coaches import meet
 @pytest.mark.slow
 @pytest.mark.trial
 @pytest.mark.timeout(1800)
-def test_two_coaches_take_the_same_hosts_from_each_other_and_no_game_is_lost_or_in_the_other_s_books(
+def test_two_coaches_take_the_same_hosts_from_each_other_and_no_game_is_lost_or_in_the_other_s_ledger(
     hosts: Hosts, tmp_path: Path
 ) -> None:
     meeting = meet(tmp_path, hosts, seconds=60.0, log_event=lambda text: None)

@@ -40,7 +40,7 @@ def put_games(host: Host) -> None:
 
 
 def typed(text: str, master: str) -> list[str]:
-    """A line of the guide for one of two machines, with the address that the first one has here, and a small network."""
+    """Return a line of the guide for one of two machines, with the first one's address here, and a small network."""
     (line,) = commands(text)
     words = [*line.replace(ADDRESS, master).split(), *SMALL, "--data", "data", "--save-dir", "saved"]
     places = {name: str(ROOT / name) for name in ("./launch_distributed_training.sh", "train_distributed.py")}

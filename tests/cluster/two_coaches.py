@@ -1,13 +1,12 @@
-"""Two Coaches, each with a run of its own, use the same hosts and take them from each other; then every game is looked
-for.
+"""Two Coaches, each with a run of its own, use the same hosts and take them from each other; then every game is
+searched.
 
     python tests/cluster/two_coaches.py --minutes 10
 
-The first run's workers are taken over by the second one; half of them are taken back; the first Coach is killed,
-whereupon the second one takes what has become free; and the first one comes back and takes all. Every batch that lay
-finished on any host must be in the books of the run that it belongs to, none in the other's, and both audits must
-balance. It needs Linux and root. Exit code: 0 when all of that holds, 1 when not (each problem is named), 2 when this
-machine cannot have hosts.
+The second run takes over the first run's workers; half of them are taken back; the first Coach is killed, and the
+second one takes what has become free; the first one comes back and takes all. Every finished batch on any host must be
+in the ledger of its run, none in the other's, and both audits must balance. It needs Linux and root. Exit code: 0 if
+all of that holds, 1 if not (each problem is named), 2 if this machine cannot have hosts.
 """
 
 import argparse
@@ -36,15 +35,15 @@ CHANGE_SECONDS = 300.0
 
 @dataclass(kw_only=True)
 class Meeting:
-    """What came of it."""
+    """The result."""
 
     hosts: int
     seconds: float = 0.0
     takeovers: int = 0
     batches_seen: int = 0  # that lay finished on a host at some time
-    games: dict[str, int] = field(default_factory=dict)  # in the books of each run
+    games: dict[str, int] = field(default_factory=dict)  # in the ledger of each run
     lost: list[str] = field(default_factory=list)
-    foreign: list[str] = field(default_factory=list)  # batches in the other's books, or refused there
+    foreign: list[str] = field(default_factory=list)  # batches in the other's ledger, or refused there
     problems: list[str] = field(default_factory=list)
 
 
@@ -56,18 +55,18 @@ class Pair:
         self.meeting = Meeting(hosts=len(hosts))
 
     def play(self, seconds: float) -> None:
-        """Let both go on for so long."""
+        """Let both continue for this long."""
         until = time.monotonic() + seconds
         self.wait(lambda: time.monotonic() >= until, "the time to pass", seconds=seconds + CHANGE_SECONDS)
 
     def wait(self, condition: Callable[[], object], what: str, *, seconds: float = CHANGE_SECONDS) -> None:
-        """Wait for what is to come true, while every batch on every host is noted."""
+        """Wait for a condition, while every batch on every host is noted."""
         self.first.wait(condition, what, seconds=seconds) if self.first.runs else self.second.wait(
             condition, what, seconds=seconds
         )
 
     def plays_for(self, driver: Driver, hosts: Sequence[Host]) -> None:
-        """Wait until these hosts' workers play for a Coach, and are shown in Error by the other one if that runs."""
+        """Wait until these hosts' workers play for a Coach, and the other one, if it runs, shows them in Error."""
         other = self.second if driver is self.first else self.first
         run = run_of(driver)
 
@@ -80,7 +79,7 @@ class Pair:
         self.wait(settled, f"{[host.name for host in hosts]} to play for run {run} alone")
 
     def take_over(self, driver: Driver, hosts: Sequence[Host]) -> None:
-        """As a user does it, for each of these hosts' workers."""
+        """Take over each of these hosts' workers, as a user does."""
         for host in hosts:
             done = driver.connector("--takeover", host.name)
             assert done.returncode == 0, done.stderr
@@ -91,7 +90,7 @@ class Pair:
         )
 
     def count(self) -> Meeting:
-        """Look for every game."""
+        """Search every game."""
         meeting, seen = self.meeting, self.first.seen | self.second.seen
         meeting.batches_seen = len(seen)
         for driver in (self.first, self.second):
@@ -108,13 +107,13 @@ class Pair:
 
 
 def run_of(driver: Driver) -> str:
-    """The id of a driver's run."""
+    """Return the id of a driver's run."""
     with read_ledger(driver.run_dir) as ledger:
         return ledger.run_id
 
 
 def meet(folder: Path, hosts: Hosts, *, seconds: float, log_event: Callable[[str], None]) -> Meeting:
-    """Have two Coaches play on the same hosts for about so long, with three takeovers."""
+    """Have two Coaches play on the same hosts for about this long, with three takeovers."""
     (folder / "first").mkdir()
     (folder / "second").mkdir()
     count, part = len(hosts), seconds / 4
@@ -156,7 +155,7 @@ def meet(folder: Path, hosts: Hosts, *, seconds: float, log_event: Callable[[str
 
 
 def aside(hosts: Hosts, run: str) -> list[Path]:
-    """The batches that are set aside for a run."""
+    """Return the batches that are set aside for a run."""
     return [path for host in hosts for path in (host.home / "keima" / "workers").glob(f"*.{run}/outbox/*.games")]
 
 

@@ -35,7 +35,8 @@ def end(number, frame):
 signal.signal(signal.SIGTERM, end)
 with (folder / "begun").open("a") as file:
     file.write(f"{os.getpid()}\\n")
-(folder / "seen.json").write_text(__import__("json").dumps({"argv": sys.argv, "env": dict(os.environ), "cwd": os.getcwd()}))
+seen = {"argv": sys.argv, "env": dict(os.environ), "cwd": os.getcwd()}
+(folder / "seen.json").write_text(__import__("json").dumps(seen))
 print("the worker begins", flush=True)
 while True:
     time.sleep(0.05)

@@ -223,9 +223,9 @@ def test_a_login_is_waited_for_as_long_as_the_settings_say(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         desktop.list_workers(WorkerSettings(host="127.0.0.1", name="worker1", port=silent.getsockname()[1]))
-        told = yaml.safe_load(desktop.config.read_text())
-        told["distributed"]["login_seconds"] = 1.0
-        desktop.config.write_text(yaml.safe_dump(told))
+        settings = yaml.safe_load(desktop.config.read_text())
+        settings["distributed"]["login_seconds"] = 1.0
+        desktop.config.write_text(yaml.safe_dump(settings))
         began = time.monotonic()
         assert desktop.types("--check") == 1
         assert time.monotonic() - began < 20  # it would be 30

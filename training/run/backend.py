@@ -1,7 +1,8 @@
 """The Coach's view of its workers, and the simplest backend: one worker in this process.
 
 A backend has named workers. The Coach grants each a number of games (``grant``), publishes models, collects the
-finished batches, and releases each batch once it is stored. Every backend passes ``tests/training/run/test_backends.py``.
+finished batches, and releases each batch once it is stored. ``tests/training/run/test_backends.py`` tests every
+backend.
 """
 
 import logging

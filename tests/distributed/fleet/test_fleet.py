@@ -118,7 +118,7 @@ def show_all(fleet: Fleet, granted: int = 100) -> None:
         fleet.grant(worker, granted=granted, delivered=0)
 
 
-class Books:
+class StoredGames:
     """What the Coach would know: takes in all that comes, and counts."""
 
     def __init__(self, fleet: Fleet) -> None:
@@ -267,11 +267,11 @@ def test_leases_are_renewed_while_nothing_else_changes(opened: Open, tmp_path: P
     folder = WorkerFolder(tmp_path / "hosts" / "worker1" / "workers" / "worker1")
     leases: set[str] = set()
 
-    def look() -> None:
+    def poll() -> None:
         assignment = folder.read_assignment()
         leases.update([assignment.lease] if assignment else [])
 
-    wait_until(fleet, lambda: len(leases) >= 4, doing=look)
+    wait_until(fleet, lambda: len(leases) >= 4, doing=poll)
 
 
 def test_a_worker_that_cannot_play_says_so_in_its_status(opened: Open, tmp_path: Path) -> None:
@@ -322,13 +322,13 @@ def is_running(pid: int) -> bool:
 @pytest.mark.trial
 def test_a_killed_worker_is_started_again_and_no_game_is_lost(opened: Open, tmp_path: Path) -> None:
     fleet = opened("worker1")
-    books = Books(fleet)
+    ledger = StoredGames(fleet)
     fleet.grant("worker1", granted=200, delivered=0)
     fleet.publish(1, model_bytes(1))
-    wait_until(fleet, lambda: books.delivered.get("worker1", 0) >= 20, doing=books.take)
+    wait_until(fleet, lambda: ledger.delivered.get("worker1", 0) >= 20, doing=ledger.take)
     first = pid_of(tmp_path, "worker1")
     os.kill(first, signal.SIGKILL)
-    wait_until(fleet, lambda: books.delivered["worker1"] == 200, doing=books.take)
+    wait_until(fleet, lambda: ledger.delivered["worker1"] == 200, doing=ledger.take)
     second = pid_of(tmp_path, "worker1")
     assert second != first and is_running(second)
     fleet.close()
@@ -341,39 +341,39 @@ def test_a_coach_that_was_killed_takes_over_the_workers_and_their_games(opened: 
     fleet = opened("worker1", network=network)
     fleet.grant("worker1", granted=60, delivered=0)
     fleet.publish(1, model_bytes(1))
-    books = Books(fleet)
-    wait_until(fleet, lambda: books.delivered.get("worker1", 0) >= 10, doing=books.take)
+    ledger = StoredGames(fleet)
+    wait_until(fleet, lambda: ledger.delivered.get("worker1", 0) >= 10, doing=ledger.take)
     network.cut.add("worker1")  # as good as dead
     pid = pid_of(tmp_path, "worker1")
     outbox = tmp_path / "hosts" / "worker1" / "workers" / "worker1" / "outbox"
     deadline = time.monotonic() + PATIENCE
-    while sum(int(path.name.split("-")[1]) for path in outbox.glob("*.games")) < 60 - books.delivered["worker1"]:
+    while sum(int(path.name.split("-")[1]) for path in outbox.glob("*.games")) < 60 - ledger.delivered["worker1"]:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     new = opened("worker1")
-    books.fleet = new
-    new.grant("worker1", granted=80, delivered=books.delivered["worker1"])
+    ledger.fleet = new
+    new.grant("worker1", granted=80, delivered=ledger.delivered["worker1"])
     new.publish(1, model_bytes(1))
-    wait_until(new, lambda: books.delivered["worker1"] == 80, doing=books.take)
+    wait_until(new, lambda: ledger.delivered["worker1"] == 80, doing=ledger.take)
     assert pid_of(tmp_path, "worker1") == pid
-    wait_until(new, lambda: not list(outbox.glob("*.games")), doing=books.take)
+    wait_until(new, lambda: not list(outbox.glob("*.games")), doing=ledger.take)
 
 
 @pytest.mark.trial
 def test_a_removed_machine_loses_no_finished_game(opened: Open, tmp_path: Path) -> None:
     fleet = opened("worker1", "worker2")
-    books = Books(fleet)
+    ledger = StoredGames(fleet)
     for worker in fleet.workers:
         fleet.grant(worker, granted=5000, delivered=0)
     fleet.publish(1, model_bytes(1))
-    wait_until(fleet, lambda: len(books.delivered) == 2, doing=books.take)
+    wait_until(fleet, lambda: len(ledger.delivered) == 2, doing=ledger.take)
     pid = pid_of(tmp_path, "worker1")
     fleet.remove("worker1")
-    wait_until(fleet, lambda: fleet.workers == ("worker2",), doing=books.take)
-    books.take()
+    wait_until(fleet, lambda: fleet.workers == ("worker2",), doing=ledger.take)
+    ledger.take()
     folder = WorkerFolder(tmp_path / "hosts" / "worker1" / "workers" / "worker1")
     last = folder.read_heartbeat()
-    assert last and books.delivered["worker1"] == last.finished == last.begun < 5000
+    assert last and ledger.delivered["worker1"] == last.finished == last.begun < 5000
     assert folder.batches() == []
     assert not is_running(pid)
     assert is_running(pid_of(tmp_path, "worker2"))

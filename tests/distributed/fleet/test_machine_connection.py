@@ -79,7 +79,7 @@ def test_after_a_crash_of_the_main_node_everything_is_fetched_or_forgotten_once_
     machine.play()
     taken, fetched = machine.finish(0), machine.finish(10)
     machine.step()
-    (machine.mirror().outbox / taken).unlink()  # in the books, and then the main node was killed
+    (machine.mirror().outbox / taken).unlink()  # in the ledger, and then the main node was killed
     new = machine.finish(20)
     machine.connection = machine.open_connection()
     assert waiting_files(machine.root / "workers", "run") == {NAME: {fetched}}
@@ -101,7 +101,7 @@ def test_after_a_restart_no_file_is_forgotten_before_an_assignment_counts_it(mac
     machine.connection = machine.open_connection()
     machine.publish(1)
     machine.step()
-    (machine.mirror().outbox / file).unlink()  # in the books, and no assignment says so yet
+    (machine.mirror().outbox / file).unlink()  # in the ledger, and no assignment says so yet
     machine.step(steps=3)
     assert machine.in_outbox() == [file]
     machine.assign(delivered=10)

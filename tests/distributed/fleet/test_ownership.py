@@ -111,7 +111,7 @@ def test_a_coach_that_was_robbed_of_its_worker_touches_nothing_more_and_gets_its
     assert first.mark() is Mark.ERROR and "plays for run bbbb" in first.reason
     assert first.started == [NAME] and second.assignment().run_id == "bbbb"
     assert list(first.connection.arrived) == [(NAME, file)] and second.in_outbox() == [mine]
-    (first.mirror().outbox / file).unlink()  # it is in the books
+    (first.mirror().outbox / file).unlink()  # it is in the ledger
     first.step(after=ASK_SECONDS, steps=2)
     assert second.aside(first) == [] and second.in_outbox() == [mine]
 
@@ -130,7 +130,7 @@ def test_what_is_set_aside_comes_back_when_its_run_does(coaches: Callable[..., t
     first.gone().want()
     first.step(steps=2)
     assert first.in_outbox() == files and [name for _, name in first.connection.arrived] == files
-    assert first.aside(second) == [mine]  # which is not in the books yet, for all that anybody knows here
+    assert first.aside(second) == [mine]  # which is not in the ledger yet, for all that anybody knows here
     assert not (first.folder(f"{NAME}.aaaa").root).exists()
 
 

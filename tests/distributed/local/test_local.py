@@ -41,8 +41,8 @@ def wait_until(done: Callable[[], bool]) -> None:
 
 @pytest.mark.medium
 def test_a_worker_that_dies_again_and_again_is_given_up_with_its_log(open_processes: Open) -> None:
-    told: list[str] = []
-    backend = open_processes(count=1, target=die, compiled=True, log_event=told.append)
+    events: list[str] = []
+    backend = open_processes(count=1, target=die, compiled=True, log_event=events.append)
     backend.publish(1, b"model")
 
     def given_up() -> bool:
@@ -50,7 +50,7 @@ def test_a_worker_that_dies_again_and_again_is_given_up_with_its_log(open_proces
         return not backend.workers
 
     wait_until(given_up)
-    assert sum("ended with exit code 3 and is started again" in text for text in told) == RESTARTS
+    assert sum("ended with exit code 3 and is started again" in text for text in events) == RESTARTS
     heartbeat = backend.status()["local-1"]
     assert heartbeat and heartbeat.state == "error"
     assert "worker_local-1.log" in heartbeat.error
@@ -58,11 +58,11 @@ def test_a_worker_that_dies_again_and_again_is_given_up_with_its_log(open_proces
 
 @pytest.mark.medium
 def test_where_nothing_is_compiled_the_others_wait_for_the_first_worker(open_processes: Open, tmp_path: Path) -> None:
-    told: list[str] = []
-    backend = open_processes(count=3, target=idle, compiled=False, log_event=told.append)
+    events: list[str] = []
+    backend = open_processes(count=3, target=idle, compiled=False, log_event=events.append)
     assert not list(tmp_path.glob("*/begun"))
     backend.publish(1, b"model")
-    assert told == [FIRST_TIME]
+    assert events == [FIRST_TIME]
     wait_until(lambda: (tmp_path / "local-1" / "begun").exists())
     backend.collect()
     assert backend.running() == ["local-1"]
@@ -140,8 +140,8 @@ def test_the_games_of_a_dead_worker_are_withdrawn_before_it_is_replaced(open_pro
 
 @pytest.mark.medium
 def test_a_worker_that_may_not_be_started_again_leaves_the_others_to_play(open_processes: Open, tmp_path: Path) -> None:
-    told: list[str] = []
-    backend = open_processes(count=2, target=die_once, compiled=True, restarts=0, log_event=told.append)
+    events: list[str] = []
+    backend = open_processes(count=2, target=die_once, compiled=True, restarts=0, log_event=events.append)
     (tmp_path / "local-2" / "begun").touch()
     for worker in backend.workers:
         backend.grant(worker, granted=50, delivered=0)
@@ -149,13 +149,13 @@ def test_a_worker_that_may_not_be_started_again_leaves_the_others_to_play(open_p
 
     def named() -> bool:
         backend.collect()
-        return bool(told)
+        return bool(events)
 
     wait_until(named)
     assert backend.withdrawn() == {"local-1": 50}
     backend.grant("local-1", granted=0, delivered=0)
     assert backend.workers == ("local-2",) and backend.running() == ["local-2"]
-    assert told[0].startswith("worker local-1 ended 1 times in 10 minutes, last with exit code 3")
+    assert events[0].startswith("worker local-1 ended 1 times in 10 minutes, last with exit code 3")
 
 
 @pytest.mark.medium

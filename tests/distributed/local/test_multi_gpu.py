@@ -172,5 +172,5 @@ def test_a_crash_in_mid_iteration_costs_no_finished_game(
         assert ledger.account("cpu-0").received > games / 2 * times, (
             "the others have played what the dead one had not finished"
         )
-        assert all(books.discarded == books.outstanding == 0 for books in ledger.accounts().values())
+        assert all(account.discarded == account.outstanding == 0 for account in ledger.accounts().values())
     assert audit([str(folder)]) == 0

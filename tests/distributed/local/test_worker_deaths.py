@@ -1,4 +1,4 @@
-"""Worker processes that are killed while they play are named and replaced, and their unfinished games are played again."""
+"""Worker processes that are killed are reported and restarted, and their unfinished games are replayed."""
 
 import os
 import signal
@@ -65,15 +65,15 @@ class Account:
 
 
 @pytest.fixture
-def told() -> list[str]:
+def events() -> list[str]:
     return []
 
 
 @pytest.fixture
-def backend(tmp_path: Path, told: list[str]) -> Iterator[LocalProcesses]:
+def backend(tmp_path: Path, events: list[str]) -> Iterator[LocalProcesses]:
     settings = small_settings(tmp_path, self_play={"parallel_games": 40}, distributed={"batch_size": 20})
     opened = LocalProcesses(
-        tmp_path, count=2, game=GAME, settings=settings, run_id="run", log_event=told.append, compiled=True
+        tmp_path, count=2, game=GAME, settings=settings, run_id="run", log_event=events.append, compiled=True
     )
     yield opened
     opened.close()
@@ -81,7 +81,7 @@ def backend(tmp_path: Path, told: list[str]) -> Iterator[LocalProcesses]:
 
 @pytest.mark.trial
 def test_a_worker_that_is_killed_while_it_plays_is_replaced_and_its_games_are_others(
-    backend: LocalProcesses, told: list[str]
+    backend: LocalProcesses, events: list[str]
 ) -> None:
     account = Account(backend)
 
@@ -97,8 +97,8 @@ def test_a_worker_that_is_killed_while_it_plays_is_replaced_and_its_games_are_ot
     assert len(set(account.seeds)) == 2 * GAMES
     assert list(account.withdrawn) == ["local-1"]
     assert account.games["local-1"] == GAMES - account.withdrawn["local-1"] < GAMES, "what it has handed over counts"
-    assert [text for text in told if text.startswith("worker local-1 ended with exit code -9 and is started again")]
-    assert not [text for text in told if "local-2" in text]
+    assert [text for text in events if text.startswith("worker local-1 ended with exit code -9 and is started again")]
+    assert not [text for text in events if "local-2" in text]
     account.poll_until(lambda: backend.workers == ("local-1", "local-2"))
     successor = backend.status()["local-1"]
     assert successor and successor.pid != victim.pid

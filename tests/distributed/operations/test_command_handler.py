@@ -22,7 +22,7 @@ class Fleet:
     def __init__(self, *machines: WorkerSettings) -> None:
         self.all = {machine.name: machine for machine in machines}
         self.leaving: set[str] = set()
-        self.told: list[str] = []
+        self.commands: list[str] = []
         self.marks: dict[str, Mark] = {}
 
     @property
@@ -33,11 +33,11 @@ class Fleet:
         if machine.name in self.all:
             raise ValueError(f"{machine.name} is still leaving")
         self.all[machine.name] = machine
-        self.told.append(f"add {machine.name}")
+        self.commands.append(f"add {machine.name}")
 
     def remove(self, name: str) -> None:
         self.leaving.add(name)
-        self.told.append(f"remove {name}")
+        self.commands.append(f"remove {name}")
 
     def left(self) -> None:
         for name in self.leaving:
@@ -46,15 +46,15 @@ class Fleet:
 
     def restart(self, name: str) -> None:
         self._known(name)
-        self.told.append(f"restart {name}")
+        self.commands.append(f"restart {name}")
 
     def stop(self, name: str) -> None:
         self._known(name)
-        self.told.append(f"stop {name}")
+        self.commands.append(f"stop {name}")
 
     def take_over(self, name: str) -> None:
         self._known(name)
-        self.told.append(f"take over {name}")
+        self.commands.append(f"take over {name}")
 
     def _known(self, name: str) -> None:
         if name not in self.all:
@@ -109,7 +109,7 @@ def test_commands_reach_the_fleet(coach: Coach, folder: Path) -> None:
     assert asked(coach, folder, Request(command="restart", worker="worker1")).ok
     assert asked(coach, folder, Request(command="stop", worker="worker2")).ok
     assert asked(coach, folder, Request(command="takeover", worker="worker1")).ok
-    assert coach.fleet.told == ["restart worker1", "stop worker2", "take over worker1"]
+    assert coach.fleet.commands == ["restart worker1", "stop worker2", "take over worker1"]
 
 
 def test_a_worker_that_nobody_knows_is_refused_with_those_there_are(coach: Coach, folder: Path) -> None:
@@ -130,7 +130,7 @@ def test_an_added_machine_plays_and_stays_in_the_settings(coach: Coach, folder: 
     )
     assert "    - {host: new.example.com, user: you}\n" in config.read_text()
     coach.cycle(times=5)
-    assert coach.fleet.told == ["add new"]
+    assert coach.fleet.commands == ["add new"]
 
 
 def test_where_machines_are_set_up_by_themselves_no_command_is_named(coach: Coach, folder: Path, config: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_removed_machine_leaves_and_is_gone_from_the_settings(coach: Coach, fo
     assert asked(coach, folder, Request(command="remove", worker="worker1")).ok
     assert "worker1" not in config.read_text()
     coach.cycle(times=5)
-    assert coach.fleet.told == ["remove worker1"]
+    assert coach.fleet.commands == ["remove worker1"]
 
 
 def test_what_the_settings_do_not_allow_changes_nothing(coach: Coach, folder: Path, config: Path) -> None:
@@ -152,13 +152,13 @@ def test_what_the_settings_do_not_allow_changes_nothing(coach: Coach, folder: Pa
     assert asked(coach, folder, Request(command="remove", worker="worker1")).ok
     answer = asked(coach, folder, Request(command="remove", worker="worker2"))
     assert not answer.ok and "enabled is true" in answer.text
-    assert coach.fleet.told == ["remove worker1"]
+    assert coach.fleet.commands == ["remove worker1"]
 
 
 def test_a_machine_that_is_written_into_the_file_is_taken_in(coach: Coach, config: Path) -> None:
     config.write_text(CONFIG + "    - host: worker3\n")
     coach.cycle(times=2)
-    assert coach.fleet.told == ["add worker3"]
+    assert coach.fleet.commands == ["add worker3"]
 
 
 def test_a_file_that_is_half_written_sends_nobody_home(coach: Coach, config: Path) -> None:
@@ -166,24 +166,24 @@ def test_a_file_that_is_half_written_sends_nobody_home(coach: Coach, config: Pat
     for end in (whole.index("    - {host: worker2"), len(CONFIG), len(whole)):  # each is YAML, and right
         config.write_text(whole[:end])
         coach.cycle()
-    assert coach.fleet.told == []
+    assert coach.fleet.commands == []
     coach.cycle()
-    assert coach.fleet.told == ["add worker3"]
+    assert coach.fleet.commands == ["add worker3"]
 
 
 def test_a_machine_that_is_deleted_from_the_file_leaves(coach: Coach, config: Path) -> None:
     config.write_text(CONFIG.replace("    - {host: worker2.example.com, user: me}\n", ""))
     coach.cycle(times=3)
-    assert coach.fleet.told == ["remove worker2"]
+    assert coach.fleet.commands == ["remove worker2"]
 
 
 def test_a_machine_whose_settings_change_goes_and_comes_back(coach: Coach, config: Path) -> None:
     config.write_text(CONFIG.replace("worker2.example.com, user: me", "worker2.example.com, user: you"))
     coach.cycle(times=5)
-    assert coach.fleet.told == ["remove worker2"]
+    assert coach.fleet.commands == ["remove worker2"]
     coach.fleet.left()
     coach.cycle(times=5)
-    assert coach.fleet.told == ["remove worker2", "add worker2"]
+    assert coach.fleet.commands == ["remove worker2", "add worker2"]
     assert coach.fleet.all["worker2"].user == "you"
 
 
@@ -197,22 +197,22 @@ def test_of_the_machines_that_play_one_at_a_time_goes_and_comes_back_when_all_ar
     coach.fleet.marks = {"worker1": Mark.ACTIVE, "worker2": Mark.SYNCING}
     config.write_text(all_changed(CONFIG))
     coach.cycle(times=5)
-    assert coach.fleet.told == ["remove worker1"]
+    assert coach.fleet.commands == ["remove worker1"]
     assert "1 more with new settings keep the old ones until worker1 plays again" in " ".join(coach.events)
     coach.fleet.left()
     coach.fleet.marks["worker1"] = Mark.SYNCING
     coach.cycle(times=5)
-    assert coach.fleet.told == ["remove worker1", "add worker1"]
+    assert coach.fleet.commands == ["remove worker1", "add worker1"]
     coach.fleet.marks["worker1"] = Mark.ACTIVE
     coach.cycle(times=2)
-    assert coach.fleet.told == ["remove worker1", "add worker1", "remove worker2"]
+    assert coach.fleet.commands == ["remove worker1", "add worker1", "remove worker2"]
 
 
 def test_machines_that_do_not_play_have_their_new_settings_at_once(coach: Coach, config: Path) -> None:
     coach.fleet.marks = {"worker1": Mark.ERROR, "worker2": Mark.OFFLINE}
     config.write_text(all_changed(CONFIG))
     coach.cycle(times=2)
-    assert coach.fleet.told == ["remove worker1", "remove worker2"]
+    assert coach.fleet.commands == ["remove worker1", "remove worker2"]
 
 
 def test_a_change_that_no_machine_survives_costs_one_and_is_taken_back_there(coach: Coach, config: Path) -> None:
@@ -224,10 +224,10 @@ def test_a_change_that_no_machine_survives_costs_one_and_is_taken_back_there(coa
     coach.cycle(times=5)
     config.write_text(CONFIG)
     coach.cycle(times=2)
-    assert coach.fleet.told == ["remove worker1", "add worker1", "remove worker1"]
+    assert coach.fleet.commands == ["remove worker1", "add worker1", "remove worker1"]
     coach.fleet.left()
     coach.cycle(times=5)
-    assert coach.fleet.told[3:] == ["add worker1"]
+    assert coach.fleet.commands[3:] == ["add worker1"]
 
 
 @pytest.mark.parametrize(("count", "returning"), [(3, 1), (8, 2), (12, 3)])
@@ -242,11 +242,11 @@ def test_of_many_machines_a_quarter_is_away_at_a_time(
     coach.cycle(times=2)
     config.write_text(all_changed(config.read_text()))
     coach.cycle(times=9)
-    assert len(coach.fleet.told) == returning
+    assert len(coach.fleet.commands) == returning
     for _ in range(count):
         coach.fleet.left()
         coach.cycle(times=9)
-    assert [line for line in coach.fleet.told if line.startswith("add")] == [
+    assert [line for line in coach.fleet.commands if line.startswith("add")] == [
         f"add worker{n}" for n in range(1, count + 1)
     ]
 
@@ -256,7 +256,7 @@ def test_a_machine_that_is_deleted_may_leave_its_weight_behind(coach: Coach, con
     coach.cycle(times=2)
     config.write_text(config.read_text().replace("    - {host: worker2.example.com, user: me}\n", ""))
     coach.cycle(times=3)
-    assert coach.fleet.told == ["remove worker2"]
+    assert coach.fleet.commands == ["remove worker2"]
     assert any("worker_weights: no worker is called worker2" in line for line in coach.events)
 
 
@@ -264,18 +264,18 @@ def test_a_file_that_is_not_right_is_named_once_and_not_followed(coach: Coach, c
     config.write_text(CONFIG.replace("workers:", "wokers:"))
     coach.cycle(times=3)
     assert len(coach.events) == 1 and "did you mean distributed.workers?" in coach.events[0]
-    assert coach.fleet.told == []
+    assert coach.fleet.commands == []
     config.write_text(CONFIG + "    - host: worker3\n")
     coach.cycle(times=2)
-    assert coach.fleet.told == ["add worker3"]
+    assert coach.fleet.commands == ["add worker3"]
 
 
 def test_a_file_that_is_gone_sends_nobody_home(coach: Coach, config: Path) -> None:
     config.unlink()
     coach.cycle(times=3)
-    assert len(coach.events) == 1 and coach.fleet.told == []
+    assert len(coach.events) == 1 and coach.fleet.commands == []
 
 
 def test_a_file_that_does_not_change_is_not_read(coach: Coach, config: Path) -> None:
     coach.cycle(times=3)
-    assert coach.fleet.told == [] and coach.events == []
+    assert coach.fleet.commands == [] and coach.events == []

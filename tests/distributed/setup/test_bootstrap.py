@@ -53,16 +53,16 @@ def setup_is(project: Path, text: str) -> Path:
 def run(
     root: Path, project: Path, machine: WorkerSettings = MACHINE, *, pip: PipSettings = NO_PIP_SETTINGS
 ) -> list[str]:
-    told: list[str] = []
+    reported: list[str] = []
     bootstrap(
         LocalTransport(root, worker="worker1"),
         machine,
-        report=told.append,
+        report=reported.append,
         pip=pip,
         root=project,
         sleep=lambda seconds: None,
     )
-    return told
+    return reported
 
 
 def stand_in(path: Path, command: str) -> None:
@@ -76,23 +76,23 @@ def runs(root: Path) -> int:
 
 @pytest.mark.medium
 def test_a_bare_machine_becomes_one_that_can_play(root: Path, project: Path) -> None:
-    told = run(root, project)
-    assert told[-1] == "ready: worker1"
-    assert "Installing requirements.txt" in told
+    reported = run(root, project)
+    assert reported[-1] == "ready: worker1"
+    assert "Installing requirements.txt" in reported
     assert (root / "releases" / worker_code_hash(project) / "start_worker.py").exists()
-    looked_at = findings(
+    checked = findings(
         probe(LocalTransport(root), MACHINE, worker_requirements(root=project)),
         MACHINE,
         worker_requirements(root=project),
     )
-    assert [finding for finding in looked_at if finding.fatal] == []
+    assert [finding for finding in checked if finding.fatal] == []
 
 
 @pytest.mark.medium
 def test_a_machine_that_is_ready_is_only_looked_at(root: Path, project: Path) -> None:
     run(root, project)
-    told = run(root, project)
-    assert told[1:] == ["the environment is complete", "ready: worker1"]
+    reported = run(root, project)
+    assert reported[1:] == ["the environment is complete", "ready: worker1"]
     assert runs(root) == 1
 
 
@@ -100,10 +100,10 @@ def test_a_machine_that_is_ready_is_only_looked_at(root: Path, project: Path) ->
 def test_new_code_is_sent_and_the_environment_stays(root: Path, project: Path) -> None:
     run(root, project)
     (project / "games/__init__.py").write_text("x = 1\n")
-    told = run(root, project)
-    assert f"releases/{worker_code_hash(project)}" in told[1]
-    assert told[2] == "the environment is complete"
-    assert "rehearsed tic_tac_toe" in told
+    reported = run(root, project)
+    assert f"releases/{worker_code_hash(project)}" in reported[1]
+    assert reported[2] == "the environment is complete"
+    assert "rehearsed tic_tac_toe" in reported
     assert runs(root) == 1
 
 
@@ -162,8 +162,8 @@ def test_one_whose_long_step_ended_meanwhile_finds_it_done(root: Path, project: 
         next(steps)
     del steps
     wait_until(lambda: running(root / job(worker_requirements(root=project))) is None)
-    told = run(root, project)
-    assert (told[1], told[-1]) == ("the environment is complete", "ready: worker1")
+    reported = run(root, project)
+    assert (reported[1], reported[-1]) == ("the environment is complete", "ready: worker1")
 
 
 @pytest.mark.medium
@@ -228,8 +228,8 @@ def test_the_environment_is_made_with_the_interpreter_that_the_user_has_named(
         stand_in(tmp_path / "tools" / name, "exit 1")
     setup_is(project, f'echo "with $PYTHON"\n{INSTALL}')
     machine = MACHINE.model_copy(update={"python": str(tmp_path / "named")})
-    told = run(root, project, machine)
-    assert f"with {tmp_path}/named" in told and told[-1] == "ready: worker1"
+    reported = run(root, project, machine)
+    assert f"with {tmp_path}/named" in reported and reported[-1] == "ready: worker1"
     assert run(root, project, machine)[1:] == ["the environment is complete", "ready: worker1"]
 
 

@@ -147,8 +147,8 @@ def test_remedies_name_the_settings_file_that_is_meant(tmp_path: Path) -> None:
     bare = a_probe(code={".": ""})
     for config, command in {
         CONFIG: "python distributed/ssh_connector.py --bootstrap worker1",
-        tmp_path
-        / "my cluster.yaml": f"python distributed/ssh_connector.py --config '{tmp_path}/my cluster.yaml' --bootstrap worker1",
+        tmp_path / "my cluster.yaml": "python distributed/ssh_connector.py"
+        f" --config '{tmp_path}/my cluster.yaml' --bootstrap worker1",
     }.items():
         required = replace(REQUIRED, connector=connector(config))
         (finding,) = (each for each in findings(bare, machine(), required, now=lambda: NOW) if not each.ok)

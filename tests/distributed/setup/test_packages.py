@@ -77,7 +77,7 @@ def test_a_machine_without_any_interpreter_of_ours_is_set_up_when_it_is_connecte
 ) -> None:
     """As with `bootstrap: true`; first without the packages, then with them."""
     transport = connect(bare, host_key_policy="strict")
-    told: list[str] = []
+    reported: list[str] = []
 
     def process_manager(pip: PipSettings) -> RemoteProcessManager:
         return RemoteProcessManager(
@@ -85,13 +85,13 @@ def test_a_machine_without_any_interpreter_of_ours_is_set_up_when_it_is_connecte
         )
 
     with pytest.raises(RemoteFailure) as failed:
-        process_manager(PipSettings()).prepare(transport, told.append, lambda: True)
+        process_manager(PipSettings()).prepare(transport, reported.append, lambda: True)
     assert "making the environment failed: it cannot reach the package index (" in failed.value.what
     assert "`--wheels DIR`" in failed.value.remedy and "logs/bootstrap.log there" in failed.value.remedy
     folder = make_wheels(tmp_path / "wheels", *PURE)
-    (slot,) = process_manager(PipSettings(wheels=str(folder))).prepare(transport, told.append, lambda: True)
+    (slot,) = process_manager(PipSettings(wheels=str(folder))).prepare(transport, reported.append, lambda: True)
     assert slot.name == "worker1"
-    assert any(line.startswith("being set up: sends 2 packages") for line in told)
+    assert any(line.startswith("being set up: sends 2 packages") for line in reported)
     found = probe(transport, bare, worker_requirements(root=project)).python
     assert found and found.path == f"{bare.directory}/{worker_requirements(root=project).environment}/bin/python"
     assert found.packages == {name: metadata.version(name) for name in PURE}
@@ -105,20 +105,23 @@ def test_a_python_without_venv_takes_pip_from_the_wheels(bare: WorkerSettings, p
     """As on Debian without python3-venv: ensurepip is missing, and there is no pip outside."""
     folder = make_wheels(tmp_path / "wheels", *PURE, "pip")
     (tmp_path / "tools/python3").write_text(f"""#!/bin/sh
-case "$*" in "-m venv --without-pip"*) exec {BARE} -S "$@";; "-m venv"*|"-m pip"*) echo "ensurepip is not available"; exit 1;; esac
+case "$*" in
+    "-m venv --without-pip"*) exec {BARE} -S "$@";;
+    "-m venv"*|"-m pip"*) echo "ensurepip is not available"; exit 1;;
+esac
 exec {BARE} -S "$@"
 """)
     transport = connect(bare, host_key_policy="strict")
-    told: list[str] = []
+    reported: list[str] = []
     bootstrap(
         transport,
         bare,
-        report=told.append,
+        report=reported.append,
         required=worker_requirements(root=project),
         pip=PipSettings(wheels=str(folder)),
         root=project,
     )
-    assert told[-1] == "ready: worker1"
+    assert reported[-1] == "ready: worker1"
     transport.close()
 
 
@@ -207,7 +210,8 @@ def test_the_packages_need_room_by_what_torch_it_is(free: int, pip: dict[str, st
     [
         (
             [
-                "WARNING: Retrying after connection broken by 'NewConnectionError(': [Errno -2] Name or service not known')'",
+                "WARNING: Retrying after connection broken by 'NewConnectionError("
+                "': [Errno -2] Name or service not known')'",
                 "ERROR: Could not find a version that satisfies the requirement numba==0.68.1 (from versions: none)",
                 "ERROR: No matching distribution found for numba==0.68.1",
             ],

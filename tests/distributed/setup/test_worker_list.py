@@ -84,8 +84,11 @@ LAYOUTS = {
     "braces everywhere": "distributed: {workers: [{host: a}, {host: b}], batch_size: 7}\n",
     "at the end": "distributed:\n  batch_size: 7\n  workers:\n    - host: a\n    - host: b\n",
     "at the end without a newline": "distributed:\n  batch_size: 7\n  workers:\n    - host: a\n    - host: b",
-    "nested deeper": "distributed:\n    batch_size: 7\n    workers:\n        -   host: a\n            user: me\n        -   host: b\n",
-    "quoted": 'distributed:\n  workers:\n    - "host": "a"\n      \'user\': "me" # [x]\n    - host: "b"\n  batch_size: 7\n',
+    "nested deeper": "distributed:\n    batch_size: 7\n"
+    "    workers:\n        -   host: a\n            user: me\n        -   host: b\n",
+    "quoted": 'distributed:\n  workers:\n    - "host": "a"\n'
+    "      'user': \"me\" # [x]\n"
+    '    - host: "b"\n  batch_size: 7\n',
 }
 
 

@@ -309,7 +309,7 @@ def test_a_home_folder_is_found(server: Sshd) -> None:
             transport.run(["sh", "-c", "echo ~root"]).stdout.decode().strip()
         )
         transport.close()
-    assert "whole path" in refusal(server.worker(directory="~somebody/keima")).remedy
+    assert "full path" in refusal(server.worker(directory="~somebody/keima")).remedy
 
 
 def test_errors_are_ours_whatever_is_asked(server: Sshd) -> None:

@@ -1,4 +1,4 @@
-"""SSH as its users know it: host keys, keys, the agent, ~/.ssh/config; and what is said when one of them does not work."""
+"""SSH as its users know it: host keys, keys, the agent, ~/.ssh/config; and the messages when one of them fails."""
 
 import os
 import re
@@ -338,7 +338,8 @@ def test_the_users_configuration_is_heeded(server: Sshd, user: Path) -> None:
     (user / ".ssh/config").write_text("Include more/*\nHost *\n  User nobody-at-all\n")
     (user / ".ssh/more").mkdir()
     known = "  UserKnownHostsFile ~/known\n  HostKeyAlias another-name\n"
-    own = f"Host box\n  HostName=127.0.0.1\n  Port {server.port}\n  User {server.worker().user}\n  IdentityFile ~/elsewhere\n{known}"
+    login = f"  Port {server.port}\n  User {server.worker().user}\n  IdentityFile ~/elsewhere\n"
+    own = f"Host box\n  HostName=127.0.0.1\n{login}{known}"
     (user / ".ssh/more/boxes").write_text(own)
     known_hosts(user).rename(user / "known")
     server.trust("another-name")
