@@ -17,7 +17,7 @@ import numpy as np
 from engines.gtp_board import GtpBoard, handicap_points
 from engines.gtp_clock import PlayerClock, TimeSettings, parse_kgs_time_settings, parse_time_settings
 from engines.gtp_predictions import PositionPredictions
-from engines.gtp_rules import parse_rules
+from engines.gtp_rules import GtpRules, parse_rules
 from engines.gtp_words import (
     COMMANDS,
     Command,
@@ -79,8 +79,9 @@ class GtpEngine:
         think: makes a thinker whose tree is full with so many simulations; it is called when the first is needed.
         write: sends a line.
         simulations: of a move without a clock.
-        foresee: what the network says of the end of the game, if it does.
+        predict: what the network says of the end of the game, if it does.
         resign_below: it gives a game up when its chance to win stays below this; see ``Resignation``.
+        rules: at the start; default: those of the network's training.
     """
 
     def __init__(
@@ -94,10 +95,12 @@ class GtpEngine:
         simulations: int,
         predict: Predict | None = None,
         resign_below: float = 0.0,
+        rules: GtpRules | None = None,
     ) -> None:
         self._game, self._write, self._make_thinker, self._simulations = game, write, think, simulations
         self._greeting = GtpHello(name=name, version=version)
         self._board = GtpBoard(game)
+        self._board.set_rules(rules or self._board.rules)
         self._predictions = PositionPredictions(game, predict) if predict else None
         self._thinker: Thinker | None = None
         self._settings: TimeSettings | None = None

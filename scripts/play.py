@@ -33,6 +33,7 @@ if __name__ == "__main__":
 from configs.commands import shipped
 from configs.flags import HIGHEST_SEED, number, whole
 from engines.early import Early
+from engines.gtp_rules import NAMED, GtpRules, parse_rules
 from engines.gtp_words import GtpHello
 from engines.line_reader import LineReader
 from engines.uci_options import Options, UciHello
@@ -65,6 +66,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="CHANCE",
         help="it resigns when its winning chance stays below this, such as 0.05; as a Go engine and against you",
     )
+    parser.add_argument("--rules", choices=NAMED, help="with --gtp: the rules at the start (default: tromp-taylor)")
     engine = parser.add_mutually_exclusive_group()
     engine.add_argument("--uci", action="store_true", help="chess engine: speak UCI on standard input and output")
     engine.add_argument("--gtp", action="store_true", help="Go engine: speak GTP on standard input and output")
@@ -73,6 +75,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         parser.error("--version selects a run's model: it needs --run")
     if arguments.uci and arguments.resign is not None:
         parser.error("--resign: a UCI engine cannot resign; set your GUI to end games by their score instead")
+    if arguments.rules and not arguments.gtp:
+        parser.error("--rules chooses the rules of a Go engine: it needs --gtp")
     return arguments
 
 
@@ -280,6 +284,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 f"--watch: {game.name} is a two-player game; scripts/view_results.py --game shows the games of a run"
             )
         see_game(arguments, game.name)
+        rules = rules_of(arguments, game) if arguments.gtp else None
         network = model.build(game)
         evaluator = Evaluator(network, game, max_batch=MOST_LEAVES)
     except (ValueError, OSError) as error:
@@ -303,6 +308,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             version=version,
             predict=predictions_of(network),
             resign_below=arguments.resign or 0.0,
+            rules=rules,
         )
         return serve(make, long, evaluator, arguments.simulations)
     settings = SearchSettings(forced_playouts=False)
@@ -318,6 +324,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, EOFError):
         console.print()
     return 0
+
+
+def rules_of(arguments: argparse.Namespace, game: Game) -> GtpRules:
+    """The rules that the Go engine starts with.
+
+    Raises:
+        ValueError: the network does not play by them.
+    """
+    trained = GtpRules(suicide=bool(game.options["suicide"]))
+    return parse_rules([arguments.rules], trained)[0] if arguments.rules else trained
 
 
 def open_model(path: Path) -> Model:

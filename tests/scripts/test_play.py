@@ -236,10 +236,12 @@ def test_the_number_of_simulations_is_a_number_from_one(
     assert "--simulations" in capsys.readouterr().err
 
 
-def test_a_chess_engine_cannot_resign_which_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_flags_that_mean_nothing_to_an_engine_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, reason in (
         (["--uci", "--resign", "0.05"], "a UCI engine cannot resign"),
         (["--resign", "5"], "from 0 to 1"),
+        (["--rules", "chinese"], "it needs --gtp"),
+        (["--gtp", "--rules", "japanese"], "invalid choice: 'japanese'"),
     ):
         with pytest.raises(SystemExit) as ended:
             play.main(["--model", "any.safetensors", *arguments])

@@ -167,6 +167,13 @@ def test_a_game_is_given_up_where_that_is_asked_for(command: list[str]) -> None:
     assert "resign" not in "".join(answers[:4])
 
 
+def test_the_rules_at_the_start_are_chosen_on_the_command_line(command: list[str]) -> None:
+    """For programs that know no kata-set-rules."""
+    answers = talk([*command, "--rules", "chinese"], "kata-get-rules", "clear_board", "kata-get-rules")
+    assert answers[0] == answers[2]
+    assert '"friendlyPassOk":true' in answers[0] and '"whiteHandicapBonus":"N"' in answers[0]
+
+
 def test_all_commands_are_listed_and_known(engine: Program) -> None:
     commands = engine.ask("list_commands").split("\n")
     needed = {
@@ -401,9 +408,9 @@ def dead_of(opponent: Program, color: str) -> set[str]:
     return set(opponent.ask("final_status_list dead").split()) & set(opponent.ask(f"list_stones {color}").split())
 
 
-def good_engine() -> Program:
+def good_engine(*flags: str) -> Program:
     program = str(ROOT / "scripts" / "play.py")
-    return Program([sys.executable, program, "--model", str(CLEAN), "--gtp", "--simulations", "50"])
+    return Program([sys.executable, program, "--model", str(CLEAN), "--gtp", "--simulations", "50", *flags])
 
 
 def careless(level: int, seed: int) -> Program:
@@ -430,6 +437,23 @@ def test_what_is_dead_is_off_the_board_when_the_board_is_counted_as_it_stands() 
         play_on(engine, opponent, color="b", mover="w")
         assert dead_of(opponent, "white") == set()
         assert engine.ask("final_score") == "B+40.5" and float(opponent.ask("final_score").removeprefix("B+")) == 40.5
+
+
+@needs_gnu_go
+def test_where_dead_stones_are_agreed_on_both_count_the_same() -> None:
+    """Black's two dead stones win the game as the board stands. Black plays on instead of passing, to no avail."""
+    with good_engine("--rules", "chinese") as engine, careless(1, 1) as opponent:
+        begin(engine, opponent)
+        walls = [f"play {color} {column}{row}" for color, column in ("bC", "wD", "wF") for row in range(1, 8)]
+        for line in ("komi 0.5", *walls, "play b G4", "play b G5", "play w pass"):
+            engine.ask(line)
+            opponent.ask(line)
+        assert dead_of(opponent, "black") == set(engine.ask("final_status_list dead").split()) == {"G4", "G5"}
+        move = engine.ask("genmove b")
+        assert move != "pass"
+        opponent.ask(f"play b {move}")
+        play_on(engine, opponent, color="b", mover="w")
+        assert engine.ask("final_score") == opponent.ask("final_score")
 
 
 @needs_gnu_go
