@@ -131,7 +131,7 @@ from views.steps import keyboard, print_game, step_through
 from views.views import TRENDS, history, trends
 
 FILE_WIDTH = 200  # columns where the output is no terminal
-PAGE, PICTURE = "open it in a browser", "the run's curves"
+PAGE, PICTURE, TERMINAL = "open it in a browser", "the run's curves", "this output as a picture"
 
 
 def summary(rows: Sequence[StatsRow], run_dir: Path) -> list[tuple[str, str]]:
@@ -227,7 +227,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return write(
             args.svg,
             lambda: terminal_picture(report(rows, args.path.parent, last=args.last, width=FILE_WIDTH)),
-            PICTURE,
+            TERMINAL,
         )
     print_lines(lambda width: report(rows, args.path.parent, last=args.last, width=width))
     return 0

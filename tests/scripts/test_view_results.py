@@ -117,7 +117,9 @@ def test_what_it_prints_can_be_had_as_a_picture_of_a_terminal(
 ) -> None:
     write(tmp_path, [evaluation(number) for number in range(1, 6)])
     path = tmp_path / "run.svg"
-    assert lines(capsys, "--training", str(tmp_path / STATS_NAME), "--svg", str(path)) == [f"{path}: the run's curves"]
+    assert lines(capsys, "--training", str(tmp_path / STATS_NAME), "--svg", str(path)) == [
+        f"{path}: this output as a picture"
+    ]
     drawn = path.read_text(encoding="utf-8")
     assert "Least search error" in drawn.replace("&#160;", " ")
     assert "<script" not in drawn and "url(http" not in drawn
