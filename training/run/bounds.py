@@ -1,4 +1,4 @@
-"""How far a run has come between its beginning and its bounds, and where it stands when it is put to rest."""
+"""The limits of a run, its progress towards them, and the Coach's state in a checkpoint."""
 
 import time
 from collections.abc import Callable
@@ -9,27 +9,27 @@ from configs.schema import RunSettings, WindowSettings
 
 @dataclass
 class CoachState:
-    """Where the run stands; what a checkpoint keeps beside the learner."""
+    """The state of the Coach that a checkpoint stores besides the learner's."""
 
     iteration: int = 0  # finished ones
     model_version: int = 0
-    window_sequence: int = 0  # the ledger's last batch in the window
-    iteration_sequence: int = 0  # the ledger's last batch that finished iterations have counted
-    seconds: float = 0.0  # of running, earlier sessions included
+    window_sequence: int = 0  # sequence number of the last batch in the window
+    iteration_sequence: int = 0  # sequence number of the last batch counted by a finished iteration
+    seconds: float = 0.0  # of running, including earlier sessions
     total_games: int = 0
     total_positions: int = 0
-    total_samples: int = 0  # of the positions, those to learn from
-    owed_samples: float = 0.0  # that new positions allow and no step has drawn yet
+    total_samples: int = 0  # training positions among them
+    owed_samples: float = 0.0  # allowed by new positions and not drawn yet
 
 
 def window_capacity(settings: WindowSettings, total_samples: int) -> int:
-    """How many positions the window holds when so many have been played: KataGo's power law, within the bounds."""
+    """The size of the window after so many training positions: KataGo's power law, within the bounds."""
     grown = settings.min_positions * max(1.0, total_samples / settings.min_positions) ** settings.growth_exponent
     return min(int(grown), settings.max_positions)
 
 
 class Bounds:
-    """The run's iterations and minutes, either of which may be unlimited, and the time that it has taken.
+    """The limits of a run in iterations and minutes, either of which may be missing, and the time used.
 
     Args:
         settings: the run's.
@@ -42,25 +42,25 @@ class Bounds:
         self._before, self._clock, self._started = seconds, clock, clock()
 
     def seconds(self) -> float:
-        """Of running, earlier sessions included."""
+        """The running time, including earlier sessions."""
         return self._before + self._clock() - self._started
 
     def time_is_up(self) -> bool:
-        """Whether the minutes are over."""
+        """Whether the time limit is reached."""
         return self.minutes is not None and self.seconds() >= self.minutes * 60
 
     def reached(self, iteration: int) -> bool:
-        """Whether the run is over after ``iteration`` iterations, or because its minutes are."""
+        """Whether the run ends after ``iteration`` iterations or because its time is up."""
         return self.time_is_up() or (self.iterations is not None and iteration >= self.iterations)
 
     def share(self, iteration: int) -> float:
-        """The share of the run that is over, for schedules; 0 when it has no bounds."""
+        """The completed share of the run, for schedules; 0 without limits."""
         by_iterations = iteration / self.iterations if self.iterations else 0.0
         by_minutes = self.seconds() / 60 / self.minutes if self.minutes else 0.0
         return min(1.0, max(by_iterations, by_minutes))
 
     def seconds_left(self, iteration: int) -> float | None:
-        """Until a bound is reached, as far as can be told."""
+        """The estimated time until a limit is reached; None without an estimate."""
         estimates = []
         if self.minutes is not None:
             estimates.append(self.minutes * 60 - self.seconds())

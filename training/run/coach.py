@@ -1,9 +1,7 @@
-"""The Coach: grants games, takes them in, trains, publishes and measures, cycle after cycle.
+"""The Coach: grants games, ingests them, trains, publishes and evaluates, iteration after iteration.
 
-The loop of everything that searches.
-
-It is asynchronous by default: workers play on while it trains, and the samples drawn per new position keep the two in
-balance. In synchronous mode an iteration's games are all played by one model, and a seed gives the same games again.
+It is asynchronous by default: workers play while it trains, and the number of samples per new position balances the
+two. In synchronous mode one model plays all games of an iteration, and a seed reproduces the same games.
 """
 
 import logging
@@ -49,19 +47,19 @@ log = logging.getLogger(__name__)
 
 PROGRESS_SECONDS = 1.0
 WAIT_SECONDS = 0.1
-STEPS_BETWEEN_POLLS, SECONDS_BETWEEN_POLLS = 8, 0.5  # whichever is less, in training
+STEPS_BETWEEN_POLLS, SECONDS_BETWEEN_POLLS = 8, 0.5  # in training, whichever is less
 T = TypeVar("T")
 
 
 class StopRequested(Exception):
-    """Somebody has asked the run to end."""
+    """The run was asked to stop."""
 
 
 class Evaluation(Protocol):
-    """What measures strength."""
+    """Measures strength."""
 
     def measure(self, model: Model, *, poll: Callable[[], None]) -> EvaluationReport:
-        """How strong ``model`` is; calls ``poll`` now and then."""
+        """Measure ``model``; calls ``poll`` regularly."""
 
     def accepts(self, candidate: Model, best: Model, *, file: bytes, poll: Callable[[], None]) -> bool:
         """Whether ``candidate``, which ``file`` holds, may replace ``best`` in self-play."""
@@ -74,14 +72,14 @@ class Coach:
         run_dir: everything is written here.
         settings: the run's.
         game: what is learned.
-        ledger: the ledger, open for writing.
-        backend: those who play.
+        ledger: open for writing.
+        backend: the workers.
         learner: the network in training.
-        window: where the learner draws from.
-        checkpoints: where the learner's state is kept.
-        evaluation: how strength is measured.
-        observers: those who watch.
-        state: where an earlier session ended.
+        window: the learner samples from it.
+        checkpoints: store the learner's state.
+        evaluation: measures strength.
+        observers: read the reports.
+        state: at the end of the last session.
         clock: seconds that never go back.
     """
 
@@ -107,25 +105,25 @@ class Coach:
         self.window, self.checkpoints, self.evaluation = window, checkpoints, evaluation
         self.observers, self.state, self.clock, self.sleep = observers, state, clock, sleep
         self.stop_requested = False
-        self.model: Model | None = None  # the one that plays
+        self.model: Model | None = None  # in self-play
         self._tally = IterationTally(game, settings.search.resignation, since=clock())
         self._granting = Granting(
             settings=settings, ledger=ledger, backend=backend, clock=clock, log_event=self.log_event
         )
-        self._gathered = state.iteration_sequence  # the ledger's last batch when the iteration's games were complete
+        self._gathered = state.iteration_sequence  # last sequence number of the iteration's games
         self._phase, self._reported = "starting", -PROGRESS_SECONDS
         self._bounds = Bounds(settings.run, seconds=state.seconds, clock=clock)
         self._retries = RetryLog(self.log_event)
-        self._complete: SelfPlayReport | None = None  # the iteration's games, once all are here
-        self._ends: dict[str, int] = {}  # worker -> the number behind the last game in its outbox at the last look
+        self._complete: SelfPlayReport | None = None  # the iteration's games, once complete
+        self._ends: dict[str, int] = {}  # worker -> the number after the last game in its outbox
 
     def run(self) -> IterationReport | None:
-        """Cycle until the run's bounds are reached or a stop is asked for; returns the last iteration's report.
+        """Iterate until a limit of the run is reached or it is stopped; returns the last iteration's report.
 
         Raises:
             NobodyPlays: all workers have failed.
-            TrainingDiverged: the learner could take no step.
-            OSError, sqlite3.Error: what the end leaves cannot be kept. The run can be resumed, as after any other end.
+            TrainingDiverged: the learner cannot take a step.
+            OSError, sqlite3.Error: the final state cannot be stored. The run can be resumed all the same.
         """
         report = None
         try:
@@ -138,12 +136,12 @@ class Coach:
                 evaluated = self.evaluate()
                 report = self.conclude(games, learned, evaluated)
         except StopRequested:
-            log.info("stopped while %s; the iteration goes on when the run is resumed", self._phase)
+            log.info("stopped while %s; a resumed run continues the iteration", self._phase)
         self.end()
         return report
 
     def start(self) -> None:
-        """Take up what an earlier session has left, and set the workers to work, if there is anything left to do."""
+        """Ingest what an earlier session left and start the workers, unless the run is finished."""
         self.catch_up()
         self._granting.restore()
         if self.finished():
@@ -151,28 +149,25 @@ class Coach:
         self.publish_again() if self.state.model_version else self.publish()
 
     def end(self) -> None:
-        """Let the workers hand over what they have finished, and keep everything."""
+        """Let the workers hand over their finished games, and store everything."""
         self._phase = "ending"
         self.backend.close()
         self.ingest(self.backend.collect())
         self.save()
 
     def finished(self) -> bool:
-        """Whether a bound of the run is reached, or a stop was asked for."""
+        """Whether a limit of the run is reached or it was asked to stop."""
         return self.stop_requested or self._bounds.reached(self.state.iteration)
 
     # The phases.
 
     def gather(self) -> SelfPlayReport:
-        """Wait until the iteration's games are here, or the time is up."""
-        self._phase, self._complete, self._reported = (
-            "waiting for games",
-            None,
-            -PROGRESS_SECONDS,
-        )  # the first look shows what is granted
+        """Wait until the iteration's games are complete or the time is up."""
+        self._phase, self._complete = "waiting for games", None
+        self._reported = -PROGRESS_SECONDS  # report the grants at the first poll
         wanted = self.settings.training.games_per_iteration
         if not self.settings.training.asynchronous:
-            self._tally.since = self.clock()  # nobody has played since the last iteration's games were complete
+            self._tally.since = self.clock()  # no games were played since the last iteration's were complete
         while self._tally.games < wanted and not self._bounds.time_is_up():
             if not self.poll_workers(ingest=True):
                 self.sleep(WAIT_SECONDS)
@@ -180,11 +175,11 @@ class Coach:
         tally, self._tally = self._tally, IterationTally(self.game, self.settings.search.resignation, since=now)
         self._gathered = self.state.window_sequence
         self._complete = tally.report(now)
-        self.show()
+        self.report_if_due()
         return self._complete
 
     def learn(self) -> LearnerReport | None:
-        """Take the steps that the new positions allow; None while the window is too small for any."""
+        """Take the steps that new positions allow; None while the window is too small."""
         training = self.settings.training
         if self.window.num_positions < training.window.min_positions:
             return None
@@ -207,9 +202,7 @@ class Coach:
         return merge_reports(reports, generalized) if reports else None
 
     def publish(self) -> None:
-        """Put the learner's averaged weights into the models folder and, if they are accepted, give them to all
-        workers.
-        """
+        """Store the learner's averaged weights as a model and, if gating accepts it, send it to all workers."""
         self._phase = "publishing"
         version = max((row.version for row in self.ledger.models()), default=0) + 1
         description = describe_model(self.game, self.settings.network.model_dump(), version)
@@ -223,30 +216,30 @@ class Coach:
         self.persist(f"model {version}", lambda: write_atomically(model_path(self.run_dir, version), data))
         self.persist(f"model {version}", lambda: self.ledger.add_model(row))
         if not accepted:
-            self.log_event(f"model {version} was not stronger than model {self.state.model_version} and is not used")
+            self.log_event(f"model {version} is not stronger than model {self.state.model_version} and is not used")
             return
         self.model, self.state.model_version = model, version
         self.hand_out(data)
 
     def publish_again(self) -> None:
-        """Give all workers the model that an earlier session published last, or if its file is damaged, a new one."""
+        """Send all workers the last model of the earlier session, or a new one if its file is damaged."""
         try:
             data = read_limited(model_path(self.run_dir, self.state.model_version), MAX_MODEL_BYTES)
             self.model = decode_model(data)
         except (OSError, ValueError) as error:
             self.log_event(
-                f"model {self.state.model_version} cannot be read, the learner's weights take its place: {error}"
+                f"model {self.state.model_version} cannot be read; the learner's weights replace it: {error}"
             )
             self.publish()
             return
         self.hand_out(data)
 
     def hand_out(self, file: bytes) -> None:
-        """Have all workers play with the current model."""
+        """Send the current model to all workers."""
         self.persist("the workers' model", lambda: self.backend.publish(self.state.model_version, file))
 
     def catch_up(self) -> None:
-        """Count again the games of the unfinished iteration, and take in what was received after the last checkpoint."""
+        """Recount the games of the unfinished iteration, and ingest batches received after the checkpoint."""
         for row in self.ledger.received_batches(after=self.state.iteration_sequence):
             batch = load_if_intact(self.run_dir, row, log_event=self.log_event)
             if batch and row.worker not in SEED_ACCOUNTS.values():
@@ -258,22 +251,20 @@ class Coach:
         self._tally.earlier = self._tally.games
 
     def evaluate(self) -> EvaluationReport | None:
-        """Measure the published model, when it is time to and after the last iteration; not to its end when a stop is
-        asked for.
-        """
+        """Evaluate the published model when it is due and after the last iteration; a stop interrupts it."""
         iteration, every = self.state.iteration + 1, self.settings.evaluation.every
         if every == 0 or not (iteration % every == 0 or self._bounds.reached(iteration)):
             return None
         self._phase = "evaluating"
         assert self.model is not None
-        with suppress(StopRequested), self._retries.about("evaluation", "what matches have shown cannot be kept"):
+        with suppress(StopRequested), self._retries.about("evaluation", "results of matches cannot be stored"):
             return self.evaluation.measure(self.model, poll=self.poll)
         return None
 
     def conclude(
         self, games: SelfPlayReport, learned: LearnerReport | None, evaluated: EvaluationReport | None
     ) -> IterationReport:
-        """Count the iteration, keep a checkpoint, and tell everybody."""
+        """Count the iteration, save a checkpoint, and report."""
         self.state.iteration += 1
         self.state.iteration_sequence = self._gathered
         self.state.seconds = self._bounds.seconds()
@@ -299,30 +290,30 @@ class Coach:
         return report
 
     def save(self) -> None:
-        """Keep a checkpoint."""
+        """Save a checkpoint."""
         self.state.seconds = self._bounds.seconds()
         learner = self.learner.state()
         path = self.checkpoints.save(learner, vars(self.state))
         log.info("%s: %s", path.name, fingerprint(learner, self.window))
 
     def persist(self, what: str, action: Callable[[], T]) -> T:
-        """Put something where it lasts; while the disk has no room for it, wait, and grant nobody any games.
+        """Store something; while the disk is full, wait and grant no games.
 
-        Raises what ``poll_workers`` does.
+        Raises:
+            Stopped, NobodyPlays: see ``poll_workers``.
         """
 
         def wait() -> None:
-            self._phase = "waiting for room on the disk"
+            self._phase = "waiting for space on the disk"
             self.poll_workers(ingest=False)
             self.sleep(WAIT_SECONDS)
 
-        return self._retries.insist(what, f"{what} cannot be kept now, and the run waits", action, wait=wait)
+        return self._retries.insist(what, f"{what} cannot be stored now, and the run waits", action, wait=wait)
 
     # Games.
 
     def poll(self) -> None:
-        """Visit the workers in between, but leave games where they are when every iteration's must be those of one
-        model.
+        """Poll the workers between steps; in synchronous mode without ingesting games.
 
         Raises:
             Stopped, NobodyPlays: see ``poll_workers``.
@@ -345,26 +336,23 @@ class Coach:
         if ingest:
             taken = self.ingest(self._granting.in_turn(waiting))
             self.grant(waiting)
-        self.show(PROGRESS_SECONDS)
+        self.report_if_due(PROGRESS_SECONDS)
         return taken > 0
 
     def grant(self, waiting: Sequence[PendingBatch]) -> None:
-        """Keep the workers in work; ``waiting`` is all that lay in their outboxes."""
+        """Grant games to the workers; ``waiting`` are all batches in their outboxes."""
         with self._retries.about("grants", "games cannot be granted now"):
             self._granting.give_up_lost(waiting)
             self._granting.grant(self._tally.games)
 
     def ingest(self, batches: Sequence[PendingBatch]) -> int:
-        """Receive each batch, learn from those that are good, and let the workers delete their copies; returns how many
-        were received.
+        """Receive batches, add the good ones to the window, and release them; returns how many were received.
 
-        What cannot be fetched or kept now, because of a full disk for example, stays where it is until the next look.
+        What cannot be fetched or stored now, for example on a full disk, is retried at the next poll.
         """
         taken = 0
         for batch in batches:
-            with self._retries.about(
-                batch.batch_id, f"batch {batch.batch_id} of {batch.worker} cannot be taken in now"
-            ):
+            with self._retries.about(batch.batch_id, f"batch {batch.batch_id} of {batch.worker} cannot be stored now"):
                 self.ingest_batch(batch)
                 taken += 1
         return taken
@@ -382,34 +370,34 @@ class Coach:
         self.backend.release(batch, delivered=receipt.next_game, refused=refused)
 
     def count(self, games: int, positions: int, sequence: int) -> None:
-        """Count a received batch, which is new to the learner."""
+        """Count a received batch that is new to the learner."""
         self.state.total_games += games
         self.state.total_positions += positions
         self.state.window_sequence = sequence
 
     def add_to_window(self, batch: GameBatch) -> None:
-        """Put a received batch into the window, which grows with all that was ever played."""
+        """Add a received batch to the window, which grows with the number of positions played."""
         samples = self.window.add(batch)
         self.state.total_samples += samples
         self.state.owed_samples += samples * self.settings.training.samples_per_position
         self.window.resize(window_capacity(self.settings.training.window, self.state.total_samples))
 
-    # What observers are told.
+    # Reports.
 
     def log_event(self, text: str) -> None:
-        """Tell everybody what is worth a line."""
+        """Write an event to the log and to all observers."""
         log.warning("%s", text)
         report_event(self.observers, text)
 
-    def show(self, after: float = 0.0) -> None:
-        """Show how things stand, if they were last shown so many seconds ago."""
+    def report_if_due(self, after: float = 0.0) -> None:
+        """Report progress, if the last report is at least ``after`` seconds old."""
         now = self.clock()
         if now - self._reported >= after:
             self._reported = now
             report_progress(self.observers, self.progress_report())
 
     def progress_report(self) -> ProgressReport:
-        """The run as it stands."""
+        """The current state of the run."""
         cluster = self.backend.cluster()
         workers = worker_reports(self.backend.status(), self.ledger.accounts(), cluster, self._ends)
         return ProgressReport(

@@ -1,6 +1,4 @@
-"""A short text that two states of a run share only if they are the same: in the log, it shows that a resumed run goes
-on exactly.
-"""
+"""Fingerprints of a run's state; in the log, equal ones show that a resumed run continues exactly."""
 
 import hashlib
 import json
@@ -12,12 +10,12 @@ SAMPLES = 256
 
 
 def fingerprint(learner: LearnerState, window: ReplayWindow) -> str:
-    """Of all that the learner remembers, and of what the window holds and would draw."""
+    """The fingerprint of a learner's state and a window."""
     return f"learner {learner_fingerprint(learner)} window {window_fingerprint(window)}"
 
 
 def learner_fingerprint(state: LearnerState) -> str:
-    """Of the weights, the averaged weights, the optimizer, the random state and the counters."""
+    """The fingerprint of weights, averaged weights, optimizer, random state and counters."""
     digest = hashlib.sha256(json.dumps(state.counters, sort_keys=True).encode())
     for group, tensors in sorted(state.tensors.items()):
         for name, tensor in sorted(tensors.items()):
@@ -27,7 +25,7 @@ def learner_fingerprint(state: LearnerState) -> str:
 
 
 def window_fingerprint(window: ReplayWindow) -> str:
-    """Of the number of games and positions, and of a draw."""
+    """The fingerprint of a window: its numbers of games and positions, and a sample."""
     games, positions = window.num_games, window.num_positions
     if positions == 0:
         return f"{games}/0"

@@ -1,4 +1,4 @@
-"""What the ranks of a Coach's learner do that are not rank 0: whatever that one tells them to."""
+"""The ranks of a Coach's learner besides rank 0: they carry out its commands."""
 
 import signal
 from contextlib import suppress
@@ -17,12 +17,10 @@ from training.run.session import learner_threads
 
 
 def follow_rank_zero(ranks: Ranks) -> None:
-    """Take part in the training of a run until rank 0 has it end.
-
-    Ctrl-C, termination and a closed terminal are for rank 0 to hear.
+    """Train with rank 0 until it ends the run. Ctrl-C, SIGTERM and SIGHUP are left to rank 0.
 
     Raises:
-        RankLost: rank 0 or another one has ended.
+        RankLost: rank 0 or another rank has ended.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -42,7 +40,7 @@ def follow_rank_zero(ranks: Ranks) -> None:
             case "resize":
                 window.resize(**details)
             case "train":
-                with suppress(TrainingDiverged):  # rank 0 finds it too, and knows what it means
+                with suppress(TrainingDiverged):  # rank 0 raises it too, and handles it
                     learner.train(window, **details)
             case "end":
                 return

@@ -1,6 +1,4 @@
-"""How many games each worker may play: enough that it never waits in vain, never so many that they are played for
-nothing.
-"""
+"""Grant games to workers: enough that none waits, few enough that none is played in vain."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -13,23 +11,23 @@ from training.worker.worker_folder import Heartbeat
 
 log = logging.getLogger(__name__)
 
-BACKLOG_ITERATIONS = 3  # so many iterations' games may wait for the learner before the workers must wait too
-GRACE_SECONDS = 10.0  # so long a worker must have nothing left to do before games that it was granted count as lost
+BACKLOG_ITERATIONS = 3  # workers pause when this many iterations of games wait for the learner
+GRACE_SECONDS = 10.0  # a worker must be idle for this long before its outstanding games count as lost
 
 
 class NobodyPlays(RuntimeError):
-    """All workers have failed for good: no more games will come."""
+    """All workers have failed for good: no more games will arrive."""
 
 
 class Granting:
-    """Grants games to the workers of one run, and gives up those that will never come.
+    """Grants games to the workers of one run, and gives up games that will never arrive.
 
     Args:
         settings: the run's.
-        ledger: where every grant is entered before the worker learns of it.
+        ledger: every grant is entered there before the worker gets it.
         backend: the workers.
         clock: seconds that never go back.
-        log_event: is told what is worth a line in the log.
+        log_event: called for events worth a log line.
     """
 
     def __init__(
@@ -48,24 +46,24 @@ class Granting:
         ] = {}  # worker -> since when it has had nothing to do, and its beat then
 
     def restore(self) -> None:
-        """Tell the workers how their accounts stand; to be done before they start."""
+        """Send all workers their accounts; call it before they start."""
         for worker in self._backend.workers:
             self._send_account(self._ledger.account(worker))
 
     def grant(self, games_here: int) -> None:
-        """Keep every worker in work: so many games ahead each, or what the iteration still lacks in synchronous mode.
+        """Grant every worker games in advance or, in synchronous mode, what the iteration still needs.
 
         Args:
-            games_here: games that have come in for the iteration under way.
+            games_here: games received for the current iteration.
 
         Raises:
-            NobodyPlays: there is no worker left.
+            NobodyPlays: no worker is left.
         """
         self._take_back()
         workers = self._backend.workers
         if not workers:
             raise NobodyPlays(
-                "no worker is left, all have failed again and again: see their logs in the run's folder, workers/*/logs"
+                "no worker is left, all have failed repeatedly: see their logs in the run's folder, workers/*/logs"
             )
         accounts = self._ledger.accounts()
         if self._training.asynchronous:
@@ -73,9 +71,7 @@ class Granting:
             behind = games_here >= BACKLOG_ITERATIONS * self._training.games_per_iteration
             missing = self._backend.share_out(outstanding, 0 if behind else self._ahead)
         else:
-            to_come = sum(
-                account.outstanding for account in accounts.values()
-            )  # also of those who may be granted none now
+            to_come = sum(account.outstanding for account in accounts.values())  # including workers that left
             left = self._training.games_per_iteration - games_here - to_come
             missing = {
                 worker: left // len(workers) + (number < left % len(workers)) for number, worker in enumerate(workers)
@@ -88,13 +84,12 @@ class Granting:
             self._send_account(accounts.get(worker) or WorkerAccount(name=worker))
 
     def give_up_lost(self, batches: Sequence[PendingBatch]) -> None:
-        """Give up what will never come: games of workers that are gone, and of those that have done all and have
-        nothing left.
+        """Give up games that will never arrive: of workers that are gone, and of idle workers with nothing left.
 
-        That happens when a batch was refused that does not even say which games it holds.
+        The latter happens after a rejected batch that does not say which games it holds.
 
         Args:
-            batches: all that lies in the outboxes.
+            batches: all batches in the outboxes.
         """
         full = {batch.worker for batch in batches}
         status, workers = self._backend.status(), set(self._backend.workers)
@@ -103,14 +98,12 @@ class Granting:
             if outstanding <= 0 or worker in full:
                 self._idle.pop(worker, None)
             elif worker not in workers:
-                self._discard(worker, outstanding, "there is no such worker any more")
+                self._discard(worker, outstanding, "the worker is gone")
             elif self._has_long_done_all(account, status.get(worker)):
-                self._discard(worker, outstanding, "it has handed over all that it has, and they were not among it")
+                self._discard(worker, outstanding, "it has handed over all its games without them")
 
     def in_turn(self, batches: Sequence[PendingBatch]) -> Sequence[PendingBatch]:
-        """In synchronous mode, the batches of one worker after the other, so that the games come in the same order
-        again.
-        """
+        """The batches to receive now; in synchronous mode one worker after the other, for a reproducible order."""
         workers = self._backend.workers
         if self._training.asynchronous:
             return batches
@@ -118,12 +111,12 @@ class Granting:
         return [batch for batch in batches if batch.worker == turn or batch.worker not in workers]
 
     def _take_back(self) -> None:
-        """Enter what workers have not begun and will not begin; only then may it be granted to anybody."""
+        """Withdraw games that workers will not begin; only then may others get them."""
         for worker, unstarted in self._backend.withdrawn().items():
             games = min(unstarted, self._ledger.account(worker).outstanding)
             if games > 0:
                 self._ledger.withdraw(worker, games, "others play them")
-                self._log_event(f"{games} games that worker {worker} will not play are handed on")
+                self._log_event(f"{games} games that worker {worker} will not play go to others")
             self._send_account(self._ledger.account(worker))
 
     def _has_long_done_all(self, account: WorkerAccount, heartbeat: Heartbeat | None) -> bool:

@@ -1,8 +1,8 @@
-"""Rank 0's part of a Coach's learner that has several ranks: the others do as it does.
+"""Rank 0 of a Coach's learner with several ranks: the others repeat what it does.
 
-Every rank has a learner and a window of its own. Rank 0, which alone has workers and a ledger, tells the others of all
-that comes into its window and of every call of its learner. So all draw the same positions for the same steps, and each
-makes and learns from its share of them. Alone, nobody is told anything.
+Every rank has its own learner and window. Only rank 0 has workers and a ledger; it sends the others each batch that
+enters its window and each call of its learner. So all ranks draw the same positions for a step, and each computes its
+share of them.
 """
 
 import json
@@ -21,13 +21,13 @@ from training.replay.replay import ReplayWindow
 
 
 def send_command(ranks: Ranks, what: str, payload: bytes = b"", **details: Any) -> None:
-    """Have the other ranks do something; they listen by ``next_command``."""
+    """Send a command to the other ranks, which read it by ``next_command``."""
     if not ranks.alone:
         ranks.next_message(json.dumps({"what": what, **details}).encode() + b"\n" + payload)
 
 
 def next_command(ranks: Ranks) -> tuple[str, dict[str, Any], bytes]:
-    """What rank 0 tells next, with its details and its payload."""
+    """The next command of rank 0, with its details and payload."""
     header, _, payload = ranks.next_message().partition(b"\n")
     details = json.loads(header)
     return details.pop("what"), details, payload
@@ -35,12 +35,12 @@ def next_command(ranks: Ranks) -> tuple[str, dict[str, Any], bytes]:
 
 @contextmanager
 def leading(ranks: Ranks, settings: Settings) -> Iterator[None]:
-    """Within the block, the other ranks have a learner and a window of a run with these settings; after it they end."""
+    """Within the block, the other ranks have a learner and a window for these settings; after it they end."""
     send_command(ranks, "begin", settings=settings.model_dump(mode="json"))
     try:
         yield
     except (KeyboardInterrupt, RankLost):
-        raise  # the others may be in the middle of a step: they end when they find this one gone
+        raise  # the others may be in the middle of a step; they end when this rank is gone
     except BaseException:
         send_command(ranks, "end")
         raise
@@ -48,14 +48,14 @@ def leading(ranks: Ranks, settings: Settings) -> Iterator[None]:
 
 
 def share_state(learner: Learner) -> None:
-    """Have the other ranks' learners go on from where this one is."""
+    """Copy the state of this learner to the other ranks."""
     if not learner.ranks.alone:
         state = learner.state()
         send_command(learner.ranks, "state", tree_bytes({"tensors": state.tensors, "counters": state.counters}))
 
 
 class LeadingWindow(ReplayWindow):
-    """A window that the other ranks fill as this one is filled."""
+    """A window whose batches go to all ranks."""
 
     def __init__(self, *arguments: Any, ranks: Ranks, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -74,7 +74,7 @@ class LeadingWindow(ReplayWindow):
 
 
 class LeadingLearner(Learner):
-    """A learner with whom the other ranks' learners take each step."""
+    """A learner whose steps all ranks take."""
 
     def train(
         self,

@@ -1,6 +1,4 @@
-"""Opening a run: its folder, its ledger, its learner, and everything else that a Coach needs, new or as an earlier
-session left it.
-"""
+"""Open a new or resumed run: its ledger, learner, window, and everything else that a Coach needs."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -46,22 +44,22 @@ def open_coach(
     weights: Mapping[str, Any] | None = None,
     ranks: Ranks = ALONE,
 ) -> Coach:
-    """The Coach of the run in ``run_dir``, which goes on where the newest checkpoint ended, if there is one.
+    """The Coach of the run in ``run_dir``, which continues from the newest checkpoint, if there is one.
 
     The caller holds the run's lock.
 
     Args:
-        run_dir: the run's folder, which is there.
+        run_dir: the run's folder; it exists.
         settings: the run's.
-        make_backend: finds those who play.
-        observers: those who watch.
-        weights: a state dictionary of the network with which a new run begins, instead of random weights.
+        make_backend: makes the backend of the workers.
+        observers: read the reports.
+        weights: a state dictionary to start a new run from, instead of random weights.
         ranks: the processes that train; this is rank 0, and the others follow it.
 
     Raises:
-        OSError, ValueError: a file of games that the run is to learn from cannot be read, or has changed while its
-        games were taken in. LedgerMismatch, LedgerDamaged, CorruptCheckpoint: an earlier session's files do not fit or
-        are damaged. CorruptModel, ValueError: the weights, or the checkpoint's, are of another network.
+        OSError, ValueError: a seed file of games cannot be read, or has changed since some of its games were ingested.
+        LedgerMismatch, LedgerDamaged, CorruptCheckpoint: files of an earlier session do not fit or are damaged.
+        CorruptModel, ValueError: the weights, or the checkpoint's, are of another network.
     """
     game = load_game(settings.game.name, **settings.game.options)
     require_measurable(game, settings.evaluation)
@@ -78,7 +76,7 @@ def open_coach(
     state = restore(learner, checkpoint)
     share_state(learner)
     if weights and not checkpoint:
-        checkpoints.save(learner.state(), vars(state))  # who resumes the run need not have them
+        checkpoints.save(learner.state(), vars(state))  # a resumed run does not need the file of weights
     window = make_window(game, settings, kind=partial(LeadingWindow, ranks=ranks))
     window = refill_window(window, ledger, settings, state, log_event=log_event)
     if checkpoint:
@@ -101,9 +99,7 @@ def open_coach(
 
 
 def repeatable_run_id(settings: Settings) -> str | None:
-    """In synchronous mode the run's id follows from its name and seed, so that a seed gives the same bytes; else None:
-    a random one.
-    """
+    """In synchronous mode an id that depends on name and seed only, so that files are reproducible; else None."""
     if settings.training.asynchronous:
         return None
     return f"{seed_stream(settings.run.name, settings.run.seed):016x}"
@@ -117,7 +113,7 @@ def make_learner(
     kind: type[Learner] = Learner,
     **sharing: Any,
 ) -> Learner:
-    """A learner with a new network, whose weights are these, or follow from the run's seed.
+    """A learner with a new network, with these weights or random ones from the run's seed.
 
     Args:
         kind: of learner. sharing: of the learner's options, those that say how a batch is shared out: ``ranks``,
@@ -153,7 +149,7 @@ def make_learner(
 
 
 def make_window(game: Game, settings: Settings, *, kind: Callable[..., ReplayWindow] = ReplayWindow) -> ReplayWindow:
-    """An empty replay window of the smallest size."""
+    """An empty replay window of the initial size."""
     training = settings.training
     return kind(
         game,
@@ -165,7 +161,7 @@ def make_window(game: Game, settings: Settings, *, kind: Callable[..., ReplayWin
 
 
 def restore(learner: Learner, checkpoint: Checkpoint | None) -> CoachState:
-    """Put the learner where the checkpoint left it; returns the Coach's own state."""
+    """Restore the learner from a checkpoint; returns the Coach's own state."""
     if checkpoint is None:
         return CoachState()
     learner.restore(checkpoint.learner)
@@ -183,9 +179,9 @@ def refill_window(
     *,
     log_event: Callable[[str], None] = log.warning,
 ) -> ReplayWindow:
-    """Bring the window to where the checkpoint's was, from the newest batches that it had seen.
+    """Restore the window of the checkpoint from the newest batches up to its sequence number.
 
-    Batches that came later are not in it yet: ``Coach.catch_up`` counts them as new.
+    ``Coach.catch_up`` adds later batches as new.
     """
     capacity = window_capacity(settings.training.window, state.total_samples)
     window.resize(capacity)

@@ -1,4 +1,4 @@
-"""A session of a run: from when its Coach is opened, new or resumed, to when it has ended in good order."""
+"""A session of a run: from opening its Coach, new or resumed, to its clean end."""
 
 import logging
 import os
@@ -31,7 +31,7 @@ from training.run.run import MakeBackend, open_coach
 
 log = logging.getLogger(__name__)
 
-TO_BE_PUT_RIGHT = (
+FIXABLE = (  # errors that users can fix
     RunLocked,
     NobodyPlays,
     TrainingDiverged,
@@ -39,35 +39,33 @@ TO_BE_PUT_RIGHT = (
     ValueError,
     OSError,
     sqlite3.Error,
-)  # not by us: what a run may end with
+)
 
 
 def exit_code(program: str, train: Callable[[], int]) -> int:
-    """What ``train`` returns; else people are told why it has ended, and the ``program`` is to end with what this
-    returns.
+    """Run ``train`` and print the reason if it fails.
 
     Returns:
-        130 after a Ctrl-C that ended it at once, 2 when something is wrong that can be put right.
+        The exit code: what ``train`` returns, 130 after a second Ctrl-C, or 2 after an error that users can fix.
     """
     console = Console(stderr=True, highlight=False)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return train()
     except KeyboardInterrupt:
-        console.print("Ended at once. Everything that was finished is safe: go on with --resume.")
+        console.print("Ended at once. Everything that was finished is safe: continue with --resume.")
         return INTERRUPTED
-    except TO_BE_PUT_RIGHT as error:
+    except FIXABLE as error:
         log.info("the run ends", exc_info=True)
         console.print(f"{program}: {in_words(error)}", style="red", markup=False, soft_wrap=True)
         return 2
 
 
 def configured_game(settings: Settings, config: Path) -> Game:
-    """The game that is to be played.
+    """The game in the settings.
 
     Raises:
-        ConfigError: there is no such game, or it does not take these options; with the line of ``config``, from which
-        the settings come.
+        ConfigError: there is no such game, or it does not take these options; with the line in the file ``config``.
     """
     name, options = settings.game.name, settings.game.options
     try:
@@ -79,10 +77,10 @@ def configured_game(settings: Settings, config: Path) -> Game:
 
 
 def make_run_folder(run_dir: Path, *, resume: bool, option: str = "--run-dir") -> None:
-    """Make the run's folder, which the program's ``option`` names, or see that it is there to go on with.
+    """Create the run's folder, given by the program's ``option``, or check that it can be resumed.
 
     Raises:
-        ValueError: it is there and nobody said ``resume``, or the other way round.
+        ValueError: it holds a run and ``resume`` is false, or it holds none and ``resume`` is true.
     """
     see_run_folder(run_dir, resume=resume, option=option)
     run_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -98,9 +96,9 @@ def session(
     weights: Mapping[str, Any] | None = None,
     ranks: Ranks = ALONE,
 ) -> Iterator[Coach]:
-    """The Coach of the run in ``run_dir``; within the block the first Ctrl-C ends it cleanly. After it all is closed.
+    """The Coach of the run in ``run_dir``. Within the block, the first Ctrl-C stops it cleanly.
 
-    The caller holds the run's lock. For arguments and errors see ``open_coach``.
+    The caller holds the run's lock. See ``open_coach`` for arguments and errors.
     """
     use_threads(learner_threads(settings, ranks))
     try:
@@ -118,7 +116,7 @@ def session(
 
 
 def event_logger(observers: Sequence[Observer]) -> Callable[[str], None]:
-    """Who tells the log and all who watch of an event."""
+    """A function that writes an event to the log and to all observers."""
 
     def log_event(text: str) -> None:
         log.warning("%s", text)
@@ -128,9 +126,9 @@ def event_logger(observers: Sequence[Observer]) -> Callable[[str], None]:
 
 
 def learner_threads(settings: Settings, ranks: Ranks) -> int:
-    """How many threads this rank trains with, which all ranks on this machine share evenly.
+    """The number of CPU threads of this rank; all ranks on this machine share them evenly.
 
-    They are half the cores where workers are busy on all of them meanwhile, all but one where others play.
+    By default half the cores if workers play here meanwhile, and all but one if other machines play.
     """
     threads, cores = settings.training.threads, len(os.sched_getaffinity(0))
     if threads == "auto":

@@ -1,4 +1,4 @@
-"""Reports made of others: a worker from its heartbeat and its account, a phase of learning from its parts."""
+"""Combine reports: a worker's from heartbeat and account, a learner's from several parts."""
 
 from collections.abc import Mapping, Sequence
 
@@ -22,8 +22,14 @@ def worker_report(
     *,
     end: int = 0,
 ) -> WorkerReport:
-    """One worker, from its heartbeat and its account, on another machine from how it stands, and the end of what lies
-    in its outbox.
+    """The report of one worker.
+
+    Args:
+        name: the worker's.
+        heartbeat: its last.
+        account: in the ledger.
+        standing: of a worker on another machine.
+        end: the number after the last game in its outbox.
     """
     return WorkerReport(
         name=name,
@@ -45,7 +51,7 @@ def worker_reports(
     cluster: ClusterReport | None,
     ends: Mapping[str, int],
 ) -> tuple[WorkerReport, ...]:
-    """Each worker as it stands; ``ends``: the number behind the last game in its outbox."""
+    """The reports of all workers; ``ends`` has the number after the last game in each outbox."""
     standings = cluster.standings if cluster else {}
     return tuple(
         worker_report(
@@ -58,12 +64,11 @@ def worker_reports(
 def merge_reports(
     reports: Sequence[LearnerReport], generalization: GeneralizationReport | None = None
 ) -> LearnerReport:
-    """One report of all steps: means weighted by the number of steps that were taken, sums of the counts, the last
-    spikes.
+    """Merge reports of consecutive steps: means weighted by steps, sums of counts, the last spike report.
 
     Args:
-        reports: of some steps each, one at least.
-        generalization: as it was before them.
+        reports: one or more.
+        generalization: measured before them.
     """
     steps = sum(report.steps for report in reports)
     taken = [report.steps - report.skipped_steps for report in reports]
@@ -88,7 +93,7 @@ def merge_reports(
 
 
 def phase_of_all(phase: str, workers: Sequence[WorkerReport]) -> str:
-    """What the run is doing: while it waits for games, what the workers are doing."""
+    """The phase of the run; while it waits for games, what the workers are doing."""
     states = {worker.state for worker in workers}
     if phase != "waiting for games" or not states <= {"starting", "compiling"}:
         return phase

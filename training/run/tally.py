@@ -1,4 +1,4 @@
-"""Counting the games of an iteration as they come in."""
+"""Count the games of an iteration as they arrive."""
 
 from dataclasses import dataclass, field
 
@@ -17,19 +17,19 @@ class IterationTally:
 
     game: Game
     resignation: ResignationSettings
-    since: float  # when counting began, on the coach's clock
+    since: float  # start of counting, on the Coach's clock
     games: int = 0
-    earlier: int = 0  # of the games, those that an earlier session received: they have no part in the rate
+    earlier: int = 0  # games received by an earlier session, which do not count for the rate
     positions: int = 0
-    size: int = 0  # bytes on the wire
+    size: int = 0  # bytes of the files
     first_player_wins: int = 0
     draws: int = 0
     resigned: int = 0
-    would_resign: int = 0  # games that were played to the end although a player would have given up
-    false_resignations: int = 0  # of those, the ones that he did not lose
+    would_resign: int = 0  # games played to the end although a player would have resigned
+    false_resignations: int = 0  # of these, the ones that this player did not lose
     versions: set[int] = field(default_factory=set)
-    scores: list[float] = field(default_factory=list)  # of one-player games, one by one
-    reached: list[int] = field(default_factory=list)  # by each of them, as ``Game.milestone_of`` has it
+    scores: list[float] = field(default_factory=list)  # of one-player games
+    reached: list[int] = field(default_factory=list)  # milestones (``Game.milestone_of``) of the same games
 
     def add(self, batch: GameBatch, size: int) -> None:
         """Count ``batch``, of ``size`` bytes."""
@@ -44,7 +44,7 @@ class IterationTally:
             self._count_results(batch)
 
     def report(self, now: float) -> SelfPlayReport:
-        """What came in until ``now``."""
+        """The report of the games received until ``now``."""
         games, two = max(self.games, 1), self.game.num_players == 2
         return SelfPlayReport(
             games=self.games,

@@ -109,7 +109,7 @@ def test_a_full_disk_is_told_once_and_the_batch_is_taken_in_when_there_is_room(
         for _ in range(20):
             coach.poll_workers(ingest=True)
         assert coach.state.total_games == 0
-        told = [text for text in listener.events if "cannot be taken in now" in text]
+        told = [text for text in listener.events if "cannot be stored now" in text]
         assert len(told) == len(set(told)) > 0
         monkeypatch.undo()
         coach.run()
@@ -123,7 +123,7 @@ def test_a_batch_that_cannot_be_read_holds_up_no_other(tmp_path: Path) -> None:
         (WorkerFolder(tmp_path / "workers" / "inline").make().outbox / "000000000-1-folder-0.games").mkdir()
         coach.run()
         assert coach.state.iteration == 2
-    assert sum("cannot be taken in now" in text for text in listener.events) == 1
+    assert sum("cannot be stored now" in text for text in listener.events) == 1
 
 
 @pytest.mark.parametrize("place", [0, -1], ids=["the first batch", "the last batch"])

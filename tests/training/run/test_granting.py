@@ -154,7 +154,7 @@ def test_games_of_a_worker_that_is_gone_are_given_up_once_its_outbox_is_empty(tm
     assert desk.ledger.account("old").outstanding == 30
     desk.granting.give_up_lost([])
     assert desk.ledger.account("old").outstanding == 0
-    assert "30 games of worker old are given up: there is no such worker any more" in desk.told
+    assert "30 games of worker old are given up: the worker is gone" in desk.told
 
 
 def test_games_that_a_worker_has_not_begun_leave_its_account_before_anything_is_granted(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_what_is_not_begun_goes_back_into_the_ledger_and_the_rest_is_played(desk
     assert desk.ledger.account("a").granted == desk.ledger.account("a").outstanding == 50
     assert (desk.assignment().granted, desk.assignment().promised) == (50, 50)
     assert desk.backend.withdrawn() == {}
-    assert desk.told == ["50 games that worker a will not play are handed on"]
+    assert desk.told == ["50 games that worker a will not play go to others"]
     assert ("withdrawn", "a") in [(kind, name) for kind, name, _, _ in desk.ledger.events()]
     assert desk.play_all(worker) == 50
     assert desk.ledger.account("a").outstanding == 0
