@@ -300,7 +300,7 @@ class Coach:
         """Store something; while the disk is full, wait and grant no games.
 
         Raises:
-            Stopped, NobodyPlays: see ``poll_workers``.
+            StopRequested, NobodyPlays: see ``poll_workers``.
         """
 
         def wait() -> None:
@@ -316,16 +316,16 @@ class Coach:
         """Poll the workers between steps; in synchronous mode without ingesting games.
 
         Raises:
-            Stopped, NobodyPlays: see ``poll_workers``.
+            StopRequested, NobodyPlays: see ``poll_workers``.
         """
         self.poll_workers(ingest=self.settings.training.asynchronous)
 
     def poll_workers(self, *, ingest: bool) -> bool:
-        """See what the workers have, ``ingest`` it in and grant more, show how things stand; False when nothing was taken
-        in.
+        """Collect the batches of the workers, ``ingest`` them, grant more games and report; False if none was
+        ingested.
 
         Raises:
-            StopRequested: somebody has asked for it.
+            StopRequested: the run was asked to stop.
             NobodyPlays: all workers have failed.
         """
         if self.stop_requested:

@@ -1,6 +1,6 @@
 """The worker: a program that watches its folder, plays with the newest model, and hands over its games.
 
-``from training.worker import Worker`` is how classes derived from it begin; torch is imported only with it.
+Subclasses start with ``from training.worker import Worker``, which imports torch.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["Worker"]
 
 
-if not TYPE_CHECKING:  # a checker would take any name for one of this package's
+if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
         if name != "Worker":

@@ -1,4 +1,4 @@
-"""Finished games become batches."""
+"""Make batches of finished games."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,11 +10,11 @@ from training.common.files import sha256_hex
 from training.data.records import GameBatch, GameRecord
 from training.worker.worker_folder import batch_name
 
-MOST_POSITIONS = 500_000  # in a batch, however many games it could have: well below what its readers accept
+MOST_POSITIONS = 500_000  # in a batch; well below the limit of its readers
 
 
 def fitting(records: list[GameRecord]) -> list[GameRecord]:
-    """As many of the first ``records`` as a batch holds, at least one: games of some worlds have thousands of moves."""
+    """The first ``records`` that fit into a batch, at least one; some games have thousands of moves."""
     positions = np.cumsum([len(record.actions) for record in records])
     return records[: max(1, int(np.searchsorted(positions, MOST_POSITIONS, side="right")))]
 
@@ -29,9 +29,7 @@ def make_batch(
     rules_version: int,
     first_game: int,
 ) -> GameBatch:
-    """The batch of these games, under its name; ``first_game`` is the first one's number among all that the worker
-    hands over.
-    """
+    """A batch of these games with its id; ``first_game`` is the number of the first among all games of the worker."""
     columns = gather(records)
     content = sha256_hex(columns["seeds"].tobytes() + columns["actions"].tobytes())
     return GameBatch(

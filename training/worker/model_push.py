@@ -1,8 +1,7 @@
-"""A new model on its way to a worker that has an older one: as a delta, where that is smaller, else as the whole file.
+"""Send new models to workers: as a delta to the model that a worker has, if that is smaller, else as the whole file.
 
-The SHA-256 in an assignment names what a model file holds: the worker believes no file, whole or made of a delta, that
-holds something else. Where it has none that is right, it says so in its heartbeat (``asks_for_whole``), and is sent the
-whole file.
+The assignment has the SHA-256 of a model's content, and the worker uses no file, whole or restored from a delta, with
+another hash. If it has none, its heartbeat asks for the whole file (``asks_for_whole``).
 """
 
 import re
@@ -18,13 +17,13 @@ from training.worker.worker_folder import WorkerFolder
 
 DELTA_NAME = re.compile(r"model-([0-9]{6,})\.from-([0-9]{6,})\.delta")
 MODEL_NAME = re.compile(r"model-([0-9]{6,})\.(model|from-[0-9]{6,}\.delta)")
-MOST_OF_WHOLE = 0.9  # a delta above this share of the whole file does not pay for the work of undoing it
-KEPT_DELTAS = 4  # workers that are behind have few different models
+MOST_OF_WHOLE = 0.9  # a larger delta is not worth the decoding
+KEPT_DELTAS = 4  # slow workers have few different models
 KEPT_MODELS = 2  # the newest, and what most workers have
 
 
 class WholeModelNeeded(ValueError):
-    """A model is not in the inbox, is damaged there, or came as a delta whose base is not there."""
+    """A model is missing in the inbox, damaged, or a delta without its base."""
 
     def __init__(self, version: int, why: str) -> None:
         super().__init__(f"{_asking(version)}: {why}")
@@ -32,27 +31,27 @@ class WholeModelNeeded(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedModel:
-    """A model as its file."""
+    """A published model with its file."""
 
     version: int
     data: bytes  # the whole file
-    sha256: str  # of what it holds, in hexadecimal
+    sha256: str  # of its content, in hexadecimal
 
 
 @dataclass(frozen=True)
 class InboxFile:
-    """What to put into a worker's inbox: the file's name there, and its content."""
+    """A file for a worker's inbox."""
 
     name: str
     data: bytes
 
 
 class ModelPush:
-    """What to send to whom. A delta is made once, however many workers need it.
+    """Decides what to send to a worker. A delta is computed once for all workers.
 
     Args:
-        deltas: whether any are made.
-        guard: lets one thread in at a time, if there are several: the others wait for the delta that one of them makes.
+        deltas: whether to use deltas.
+        guard: a lock, if several threads use this: one computes a delta while the others wait.
     """
 
     def __init__(self, *, deltas: bool = True, guard: AbstractContextManager[object] | None = None) -> None:
@@ -62,9 +61,7 @@ class ModelPush:
         self._opened: OrderedDict[str, Content] = OrderedDict()  # by SHA-256, the one needed last at the end
 
     def file_for(self, model: PublishedModel, base: PublishedModel | None) -> InboxFile:
-        """What brings ``model`` to a worker that has the file of ``base``; None: it has none, or asks for the whole
-        model.
-        """
+        """The file that brings ``model`` to a worker that has ``base``; None: it has none, or asks for the whole file."""
         if self._makes_deltas and base is not None and base.version < model.version:
             with self._guard:
                 delta = self._delta(model, base)
@@ -91,9 +88,7 @@ class ModelPush:
 
 
 class ModelInbox:
-    """The models in a worker's inbox, and the last one that it took, which stays in memory: most deltas are to that
-    one.
-    """
+    """The models in a worker's inbox; the last one used stays in memory as the base of the next delta."""
 
     def __init__(self, folder: WorkerFolder) -> None:
         self._folder = folder
@@ -101,11 +96,11 @@ class ModelInbox:
         self._last_version = 0
 
     def receive(self, version: int, sha256: str) -> Model:
-        """A model that the assignment names, from its file or from a delta.
+        """Read the model that the assignment names, from its file or from a delta.
 
         Raises:
-            WholeModelNeeded: there is neither, or not what has this SHA-256.
-            CorruptModel: it is what was sent, but no model.
+            WholeModelNeeded: there is neither, or none with this SHA-256.
+            CorruptModel: the file has this SHA-256, but is no valid model.
         """
         content = self._whole(version, sha256)
         model = content.model()
@@ -113,18 +108,14 @@ class ModelInbox:
         return model
 
     def tidy(self, version: int) -> None:
-        """See that model ``version``, which was received last, lies there as a whole file, and nothing older beside it.
-
-        Newer models may be there already, and stay.
+        """Keep model ``version``, the last one received, as a whole file, and remove older ones. Newer ones stay.
 
         Raises:
             OSError: the disk does not take the file.
         """
         path = self._folder.model_path(version)
         if not path.exists() and self._last is not None and self._last_version == version:
-            write_atomically(
-                path, seal(self._last, compressed=False), durable=False
-            )  # what a power cut leaves of it is asked for again
+            write_atomically(path, seal(self._last, compressed=False), durable=False)  # can be requested again
         for path in self._folder.inbox.iterdir():
             found = MODEL_NAME.fullmatch(path.name)
             if found and (int(found[1]) < version or (int(found[1]) == version and found[2] != "model")):
@@ -138,7 +129,7 @@ class ModelInbox:
             content = open_model(read_limited(path, MAX_MODEL_BYTES))
             if content.sha256 == sha256:
                 return content
-            why = f"{path} does not hold what has the SHA-256 that the assignment names"
+            why = f"{path} does not have the SHA-256 in the assignment"
         except (OSError, ValueError) as error:
             why = f"{path.name}: {error}"
         for delta, base in _deltas(self._folder, version):
@@ -147,16 +138,16 @@ class ModelInbox:
                 if content.sha256 == sha256:
                     path.unlink(missing_ok=True)  # it is wrong
                     return content
-                why = f"{delta.name} does not make the model that the assignment names"
+                why = f"{delta.name} does not give the SHA-256 in the assignment"
             except (OSError, ValueError) as error:
                 why = f"{delta.name}: {error}"
         raise WholeModelNeeded(version, why)
 
     def _base(self, version: int) -> Content:
-        """The model to which there is a delta, from memory if it was the last one.
+        """The base of a delta, from memory if it was the last model.
 
         Raises:
-            OSError, CorruptModel: it is not there, or not what it should be.
+            OSError, CorruptModel: it is missing or invalid.
         """
         if self._last is not None and self._last_version == version:
             return self._last
@@ -164,12 +155,12 @@ class ModelInbox:
 
 
 def delta_name(version: int, base_version: int) -> str:
-    """A delta's name in the inbox."""
+    """The name of a delta in the inbox."""
     return f"model-{version:06d}.from-{base_version:06d}.delta"
 
 
 def asks_for_whole(error: str, version: int) -> bool:
-    """Whether a worker's heartbeat, with this ``error``, says that it needs the whole file of model ``version``."""
+    """Whether the ``error`` in a heartbeat asks for the whole file of model ``version``."""
     return f"{_asking(version)}:" in error
 
 

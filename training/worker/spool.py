@@ -1,12 +1,10 @@
-"""Finished games that wait for their batch, on the disk, so that a worker that is killed takes none of them with it.
+"""A journal of finished games that wait for their batch, so that a killed worker loses none.
 
-The file is a journal beside the outbox: each game is appended as it is finished, as a batch of one that knows its
-number among all games of the worker. What a killed process has left is made into batches by whoever comes first: its
-successor, or who buries it. Games that are in a batch already have lower numbers than those that are still to come, and
-are left out; so it is never wrong to look again.
+Each finished game is appended as a batch of one, with its number among all games of the worker. After a kill, the next
+worker process or the Coach makes batches of what is left. Games that are in a batch already have lower numbers and are
+skipped, so it is always safe to repeat this.
 
-It is not synced: a kill costs nothing, a power cut what was finished since the last batch. Those games are played
-again.
+The file is not synced: a kill loses nothing; a power cut loses the games since the last batch, which are played again.
 """
 
 import logging
@@ -24,11 +22,11 @@ log = logging.getLogger(__name__)
 
 FILE = "spool"
 LENGTH = struct.Struct("<I")  # before each game
-BATCH_GAMES = 100  # that a killed worker has left
+BATCH_GAMES = 100  # in a batch of salvaged games
 
 
 class Spool:
-    """The journal of one worker, which it alone writes."""
+    """The journal of one worker, its only writer."""
 
     def __init__(self, folder: WorkerFolder) -> None:
         self._path = folder.root / FILE
@@ -37,7 +35,7 @@ class Spool:
         """Append games, each a batch of one.
 
         Raises:
-            OSError: the disk does not take them; none of them is there.
+            OSError: the disk does not take them; none was appended.
         """
         frames = [encode(game) for game in games]
         with os.fdopen(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "wb", buffering=0) as file:
@@ -50,18 +48,17 @@ class Spool:
                 raise
             if not whole:
                 os.ftruncate(file.fileno(), size)
-                raise OSError(f"{self._path}: there is no room for finished games")
+                raise OSError(f"{self._path}: no space for finished games")
 
     def clear(self) -> None:
-        """All games are in batches."""
+        """Remove the journal: all games are in batches."""
         self._path.unlink(missing_ok=True)
 
 
 def salvage(folder: WorkerFolder) -> None:
-    """Make batches of what a killed worker has left, in its outbox; call it only while no process plays there.
+    """Make batches of the games that a killed worker left; call it only while no process plays in the folder.
 
-    Where the disk does not take them they are given up, so that they are played again: nobody may find them when others
-    have.
+    If the disk does not take them, they are dropped and played again: they must not turn up after their replacements.
     """
     path = folder.root / FILE
     if not path.exists():
@@ -79,11 +76,11 @@ def salvage(folder: WorkerFolder) -> None:
             }
             batch = make_batch(some, **named)
             write_atomically(folder.outbox / f"{batch.batch_id}.games", encode(batch))
-            log.info("%d finished games of a process that was killed are handed over", len(some))
+            log.info("%d finished games of a killed process are handed over", len(some))
             games = games[len(some) :]
     except OSError as error:
         log.warning(
-            "%d finished games of a process that was killed cannot be handed over, and are played again: %s",
+            "%d finished games of a killed process cannot be handed over, and are played again: %s",
             len(games),
             error,
         )
@@ -91,7 +88,7 @@ def salvage(folder: WorkerFolder) -> None:
 
 
 def salvage_if_left(folder: WorkerFolder) -> None:
-    """As ``salvage``, where a process may still play: then it hands its games over itself."""
+    """Like ``salvage``, but does nothing while a process plays in the folder, which hands its games over itself."""
     if not (folder.root / FILE).exists():
         return
     try:
@@ -102,10 +99,10 @@ def salvage_if_left(folder: WorkerFolder) -> None:
 
 
 def _next_game(folder: WorkerFolder, run_id: str) -> int:
-    """The number behind all games that were handed over to a run."""
+    """The number after all games that were handed over to a run."""
     ends = [
         end_of_batch(path.stem) for path in folder.batches() if is_of_run(path.name, run_id)
-    ]  # first: see ``Worker.poll``
+    ]  # before the assignment
     try:
         assignment = folder.read_assignment()
     except BrokenMessage:
@@ -114,7 +111,7 @@ def _next_game(folder: WorkerFolder, run_id: str) -> int:
 
 
 def spooled(path: Path) -> Iterator[GameBatch]:
-    """The games in a spool, each as a batch of one, up to where a process was killed amid writing."""
+    """The games in a journal, each as a batch of one, up to an incomplete entry of a killed process."""
     with path.open("rb") as file:
         while len(head := file.read(LENGTH.size)) == LENGTH.size:
             (length,) = LENGTH.unpack(head)

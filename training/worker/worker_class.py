@@ -1,4 +1,4 @@
-"""The class of the workers, by the name that the config gives it."""
+"""Load the worker class that the config names."""
 
 import importlib
 
@@ -6,15 +6,15 @@ from training.worker.worker import Worker
 
 
 class NoWorkerClass(ValueError):
-    """The config names a worker class that cannot be had; the message says which, why, and what to do."""
+    """The worker class in the config cannot be loaded; the message has the reason and the remedy."""
 
 
 def load_worker_class(name: str) -> type[Worker]:
-    """The class that is called ``name``: ``module.Class``, with as many dots in the module as it takes.
+    """The class ``name``, given as ``module.Class``; the module may contain dots.
 
     Raises:
-        NoWorkerClass: there is no such module or class, its module cannot be imported, or it is not derived from
-        ``Worker``.
+        NoWorkerClass: there is no such module or class, the module cannot be imported, or the class is no subclass of
+            ``Worker``.
     """
     module_name, _, class_name = name.rpartition(".")
     if not module_name:
@@ -28,7 +28,7 @@ def load_worker_class(name: str) -> type[Worker]:
             ) from error
         where = f"put {error.name.replace('.', '/')}.py beside start_main.py, and on a worker beside start_worker.py"
         raise NoWorkerClass(f"worker_class {name}: there is no module {error.name}; {where}") from error
-    except Exception as error:  # whatever the user's module does when it is imported
+    except Exception as error:  # whatever the user's module raises
         raise NoWorkerClass(
             f"worker_class {name}: its module cannot be imported: {type(error).__name__}: {error}"
         ) from error

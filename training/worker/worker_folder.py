@@ -2,26 +2,26 @@
 
     <worker folder>/
       inbox/   model-000007.model    a model, checked by its SHA-256 before use
-               assignment.json       what the worker is to do; the main node replaces it
-               player-000007-<sha>.model   a model for evaluation games, for as long as the assignment names it
-      outbox/  <batch id>.games      finished games; removed by the main node once it has them safe
-               <order id>.match      evaluation games; removed once the assignment names their order no more
-               <coach>.owner         whose the folder is; only where several Coaches could reach it
+               assignment.json       the worker's task; the main node replaces it
+               player-000007-<sha>.model   a model for evaluation games, as long as the assignment names it
+      outbox/  <batch id>.games      finished games; the main node removes them once they are safe there
+               <order id>.match      evaluation games; removed once the assignment no longer names the order
+               <coach>.owner         the owner of the folder, where several Coaches could reach it
       spool                          finished games that wait for their batch (``training.worker.spool``)
       worker.json                    the worker's heartbeat; the worker replaces it
-      worker.lock                    held while a worker process runs: one process a folder
+      worker.lock                    held while a worker process runs: one process per folder
 
-The worker plays until it has delivered ``granted`` games in all. How many those are, it reads off the folder: the games
-in the outbox, and those that ``delivered`` says the main node has taken. The main node raises ``delivered`` before it
-removes a file, so that no crash on either side makes a game count twice or not at all.
+The worker plays until it has delivered ``granted`` games in all: those in the outbox plus ``delivered``, which the main
+node has. The main node raises ``delivered`` before it removes a file, so that no crash on either side makes a game
+count twice or not at all.
 
-``granted`` may also be lowered: a worker begins no game beyond it, finishes those that it has begun, and says in its
-heartbeat which assignment it has read and how many games it has begun. What lies above both was never started and may
-be given to others.
+``granted`` may be lowered. The worker then begins no game beyond it and finishes those that it has begun. Its heartbeat
+says which assignment it has read and how many games it has begun; games above both were never started and may go to
+others.
 
-Evaluation games stand beside all this: the assignment names orders (``training.evaluation.orders``), the worker plays
-each of them as soon as it sees it, while its own games wait, and puts the result into its outbox. Nothing depends on
-whether it ever does.
+Evaluation games are independent of this: the assignment names orders (``training.evaluation.orders``), and the worker
+plays each as soon as it reads it, while its own games wait, and writes the result to its outbox. Nothing depends on
+these results.
 """
 
 import fcntl
@@ -42,37 +42,35 @@ from training.common.files import read_limited, write_atomically
 from training.evaluation.orders import MAX_ORDERS, MAX_PLAYERS, ORDER_ID, RESULT_SUFFIX, Contestant, MatchOrder
 
 MAX_JSON_BYTES = 64 * 2**10
-BATCH_NAME = re.compile(
-    r"([0-9]{9,12})-([0-9]{1,5})-[a-z0-9-]{1,60}\.games"
-)  # first game, number of games, worker and content
-TAGGED = re.compile(
-    r"^[0-9]{9,12}-[0-9]{1,5}-[a-z0-9][a-z0-9-]*--([a-z0-9]{1,16})-[0-9a-f]{1,16}\.games$"
-)  # whose a batch is; earlier versions do not say
+# First game, number of games, worker and content.
+BATCH_NAME = re.compile(r"([0-9]{9,12})-([0-9]{1,5})-[a-z0-9-]{1,60}\.games")
+# Also the run; names of earlier versions lack it.
+TAGGED = re.compile(r"^[0-9]{9,12}-[0-9]{1,5}-[a-z0-9][a-z0-9-]*--([a-z0-9]{1,16})-[0-9a-f]{1,16}\.games$")
 PLAIN = re.compile(r"[a-z0-9]{1,16}")
-OWNERS = "*.owner"  # in an outbox: who owns the folder, see ``distributed/remote/owner.py``
+OWNERS = "*.owner"  # in an outbox: see ``distributed/remote/owner.py``
 RESULT_NAME = re.compile(ORDER_ID + re.escape(RESULT_SUFFIX))
-LOCK_SECONDS = 30.0  # so long a new process waits for an old one that is handing over its games
+LOCK_SECONDS = 30.0  # a new process waits this long for an old one to hand over its games
 
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Text = Annotated[str, Field(max_length=1000)]
-Rate = Annotated[float, Field(ge=0, le=1e9)]  # a second; sums of what no worker can do would be no numbers
+Rate = Annotated[float, Field(ge=0, le=1e9)]  # per second; bounded, so that sums stay finite
 Slots = Annotated[int, Field(ge=0, le=2**20)]
 
 
 class BrokenMessage(ValueError):
-    """An assignment or heartbeat is not what it should be."""
+    """An assignment or heartbeat is invalid."""
 
 
 class AlreadyRunning(RuntimeError):
-    """Another worker process holds this folder."""
+    """Another worker process uses this folder."""
 
 
 class FolderGone(RuntimeError):
-    """The folder was deleted or moved away while its worker played."""
+    """The folder was deleted or moved while its worker played."""
 
 
 class Message(BaseModel):
-    """What assignments and heartbeats share."""
+    """Base of assignments and heartbeats."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -82,51 +80,47 @@ class Message(BaseModel):
 
 
 class Assignment(Message):
-    """What a worker is to do, replaced by the main node at every contact."""
+    """The task of a worker; the main node replaces it at every contact."""
 
-    lease: Text  # changes at every contact: how the worker knows that somebody still wants its games
+    lease: Text  # changes at every contact, so the worker knows that a Coach still wants its games
     lease_seconds: Annotated[float, Field(gt=0)]
-    stop: bool = False  # finish no more games, hand over what there is, and end
-    granted: Count  # games in all, since the run began; no game is begun beyond it
-    promised: Count = 0  # the ledger' number where ``granted`` was lowered below it: games up to it may have been begun
-    delivered: Count  # games that the main node has safe, likewise
+    stop: bool = False  # hand over finished games and exit
+    granted: Count  # games in all, since the run started; no game beyond is begun
+    promised: Count = 0  # the ledger's grant, where ``granted`` is lower: games up to it may have been begun
+    delivered: Count  # games in all that are safe on the main node
     model_version: Count
     model_sha256: Text
     game: Text
     options: dict[str, Any]
     search: SearchSettings
     seed: Count
-    parallel_games: Count  # 0: the worker measures what is fastest
-    max_positions: Count = 0  # in one network call; 0: as many as there are
+    parallel_games: Count  # 0: the worker measures the fastest number
+    max_positions: Count = 0  # per network call; 0: no limit
     cache_positions: Count
     batch_games: Annotated[int, Field(ge=1, le=10_000)]
-    flush_seconds: (
-        Annotated[float, Field(gt=0)] | None
-    )  # how long a finished game waits for its batch to fill; None: as long as it takes
-    players: Annotated[
-        tuple[Contestant, ...], Field(max_length=MAX_PLAYERS)
-    ] = ()  # of evaluation games, now or soon: to be kept
+    flush_seconds: Annotated[float, Field(gt=0)] | None  # longest wait for a batch to fill; None: no limit
+    players: Annotated[tuple[Contestant, ...], Field(max_length=MAX_PLAYERS)] = ()  # of current or coming matches
     matches: Annotated[tuple[MatchOrder, ...], Field(max_length=MAX_ORDERS)] = ()
 
 
 class Heartbeat(Message):
-    """What a worker says of itself, about once a second."""
+    """The state of a worker, about once a second."""
 
     beat: Count  # counts up
     pid: Count
     state: Literal["starting", "compiling", "playing", "waiting", "error", "ended"]
     error: Text = ""
     model_version: Count = 0
-    lease: Text = ""  # of the assignment that it has read last ...
-    granted: Count = 0  # ... and how many games that granted
+    lease: Text = ""  # of the last assignment that it has read ...
+    granted: Count = 0  # ... and its granted games
     begun: Count = 0  # games in all
-    finished: Count = 0  # games in all, those that wait for their batch included
-    parallel_games: Slots = 0  # that it plays at once; 0: not known yet
+    finished: Count = 0  # games in all, including those that wait for their batch
+    parallel_games: Slots = 0  # 0: not known yet
     evaluations: Count = 0  # by this process
     games_per_second: Rate = 0.0
-    speed: Rate = 0.0  # games a second while it plays as many at once as it can; 0: not measured yet
+    speed: Rate = 0.0  # games per second at full load; 0: not measured yet
     evaluations_per_second: Rate = 0.0
-    order: Text = ""  # of evaluation games, that it plays now
+    order: Text = ""  # id of the evaluation games that it plays now
     note: Text = ""
 
 
@@ -134,7 +128,7 @@ M = TypeVar("M", bound=Message)
 
 
 class WorkerFolder:
-    """The folder of one worker, as both sides use it."""
+    """The folder of one worker, for both sides."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -142,13 +136,13 @@ class WorkerFolder:
         self.outbox = root / "outbox"
 
     def make(self) -> Self:
-        """Make what is missing."""
+        """Create missing folders."""
         for folder in (self.inbox, self.outbox, self.root / "logs"):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return self
 
     def model_path(self, version: int) -> Path:
-        """Where model ``version`` lies."""
+        """The file of model ``version``."""
         return self.inbox / f"model-{version:06d}.model"
 
     def write_assignment(self, assignment: Assignment) -> None:
@@ -159,7 +153,7 @@ class WorkerFolder:
         """The assignment, if there is one.
 
         Raises:
-            BrokenMessage: it cannot be read or understood.
+            BrokenMessage: it cannot be read or is invalid.
         """
         return _read(self.inbox / "assignment.json", Assignment)
 
@@ -171,12 +165,12 @@ class WorkerFolder:
         """The heartbeat, if there is one.
 
         Raises:
-            BrokenMessage: it cannot be read or understood.
+            BrokenMessage: it cannot be read or is invalid.
         """
         return _read(self.root / "worker.json", Heartbeat)
 
     def forget_heartbeat(self) -> None:
-        """Remove the heartbeat of a process that is no longer."""
+        """Remove the heartbeat of an earlier process."""
         (self.root / "worker.json").unlink(missing_ok=True)
 
     def batches(self) -> list[Path]:
@@ -184,29 +178,28 @@ class WorkerFolder:
         return sorted(path for path in self.outbox.iterdir() if BATCH_NAME.fullmatch(path.name))
 
     def ends_of_batches(self) -> list[int]:
-        """For each batch in the outbox, the number behind its last game, as its name has it."""
+        """For each batch in the outbox, the number after its last game, from its name."""
         return [end_of_batch(path.stem) for path in self.batches()]
 
     def owner_run(self) -> str:
-        """The id of the run whose folder this is, as its owner has entered it; empty where none is entered."""
+        """The id of the run that owns the folder; empty if none has entered itself."""
         for path in sorted(self.outbox.glob(OWNERS)):
             with suppress(ValueError, OSError, TypeError, LookupError):
                 return str(json.loads(read_limited(path, MAX_JSON_BYTES))["run_id"])
         return ""
 
     def results(self) -> list[Path]:
-        """The results of evaluation games in the outbox."""
+        """The results of evaluation games in the outbox, sorted."""
         return sorted(path for path in self.outbox.iterdir() if RESULT_NAME.fullmatch(path.name))
 
     @contextmanager
     def lock(self, *, seconds: float = LOCK_SECONDS) -> Iterator[Callable[[], None]]:
-        """Be this folder's only worker process, once an earlier one has ended, for which this waits.
+        """Lock the folder for this worker process, after waiting for an earlier one to end.
 
-        What is yielded raises FolderGone when the folder in this place is another one, or none: another process may
-        play there now.
+        Yields a check that raises FolderGone if the folder was deleted or replaced: another process may play there now.
 
         Raises:
-            AlreadyRunning: it has not ended within ``seconds``.
+            AlreadyRunning: the earlier process has not ended within ``seconds``.
         """
         path = self.root / "worker.lock"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -218,9 +211,7 @@ class WorkerFolder:
             except OSError:
                 same = False
             if not same:
-                raise FolderGone(
-                    f"{self.root} was deleted or moved away: what was in it is lost to this process, which ends"
-                )
+                raise FolderGone(f"{self.root} was deleted or moved: this process cannot reach its files, and exits")
 
         try:
             self._wait_for(descriptor, time.monotonic() + seconds)
@@ -240,32 +231,30 @@ class WorkerFolder:
 
 
 def run_tag(run_id: str) -> str:
-    """A run's part of its batches' names: its id, where that is short and plain, as ids are."""
+    """The part of batch ids that names the run: its id, or the hash of an unusual id."""
     return run_id if PLAIN.fullmatch(run_id) else hashlib.sha256(run_id.encode()).hexdigest()[:16]
 
 
 def batch_name(run_id: str, worker: str, first_game: int, games: int, digest: str) -> str:
-    """A batch's id: where its games stand among the worker's, whose they are, and what makes it unique for ever, what
-    it holds.
-    """
+    """A unique batch id: the first game and number of games, the worker, the run, and a digest of the content."""
     player = re.sub("[^a-z0-9]+", "-", worker.lower())[:24].strip("-") or "w"
     return f"{first_game:09d}-{games}-{player}--{run_tag(run_id)}-{digest[:16]}"
 
 
 def is_of_run(name: str, run_id: str) -> bool:
-    """Whether a batch can be of this run, by its file's name: those of earlier versions do not say."""
+    """Whether a batch can be of this run, by its file name; names of earlier versions lack the run."""
     found = TAGGED.search(name)
     return found is None or found[1] == run_tag(run_id)
 
 
 def end_of_batch(batch_id: str) -> int:
-    """The number behind a batch's last game, as its id has it; 0 where the id has none."""
+    """The number after a batch's last game, from its id; 0 if the id has none."""
     match = BATCH_NAME.fullmatch(f"{batch_id}.games")
     return int(match[1]) + int(match[2]) if match else 0
 
 
 def last_ends(batches: Iterable[tuple[str, str]]) -> dict[str, int]:
-    """For each worker of the (worker, batch id), the number behind its last game."""
+    """For each worker of the (worker, batch id) pairs, the number after its last game."""
     ends: dict[str, int] = {}
     for worker, batch_id in batches:
         ends[worker] = max(ends.get(worker, 0), end_of_batch(batch_id))

@@ -1,6 +1,4 @@
-"""What a worker does with orders for evaluation games: it plays each of them once, and cleans up after those that are
-named no more.
-"""
+"""A worker's part of evaluation games: play each order once, and clean up after orders that are gone."""
 
 import logging
 import time
@@ -24,11 +22,11 @@ from training.worker.worker_folder import Assignment, WorkerFolder
 
 log = logging.getLogger(__name__)
 
-SURPLUS_SECONDS = 30.0  # a file that came later may be named by an assignment that is still on the way
+SURPLUS_SECONDS = 30.0  # a newer file may be named by an assignment that has not arrived yet
 
 
 class OrderDropped(Exception):
-    """Nobody wants the games of this order any more, or there is no time for them."""
+    """The order was withdrawn, or the worker is stopping."""
 
 
 class OrderPlayer:
@@ -36,21 +34,21 @@ class OrderPlayer:
 
     Args:
         folder: the worker's.
-        poll: is called with the order under way before every network call; raises OrderDropped to end it.
+        poll: called with the current order before every network call; raises OrderDropped to end it.
     """
 
     def __init__(self, folder: WorkerFolder, poll: Callable[[MatchOrder], None]) -> None:
         self._folder, self._poll = folder, poll
-        self._done: set[str] = set()  # of the orders that the assignment names
+        self._done: set[str] = set()  # ids of played orders in the assignment
         self._searches: dict[tuple[str, int], SearchPlayer] = {}  # by model and simulations
-        self._known: set[str] | None = None  # files of players that an assignment has named
+        self._known: set[str] | None = None  # files of players that assignments have named
         self.current: MatchOrder | None = None
 
     def take(self, assignment: Assignment) -> None:
-        """Forget orders and players that are named no more, and remove their files.
+        """Forget orders and players that the assignment no longer names, and remove their files.
 
-        A player's file comes before the assignment that names it: only one that was named before is surplus, and only
-        if it has not come again just now. Those that an earlier process has left are surplus too.
+        A player's file arrives before the assignment that names it. So only files that were named before, or that an
+        earlier process left, are removed, unless they have just arrived again.
         """
         named = {player.file_name for player in assignment.players}
         if self._known is None:
@@ -65,12 +63,10 @@ class OrderPlayer:
         self._done &= {order.id for order in assignment.matches}
 
     def _removed(self, name: str) -> bool:
-        """Remove the file of a player that is named no more, unless it has just come."""
+        """Remove the file of a player that is no longer named, unless it has just arrived."""
         path = self._folder.inbox / name
         try:
-            if (
-                time.time() - path.stat().st_ctime < SURPLUS_SECONDS
-            ):  # a file that is moved or linked here keeps its other times
+            if time.time() - path.stat().st_ctime < SURPLUS_SECONDS:  # moved files keep their other times
                 return False
             path.unlink()
         except FileNotFoundError:
@@ -83,18 +79,17 @@ class OrderPlayer:
         return next((order for order in open_orders if not (self._folder.outbox / order.file_name).exists()), None)
 
     def play(self, order: MatchOrder, assignment: Assignment, game: Game) -> None:
-        """Play an order and put the result into the outbox; an order that cannot be played is refused there, with the
-        reason.
+        """Play an order and write the result to the outbox; an order that cannot be played is rejected there.
 
         Raises:
             OrderDropped: it was ended.
-            OSError: the disk does not take the result, which is then lost: somebody else will play.
+            OSError: the disk does not take the result; the order goes to another worker.
         """
         self.current = order
         try:
             result = self._result(order, assignment, game)
         except OrderDropped:
-            self._searches.clear()  # one of them stands in the middle of a search
+            self._searches.clear()  # one of them is in the middle of a search
             raise
         finally:
             self.current = None
@@ -134,7 +129,7 @@ class OrderPlayer:
         path = self._folder.inbox / who.file_name
         data = read_limited(path, MAX_MODEL_BYTES)
         if content_sha256(data) != who.sha256:
-            raise ValueError(f"{path} does not hold what has the SHA-256 that the order names")
+            raise ValueError(f"{path} does not have the SHA-256 in the order")
         model = decode_model(data)
         check_canary(model, game, Evaluator(model.build(game), game, max_batch=CANARY_POSITIONS))
         return model
