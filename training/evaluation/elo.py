@@ -1,9 +1,8 @@
-"""Ratings from results: Elo by maximum likelihood, and the sequential test that decides whether one player is the
-stronger.
+"""Elo ratings by maximum likelihood, and the sequential test of whether one player is stronger.
 
-Elo is the logistic model of Bradley and Terry (1952): a player who is d points stronger scores 1 / (1 + 10 ** (-d /
-400)) on average, a draw being half a point. Margins are half the width of a 95 % interval, from the curvature of the
-likelihood.
+Elo is the logistic model of Bradley and Terry (1952): a player who is d points stronger scores
+1 / (1 + 10 ** (-d / 400)) on average, where a draw is half a point. Margins are half the width of a 95 % interval, from
+the curvature of the likelihood.
 """
 
 import math
@@ -17,8 +16,8 @@ from training.common.intervals import Z
 from training.evaluation.sparse import Factors, Matrix, elimination_order
 
 SCALE = math.log(10) / 400
-MOST_STEPS = 100  # of Newton's method; ten are usual
-PRIOR_GAMES = 1.0  # half a game won and half lost against every opponent met, so that a clean sweep has a finite rating
+MOST_STEPS = 100  # of Newton's method; ten are typical
+PRIOR_GAMES = 1.0  # half a win and half a loss against each opponent, so that a clean sweep has a finite rating
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,22 +33,22 @@ class PairResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Rating:
-    """A player's strength in Elo; ``margin`` is infinite for one who is not connected to the anchor by games."""
+    """A player's rating in Elo; ``margin`` is infinite without a chain of games to the anchor."""
 
     elo: float
     margin: float
 
 
 def expected_score(difference: float) -> float:
-    """The mean score of a player who is ``difference`` Elo stronger."""
+    """The expected score of a player who is ``difference`` Elo stronger."""
     return 1 / (1 + math.exp(-SCALE * difference))
 
 
 def rate_players(results: Sequence[PairResult], anchor: str) -> dict[str, Rating]:
     """The ratings of all players in ``results``, with ``anchor`` at 0.
 
-    Newton's method on the log-likelihood, which is concave. Who has met whom is sparse, so the time grows little faster
-    than their number.
+    Newton's method on the concave log-likelihood. Pairings are sparse, so the time is nearly linear in the number of
+    players.
     """
     scores = _scores(results, anchor)
     known = _connected(scores, anchor)
@@ -69,7 +68,7 @@ def rate_players(results: Sequence[PairResult], anchor: str) -> dict[str, Rating
     return {name: rated.get(name, unknown) for name in sorted(scores)}
 
 
-Scores = dict[str, dict[str, float]]  # of each player against each opponent met, the prior's points included
+Scores = dict[str, dict[str, float]]  # of each player against each opponent, including the prior's points
 
 
 def _scores(results: Sequence[PairResult], anchor: str) -> Scores:
@@ -87,7 +86,7 @@ def _scores(results: Sequence[PairResult], anchor: str) -> Scores:
 
 
 def _connected(scores: Scores, start: str) -> set[str]:
-    """Those who are linked to ``start`` by games."""
+    """The players connected to ``start`` by games."""
     reached, waiting = {start}, [start]
     while waiting:
         new = scores[waiting.pop()].keys() - reached
@@ -115,26 +114,23 @@ def _derivatives(
 
 
 def log_likelihood_ratio(pair_scores: NDArray[np.float64], *, elo0: float, elo1: float) -> float:
-    """How much likelier these results are for a player ``elo1`` stronger than for one ``elo0`` stronger (natural
-    logarithm).
+    """The log-likelihood ratio of ``elo1`` against ``elo0`` for these results.
 
-    ``pair_scores`` ``[pairs]`` are mean scores of colour-swapped pairs, whose games are not independent of each other;
-    the normal approximation of the generalized sequential probability ratio test (Van den Bergh, "A practical
-    introduction to the GSPRT").
+    ``pair_scores`` ``[pairs]`` are mean scores of colour-swapped pairs, whose games are not independent. Uses the normal
+    approximation of the generalized sequential probability ratio test (Van den Bergh, "A practical introduction to the
+    GSPRT").
     """
     if len(pair_scores) < 2:
         return 0.0
     low, high = expected_score(elo0), expected_score(elo1)
-    # One pair of each outcome is added, so that a clean sweep has a variance too.
+    # One pair of each outcome gives a clean sweep a variance, too.
     padded = np.concatenate([pair_scores, [0.0, 0.5, 1.0]])
     variance = float(padded.var())
     return float(len(pair_scores) * (high - low) * (2 * pair_scores.mean() - low - high) / (2 * variance))
 
 
 def sprt(pair_scores: NDArray[np.float64], *, elo0: float, elo1: float, alpha: float, beta: float) -> bool | None:
-    """Wald's test: True when the player is ``elo1`` stronger rather than ``elo0``, False for the opposite, None for go
-    on.
-    """
+    """Wald's sequential test: True if the player is ``elo1`` rather than ``elo0`` stronger, False if not, None: continue."""
     ratio = log_likelihood_ratio(pair_scores, elo0=elo0, elo1=elo1)
     if ratio >= math.log((1 - beta) / alpha):
         return True

@@ -1,4 +1,4 @@
-"""Matches between players, from paired openings with colours swapped, all games side by side."""
+"""Matches between players from paired openings with swapped colours, all games in parallel."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,22 +14,22 @@ from training.search.search import Search
 
 
 class Player(Protocol):
-    """Somebody who chooses moves."""
+    """Chooses moves."""
 
     def choose(self, states: States) -> Actions:
-        """A legal action ``[N]`` for each of ``states`` ``[N, S]``, in none of which the game is over."""
+        """A legal action ``[N]`` for each of the non-terminal ``states`` ``[N, S]``."""
 
 
 @runtime_checkable
 class Follower(Player, Protocol):
-    """A player who wants to know how games came to where they are."""
+    """A player that needs the moves of each game so far."""
 
     def follow(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
-        """``choose`` in ``states``, each of which came from one of ``starts`` ``[N, S]`` by these ``moves``."""
+        """Like ``choose``, for ``states`` that were reached from ``starts`` ``[N, S]`` by these ``moves``."""
 
 
 class SearchPlayer:
-    """A network that searches."""
+    """A network with search."""
 
     def __init__(self, search: Search) -> None:
         self._search = search
@@ -40,25 +40,23 @@ class SearchPlayer:
 
 
 class RandomPlayer:
-    """Plays any legal move: the anchor of the ratings, at 0 Elo."""
+    """Plays uniformly random legal moves: the anchor of the ratings, at 0 Elo."""
 
     def __init__(self, game: Game, seed: int) -> None:
         self._game = game
         self._streams = np.array([seed_stream(seed, "random player")], np.uint64)
 
     def choose(self, states: States) -> Actions:
-        """A legal action, each as likely as the others."""
+        """A uniformly random legal action."""
         return random_actions(self._game.rules.legal_actions, states, self._streams, self._game.num_actions)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MatchResult:
-    """The games of a match as the first player saw them, two a pair."""
+    """The games of a match from the first player's view, two per pair."""
 
-    scores: NDArray[
-        np.float64
-    ]  # [pairs, 2] 1 won, 0.5 drawn, 0 lost; the first player began the first game of each pair
-    moves: tuple[tuple[int, ...], ...] = ()  # of each game, from its opening on
+    scores: NDArray[np.float64]  # [pairs, 2] 1 won, 0.5 drawn, 0 lost; the first player starts the first game of a pair
+    moves: tuple[tuple[int, ...], ...] = ()  # of each game, after its opening
 
     @property
     def wins(self) -> int:
@@ -67,7 +65,7 @@ class MatchResult:
 
     @property
     def draws(self) -> int:
-        """Games that nobody won."""
+        """Drawn games."""
         return int((self.scores == 0.5).sum())
 
     @property
@@ -86,7 +84,7 @@ def play_match(
     seed: int,
     poll: Callable[[], None] = lambda: None,
 ) -> MatchResult:
-    """Play ``2 * pairs`` games: each pair from one random opening of ``opening_plies`` moves, once with either colour.
+    """Play ``2 * pairs`` games: each pair from one random opening of ``opening_plies`` moves, with swapped colours.
 
     ``poll`` is called before each round of moves.
     """
@@ -106,8 +104,8 @@ def play_from(
     """Play a pair of games from each of ``starts`` ``[pairs, S]``; see ``play_match``.
 
     Args:
-        opened: the moves ``[pairs, plies]`` that led to ``starts``, for players who want to know; without them their
-        games begin there. watch: is shown all games ``[2 * pairs, S]`` before each round of moves.
+        opened: the moves ``[pairs, plies]`` that led to ``starts``, for players that need them.
+        watch: called with the states of all games ``[2 * pairs, S]`` before each round of moves.
     """
     states = np.repeat(starts, 2, axis=0)
     second_moves_first = swapped(len(starts))
@@ -137,19 +135,17 @@ def play_from(
 
 
 def choose_actions(player: Player, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
-    """What a player chooses in ``states``, which came from ``starts`` by ``moves``."""
+    """The actions of a player in ``states``, which were reached from ``starts`` by ``moves``."""
     return player.follow(states, starts, moves) if isinstance(player, Follower) else player.choose(states)
 
 
 def swapped(pairs: int) -> NDArray[np.bool_]:
-    """Whether the second player plays for whoever moves first from the start of the game, for each game ``[2 *
-    pairs]``.
-    """
+    """For each game ``[2 * pairs]``, whether the second player has the side that moves first."""
     return np.tile([False, True], pairs)
 
 
 def scores_of(game: Game, states: States) -> NDArray[np.float64]:
-    """The scores ``[pairs, 2]`` of the first player in games that have ended in ``states`` ``[2 * pairs, S]``."""
+    """The scores ``[pairs, 2]`` of the first player in games with the final ``states`` ``[2 * pairs, S]``."""
     pairs = len(states) // 2
     returns = np.stack([game.returns(state) for state in states])
     won = np.where(swapped(pairs), returns[:, 1], returns[:, 0])
@@ -157,14 +153,14 @@ def scores_of(game: Game, states: States) -> NDArray[np.float64]:
 
 
 def tally(game: Game, states: States) -> tuple[int, int, int]:
-    """How many of these games ``[2 * pairs, S]`` the first player has won, drawn and lost so far."""
+    """The first player's wins, draws and losses so far in these games ``[2 * pairs, S]``."""
     ended = query_all(game.rules.terminal, states).astype(np.bool_)
     scores = scores_of(game, states).ravel()[ended]
     return int((scores == 1).sum()), int((scores == 0.5).sum()), int((scores == 0).sum())
 
 
 def openings(game: Game, count: int, plies: int, seed: int) -> States:
-    """``count`` states ``[count, S]`` after ``plies`` random moves, none of them the end of the game."""
+    """``count`` non-terminal states ``[count, S]`` after ``plies`` random moves."""
     return states_after(game, opening_moves(game, count, plies, seed))
 
 
@@ -185,7 +181,7 @@ def opening_moves(game: Game, count: int, plies: int, seed: int) -> Actions:
 
 
 def states_after(game: Game, moves: Actions) -> States:
-    """The states ``[count, S]`` after these moves ``[count, plies]`` from the start of the game."""
+    """The states ``[count, S]`` after these moves ``[count, plies]`` from the start."""
     states = game.initial_states(len(moves))
     for ply in range(moves.shape[1]):
         step_rows(game.rules.step, states, np.arange(len(moves)), np.ascontiguousarray(moves[:, ply]))
@@ -205,7 +201,7 @@ def random_actions(legal_actions: Any, states: States, streams: Streams, num_act
 
 @compiled
 def query_all(function: Any, states: States) -> NDArray[np.int64]:
-    """What a query kernel says of each of ``states`` ``[N, S]``."""
+    """The results of a query kernel for ``states`` ``[N, S]``."""
     answers = np.empty(len(states), np.int64)
     for i in range(len(states)):
         answers[i] = function(states[i])

@@ -1,4 +1,4 @@
-"""Where evaluation games are played: in this process, or by the workers, with this process to fall back on."""
+"""Play evaluation games in this process, or on the workers with this process as a fallback."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Poll = Callable[[], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Pairing:
-    """Pairs of games against an opponent; None is the random player."""
+    """Pairs of games against one opponent; None is the random player."""
 
     opponent: Model | None
     pairs: int
@@ -27,11 +27,11 @@ Play = Callable[[Model, Sequence[Pairing], int, Poll], Iterable[MatchResult]]  #
 
 
 class LocalMatches:
-    """Plays matches here, one after the other, each when its result is asked for.
+    """Plays matches in this process, one after the other, each when its result is requested.
 
     Args:
         game: what is played.
-        search: makes a model's search.
+        search: makes the search of a model.
     """
 
     def __init__(self, game: Game, search: Callable[[Model], Search]) -> None:
@@ -39,7 +39,7 @@ class LocalMatches:
         self._players: dict[int, SearchPlayer] = {}  # by version
 
     def player(self, model: Model) -> SearchPlayer:
-        """The model, ready to play."""
+        """The model as a player."""
         if model.model_version not in self._players:
             self._players[model.model_version] = SearchPlayer(self._search(model))
         return self._players[model.model_version]
@@ -55,12 +55,12 @@ class LocalMatches:
 
 
 class WorkerMatches:
-    """Has matches played by the workers, all at once.
+    """Plays matches on the workers, all at once.
 
     Args:
-        remote: which is on tour with these models.
-        local: for what must be played here.
-        models: that may play.
+        remote: has deployed these models.
+        local: plays what the workers do not.
+        models: the players.
         num_simulations: of the searches.
     """
 

@@ -1,6 +1,4 @@
-"""Evaluation games away from home: how an order is played, the same at a worker and on the main node, and how its
-result is checked.
-"""
+"""Play an order for evaluation games, on a worker or on the main node, and verify its result."""
 
 from collections.abc import Callable
 
@@ -28,13 +26,11 @@ Players = Callable[[Contestant], Player]
 
 
 class RefusedResult(ValueError):
-    """The result of an order cannot be what it says."""
+    """The result of an order is invalid."""
 
 
 def match_search_settings(settings: SearchSettings) -> SearchSettings:
-    """Self-play's search without what is there for learning: no forced playouts, one leaf a tree; and as far ahead as
-    in matches.
-    """
+    """The search of matches: self-play's without forced playouts, with one leaf per tree and the lookahead of matches."""
     ahead = settings.match_lookahead_plies
     return settings.model_copy(update={"forced_playouts": False, "leaves_per_tree": 1, "lookahead_plies": ahead})
 
@@ -48,12 +44,12 @@ def search_for_strength(
     max_positions: int = 0,
     poll: Poll | None = None,
 ) -> Search:
-    """Search as evaluation games use it.
+    """The search of evaluation games.
 
     Args:
         settings: self-play's.
-        max_positions: in one network call; 0: as many as there are.
-        poll: is called before every network call.
+        max_positions: per network call; 0: no limit.
+        poll: called before every network call.
     """
     limit = min(max_positions or TREES, TREES)
     evaluator = Evaluator(model.build(game), game, max_batch=limit)
@@ -66,8 +62,7 @@ def search_for_strength(
 
 
 def softened(evaluate: Evaluate, temperature: float) -> Evaluate:
-    """``evaluate``, with its policies raised to ``1 / temperature``: a network that has learned from searches is surer
-    than it is right.
+    """``evaluate`` with its policies raised to ``1 / temperature``, since networks trained on searches are overconfident.
 
     Leela Chess Zero's ``PolicyTemperature`` (lczero.org, "Engine parameters").
     """
@@ -80,7 +75,7 @@ def softened(evaluate: Evaluate, temperature: float) -> Evaluate:
 
 
 def polling(evaluate: Evaluate, poll: Poll) -> Evaluate:
-    """``evaluate``, with a look before every call; what the look raises ends the search."""
+    """``evaluate`` with a ``poll`` before every call; an exception from it ends the search."""
 
     def poll_and_evaluate(observations: Planes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         poll()
@@ -99,11 +94,11 @@ def starts_of(game: Game, order: MatchOrder) -> States:
 def play_order(
     game: Game, order: MatchOrder, players: Players, *, poll: Poll = lambda: None
 ) -> tuple[States, MatchResult]:
-    """Play an order; returns its openings and its games.
+    """Play an order; returns its openings and games.
 
     Args:
-        players: makes a player of a model.
-        poll: is called before each round of moves.
+        players: make a player from a model.
+        poll: called before each round of moves.
     """
     seed = seed_stream(order.seed, "slice", order.first_pair)
     first, second = (players(who) if who else RandomPlayer(game, seed) for who in (order.first, order.second))
@@ -112,16 +107,16 @@ def play_order(
 
 
 def played_order(worker: str, order: MatchOrder, starts: States, result: MatchResult) -> PlayedOrder:
-    """The games of an order as they travel."""
+    """The result file of an order's games."""
     scores = tuple(float(score) for score in result.scores.ravel())
     return PlayedOrder(worker=worker, order=order, openings=digest_of(starts), moves=result.moves, scores=scores)
 
 
 def verified_result(game: Game, order: MatchOrder, worker: str, result: PlayedOrder) -> MatchResult:
-    """The games of an order, each of them replayed through the rules.
+    """The games of an order, after replaying each through the rules.
 
     Raises:
-        RefusedResult: they were not played, or cannot have been played so.
+        RefusedResult: they were not played, or are invalid.
     """
     if result.refused:
         raise RefusedResult(f"it did not play: {result.refused}")
@@ -133,10 +128,7 @@ def verified_result(game: Game, order: MatchOrder, worker: str, result: PlayedOr
     if not len(result.moves) == len(result.scores) == 2 * order.pairs:
         raise RefusedResult(f"it has {len(result.moves)} games and {len(result.scores)} scores, not {2 * order.pairs}")
     states = np.repeat(starts, 2, axis=0)
-    legal, chances = (
-        np.empty(game.num_actions, np.int32),
-        np.empty(0, np.float32),
-    )  # matches are of games without chance
+    legal, chances = np.empty(game.num_actions, np.int32), np.empty(0, np.float32)  # matches have no chance outcomes
     for number, moves in enumerate(result.moves):
         nothing, flags = np.zeros(len(moves), np.int32), np.zeros(len(moves), np.uint8)
         fault, ply = replay_moves(

@@ -1,8 +1,7 @@
-"""What goes between the main node and a worker for evaluation games: an order for part of a match, and the games that
-came of it.
+"""The messages of evaluation games: an order for part of a match, and its result.
 
-A match is cut into slices of a few pairs. Each slice is an order of its own, with an id that is never used again; the
-openings are those of the whole match, so that slices differ in them and are the same wherever they are played.
+A match is split into slices of a few pairs. Each slice is an order with a unique id. The openings depend on the seed of
+the match, so they differ between slices and are the same wherever a slice is played.
 """
 
 from typing import Annotated, Literal, Self
@@ -25,26 +24,26 @@ class _Part(BaseModel):
 
 
 class Contestant(_Part):
-    """A model that plays, known by the SHA-256 of its file."""
+    """A model that plays, identified by the SHA-256 of its file."""
 
     version: Annotated[int, Field(ge=0, le=2**53)]
     sha256: Digest
 
     @property
     def file_name(self) -> str:
-        """Its file in a worker's inbox: never that of a model for self-play, which comes and goes at other times."""
+        """Its file in a worker's inbox; separate from the models of self-play, which come and go at other times."""
         return f"player-{self.version:06d}-{self.sha256[:16]}.model"
 
 
 class MatchOrder(_Part):
-    """Some pairs of games between two players; None is the random player."""
+    """Some pairs of a match between two players; None is the random player."""
 
     id: Annotated[str, Field(pattern=rf"^{ORDER_ID}$")]
     first: Contestant | None
     second: Contestant | None
     seed: Annotated[int, Field(ge=0, lt=2**64)]  # of the match
     opening_plies: Annotated[int, Field(ge=0, le=10_000)]
-    match_pairs: Annotated[int, Field(ge=1, le=MAX_MATCH_PAIRS)]  # of which these are played here:
+    match_pairs: Annotated[int, Field(ge=1, le=MAX_MATCH_PAIRS)]  # of which this order has:
     first_pair: Annotated[int, Field(ge=0)]
     pairs: Annotated[int, Field(ge=1, le=MAX_PAIRS)]
     num_simulations: Annotated[int, Field(ge=1, le=100_000)]
@@ -62,12 +61,12 @@ class MatchOrder(_Part):
 
 
 class PlayedOrder(_Part):
-    """What came of an order. Two games a pair: the first player begins the first of them."""
+    """The result of an order. Two games per pair; the first player starts the first."""
 
     protocol: Literal[1] = 1
     worker: Annotated[str, Field(max_length=1000)]
     order: MatchOrder
-    refused: Annotated[str, Field(max_length=1000)] = ""  # why it was not played
-    openings: Digest | None = None  # SHA-256 of the states from which the pairs were played
-    moves: tuple[tuple[Annotated[int, Field(ge=0, lt=2**31)], ...], ...] = ()  # of each game, from its opening on
-    scores: tuple[float, ...] = ()  # of each game, as the first player saw it: 1 won, 0.5 drawn, 0 lost
+    refused: Annotated[str, Field(max_length=1000)] = ""  # why it was not played; empty if it was
+    openings: Digest | None = None  # SHA-256 of the opening states
+    moves: tuple[tuple[Annotated[int, Field(ge=0, lt=2**31)], ...], ...] = ()  # of each game, after its opening
+    scores: tuple[float, ...] = ()  # of each game, for the first player: 1 won, 0.5 drawn, 0 lost

@@ -1,10 +1,8 @@
-"""Errors against perfect play: positions in which the value of every move is known, and how often a player throws value
-away.
+"""Errors against perfect play, on positions in which the value of every move is known.
 
-Connect Four's are shipped beside this file; scripts/make_perfect_play_positions.py made them and says how they were
-drawn: from games of mixed strength, one from each, but none from the first six plies and few from the next two. They do
-not judge play in the opening. Those of tic-tac-toe are all that can arise, one of each set of mirror images and
-rotations. For other games there are none.
+scripts/make_perfect_play_positions.py made those of Connect Four, which lie next to this file: one position each from
+games of mixed strength, none from the first six plies and few from the next two, so they do not test the opening. Those
+of tic-tac-toe are all positions that can arise, up to symmetry. Other games have none.
 """
 
 import io
@@ -31,13 +29,11 @@ MAX_FILE_BYTES = 1_000_000
 
 @dataclass(frozen=True)
 class SolvedPositions:
-    """Positions with a move to choose, and the truth about them."""
+    """Positions with the exact value of every move."""
 
     states: States  # [N, S]
     observations: Planes  # [N, C, H, W]
-    values: NDArray[
-        np.int8
-    ]  # [N, A] of each action for the player to move: 1 won, 0 drawn, -1 lost, or games.exact.ILLEGAL
+    values: NDArray[np.int8]  # [N, A] for the player to move: 1 won, 0 drawn, -1 lost, or games.exact.ILLEGAL
 
     @property
     def best(self) -> NDArray[np.int8]:
@@ -46,17 +42,17 @@ class SolvedPositions:
 
     @property
     def something_to_lose(self) -> NDArray[np.bool_]:
-        """In which positions a legal action throws away value, ``[N]``."""
+        """Whether a legal action throws away value, ``[N]``."""
         return ((self.values != ILLEGAL) & (self.values < self.best[:, None])).any(1)
 
     def part(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> "SolvedPositions":
-        """Those of them for which the mask ``[N]`` is true, or those of these numbers, some of them several times."""
+        """The positions selected by a mask ``[N]`` or by indices, which may repeat."""
         return SolvedPositions(self.states[rows], self.observations[rows], self.values[rows])
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlayErrors:
-    """How many of a player's choices threw away value, and what they threw away."""
+    """How many choices of a player threw away value, by kind."""
 
     positions: int
     with_something_to_lose: int
@@ -76,7 +72,7 @@ class PlayErrors:
 
     @property
     def share_of_chances(self) -> float:
-        """The errors' share of the positions with something to lose; 0 where there are none."""
+        """The errors' share of the positions with something to lose; 0 without any."""
         return self.errors / max(1, self.with_something_to_lose)
 
     @property
@@ -97,9 +93,7 @@ class PlayErrors:
 
 
 def load_positions(game: Game, *, count: int | None = None) -> SolvedPositions | None:
-    """The solved positions of ``game``, or None where there are none; ``count`` of them, the same every time, when
-    there are more.
-    """
+    """The solved positions of ``game``, at most ``count``, always the same; None for games without any."""
     if game.name not in {"connect_four", "tic_tac_toe"}:
         return None
     states, values = _read(game, FILE) if game.name == "connect_four" else _every_position(game)
@@ -110,11 +104,10 @@ def load_positions(game: Game, *, count: int | None = None) -> SolvedPositions |
 
 
 def read_positions(game: Game, path: Path) -> SolvedPositions:
-    """The positions in a file as scripts/make_perfect_play_positions.py writes it, each played through the rules from
-    the start.
+    """The positions in a file of scripts/make_perfect_play_positions.py, replayed through the rules.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
         ValueError: it is no such file.
     """
     return _observed(game, *_read(game, path))
@@ -138,7 +131,7 @@ def _observed(game: Game, states: States, values: NDArray[np.int8]) -> SolvedPos
 
 @contextmanager
 def _refusing(game: Game, path: Path) -> Iterator[None]:
-    """Say of whatever is wrong in the block which file is none of solved positions."""
+    """Turn errors in the block into a ValueError that names the file."""
     try:
         yield
     except (EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
@@ -196,7 +189,7 @@ def observe_states(rules: Rules, states: States, observations: Planes) -> None:
 
 
 def _every_position(game: Game) -> tuple[States, NDArray[np.int8]]:
-    """All positions of a tiny game, one of each set of mirror images and rotations."""
+    """All positions of a tiny game, up to symmetry."""
     found: dict[bytes, tuple[States, NDArray[np.int8]]] = {}
     for state, values in solve_all(game):
         points = game.observe(state).reshape(game.observation_shape[0], -1)
@@ -205,22 +198,22 @@ def _every_position(game: Game) -> tuple[States, NDArray[np.int8]]:
 
 
 def policy_actions(positions: SolvedPositions, evaluate: Evaluate, *, batch_size: int = 64) -> Actions:
-    """The choice of the bare policy in each position, ``[N]``: the legal action of the greatest logit."""
+    """The choice of the policy alone in each position, ``[N]``: the legal action with the largest logit."""
     parts = range(0, len(positions.states), batch_size)
     logits = np.concatenate([evaluate(positions.observations[i : i + batch_size])[0] for i in parts])  # [N, A]
     return np.where(positions.values == ILLEGAL, -np.inf, logits).argmax(1).astype(np.int32)
 
 
 def errors(positions: SolvedPositions, actions: Actions) -> PlayErrors:
-    """What a player who chooses ``actions`` ``[N]`` throws away.
+    """The errors of a player that chooses ``actions`` ``[N]``.
 
     Raises:
-        IllegalAction: one of them is against the rules.
+        IllegalAction: an action is illegal.
     """
     chosen = np.take_along_axis(positions.values, np.asarray(actions, np.int64)[:, None], 1)[:, 0]
     if (chosen == ILLEGAL).any():
         first = int((chosen == ILLEGAL).argmax())
-        raise IllegalAction(f"position {first}: action {int(actions[first])} is not legal there")
+        raise IllegalAction(f"position {first}: action {int(actions[first])} is illegal")
     return PlayErrors(
         positions=len(chosen),
         with_something_to_lose=int(positions.something_to_lose.sum()),

@@ -1,9 +1,7 @@
-"""Evaluation games played by the workers: matches are cut into slices, each an order for one worker, and put together
-again.
+"""Evaluation games on the workers: matches are split into slices, each an order for one worker.
 
-Nothing here ever waits for good. A slice that does not come back in time, or not as the rules allow, is given to
-another worker, and where there is none, played at home. The ids of orders are never used twice and each is taken once,
-so that no game counts twice.
+Nothing here waits forever. A slice whose result is late or invalid goes to another worker or, if there is none, is
+played here. Order ids are unique and each counts once, so no game counts twice.
 """
 
 import json
@@ -28,42 +26,42 @@ from training.evaluation.orders import MAX_PAIRS, Contestant, MatchOrder, Played
 
 log = logging.getLogger(__name__)
 
-LEAST_PAIRS = 2  # in a slice, where there are as many: fewer games side by side are slow
-AHEAD = 2  # orders for a worker at a time: the next is there when one is done
+LEAST_PAIRS = 2  # in a slice, if possible: fewer parallel games are slow
+AHEAD = 2  # orders per worker at a time, so that the next is there when one is done
 WAIT_SECONDS = 0.05
-CHECK_SECONDS = 1.0  # between two looks at heartbeats
-QUIET_SECONDS = 60.0  # so long an order may show no sign of being played
-MOST_SECONDS = 1800.0  # and so long it may take at all
-SLOW = 4.0  # once slices have come back: so many times the longest of them, ...
+CHECK_SECONDS = 1.0  # between checks of heartbeats
+QUIET_SECONDS = 60.0  # timeout of an order without a sign of being played
+MOST_SECONDS = 1800.0  # timeout of any order
+SLOW = 4.0  # timeout after the first results: this many times the slowest of them, ...
 SLOW_SECONDS = 20.0  # ... and at least this
 
 
 class Sign(Protocol):
-    """What is read of a worker's heartbeat."""
+    """The part of a heartbeat that matters here."""
 
     @property
     def beat(self) -> int:
-        """Counts up."""
+        """The number of the heartbeat."""
 
     @property
     def order(self) -> str:
-        """The id of the order that it plays now."""
+        """The id of the order that the worker plays now."""
 
 
 class MatchExecutors(Protocol):
-    """Those who play, and what they have played."""
+    """The workers that play, and their results."""
 
     def bring(self, players: Mapping[Contestant, bytes]) -> None:
-        """Give all workers these models' files, and take away all others."""
+        """Give all workers the files of these models, and remove all others."""
 
     def order(self, worker: str, orders: Sequence[MatchOrder]) -> None:
-        """Have ``worker`` play these orders and no others, which are dropped with their results."""
+        """Set the orders of ``worker``; others are dropped with their results."""
 
     def results(self) -> list[tuple[str, MatchOrder, bytes]]:
-        """The results that have come, with the worker and its order; one that is too large is empty."""
+        """The results so far, with worker and order; a file that is too large counts as empty."""
 
     def hosts(self) -> list[str]:
-        """The workers that would play an order now."""
+        """The workers that can play an order now."""
 
     def status(self) -> Mapping[str, Sign | None]:
         """The last heartbeat of each worker."""
@@ -71,7 +69,7 @@ class MatchExecutors(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class MatchSpec:
-    """A match that is to be played; None is the random player."""
+    """A match to play; None is the random player."""
 
     first: Contestant | None
     second: Contestant | None
@@ -83,30 +81,30 @@ class MatchSpec:
 
 @dataclass(kw_only=True)
 class _Given:
-    """An order that a worker has."""
+    """An order that was given to a worker."""
 
-    number: int  # of the fixture
+    number: int  # of the match
     order: MatchOrder
     worker: str
     since: float
-    seen: float  # when there was last a sign of life
+    seen: float  # time of the last sign of life
 
 
 @dataclass(kw_only=True)
 class _Board:
-    """How matches stand: what nobody has, who has what, and what has come."""
+    """The state of matches: free orders, given orders, and scores."""
 
-    scores: list[NDArray[np.float64]]  # by fixture, [pairs, 2]
+    scores: list[NDArray[np.float64]]  # by match, [pairs, 2]
     free: deque[tuple[int, MatchOrder]]
     given: dict[str, _Given] = field(default_factory=dict)  # by order
-    able: list[str] = field(default_factory=list)  # workers that can be given orders, at the last check
+    able: list[str] = field(default_factory=list)  # workers that could play at the last check
     beats: dict[str, int] = field(default_factory=dict)
     check_at: float = -math.inf
-    longest: float = 0.0  # seconds that a slice has taken so far
+    longest: float = 0.0  # seconds of the slowest slice so far
 
 
 class RemoteMatches:
-    """Has the workers of a backend play matches.
+    """Plays matches on the workers of a backend.
 
     Args:
         game: what is played.
@@ -130,7 +128,7 @@ class RemoteMatches:
 
     @contextmanager
     def deployed(self, players: Mapping[Contestant, bytes]) -> Iterator[None]:
-        """While this lasts, the workers have the files of these models, and matches between them can be played."""
+        """Within the block, the workers have the files of these models and can play matches between them."""
         self._barred.clear()
         self._hosts.bring(players)
         try:
@@ -139,15 +137,15 @@ class RemoteMatches:
             self._hosts.bring({})
 
     def pairs_at_once(self) -> int:
-        """So many pairs that there is something for every worker."""
+        """A number of pairs that keeps every worker busy."""
         return LEAST_PAIRS * len(self._hosts.hosts())
 
     def play(self, specs: Sequence[MatchSpec], players: Players, *, poll: Callable[[], None]) -> list[MatchResult]:
-        """Play all of these matches, side by side.
+        """Play all these matches in parallel.
 
         Args:
-            players: makes a player of a model, for what must be played at home.
-            poll: is called over and over; what it raises ends the matches.
+            players: make a player from a model, for what is played here.
+            poll: called regularly; an exception from it ends the matches.
         """
         board = _Board(scores=[np.full((spec.pairs, 2), np.nan) for spec in specs], free=deque(self._slices(specs)))
         try:
@@ -166,7 +164,7 @@ class RemoteMatches:
         return [MatchResult(scores=scores) for scores in board.scores]
 
     def _slices(self, specs: Sequence[MatchSpec]) -> Iterator[tuple[int, MatchOrder]]:
-        """All pairs of all matches, in orders that are large for few workers and small for many."""
+        """All pairs of all matches as orders, which are larger for fewer workers."""
         workers = max(1, len(self._hosts.hosts()))
         share = math.ceil(sum(spec.pairs for spec in specs) / (AHEAD * workers))
         size = min(max(share, LEAST_PAIRS), MAX_PAIRS)
@@ -190,7 +188,7 @@ class RemoteMatches:
         return f"{self._tag}-{self._orders}"
 
     def _hand_out(self, board: _Board) -> None:
-        """Keep every worker supplied."""
+        """Give free orders to workers."""
         changed = set()
         for _ in range(AHEAD):
             for worker in board.able:
@@ -203,7 +201,7 @@ class RemoteMatches:
         self._send_orders(board, changed)
 
     def _send_orders(self, board: _Board, workers: set[str]) -> None:
-        """Tell workers what is theirs."""
+        """Send workers their orders."""
         for worker in workers:
             self._hosts.order(worker, [given.order for given in board.given.values() if given.worker == worker])
 
@@ -216,7 +214,7 @@ class RemoteMatches:
             try:
                 result = verified_result(self._game, order, worker, decode_result(data))
             except RefusedResult as error:
-                self._give_back(board, given, f"its result is refused: {error}")
+                self._give_back(board, given, f"its result is invalid: {error}")
             else:
                 self._enter(board, given.number, order, result)
                 self.remote_games += result.scores.size
@@ -226,7 +224,7 @@ class RemoteMatches:
         self._send_orders(board, changed)
 
     def _check(self, board: _Board) -> None:
-        """See who can play, and take from workers what they will not play, as far as can be seen."""
+        """Update which workers can play, and take back orders that time out."""
         now = self._clock()
         if now < board.check_at:
             return
@@ -256,7 +254,7 @@ class RemoteMatches:
                         given.seen = now
 
     def _give_back(self, board: _Board, given: _Given, reason: str) -> None:
-        """Have somebody else play it, under another id; with a reason, its worker gets no more orders in this tour."""
+        """Free an order under a new id; with a reason, its worker gets no more orders of these matches."""
         if reason:
             self._barred.add(given.worker)
             log.warning("evaluation games of worker %s are played elsewhere: %s", given.worker, reason)
@@ -275,12 +273,12 @@ class RemoteMatches:
 
 
 def decode_result(data: bytes) -> PlayedOrder:
-    """A result as it came.
+    """Decode a result.
 
     Raises:
-        RefusedResult: it cannot be understood.
+        RefusedResult: it is invalid.
     """
     try:
         return PlayedOrder.model_validate(json.loads(data))
     except (ValidationError, ValueError, RecursionError) as error:
-        raise RefusedResult(f"it cannot be understood: {str(error)[:300]}") from error
+        raise RefusedResult(f"it cannot be parsed: {str(error)[:300]}") from error

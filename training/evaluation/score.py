@@ -1,4 +1,4 @@
-"""One-player games played for the score: many side by side, and what they come to."""
+"""Play one-player games for the score, many in parallel."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ Watch = Callable[[int, int], None]  # (games that have ended, moves made in all)
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredGames:
-    """One-player games that have come to their ends."""
+    """Finished one-player games."""
 
     scores: NDArray[np.float64]  # [N]
-    reached: NDArray[np.int64]  # [N] as ``Game.milestone_of`` has it; 0 where the game has no milestones
-    plies: NDArray[np.int64]  # [N] chance outcomes included
-    moves: int  # that the player has chosen, in all
+    reached: NDArray[np.int64]  # [N] ``Game.milestone_of``; 0 in games without milestones
+    plies: NDArray[np.int64]  # [N] including chance outcomes
+    moves: int  # of the player, in all
 
 
 def play_for_score(
@@ -39,16 +39,16 @@ def play_for_score(
     side_by_side: int = SIDE_BY_SIDE,
     watch: Watch = lambda ended, moves: None,
 ) -> ScoredGames:
-    """Let ``player`` play ``games`` games; where one ends, another begins as long as there are any left.
+    """Let ``player`` play ``games`` games; when one ends, the next starts.
 
-    What nature does in game ``first + i`` follows from the seed and that number alone, and from the moves.
+    The chance outcomes of game ``first + i`` depend only on the seed, that number and the moves.
 
     Args:
-        side_by_side: so many games at a time, at most.
-        watch: is told before each round of moves how far it is; what it raises ends the games.
+        side_by_side: largest number of games in parallel.
+        watch: called before each round of moves with the progress; an exception from it ends the games.
 
     Raises:
-        ValueError: the game is not one for a single player.
+        ValueError: the game is not for one player.
     """
     if game.num_players != 1:
         raise ValueError(
@@ -73,7 +73,7 @@ def play_for_score(
 
 
 def score_summary(game: Game, played: ScoredGames) -> ScoreReport | None:
-    """The figures of ``played``; None of no games."""
+    """The report of ``played``; None without games."""
     return score_report(game, played.scores.tolist(), played.reached.tolist())
 
 
@@ -89,13 +89,12 @@ def advance_games(
     plies: NDArray[np.int64],
     over: NDArray[np.bool_],
 ) -> None:
-    """Play ``actions`` ``[R]`` in ``states[rows]``, or none at all, and then what nature draws until somebody is to
-    move again.
+    """Play ``actions`` ``[R]``, or none, in ``states[rows]``, and then chance outcomes until the player is to move.
 
     Args:
-        streams: ``[N]``, one a game.
+        streams: ``[N]``, one per game.
         outcomes, chances: scratch space, ``[O]`` each.
-        plies: ``[N]``, counted up.
+        plies: ``[N]``, incremented.
         over: ``[N]``, set where the game has ended.
     """
     step, current_player, terminal = rules.step, rules.current_player, rules.terminal

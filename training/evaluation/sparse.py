@@ -1,16 +1,13 @@
-"""Sparse symmetric positive definite systems of some thousand unknowns, such as ratings lead to.
-
-NumPy has dense ones alone.
-"""
+"""Sparse symmetric positive definite systems of a few thousand unknowns, for ratings; NumPy only has dense ones."""
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
 
-Matrix = dict[str, dict[str, float]]  # rows by name; entries that are missing are 0
+Matrix = dict[str, dict[str, float]]  # rows by name; missing entries are 0
 
 
 def elimination_order(neighbours: Mapping[str, Iterable[str]]) -> list[str]:
-    """The unknowns in an order that keeps factors sparse: of the smallest degree first (Tinney & Walker, 1967)."""
+    """An order of elimination that keeps factors sparse: smallest degree first (Tinney & Walker 1967)."""
     graph = {name: set(others) for name, others in neighbours.items()}
     waiting = [(len(others), name) for name, others in graph.items()]
     heapq.heapify(waiting)
@@ -29,15 +26,11 @@ def elimination_order(neighbours: Mapping[str, Iterable[str]]) -> list[str]:
 
 
 class Factors:
-    """The factors of ``matrix`` = L D L^T, with the unknowns eliminated in ``order``; columns that are not in it are
-    left out.
-    """
+    """The factors of ``matrix`` = L D L^T, with the unknowns eliminated in ``order``; other columns are ignored."""
 
     def __init__(self, matrix: Matrix, order: Sequence[str]) -> None:
         self._pivots: dict[str, float] = {}
-        self._columns: dict[
-            str, dict[str, float]
-        ] = {}  # by unknown in the order of elimination: of L, below the diagonal
+        self._columns: dict[str, dict[str, float]] = {}  # of L below the diagonal, in the order of elimination
         left = {name: {other: value for other, value in matrix[name].items() if other in matrix} for name in order}
         for name in order:
             row = left.pop(name)

@@ -1,6 +1,4 @@
-"""How strong the network is: errors against perfect play, ratings against the random player and earlier versions,
-gating, scores.
-"""
+"""Measure the strength of models: errors against perfect play, ratings, gating and scores."""
 
 import math
 import time
@@ -30,8 +28,8 @@ from training.networks.model_file import MAX_MODEL_BYTES, Model, content_sha256,
 from training.search.search import Search
 
 ANCHOR = "random"
-SPRT_PAIRS = 16  # between two looks at the test
-ANCHOR_SHARE = 0.5  # of the rating games; the others are against earlier versions
+SPRT_PAIRS = 16  # between evaluations of the test
+ANCHOR_SHARE = 0.5  # of the rating games; the rest is against earlier versions
 
 Poll = Callable[[], None]
 
@@ -42,8 +40,8 @@ class Strength:
     Args:
         game: what they play.
         settings: the run's.
-        ledger: where matches and ratings are entered.
-        remote: has matches played by the workers; without it they are played here.
+        ledger: matches and ratings are entered there.
+        remote: plays matches on the workers; without it they are played here.
     """
 
     def __init__(self, game: Game, settings: Settings, ledger: Ledger, *, remote: RemoteMatches | None = None) -> None:
@@ -53,7 +51,7 @@ class Strength:
         self._positions = load_positions(game, count=self._settings.positions) if self._settings.perfect_play else None
 
     def measure(self, model: Model, *, poll: Poll) -> EvaluationReport:
-        """How strong ``model`` is."""
+        """Measure ``model``."""
         started = time.monotonic()
         search_error = margin = policy_error = None
         if self._positions is not None:
@@ -77,15 +75,13 @@ class Strength:
         )
 
     def accepts(self, candidate: Model, best: Model, *, file: bytes, poll: Poll) -> bool:
-        """Whether ``candidate``, which ``file`` holds, is stronger than ``best`` by the sequential test; True without
-        gating.
-        """
+        """Whether ``candidate``, stored in ``file``, passes the sequential test against ``best``; True without gating."""
         if self._settings.gating == "none":
             return True
         test = self._settings.sprt
         scores = np.zeros((0, 2))
         verdict = None
-        with self._ground([candidate, best], file=file) as play:
+        with self._matches_between([candidate, best], file=file) as play:
             while verdict is None and scores.size < self._settings.gating_games:
                 seed = seed_stream(self._seed, "gating", candidate.model_version, len(scores))
                 pairing = Pairing(opponent=best, pairs=self._pairs_at_once(len(scores)))
@@ -96,14 +92,14 @@ class Strength:
         return bool(verdict)
 
     def _pairs_at_once(self, played: int) -> int:
-        """How many pairs to play before the next look at the test: more where there are many to play them."""
+        """How many pairs to play before the next evaluation of the test: more with many workers."""
         if self._remote is None:
             return SPRT_PAIRS
         left = math.ceil(self._settings.gating_games / 2) - played
         return max(SPRT_PAIRS, min(left, self._remote.pairs_at_once()))
 
     def _play_for_ratings(self, model: Model, poll: Poll) -> float | None:
-        """Play the anchor and the versions rated before; returns the share of games not lost to the anchor."""
+        """Play the anchor and earlier rated versions; returns the share of games not lost to the anchor."""
         pairs = self._settings.rating_games // 2
         if pairs == 0:
             return None
@@ -118,7 +114,7 @@ class Strength:
         ]
         seed = seed_stream(self._seed, "rating", model.model_version)
         models = [model, *(pairing.opponent for pairing in pairings if pairing.opponent)]
-        with self._ground(models) as play:
+        with self._matches_between(models) as play:
             results = []
             for pairing, result in zip(pairings, play(model, pairings, seed, poll), strict=True):
                 self._enter(model, pairing.opponent, result)
@@ -126,7 +122,7 @@ class Strength:
         return 1 - results[0].losses / results[0].scores.size
 
     def _play_for_score(self, model: Model, poll: Poll) -> ScoreReport | None:
-        """Play one-player games; None where none are wanted."""
+        """Play one-player games; None if none are configured."""
         games = self._settings.score_games
         if games == 0:
             return None
@@ -136,15 +132,15 @@ class Strength:
         )
         return score_summary(self._game, played)
 
-    # Where matches are played.
+    # Matches.
 
     @contextmanager
-    def _ground(self, models: Sequence[Model], *, file: bytes = b"") -> Iterator[Play]:
-        """Where matches between these models are played: by the workers if they can, else here.
+    def _matches_between(self, models: Sequence[Model], *, file: bytes = b"") -> Iterator[Play]:
+        """A function that plays matches between these models: on the workers if possible, else here.
 
         Args:
-            models: those who play.
-            file: of the first one, if it is not published yet.
+            models: the players.
+            file: of the first model, if it is not published yet.
         """
         local = LocalMatches(self._game, self.search)
         if self._remote is None:
@@ -161,22 +157,22 @@ class Strength:
             yield WorkerMatches(self._remote, local, by_contestant, num_simulations=self._settings.num_simulations).play
 
     def evaluator(self, model: Model) -> Evaluator:
-        """``model``, ready to answer."""
+        """The evaluator of ``model``."""
         return Evaluator(model.build(self._game), self._game, max_batch=TREES)
 
     def search(self, model: Model) -> Search:
-        """Search for strength with the evaluation's simulations."""
+        """The search of ``model`` with the simulations of evaluation."""
         return search_for_strength(
             self._game, model, self._search_settings, num_simulations=self._settings.num_simulations
         )
 
     def _file(self, model: Model) -> bytes:
-        """The model's file as it was published, or as it would be."""
+        """The model file, as published or as it would be."""
         path = self._paths().get(model.model_version)
         return read_limited(path, MAX_MODEL_BYTES) if path else encode_model(model, self._game)
 
     def _rated_before(self, version: int) -> dict[int, Path]:
-        """The files of earlier versions that have played for a rating, by version in ascending order."""
+        """The files of earlier versions with rating games, by ascending version."""
         rated = {name for match in self._ledger.matches() for name in match[:2]}
         return {
             earlier: path
@@ -185,7 +181,7 @@ class Strength:
         }
 
     def _paths(self) -> dict[int, Path]:
-        """The files of published models that are still there, by version in ascending order."""
+        """The existing files of published models, by ascending version."""
         paths = {row.version: self._ledger.folder / row.path for row in self._ledger.models()}
         return {version: path for version, path in paths.items() if path.is_file()}
 
@@ -209,10 +205,10 @@ class Strength:
 
 
 def require_measurable(game: Game, settings: EvaluationSettings) -> None:
-    """See that strength can be measured as ``settings`` want it.
+    """Check that ``game`` can be evaluated with these settings.
 
     Raises:
-        ValueError: they want of this game what it does not have.
+        ValueError: a setting is only for one-player or only for two-player games.
     """
     wanted = {
         "rating_games": settings.every > 0 and settings.rating_games > 0,
@@ -226,24 +222,24 @@ def require_measurable(game: Game, settings: EvaluationSettings) -> None:
             "rating_games: 0, gating: none and perfect_play: false",
         )
         raise ValueError(
-            f"{keys}: a one-player game such as {game.name} is measured by its score; set {off}, and score_games"
+            f"{keys}: one-player games such as {game.name} are measured by score; set {off}, and score_games"
         )
     if game.num_players == 2 and settings.score_games > 0:
-        raise ValueError(f"evaluation.score_games: nobody plays {game.name} for a score; set it to 0, and rating_games")
+        raise ValueError(f"evaluation.score_games: {game.name} is not a one-player game; set it to 0, and rating_games")
 
 
 def player_name(version: int) -> str:
-    """A model's name among the players."""
+    """The name of a model version in matches and ratings."""
     return f"model-{version:06d}"
 
 
 def load_model(path: Path) -> Model:
-    """The model in a file for the way."""
+    """Load the model in a file."""
     return decode_model(read_limited(path, MAX_MODEL_BYTES))
 
 
 def search_actions(search: Search, states: States, poll: Poll) -> Actions:
-    """The best action ``[N]`` in each of ``states`` ``[N, S]``, looking up between parts."""
+    """The best action ``[N]`` in each of ``states`` ``[N, S]``; polls between parts."""
     parts = []
     for i in range(0, len(states), TREES):
         poll()

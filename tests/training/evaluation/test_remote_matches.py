@@ -210,7 +210,7 @@ FORGERIES: dict[str, Answer] = {
     "the openings are not those": forge(openings="0" * 64),
     "of another order": forge(worker="somebody"),
     "it did not play: no model": forge(refused="no model"),
-    "cannot be understood": lambda worker, wanted: b"{",
+    "cannot be parsed": lambda worker, wanted: b"{",
 }
 
 

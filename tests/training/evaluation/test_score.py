@@ -104,12 +104,12 @@ def test_a_game_for_two_is_not_played_for_the_score() -> None:
 @pytest.mark.parametrize("wanted", [{"rating_games": 10}, {"gating": "sprt"}, {"perfect_play": True}])
 def test_what_only_games_for_two_have_is_refused_for_one_player(wanted: dict[str, object]) -> None:
     settings = EvaluationSettings.model_validate({"rating_games": 0} | wanted)
-    with pytest.raises(ValueError, match=rf"evaluation\.{next(iter(wanted))}: a one-player game such as twenty48"):
+    with pytest.raises(ValueError, match=rf"evaluation\.{next(iter(wanted))}: one-player games such as twenty48"):
         require_measurable(SMALL, settings)
 
 
 def test_a_score_is_refused_for_games_of_two() -> None:
-    with pytest.raises(ValueError, match=r"evaluation\.score_games: nobody plays tic_tac_toe for a score"):
+    with pytest.raises(ValueError, match=r"evaluation\.score_games: tic_tac_toe is not a one-player game"):
         require_measurable(load_game("tic_tac_toe"), EvaluationSettings(score_games=10))
 
 
