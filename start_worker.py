@@ -139,7 +139,7 @@ def play(folder: Path, worker_class: str, *, one_core: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     other = claim(folder, sys.argv)  # again: the imports take seconds, in which the folder may be deleted
     if other is not None:
-        raise RuntimeError(f"{folder} was deleted and made anew meanwhile, and has another worker: process {other}")
+        raise RuntimeError(f"{folder} was deleted and created again, and has another worker: process {other}")
     kind(folder).run()
 
 

@@ -211,9 +211,8 @@ def measure(cluster: SyncedCluster, models: tuple[Model, Model], float32: Path, 
         first, base, sent = cluster.push(models[0], 1, push, None)
         pushes["first push"].append(first)
         shares["first push"] = sent / size
-        push.file_for(
-            base, replace(base, version=0)
-        )  # it was unpacked for its own delta, but for the first two of a run
+        # In a run it was unpacked for its own delta before, except for the first two models.
+        push.file_for(base, replace(base, version=0))
         second, _, sent = cluster.push(models[1], 2, push, base)
         pushes["delta"].append(second)
         shares["delta"] = sent / size

@@ -59,9 +59,7 @@ class Mirror:
 
     def __init__(self, worker: str, *, root: Path, run_id: str, claim: Claim) -> None:
         self.worker, self.claim = worker, claim
-        self._at = worker_place(
-            worker
-        )  # where games are fetched from: its folder, or the one in which ours are set aside
+        self._at = worker_place(worker)  # the source of games: its folder, or the one in which ours are set aside
         self._checked = float("-inf")  # when the folder was last seen to be ours, by this machine's clock
         self._strangers: set[str] = set()  # batches of other runs, by their content alone
         self.folder = open_mirror(root, worker, run_id)
@@ -101,9 +99,8 @@ class Mirror:
         Raises:
             ClusterError: it could not be done.
         """
-        transport.remove(
-            f"{worker_place(self.worker)}/outbox/{self.claim.owner.file_name}"
-        )  # this name belongs to one Coach alone
+        # This name belongs to one Coach alone.
+        transport.remove(f"{worker_place(self.worker)}/outbox/{self.claim.owner.file_name}")
 
     def _forget_all(self) -> None:
         """Assume nothing about the files on the worker."""

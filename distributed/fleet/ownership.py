@@ -170,7 +170,7 @@ class Claim:
             raise Moved(
                 transport.worker,
                 f"{worker_place(self._worker)} was deleted, or taken over by another Coach",
-                "it is looked at again",
+                "it is checked again",
             )
 
     def take(self, transport: Transport, end_worker: Callable[[], object], *, python: str) -> bool:

@@ -253,9 +253,9 @@ def last_line(log_file: Path) -> str:
 
 
 def be_worker(device: str | None, target: Callable[[Path], None], root: Path) -> None:
-    """Do what ``target`` does, on the GPU that ``device`` names.
+    """Run ``target`` on the GPU that ``device`` names.
 
-    CUDA looks at the environment when it is first used, which is later.
+    CUDA reads the environment when it is first used, which is later.
     """
     os.nice(NICENESS)
     if device is not None:
@@ -264,16 +264,14 @@ def be_worker(device: str | None, target: Callable[[Path], None], root: Path) ->
 
 
 def play_in_folder(root: Path, *, worker_class: str) -> None:
-    """What a worker process does: play in the worker folder ``root`` on one core."""
+    """Run a worker process: play in the worker folder ``root`` on one core."""
     leave_to_parent()
     log_to(logging.FileHandler(root / "logs" / f"worker_{root.name}.log", encoding="utf-8"))
-    use_threads(1)  # one thread a process scales better than several threads in one
+    use_threads(1)  # one thread per process scales better than several threads in one
     try:
         load_worker_class(worker_class)(root).run()
     except Exception:
         log.exception("worker %s ends", root.name)
         raise
     logging.shutdown()
-    os._exit(
-        0
-    )  # everything is on the disk; taking torch and the compiler down in order would keep the Coach waiting for seconds
+    os._exit(0)  # everything is on the disk; a regular exit of torch and the compiler would take seconds

@@ -40,7 +40,7 @@ class SessionEnd:
 
 
 def synchronous(document: dict[str, Any], slots: Sequence[DeviceSlot]) -> Settings:
-    """The settings in a document, for these workers, all of whom play an iteration's games with one model.
+    """Return the settings in a document for these workers, which play each iteration's games with one model.
 
     Raises:
         ValueError: some are out of range; the message names them.
@@ -59,12 +59,13 @@ def synchronous(document: dict[str, Any], slots: Sequence[DeviceSlot]) -> Settin
 def train_on_devices(
     run_dir: Path, settings: Settings, slots: Sequence[DeviceSlot], *, say: Callable[[str], None]
 ) -> SessionEnd:
-    """Train in ``run_dir``, which is there, new or with a run to go on with, until the run's bounds or a stop.
+    """Train in the run's folder until the run's bounds or a stop.
 
     Args:
-        settings: of ``synchronous``.
-        slots: where the workers play.
-        say: is given lines for people.
+        run_dir: an existing folder, empty or with a run to resume.
+        settings: the result of ``synchronous``.
+        slots: the devices of the workers.
+        say: called with each line for the user.
 
     Raises:
         RunLocked: another process works on this run.
@@ -98,7 +99,7 @@ def train_on_devices(
 
 
 def run_coach(coach: Coach, run_dir: Path) -> IterationReport | None:
-    """Run the Coach to its end, with files of weights for other programs beside what the run itself keeps."""
+    """Run the Coach to its end, and write files of weights for other programs."""
     files = WeightsFiles(
         lambda iteration: run_dir / f"checkpoint_iter_{iteration}.pt", coach.learner.weights, every=EVERY
     )

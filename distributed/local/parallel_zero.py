@@ -51,7 +51,7 @@ class ParallelZeroTrainer:
         resume: continue the run in its folder instead of starting one from the weights of ``model``.
         checkpoint_dir: where ``model_epoch_N.pth`` is written every ten epochs and at the end.
         epochs_before: epochs that the weights of ``model`` were trained for; N counts on from there.
-        observers: those who watch, given the run's folder; by default the terminal, and files in the run's folder.
+        observers: returns the observers for a run's folder; by default the terminal, and files in that folder.
 
     Attributes:
         run_dir: the run's folder.
@@ -95,9 +95,9 @@ class ParallelZeroTrainer:
         """Train, and put the trained weights into ``model``. Called again, it continues the same run.
 
         Args:
-            epochs: the run ends after so many in all, including earlier calls and sessions; None: when it is stopped,
-                or after the minutes in the settings.
-            games_per_epoch: each epoch plays exactly so many games, all with one network, and then learns from them.
+            epochs: the total number, including earlier calls and sessions; None: until it is stopped,
+                or the minutes in the settings have passed.
+            games_per_epoch: the exact number of games in each epoch, played with one network before it learns.
             batch_size: positions in an optimizer step.
             lr: the learning rate, or its highest value if it follows a schedule.
             simulations: of the search for each move.
@@ -114,9 +114,7 @@ class ParallelZeroTrainer:
         """
         network = settings_of_network(self.model)
         description = describe_model(self.rules, network, 0)
-        Model(description=description, weights=self.model.state_dict()).build(
-            self.rules
-        )  # raises where it does not fit
+        Model(description=description, weights=self.model.state_dict()).build(self.rules)  # raises if it does not fit
         game = {"name": self.rules.name, "options": self.rules.options}
         document = self.settings.model_dump() | {"network": network, "game": game}
         document["run"]["iterations"] = epochs
@@ -173,9 +171,7 @@ class ParallelZeroTrainer:
         return report
 
     def _epoch_files(self, coach: Coach) -> WeightsFiles | None:
-        """Who writes the files of weights, if they are wanted; their numbers go on where those of the run's first
-        weights ended.
-        """
+        """Return what writes the files of weights, if wanted; their numbers continue those of the first weights."""
         folder = self.checkpoint_dir
         if folder is None:
             return None

@@ -21,14 +21,10 @@ from training.networks.weights_file import save_weights
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 EPOCHS = 100  # of a run, unless a call of ``train`` says otherwise
 EVERY = 10  # iterations between two measurements of strength, and between two files of weights
-FEWEST_ON_CPU, FEWEST_ON_GPU = (
-    16,
-    64,
-)  # games side by side: with fewer the network would wait, however few are asked for
+# Parallel games, however few an iteration has: with fewer the network would wait.
+FEWEST_ON_CPU, FEWEST_ON_GPU = 16, 64
 MOST_PARALLEL = 256
-WINDOW_GROWTH = (
-    0.9  # from a first step after the first iteration, the window grows to hold about half of what was played
-)
+WINDOW_GROWTH = 0.9  # after the first iteration, the window grows to hold about half of all games
 SEARCH = {"algorithm": "gumbel", "full_search_probability": 1.0}
 FLUSH_SECONDS = 2.0
 
@@ -117,11 +113,14 @@ def trainer_settings(rules: Game, overrides: Mapping[str, Any] | None = None) ->
 
 
 def with_workers(document: dict[str, Any], spread: Spread, *, batch_games: int | None = None) -> Settings:
-    """The settings in a document, for so many workers: few games at once, for an iteration has few, but enough to keep
-    the network busy.
+    """Return the settings in a document, for the workers of ``spread``.
+
+    Each worker plays few games in parallel, because an iteration has few, but enough to keep the network busy.
 
     Args:
-        batch_games: in a file that a worker hands over; by default all that are its part of an iteration, up to 100.
+        document: the sections of the settings.
+        spread: the devices of the workers.
+        batch_games: games in a delivered file; by default a worker's part of an iteration, up to 100.
 
     Raises:
         ValueError: see ``validated``.

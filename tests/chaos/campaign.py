@@ -71,9 +71,8 @@ class Campaign:
         self._faults: list[Fault] = []
         self._quiet_since = {host.name: self._began for host in scene.hosts}
         self._last_bad = dict(self._quiet_since)
-        self._active_at = dict.fromkeys(
-            self._quiet_since, -SYNC_SECONDS
-        )  # when it was last seen so, and nothing was wrong since
+        # When it was last seen so, with nothing wrong since.
+        self._active_at = dict.fromkeys(self._quiet_since, -SYNC_SECONDS)
         self._bad_since = dict.fromkeys(self._quiet_since, self._began)
         self._recovered_in: dict[str, float | None] = dict.fromkeys(self._quiet_since, 0.0)  # None: it has not yet
         self._blamed: set[str] = set()  # hosts that are late, and have been named

@@ -20,11 +20,8 @@ from tests.cluster.hosts import Host
 from tests.cluster.processes import state
 
 Act = Callable[[Scene, Host], AbstractContextManager[Sign | None]]
-MACHINE, WORKER, MAIN = (
-    "machine",
-    "worker",
-    "main",
-)  # what a fault takes hold of; one of each at a time, so that they combine
+# What a fault affects; one of each at a time, so that they combine.
+MACHINE, WORKER, MAIN = "machine", "worker", "main"
 CLOCK_JUMPS = (-1e9, -86_400.0, -60.0, 60.0, 86_400.0, 1e9)  # seconds
 SLOW_MBIT = 0.3
 SECOND_SECONDS = 180.0  # in which another Coach has begun, and reached the machines
@@ -122,9 +119,8 @@ def outdated_code(scene: Scene, host: Host) -> Iterator[Sign | None]:
     """The machine has other code and its worker dies: it must not play with that code."""
     file = host.home / "keima" / "training" / "worker" / "worker.py"
     ours = file.read_bytes()
-    file.write_bytes(
-        ours + b"\n# Another version.\n"
-    )  # another fault may have filled the disk: then it is cut short, which is one too
+    # If another fault has filled the disk, the file is cut short, which is another version too.
+    file.write_bytes(ours + b"\n# Another version.\n")
     host.kill_sshd()
     host.kill("start_worker.py")
     host.start_sshd()

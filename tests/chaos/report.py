@@ -22,9 +22,8 @@ class Event:
     host: str  # empty: the main node
     at: float
     load: float  # of this machine, when it happened
-    beside: list[str] = field(
-        default_factory=list
-    )  # other faults that this host or the main node had at some time meanwhile
+    # Other faults of this host or the main node at some time meanwhile.
+    beside: list[str] = field(default_factory=list)
     lasted: float | None = None  # seconds until it was undone
     noticed: float | None = None  # seconds until it was shown, where it has to be and lasted long enough
     recovered: float | None = None  # seconds from when all was well on the host until its worker was Active for good

@@ -207,9 +207,8 @@ class Host:
         with suppress(subprocess.CalledProcessError):  # its own process may have ended, and the link with it
             _run("ip", "link", "del", self._link)
         with suppress(ProcessLookupError):
-            os.kill(
-                self._pid or self._first.pid, signal.SIGKILL
-            )  # the system ends all others of the host with its first
+            # The system ends all processes of the host with its first.
+            os.kill(self._pid or self._first.pid, signal.SIGKILL)
         self._first.communicate(timeout=WAIT_SECONDS)
         self._first, self._pid = None, 0
 
@@ -362,9 +361,7 @@ class Hosts(list[Host]):
     def __init__(self, folder: Path, network: str) -> None:
         super().__init__()
         self.network = network
-        self.home = (
-            folder / "client"
-        )  # to be $HOME of whoever connects: the key, known_hosts and config are in its .ssh
+        self.home = folder / "client"  # $HOME of the client: the key, known_hosts and config are in its .ssh
         self.key = self.home / ".ssh" / "id_ed25519"
         self.known_hosts = self.home / ".ssh" / "known_hosts"
         self.config = self.home / ".ssh" / "config"

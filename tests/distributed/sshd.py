@@ -128,9 +128,8 @@ class Sshd:
             self.process.kill()
             self.process.wait()
             self.process = None
-            self._comes_to(
-                listens=False
-            )  # a process of its own for one connection has the listening socket for another moment
+            # The process of a connection keeps the listening socket open for another moment.
+            self._comes_to(listens=False)
 
     def worker(self, **settings: object) -> WorkerSettings:
         """How the cluster's settings name it."""

@@ -109,7 +109,7 @@ class FolderBackend:
     Attributes:
         workers: the workers that may be granted games.
         folders: the folder of each worker.
-        assignments: what each worker is told to play.
+        assignments: the assignments of the workers.
     """
 
     def __init__(self, root: Path, names: Sequence[str], *, game: Game, settings: Settings, run_id: str) -> None:

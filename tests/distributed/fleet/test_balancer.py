@@ -96,10 +96,8 @@ def test_a_new_worker_is_supposed_to_be_as_fast_as_the_others_and_is_granted_a_s
         "new": WorkerLoad(finished=0, granted=0, parallel_games=16),
     }
     decision = decide(workers)["new"]
-    assert (decision.grant, decision.speed) == (
-        64,
-        3.0,
-    )  # four for each slot, so that all are taken while its speed is measured
+    # Four for each of its parallel games, so that all are taken while its speed is measured.
+    assert (decision.grant, decision.speed) == (64, 3.0)
     assert decision.share == pytest.approx(1 / 3)
     assert decision.reason == "weight 1 x 3 games/s, not measured yet"
 

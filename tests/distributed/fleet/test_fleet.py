@@ -200,9 +200,8 @@ def test_a_worker_that_says_nonsense_is_granted_a_bounded_number_of_games(opened
     for _ in range(3):
         beat()
         shares = fleet.share_out(dict.fromkeys(fleet.workers, 0), 40)
-        assert (
-            0 < shares["worker2"] <= sum(shares.values()) <= 4 * 2 * 40
-        )  # a multiple of what is granted ahead, and no more
+        # A multiple of what is granted ahead, and no more.
+        assert 0 < shares["worker2"] <= sum(shares.values()) <= 4 * 2 * 40
 
 
 def test_a_machine_is_added_and_removed_while_the_run_goes_on(opened: Open, tmp_path: Path) -> None:

@@ -12,13 +12,8 @@ from tests.sources import ROOT, python_files, relative, tree
 
 GUIDE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 PROMISES = (ROOT / "docs" / "promises.md").read_text(encoding="utf-8")
-CHECKING = (
-    "setup/check.py",
-    "ssh/host_keys.py",
-    "ssh/ssh.py",
-    "ssh/route.py",
-    "ssh/wire.py",
-)  # where --check has its messages from
+# The sources of the messages of --check.
+CHECKING = ("setup/check.py", "ssh/host_keys.py", "ssh/ssh.py", "ssh/route.py", "ssh/wire.py")
 NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 SHORTEST = 12  # letters that tell one message from all others
 

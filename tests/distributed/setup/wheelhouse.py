@@ -4,10 +4,8 @@ import zipfile
 from importlib import metadata
 from pathlib import Path
 
-PURE = (
-    "scp",
-    "sgfmill",
-)  # small, without machine code, and without requirements but for paramiko, which is of no use here
+# Small packages without machine code, and without requirements except paramiko, which is not needed here.
+PURE = ("scp", "sgfmill")
 
 
 def make_wheels(folder: Path, *names: str) -> Path:
