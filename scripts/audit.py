@@ -1,17 +1,19 @@
-"""Prove that the ledger of a run balance: no finished game is lost, and none counts twice.
+"""Audit a run: check that no finished game is lost and that none counts twice.
 
     python scripts/audit.py runs/connect_four
-    python scripts/audit.py runs/connect_four --quick      without replaying the games
-    python scripts/audit.py runs/connect_four --json       for programs
+    python scripts/audit.py runs/connect_four --quick      do not replay the games
+    python scripts/audit.py runs/connect_four --json       output for programs
 
-For every worker, granted = received + quarantined + missing + discarded + outstanding. Quarantined games were refused
-(the reason is in quarantine/), missing ones are in no batch although later ones are, discarded ones were given up, and
-outstanding ones are still to come. Beyond the sums: every received batch has its file with the right SHA-256, and its
-games can be replayed by the rules; every file in games/ is in the ledger; no game is in two batches; every model has its
-file; and the newest checkpoint has learned from exactly the games that the ledger has up to its last batch. The run may
-go on meanwhile; nothing is changed.
+For every worker, granted = received + quarantined + missing + discarded + outstanding. Quarantined games were rejected
+(quarantine/ has the reason), missing games are in no batch although later ones are, discarded games were given up, and
+outstanding games are still to come.
 
-Exit code: 0 when everything balances, 1 when not (each problem is named), 2 when the folder is no run.
+The audit also checks that every received batch has a file with the right SHA-256 whose games follow the rules, that
+every file in games/ is in the ledger, that no game is in two batches, that every model has its file, and that the
+newest checkpoint was trained on exactly the games in the ledger up to its last batch. It changes nothing, and the run
+may continue meanwhile.
+
+Exit code: 0 if everything balances, 1 if not (every problem is listed), 2 if the folder is no run.
 """
 
 import argparse
@@ -42,23 +44,21 @@ from training.data.ledger import LedgerDamaged, LedgerMismatch, NoSuchRun, read_
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line; ``folder`` is the run's."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", metavar="RUN", help=f"the run's folder, or its name if it is in {RUNS}/")
-    parser.add_argument(
-        "--quick", action="store_true", help="check files by their SHA-256 alone, without replaying the games in them"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    parser.add_argument("run", metavar="RUN", help=f"folder of the run, or its name in {RUNS}/")
+    parser.add_argument("--quick", action="store_true", help="check only the SHA-256 of files, without replaying games")
+    parser.add_argument("--json", action="store_true", help="print a JSON object instead of a table")
     args = parser.parse_args(argv)
     args.folder = run_folder(Path(args.run))
     return args
 
 
 def see(args: argparse.Namespace) -> None:
-    """See that there is a run.
+    """Check that there is a run.
 
     Raises:
-        NoSuchRun, LedgerMismatch: there is nothing here that this program can check.
+        NoSuchRun, LedgerMismatch: the folder is no run of this program.
     """
-    with suppress(LedgerDamaged):  # which is what the audit finds
+    with suppress(LedgerDamaged):  # the audit reports it
         read_ledger(args.folder).close()
 
 
@@ -80,13 +80,13 @@ from training.data.verify import verify
 from views.game_view import game_of
 
 MAX_MODEL_BYTES = 2**34
-SETTLE_SECONDS = 3.0  # a running Coach enters a file in the ledger so soon after it is in place
+SETTLE_SECONDS = 3.0  # within this time a running Coach enters a new file in the ledger
 COLUMNS = ("granted", "received", "quarantined", "missing", "discarded", "outstanding")  # of a worker's account
 
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerSnapshot:
-    """What the ledger says, all of one moment."""
+    """The content of the ledger at one moment."""
 
     workers: list[WorkerAccount]
     batches: list[BatchRow]
@@ -101,7 +101,7 @@ class LedgerSnapshot:
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """What was found."""
+    """The result of an audit."""
 
     run: str
     workers: list[dict[str, Any]] = field(default_factory=list)
@@ -116,12 +116,12 @@ class Audit:
 
 
 def audit(folder: Path, *, quick: bool = False) -> Audit:
-    """Check the run in ``folder``; ``quick`` takes the games in its files on trust.
+    """Audit the run in ``folder``; ``quick`` does not replay the games.
 
     Raises:
-        NoSuchRun, LedgerMismatch: there is nothing here that this program can check.
+        NoSuchRun, LedgerMismatch: the folder is no run of this program.
     """
-    checkpoint = checkpoint_to_resume(folder)  # before the ledger, which then know at least as much
+    checkpoint = checkpoint_to_resume(folder)  # before the ledger, which is then at least as new
     try:
         with read_ledger(folder) as ledger:
             snapshot = read_snapshot(ledger)
@@ -146,7 +146,7 @@ def audit(folder: Path, *, quick: bool = False) -> Audit:
 
 
 def read_snapshot(ledger: Ledger) -> LedgerSnapshot:
-    """All that is checked, as of one moment."""
+    """Read everything that is checked, at one moment."""
     with ledger.one_moment():
         return LedgerSnapshot(
             workers=[ledger.account(name) for name in ledger.workers()],
@@ -169,11 +169,11 @@ def game_to_replay(ledger: Ledger) -> Game:
 
 
 def find_problems(ledger: Ledger, snapshot: LedgerSnapshot, checkpoint: Path | None, *, quick: bool) -> Iterator[str]:
-    """Everything that is wrong, except for gaps."""
+    """All problems except gaps."""
     yield from (f"run.db: {text}" for text in snapshot.damage)
     for worker in snapshot.workers:
         if worker.outstanding < 0:
-            yield f"worker {worker.name} has handed over {-worker.outstanding:,} games more than it was granted"
+            yield f"worker {worker.name} has delivered {-worker.outstanding:,} games more than it was granted"
     yield from find_wrong_sums(snapshot)
     yield from find_doubles(snapshot)
     yield from find_strays(ledger)
@@ -189,23 +189,23 @@ def find_problems(ledger: Ledger, snapshot: LedgerSnapshot, checkpoint: Path | N
         yield from (f"{checkpoint.name}: {problem}" for problem in check_checkpoint(checkpoint, snapshot))
 
 
-# Games that count twice, or not at all.
+# Games that count twice or not at all.
 
 
 def placed_batches(snapshot: LedgerSnapshot, worker: str) -> list[BatchRow]:
-    """The batches of ``worker`` that have a place in its sequence, in the order of that."""
+    """The batches of ``worker`` with a place in its sequence, in that order."""
     found = [row for row in snapshot.batches if row.worker == worker and row.first_game is not None]
     return sorted(found, key=first_game)
 
 
 def first_game(row: BatchRow) -> int:
-    """Where the batch begins; only for those that have a place."""
+    """The number of the first game; only for batches with a place."""
     assert row.first_game is not None
     return row.first_game
 
 
 def find_wrong_sums(snapshot: LedgerSnapshot) -> Iterator[str]:
-    """Accounts that say something else than the batches."""
+    """Accounts that differ from the sums of their batches."""
     for worker in snapshot.workers:
         rows = placed_batches(snapshot, worker.name)
         sums = {state: sum(row.games for row in rows if row.state == state) for state in (RECEIVED, QUARANTINED)}
@@ -213,16 +213,16 @@ def find_wrong_sums(snapshot: LedgerSnapshot) -> Iterator[str]:
         for name, total in sums.items():
             entered = getattr(worker, name)
             if entered != total:
-                yield f"the account of worker {worker.name} has {entered:,} for {name}, and its batches add up to {total:,}"
+                yield f"the account of worker {worker.name} has {entered:,} for {name}, but its batches sum to {total:,}"
 
 
 def find_doubles(snapshot: LedgerSnapshot) -> Iterator[str]:
-    """Games that are in two batches."""
+    """Games in two batches."""
     for worker in snapshot.workers:
         end, longest = 0, ""
         for row in placed_batches(snapshot, worker.name):
             if first_game(row) < end:
-                yield f"games from {first_game(row)} of worker {worker.name} count twice: in batch {longest} and in {row.id}"
+                yield f"games from {first_game(row)} of worker {worker.name} count twice: in batches {longest} and {row.id}"
             end, longest = max((end, longest), (first_game(row) + row.games, row.id))
     contents: dict[str, str] = {}
     for row in snapshot.received:
@@ -232,9 +232,7 @@ def find_doubles(snapshot: LedgerSnapshot) -> Iterator[str]:
 
 
 def find_gaps(snapshot: LedgerSnapshot) -> tuple[list[str], list[str]]:
-    """Games in no batch although later ones are: those that nothing explains, and those of a worker whose files could
-    not be read.
-    """
+    """Gaps before later batches: the unexplained ones, and those of workers with unreadable batches."""
     unexplained, explained = [], []
     for worker in snapshot.workers:
         refused = [row.id for row in snapshot.batches if row.worker == worker.name and row.first_game is None]
@@ -242,9 +240,9 @@ def find_gaps(snapshot: LedgerSnapshot) -> tuple[list[str], list[str]]:
         for row in placed_batches(snapshot, worker.name):
             text = f"games {end} to {first_game(row) - 1} of worker {worker.name} are missing before batch {row.id}"
             if row.state == QUARANTINED:
-                text += ", which was refused"
+                text += ", which was rejected"
             if first_game(row) > end and refused:
-                explained.append(f"{text}: see the refused batches {', '.join(refused[:5])}")
+                explained.append(f"{text}: see the rejected batches {', '.join(refused[:5])}")
             elif first_game(row) > end:
                 unexplained.append(text)
             end = max(end, first_game(row) + row.games)
@@ -255,43 +253,44 @@ def find_gaps(snapshot: LedgerSnapshot) -> tuple[list[str], list[str]]:
 
 
 def find_strays(ledger: Ledger) -> Iterator[str]:
-    """Files in games/ that the ledger does not know, and that are not just on their way into them."""
+    """Files in games/ that are not in the ledger, except those that a running Coach is about to enter."""
     deadline = time.monotonic() + SETTLE_SECONDS
     while (strays := unknown_files(ledger)) and time.monotonic() < deadline:
         time.sleep(0.1)
     for path in strays:
-        remedy = "start the run again, which will take it in" if path.suffix == SUFFIX else "it does not belong there"
+        remedy = "resume the run to enter it" if path.suffix == SUFFIX else "it does not belong there"
         yield f"games/{path.name} is not in the ledger: {remedy}"
 
 
 def unknown_files(ledger: Ledger) -> list[Path]:
-    """The files in games/ that the ledger does not know now."""
+    """The files in games/ that are not in the ledger now."""
     known = {f"{batch_id}{SUFFIX}" for batch_id in ledger.batch_ids_in_order()}
     found = sorted(games_path(ledger.folder, "").parent.glob("*"))
     return [path for path in found if path.name not in known and not path.name.endswith(PART)]
 
 
 def half_files(folder: Path) -> list[str]:
-    """What killed writers have left."""
+    """Incomplete files of killed writers."""
     return [
-        f"games/{path.name} is half a file: the next start removes it" for path in sorted(folder.glob(f"games/*{PART}"))
+        f"games/{path.name} is incomplete: the next session removes it"
+        for path in sorted(folder.glob(f"games/*{PART}"))
     ]
 
 
 def check_file(path: Path, size: int, sha256: str, limit: int) -> tuple[bytes, str]:
-    """The content of a file, and what is wrong with it."""
+    """The content of a file and the problem with it, if any."""
     try:
         data = read_limited(path, limit)
     except FileNotFoundError:
-        return b"", f"its file {path} is gone"
+        return b"", f"its file {path} is missing"
     except (OSError, ValueError) as error:
         return b"", f"its file cannot be read: {error}"
     intact = len(data) == size and sha256_hex(data) == sha256
-    return data, "" if intact else f"its file {path} is not the one that was entered: its SHA-256 differs"
+    return data, "" if intact else f"its file {path} has changed: its SHA-256 differs"
 
 
 def check_batch(ledger: Ledger, row: BatchRow, game: Game | None) -> Iterator[str]:
-    """What is wrong with a received batch."""
+    """The problems of a received batch."""
     data, problem = check_file(games_path(ledger.folder, row.id), row.bytes, row.sha256, MAX_BYTES)
     if problem or game is None:
         yield from [problem] if problem else []
@@ -300,7 +299,7 @@ def check_batch(ledger: Ledger, row: BatchRow, game: Game | None) -> Iterator[st
         batch = decode(data)
         verify(batch, game)
     except CorruptBatch as error:
-        yield f"its games are not valid: {error}"
+        yield f"its games are invalid: {error}"
         return
     said = {"id": batch.batch_id, "worker": batch.worker, "first_game": batch.first_game, "games": batch.num_games}
     said |= {
@@ -309,20 +308,20 @@ def check_batch(ledger: Ledger, row: BatchRow, game: Game | None) -> Iterator[st
         "last_model": int(batch.last_model.max()),
     }
     if batch.run_id != ledger.run_id:
-        yield f"it is of run {batch.run_id}, and this is run {ledger.run_id}"
+        yield f"it is of run {batch.run_id}, but this is run {ledger.run_id}"
     for name, value in said.items():
         if getattr(row, name) != value:
-            yield f"its file says {name} {value}, the ledger says {getattr(row, name)}"
+            yield f"its file has {name} {value}, the ledger has {getattr(row, name)}"
 
 
 def check_model(folder: Path, model: ModelRow) -> list[str]:
-    """What is wrong with a model."""
+    """The problems of a model."""
     _, problem = check_file(folder / model.path, model.bytes, model.sha256, MAX_MODEL_BYTES)
     return [problem] if problem else []
 
 
 def checkpoint_to_resume(folder: Path) -> Path | None:
-    """The checkpoint from which the run would go on."""
+    """The checkpoint from which the run would resume."""
     found = [
         path for path in folder.glob("checkpoints/checkpoint-*") if path.name.removeprefix("checkpoint-").isdecimal()
     ]
@@ -330,13 +329,13 @@ def checkpoint_to_resume(folder: Path) -> Path | None:
 
 
 def check_checkpoint(path: Path, snapshot: LedgerSnapshot) -> Iterator[str]:
-    """Whether a checkpoint has learned from exactly the games that the ledger has up to its last batch."""
+    """Check that a checkpoint counts exactly the games in the ledger up to its last batch."""
     try:
         index = json.loads((path / "checkpoint.json").read_bytes())
         coach = json.loads(index["content"])["coach"]
         last, games, positions = (int(coach[name]) for name in ("window_sequence", "total_games", "total_positions"))
     except (OSError, ValueError, TypeError, KeyError) as error:
-        yield f"it does not say which games it has seen: {error!r}"
+        yield f"it does not say which games it was trained on: {error!r}"
         return
     seen = [row for row in snapshot.received if row.sequence <= last]
     if last > 0 and not (seen and seen[-1].sequence == last):
@@ -346,14 +345,14 @@ def check_checkpoint(path: Path, snapshot: LedgerSnapshot) -> Iterator[str]:
         ("positions", positions, sum(row.positions for row in seen)),
     ):
         if counted != entered:
-            yield f"it has counted {counted:,} {name} up to batch number {last}, and the ledger has {entered:,}"
+            yield f"it counts {counted:,} {name} up to batch number {last}, but the ledger has {entered:,}"
 
 
-# Showing it.
+# Output.
 
 
 def print_audit(found: Audit) -> None:
-    """Print what was found, for people."""
+    """Print the result as a table."""
     console = Console(highlight=False, markup=False)
     table = Table(box=None, header_style="dim", pad_edge=False)
     table.add_column("Worker")
@@ -382,7 +381,7 @@ def print_audit(found: Audit) -> None:
 @interruptible
 @reports_compiling
 def main(argv: Sequence[str] | None = None) -> int:
-    """Check a run and say what was found."""
+    """Audit a run and print the result."""
     args = parse(argv)
     try:
         found = audit(args.folder, quick=args.quick)

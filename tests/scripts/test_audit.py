@@ -125,36 +125,36 @@ def spoil(path: Path) -> None:
 
 
 BATCH_DAMAGE: list[tuple[str, Callable[[Path], object]]] = [
-    ("batch c: its file .*c.games is gone", lambda run: games_path(run, "c").unlink()),
+    ("batch c: its file .*c.games is missing", lambda run: games_path(run, "c").unlink()),
     (
-        "batch c: its file .*c.games is not the one that was entered: its SHA-256 differs",
+        "batch c: its file .*c.games has changed: its SHA-256 differs",
         lambda run: spoil(games_path(run, "c")),
     ),
     (
-        "games/stranger.games is not in the ledger: start the run again",
+        "games/stranger.games is not in the ledger: resume the run",
         lambda run: games_path(run, "stranger").write_bytes(b"?"),
     ),
     (
         "games/stranger.txt is not in the ledger: it does not belong there",
         lambda run: games_path(run, "").with_name("stranger.txt").touch(),
     ),
-    ("model 1: its file .*model-000001.model is gone", lambda run: (run / "models" / "model-000001.model").unlink()),
+    ("model 1: its file .*model-000001.model is missing", lambda run: (run / "models" / "model-000001.model").unlink()),
     (
-        "model 1: its file .* is not the one",
+        "model 1: its file .* has changed",
         lambda run: (run / "models" / "model-000001.model").write_bytes(b"weighty"),
     ),
 ]
 FALSE_BOOKS = [
     (
-        "account of worker one has 19 for received, and its batches add up to 20",
+        "account of worker one has 19 for received, but its batches sum to 20",
         "UPDATE workers SET received = 19 WHERE name = 'one'",
     ),
-    ("account of worker one has 20 for next_game, and its batches add up to 10", "DELETE FROM batches WHERE id = 'c'"),
+    ("account of worker one has 20 for next_game, but its batches sum to 10", "DELETE FROM batches WHERE id = 'c'"),
     (
-        "worker one has handed over 5 games more than it was granted",
+        "worker one has delivered 5 games more than it was granted",
         "UPDATE workers SET granted = 20 WHERE name = 'one'",
     ),
-    ("games from 5 of worker one count twice: in batch a and in c", "UPDATE batches SET first_game = 5 WHERE id = 'c'"),
+    ("games from 5 of worker one count twice: in batches a and c", "UPDATE batches SET first_game = 5 WHERE id = 'c'"),
     ("games 10 to 11 of worker one are missing before batch c", "UPDATE batches SET first_game = 12 WHERE id = 'c'"),
     ("games 0 to 9 of worker one are missing before batch c", "DELETE FROM batches WHERE id = 'a'"),
     (
@@ -162,7 +162,7 @@ FALSE_BOOKS = [
         "DELETE FROM batches WHERE id = 'b'",
     ),
     (
-        "checkpoint-000002: it has counted 20 games up to batch number 2, and the ledger has 10",
+        "checkpoint-000002: it counts 20 games up to batch number 2, but the ledger has 10",
         "DELETE FROM batches WHERE id = 'b'",
     ),
     (
@@ -172,14 +172,14 @@ FALSE_BOOKS = [
     ("row 3 of table batches refers to nothing", "UPDATE batches SET worker = 'ghost' WHERE id = 'c'"),
 ]
 FALSE_FACTS = [
-    ("batch c: its file says games 10, the ledger says 11", "UPDATE batches SET games = 11 WHERE id = 'c'"),
-    ("batch c: its file says positions", "UPDATE batches SET positions = positions + 1 WHERE id = 'c'"),
-    ("batch c: its file says last_model 8, the ledger says 9", "UPDATE batches SET last_model = 9 WHERE id = 'c'"),
+    ("batch c: its file has games 10, the ledger has 11", "UPDATE batches SET games = 11 WHERE id = 'c'"),
+    ("batch c: its file has positions", "UPDATE batches SET positions = positions + 1 WHERE id = 'c'"),
+    ("batch c: its file has last_model 8, the ledger has 9", "UPDATE batches SET last_model = 9 WHERE id = 'c'"),
     (
-        "batch c: its file says worker one, the ledger says another",
+        "batch c: its file has worker one, the ledger has another",
         "UPDATE batches SET worker = 'another' WHERE id = 'c'",
     ),
-    ("batch a: it is of run .*, and this is run x", "UPDATE run SET value = 'x' WHERE key = 'run_id'"),
+    ("batch a: it is of run .*, but this is run x", "UPDATE run SET value = 'x' WHERE key = 'run_id'"),
 ]
 
 
@@ -219,7 +219,7 @@ def test_games_that_break_the_rules_are_found_even_if_the_ledger_agrees_with_the
     games_path(run, "c").write_bytes(data)
     change(run, f"UPDATE batches SET bytes = {len(data)}, sha256 = '{sha256_hex(data)}' WHERE id = 'c'")
     assert problems(run, quick=True) == []
-    assert problems(run) == ["batch c: its games are not valid: game 0 after 1 moves: the move is illegal"]
+    assert problems(run) == ["batch c: its games are invalid: game 0 after 1 moves: the move is illegal"]
 
 
 def test_a_gap_that_an_unreadable_batch_explains_is_a_note(run: Path, game: Game) -> None:
@@ -229,25 +229,25 @@ def test_a_gap_that_an_unreadable_batch_explains_is_a_note(run: Path, game: Game
     found = audit.audit(run)
     assert found.problems == []
     assert found.notes == [
-        "games 20 to 29 of worker one are missing before batch d: see the refused batches unreadable"
+        "games 20 to 29 of worker one are missing before batch d: see the rejected batches unreadable"
     ]
     assert found.workers[1]["missing"] == 10
 
 
 def test_a_gap_before_a_refused_batch_says_so(run: Path) -> None:
     change(run, "UPDATE batches SET first_game = 12, state = 'quarantined' WHERE id = 'c'")
-    assert_found("games 10 to 11 of worker one are missing before batch c, which was refused", problems(run))
+    assert_found("games 10 to 11 of worker one are missing before batch c, which was rejected", problems(run))
 
 
 def test_half_files_are_a_note(run: Path) -> None:
     (run / "games" / "d.games.part").write_bytes(b"half")
     found = audit.audit(run)
-    assert (found.problems, found.notes) == ([], ["games/d.games.part is half a file: the next start removes it"])
+    assert (found.problems, found.notes) == ([], ["games/d.games.part is incomplete: the next session removes it"])
 
 
 def test_a_checkpoint_that_cannot_be_read_is_named(run: Path) -> None:
     (run / "checkpoints" / "checkpoint-000002" / "checkpoint.json").write_text("{}")
-    assert_found("checkpoint-000002: it does not say which games it has seen", problems(run, quick=True))
+    assert_found("checkpoint-000002: it does not say which games it was trained on", problems(run, quick=True))
 
 
 def test_a_damaged_ledger_is_a_problem(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LONGEST_SESSION = 20.0  # seconds before the kill
 ORPHAN_SECONDS = 30.0  # processes that die with their parent must be gone by then
 END_SECONDS = 120.0
-RECOVERABLE = "start the run again, which will take it in"
+RECOVERABLE = "resume the run to enter it"
 SAVED = re.compile(r": (checkpoint-\d+): (learner .*)$")
 RESUMED = re.compile(r": resumed from (checkpoint-\d+): (learner .*)$")
 

@@ -1,10 +1,10 @@
-"""Epochs over files of games: every position once, in an order that follows from the seed alone.
+"""Epochs over files of games: every position once, in an order that depends only on the seed.
 
-Games are small; positions with their planes are not. So every rank reads all games and makes only its own share of the
-positions. The order does not depend on the number of ranks, and an epoch can be gone on with at any of its positions.
+Games are small; positions with their planes are not. So every rank reads all games and makes only its share of the
+positions. The order does not depend on the number of ranks, and an epoch can be resumed at any position.
 
-Files come in random order. Their games are read until there are ``shuffle_positions`` positions, which are then given
-in random order; so nothing is larger in memory than that, however much there is on the disk.
+Files are read in random order until there are ``shuffle_positions`` positions, which are then shuffled. This bounds the
+memory, however large the files are.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,12 +22,12 @@ from training.replay.replay import Batch, ReplayWindow
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Positions of one window, in the order in which they are learned from."""
+    """Positions of one window, in training order."""
 
     window: ReplayWindow
-    positions: NDArray[np.int64]  # [N] places in the window
+    positions: NDArray[np.int64]  # [N] indices in the window
     symmetries: NDArray[np.int64]  # [N]
-    over: NDArray[np.float64]  # [N] the share of the epoch that is over after each
+    over: NDArray[np.float64]  # [N] completed share of the epoch after each
 
     def __getitem__(self, rows: slice) -> "Piece":
         return Piece(self.window, self.positions[rows], self.symmetries[rows], self.over[rows])
@@ -35,10 +35,10 @@ class Piece:
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """A batch of which only the places are known so far."""
+    """A batch whose samples are not made yet."""
 
     pieces: list[Piece]
-    bad: tuple[str, ...]  # what had to be left out while its positions were looked for
+    bad: tuple[str, ...]  # games or files left out before it
 
     @property
     def total(self) -> int:
@@ -47,11 +47,11 @@ class Planned:
 
     @property
     def over(self) -> float:
-        """The share of the epoch that is over after it, by the bytes of the files."""
+        """The completed share of the epoch after it, by the bytes of the files."""
         return float(self.pieces[-1].over[-1])
 
     def make(self, rows: slice) -> Batch:
-        """These of its positions."""
+        """Make the samples of these rows."""
         batches, first = [], 0
         for piece in self.pieces:
             chosen = np.arange(first + len(piece.positions))[rows]
@@ -72,8 +72,8 @@ class Epochs:
         files: all of them, with the number of bytes of each.
         batch_size: positions of a batch. The last two of an epoch share what is left, so every batch has at least half
             as many, unless there are fewer in all.
-        seed: of the order, and of the symmetries under which positions are shown.
-        shuffle_positions: are mixed with one another.
+        seed: of the order and the symmetries.
+        shuffle_positions: number of positions that are shuffled together.
         training, search, network: what is learned from a position, as in ``ReplayWindow``.
     """
 
@@ -87,7 +87,7 @@ class Epochs:
     network: NetworkSettings = NetworkSettings()
 
     def batches(self, epoch: int, *, done: int = 0) -> Iterator[Planned]:
-        """The batches of an epoch, but for its first ``done`` positions."""
+        """The batches of an epoch after its first ``done`` positions."""
         pieces: list[Piece] = []
         waiting, bad = 0, []
         for piece, left_out in self._pieces(epoch):
@@ -106,7 +106,7 @@ class Epochs:
                 bad = []
 
     def _pieces(self, epoch: int) -> Iterator[tuple[Piece, list[str]]]:
-        """The positions of the epoch, those mixed with one another together; the last piece may be empty."""
+        """The positions of the epoch, one piece per shuffle; the last may be empty."""
         order = np.random.default_rng([self.seed, epoch]).permutation(len(self.files))
         read, total, number = 0, max(1, sum(size for _, size in self.files)), 0
         window, bad, begin = self._window(), list[str](), 0.0
@@ -141,7 +141,7 @@ class Epochs:
 
 
 def _taken(pieces: list[Piece], count: int) -> list[Piece]:
-    """The first ``count`` positions, which are taken away from the pieces."""
+    """Remove the first ``count`` positions from the pieces and return them."""
     taken = []
     while count:
         first = pieces[0]

@@ -1,6 +1,6 @@
-"""The replay window: the newest games, and the batches of positions that a learner draws from them.
+"""The replay window: the newest games, and the batches of positions that a learner samples from them.
 
-Positions are not kept. A sample is made by replaying its game's moves up to it, in compiled code. A window of 500,000
+Positions are not stored. Compiled code replays the moves of a game up to a sampled position. A window of 500,000
 positions of 9x9 Go takes well under 100 MB.
 """
 
@@ -24,23 +24,21 @@ WHOLE = slice(None)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Batch:
-    """What a learner learns from in one step: N positions, seen by the player to move."""
+    """The input of one step of a learner: N positions, from the view of the player to move."""
 
     observations: Planes  # [N, C, H, W]
-    policies: NDArray[np.float32]  # [N, A] adds up to 1, or all zero where policy_mask is 0
+    policies: NDArray[np.float32]  # [N, A] sums to 1, or all zero where policy_mask is 0
     legal: NDArray[np.bool_]  # [N, A]
-    values: NDArray[np.float32]  # [N] for the player to move, in [-1, 1], or the points still to be made
+    values: NDArray[np.float32]  # [N] for the player to move: in [-1, 1], or the points to come
     policy_mask: NDArray[np.float32]  # [N] 1 where the policy is a target, else 0
-    # For auxiliary heads (training/networks/auxiliary_heads.py), without columns where there are none:
-    replies: NDArray[np.float32]  # [N, A] the policy of the next position, or zero where there is none
-    ownership: NDArray[
-        np.float32
-    ]  # [N, H * W] 1 where a point will be the mover's, -1 where it will be the opponent's, else 0
-    leads: NDArray[np.float32]  # [N] points by which the mover will win; NaN where that and the ownership are not known
+    # For auxiliary heads (training/networks/auxiliary_heads.py); without columns if the network has none:
+    replies: NDArray[np.float32]  # [N, A] the policy of the next position, or zero if there is none
+    ownership: NDArray[np.float32]  # [N, H * W] 1: the point ends up the mover's, -1: the opponent's, else 0
+    leads: NDArray[np.float32]  # [N] the mover's final score lead; NaN where it and the ownership are unknown
 
     @staticmethod
     def empty(game: Game, count: int, *, replies: bool = False, areas: bool = False) -> "Batch":
-        """Space for ``count`` samples, with or without what auxiliary heads learn."""
+        """Uninitialized space for ``count`` samples, with or without the targets of auxiliary heads."""
         return Batch(
             observations=np.empty((count, *game.observation_shape), np.float32),
             policies=np.empty((count, game.num_actions), np.float32),
@@ -54,24 +52,24 @@ class Batch:
 
 
 class Columns(NamedTuple):
-    """The window as the kernels see it: G games, M positions, E policy entries."""
+    """The window for kernels: G games, M positions, E policy entries."""
 
     game_starts: NDArray[np.int64]  # [G] the first position of each game
     actions: NDArray[np.uint16]  # [M]
-    values: NDArray[np.float32]  # [M] the targets, each for the player to move
+    values: NDArray[np.float32]  # [M] value targets, for the player to move
     entry_starts: NDArray[np.int64]  # [M + 1] the first policy entry of each position
     policy_actions: NDArray[np.uint16]  # [E]
     policy_weights: NDArray[np.uint16]  # [E]
-    cumulative: NDArray[np.float64]  # [M] sampling weights, added up
+    cumulative: NDArray[np.float64]  # [M] cumulative sampling weights
 
 
 class ReplayWindow:
-    """The newest games, up to ``capacity_positions`` positions to learn from.
+    """The newest games, up to ``capacity_positions`` training positions.
 
-    What it holds, and what it draws for a seed, depends only on the batches added and on the capacity: a resumed run
-    adds the same batches in the same order. Those that are gone from the window may be left out, if the capacity never
-    grew by more positions than were added. The oldest games go when the window is next resized, added to or looked at,
-    so that a capacity that grows with what is added may be set right after adding.
+    Its content, and its samples for a seed, depend only on the batches added and the capacity: a resumed run adds the
+    same batches in the same order. Batches that have left the window may be omitted, as long as the capacity never grew
+    by more positions than were added. The oldest games are dropped at the next access, so that a capacity that grows
+    with the batches may be set right after adding one.
     """
 
     def __init__(
@@ -87,7 +85,7 @@ class ReplayWindow:
 
         Args:
             game: the game of all batches.
-            capacity_positions: how many positions to learn from it may hold. The newest game stays in any case.
+            capacity_positions: largest number of training positions. The newest game stays in any case.
             training: ``policy_surprise_weight``, ``td_lambda`` and ``symmetries``.
             search: ``evaluate_afterstates`` adds the positions where nature moves; ``discount`` is of points.
             network: whose auxiliary heads decide which targets are made.
@@ -117,15 +115,15 @@ class ReplayWindow:
 
     @property
     def num_positions(self) -> int:
-        """Positions to learn from in the window."""
+        """Training positions in the window."""
         self._forget()
         return int(self._sampled.rows.sum(dtype=np.int64))
 
     def add(self, batch: GameBatch) -> int:
-        """Take in a verified batch.
+        """Add a verified batch.
 
         Returns:
-            How many positions to learn from the batch brought.
+            The number of its training positions.
         """
         self._forget()
         self._columns = None
@@ -154,7 +152,7 @@ class ReplayWindow:
         return int(sampled.sum())
 
     def values_to_learn(self, batch: GameBatch) -> NDArray[np.float32]:
-        """The value target of every position of a batch, ``[M]``, for the player to move."""
+        """The value targets of a batch ``[M]``, for the player to move."""
         game, targets = self._game, np.empty(batch.num_positions, np.float32)
         starts = np.cumsum(batch.lengths, dtype=np.int64) - batch.lengths
         longest = int(batch.lengths.max())
@@ -177,12 +175,12 @@ class ReplayWindow:
         return targets
 
     def resize(self, capacity_positions: int) -> None:
-        """Change the capacity; games that are gone do not come back."""
+        """Change the capacity; dropped games do not come back."""
         self._capacity, self._columns = capacity_positions, None
         self._forget()
 
     def _forget(self) -> None:
-        """Drop the oldest games until the others fit the capacity."""
+        """Drop the oldest games that exceed the capacity."""
         newest_first = np.cumsum(self._sampled.rows[::-1], dtype=np.int64)
         games = len(newest_first) - max(1, int(np.searchsorted(newest_first, self._capacity, side="right")))
         if games <= 0:
@@ -197,20 +195,20 @@ class ReplayWindow:
             tail.drop(entries)
 
     def sample(self, count: int, rng_seed: int, *, rows: slice = WHOLE, out: Batch | None = None) -> Batch:
-        """Draw ``count`` positions with replacement, in proportion to their sampling weights.
+        """Sample ``count`` positions with replacement, in proportion to their weights.
 
         Args:
             count: N.
-            rng_seed: the same seed and the same window give the same batch.
-            rows: which of the batch are wanted: the share of a rank, that makes no others.
-            out: a batch of as many samples to write over, instead of a new one.
+            rng_seed: a window gives the same batch for the same seed.
+            rows: the part of the batch to make, such as the share of a rank.
+            out: a batch of the same size to overwrite.
 
         Raises:
-            ValueError: there is nothing to learn from in the window.
+            ValueError: the window has no training positions.
         """
         columns = self._columns = self._columns or self._index()
         if len(columns.cumulative) == 0 or columns.cumulative[-1] <= 0:
-            raise ValueError("the replay window has no positions to learn from")
+            raise ValueError("the replay window has no training positions")
         positions, symmetries = np.empty(count, np.int64), np.empty(count, np.int64)
         draw_positions(
             np.array([seed_stream(rng_seed)], np.uint64),
@@ -222,12 +220,12 @@ class ReplayWindow:
         return self.take(positions[rows], symmetries[rows], out=out)
 
     def to_learn_from(self) -> NDArray[np.int64]:
-        """The places in the window of all positions that can be drawn, ascending."""
+        """The indices of all training positions, ascending."""
         self._forget()
         return np.flatnonzero(self._weights.rows > 0)
 
     def take(self, positions: NDArray[np.int64], symmetries: NDArray[np.int64], *, out: Batch | None = None) -> Batch:
-        """The positions at these places in the window ``[N]``, each under a symmetry of the game ``[N]``."""
+        """The samples at these indices ``[N]`` of the window, each under a symmetry ``[N]`` of the game."""
         columns = self._columns = self._columns or self._index()
         batch = out or Batch.empty(self._game, len(positions), replies=self._replies, areas=self._areas)
         positions, symmetries = np.ascontiguousarray(positions), np.ascontiguousarray(symmetries)
@@ -257,7 +255,7 @@ class ReplayWindow:
         return batch
 
     def _index(self) -> Columns:
-        """Settle what the window holds until the next change."""
+        """The columns for kernels, valid until the next change."""
         self._forget()
         lengths = self._lengths.rows
         return Columns(
@@ -274,8 +272,7 @@ class ReplayWindow:
 def sampling_weights(
     batch: GameBatch, *, policy_surprise_weight: float, train_on_afterstates: bool = False
 ) -> NDArray[np.float32]:
-    """How often each position is drawn, relative to the others, ``[M]``: for the positions with a full search, 1 on
-    average in each game.
+    """The sampling weights ``[M]``: on average 1 for the positions of a game with a full search, 0 for the others.
 
     Policy surprise weighting as in KataGo (docs/KataGoMethods.md there).
     """
@@ -299,10 +296,10 @@ def draw_positions(
     positions: NDArray[np.int64],
     symmetries: NDArray[np.int64],
 ) -> None:
-    """Choose positions by weight, and a symmetry for each."""
+    """Sample positions by weight, and a symmetry for each."""
     for n in range(positions.size):
         target = uniform(streams, 0) * cumulative[-1]
-        # The first position whose sum is above the target: never one without weight.
+        # The first position whose sum exceeds the target, which has a weight.
         positions[n] = np.searchsorted(cumulative, target, side="right")
         symmetries[n] = below(streams, 0, num_symmetries)
 
@@ -321,7 +318,7 @@ def fill_samples(
     targets: Any,
     movers: NDArray[np.int64],
 ) -> None:
-    """Make the samples, and say who is to move in each; ``state``, ``planes`` and ``legal`` are scratch space."""
+    """Write the samples and the player to move in each; ``state``, ``planes`` and ``legal`` are scratch space."""
     legal_actions, step, observe, current_player = rules.legal_actions, rules.step, rules.observe, rules.current_player
     observations, policies, legal_masks, values, policy_mask = targets
     policies[:] = 0
@@ -344,7 +341,7 @@ def fill_samples(
 
 @compiled
 def turn_planes(planes: Planes, points: NDArray[np.int32], out: Planes) -> None:
-    """``out`` shows at each point what ``planes`` show at ``points[point]``."""
+    """Permute the points of planes: ``out[point] = planes[points[point]]``."""
     channels, height, width = planes.shape
     flat, turned = planes.reshape(channels, height * width), out.reshape(channels, height * width)
     for channel in range(channels):

@@ -1,4 +1,4 @@
-"""A column that grows at its end and is cut at its front."""
+"""A column that grows at its end and shrinks at its front."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 
 class RingColumn:
-    """The newest rows of an endless column: they are appended at the end and dropped from the front."""
+    """The newest rows of an endless column: append at the end, drop from the front."""
 
     def __init__(self, dtype: type[np.generic], *shape: int) -> None:
         self._buffer: NDArray[Any] = np.empty((0, *shape), dtype)
@@ -26,13 +26,11 @@ class RingColumn:
         self._end += len(rows)
 
     def drop(self, count: int) -> None:
-        """Forget the ``count`` oldest rows."""
+        """Drop the ``count`` oldest rows."""
         self._start += count
 
     def _make_room(self, count: int) -> None:
-        """Move the rows to the front, of a larger buffer if they and ``count`` more would fill over three quarters of
-        this one.
-        """
+        """Move the rows to the front; to a larger buffer if ``count`` more would fill over three quarters of this one."""
         kept = self.rows
         needed = len(kept) + count
         if needed > 0.75 * len(self._buffer):

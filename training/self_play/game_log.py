@@ -1,4 +1,4 @@
-"""What is written down of games while they are played, as arrays that compiled code fills."""
+"""The log of games in progress, as arrays that compiled code fills."""
 
 from typing import Any, NamedTuple
 
@@ -22,14 +22,14 @@ SLOT = np.dtype(
         ("first_model", np.int32),
         ("resigned", np.int8),  # 1 + the player who did
         ("resigns", np.bool_),  # whether the game may be resigned
-        ("hopeless", np.int16, (2,)),  # of each player's own moves, how many in a row he found lost
+        ("hopeless", np.int16, (2,)),  # consecutive moves that each player found lost
     ],
     align=True,
 )
 
 
 class Log(NamedTuple):
-    """What will be recorded of the running games: B games of at most T plies with at most E policy entries."""
+    """The records of B games in progress, of at most T plies with at most E policy entries."""
 
     slots: Any  # [B] of SLOT
     actions: Actions  # [B, T]
@@ -42,7 +42,7 @@ class Log(NamedTuple):
 
 
 def make_log(game: Game, count: int) -> Log:
-    """Space for ``count`` games. The arrays are mapped, not filled: memory is used as games grow."""
+    """Space for ``count`` games. The arrays use memory only as games grow."""
     plies, entries = game.max_plies, game.max_plies * game.num_actions
     return Log(
         slots=np.zeros(count, SLOT).view(np.recarray),

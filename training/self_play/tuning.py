@@ -1,6 +1,4 @@
-"""What a worker settles when it starts: whether it must compile, and how its games and network calls are bundled on
-this machine.
-"""
+"""Tuning at the start of a worker: the number of parallel games, and the size of network calls."""
 
 import hashlib
 import inspect
@@ -25,14 +23,14 @@ AUTO_SIZES = (16, 32, 64, 128, 256)
 SECONDS = 0.5  # of play for each size, after a warm-up
 KNOWN = CACHE / "parallel_games"  # what was measured on this machine
 KNOWN_SECONDS = 7 * 24 * 3600.0  # so long it counts: the machine may have been busy with something else
-ENOUGH = 0.95  # a smaller size that is nearly as fast is better: its games are finished sooner, with newer models
+ENOUGH = 0.95  # a smaller size that is nearly as fast finishes games sooner, with newer models
 
 
 def measure_parallel_games(game: Game, evaluate: Evaluate, settings: SearchSettings) -> tuple[int, str]:
-    """How many games are best played side by side.
+    """Measure the best number of parallel games.
 
     Returns:
-        The number, and what was found as a line for the log.
+        The number, and a log line with the measurements.
     """
     rates = {size: evaluations_per_second(game, evaluate, settings, size) for size in AUTO_SIZES}
     best = max(rates.values())
@@ -66,7 +64,7 @@ def known_parallel_games(
 
 
 def evaluations_per_second(game: Game, evaluate: Evaluate, settings: SearchSettings, parallel_games: int) -> float:
-    """The speed of self-play with so many games side by side."""
+    """The speed of self-play with this many parallel games."""
     self_play = SelfPlay(game, evaluate, settings, parallel_games=parallel_games)
     next_seed = 0
     started, done = time.perf_counter(), 0
@@ -82,7 +80,7 @@ def evaluations_per_second(game: Game, evaluate: Evaluate, settings: SearchSetti
 
 
 def in_parts(evaluate: Evaluate, most: int) -> Evaluate:
-    """``evaluate``, called with at most ``most`` positions at a time."""
+    """``evaluate``, split into calls of at most ``most`` positions."""
 
     def evaluate_in_parts(observations: Planes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         answers = [evaluate(observations[i : i + most]) for i in range(0, len(observations), most)]
@@ -92,5 +90,5 @@ def in_parts(evaluate: Evaluate, most: int) -> Evaluate:
 
 
 def search_is_compiled() -> bool:
-    """Whether an earlier process has left the compiled search on this machine's disk."""
+    """Whether the compilation cache on this machine has the search."""
     return any(cache_folder(Path(inspect.getfile(SelfPlay))).rglob("*.nbi"))

@@ -222,10 +222,10 @@ def test_a_batch_can_be_written_over(game: Game) -> None:
 
 
 def test_an_empty_window_says_so(game: Game) -> None:
-    with pytest.raises(ValueError, match="no positions to learn from"):
+    with pytest.raises(ValueError, match="no training positions"):
         window_of(game).sample(1, 1)
     cheap = synthetic_batch(game, games=2, full_share=0.0)
-    with pytest.raises(ValueError, match="no positions to learn from"):
+    with pytest.raises(ValueError, match="no training positions"):
         window_of(game, cheap).sample(1, 1)
 
 
