@@ -77,6 +77,7 @@ MODULES = {
     ),
     "distributed/fleet/mirror.py": Module(
         (
+            "distributed/fleet/test_mirror.py",
             "distributed/fleet/test_machine_connection.py",
             "distributed/fleet/test_connection_failures.py",
             "distributed/fleet/test_ownership.py",

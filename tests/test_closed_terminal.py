@@ -13,6 +13,7 @@ import yaml
 
 from tests.programs import Terminal, command
 from tests.sources import ROOT
+from tests.training.ranks.test_ranks import free_port
 from tests.training.small_networks import CONNECT_FOUR
 from tests.training.small_run import small_settings
 from tests.training.synthetic import synthetic_batch
@@ -64,6 +65,25 @@ def main():
 ends_at_once()
 sys.exit(main())
 """
+RANKS = """
+import sys
+from pathlib import Path
+
+sys.path.insert(0, sys.argv[1])
+from training.ranks.torchrun import Start, run_ranks
+
+sys.exit(run_ranks(Path("rank.py"), [], Start(ranks=2, master_port=int(sys.argv[2]))))
+"""
+RANK = """
+import os, time
+from pathlib import Path
+
+rank = os.environ["RANK"]
+Path(f"begun{rank}").touch()
+while not Path("finish").exists():
+    time.sleep(0.01)
+Path(f"ended{rank}").touch()
+"""
 SMALL_TRADER = (
     "--device cpu --num-envs 2 --lstm-size 8 --window 16 --update-interval 64 --checkpoint-interval 8 "
     "--episodes 1000000 --checkpoint-dir run"
@@ -112,6 +132,19 @@ def test_a_program_that_nohup_has_started_goes_on(tmp_path: Path) -> None:
         (tmp_path / "finish").touch()
         assert terminal.close() == 0
     assert (tmp_path / "ended").read_text() == "by itself"
+
+
+@pytest.mark.medium
+def test_ranks_that_a_program_has_started_under_nohup_go_on(tmp_path: Path) -> None:
+    """By default torchrun ends them."""
+    (tmp_path / "ranks.py").write_text(RANKS)
+    (tmp_path / "rank.py").write_text(RANK)
+    with Terminal("nohup", sys.executable, "ranks.py", str(ROOT), str(free_port()), cwd=tmp_path) as terminal:
+        terminal.wait_for(lambda: len(list(tmp_path.glob("begun?"))) == 2)
+        terminal.process.send_signal(signal.SIGHUP)
+        (tmp_path / "finish").touch()
+        assert terminal.close() == 0
+    assert len(list(tmp_path.glob("ended?"))) == 2
 
 
 def members(session: int) -> list[str]:

@@ -16,7 +16,7 @@ from training.networks.evaluator import count_gpus
 from training.ranks.meeting import DEFAULT_PORT, see_that_a_training_answers
 from training.ranks.ranks import meet, own_address_towards, patience
 
-OF_TORCHRUN = "TORCHELASTIC_SIGNALS_TO_HANDLE"
+UNDER_NOHUP = ("--signals-to-handle", "SIGTERM,SIGINT,SIGQUIT")  # by default torchrun ends with its terminal there too
 SECONDS_TO_END = 300  # for a rank that is asked to: it ends what it is at, and keeps it
 HERE = "localhost"
 
@@ -97,15 +97,12 @@ def run_ranks(program: Path, words: Sequence[str], start: Start) -> int:
     """
     address, port = start.master_addr or HERE, start.master_port or DEFAULT_PORT
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does, but for a warning
-    if not heeds_hangup():
-        os.environ.setdefault(
-            OF_TORCHRUN, "SIGTERM,SIGINT,SIGQUIT"
-        )  # by itself torchrun ends with its terminal under nohup too
     logging.getLogger("torch.distributed.elastic").setLevel(
         logging.CRITICAL
     )  # what it says of a failure is said below, and shorter
     line = [
         *_meeting(start, address, port),
+        *(() if heeds_hangup() else UNDER_NOHUP),
         "--nproc-per-node",
         str(start.ranks),
         "--max-restarts",

@@ -1,0 +1,71 @@
+"""What goes to a worker's machine and comes from it, file by file."""
+
+from pathlib import Path
+
+import pytest
+
+from distributed.fleet.ownership import Claim
+from distributed.ssh.transport import Transport
+from tests.distributed.fleet.connected_machine import NAME, Machine
+from training.common.files import sha256_hex
+from training.evaluation.orders import Contestant
+from training.worker.worker_folder import Assignment, batch_name
+
+MODELS = {Contestant(version=number, sha256=sha256_hex(b"%d" % number)): b"%d" % number for number in (1, 2)}
+
+
+class Folder:
+    """A worker's folder that is ours, on a machine that is reached, with its mirror."""
+
+    def __init__(self, root: Path) -> None:
+        self.machine = Machine(root)
+        self.machine.play()
+        self.mirror = self.machine.connection._workers[NAME].mirror
+        self.claim: Claim = self.mirror.claim
+        self.cable: Transport = self.machine.connection._transport  # type: ignore[assignment]
+
+    def puts(self) -> list[str]:
+        return [Path(file).name for _, what, file in self.machine.network.done if what == "put"]
+
+    def wants(self, *players: Contestant) -> Assignment:
+        return self.machine.assignment().model_copy(update={"players": players})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+def test_the_models_of_evaluation_games_are_sent_once_and_only_those_that_are_known(folder: Folder) -> None:
+    one, two = MODELS
+    stranger = Contestant(version=3, sha256=sha256_hex(b"3"))
+    before = len(folder.puts())
+    for _ in range(2):
+        folder.mirror.send_players(folder.cable, folder.wants(one, stranger), MODELS)
+    folder.mirror.send_players(folder.cable, folder.wants(one, two), MODELS)
+    assert folder.puts()[before:] == [one.file_name, two.file_name]
+    assert (folder.machine.folder().inbox / two.file_name).read_bytes() == b"2"
+
+
+def test_nothing_is_sent_to_a_folder_that_another_run_has_taken(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def taken(*arguments: object) -> None:
+        raise RuntimeError("it is another's now")
+
+    monkeypatch.setattr(folder.mirror, "_checked", float("-inf"))
+    monkeypatch.setattr(folder.claim, "check", taken)
+    before = len(folder.puts())
+    with pytest.raises(RuntimeError):
+        folder.mirror.send_players(folder.cable, folder.wants(*MODELS), MODELS)
+    assert len(folder.puts()) == before
+
+
+def test_the_number_of_files_that_came_is_told(folder: Folder) -> None:
+    came: list[str] = []
+    for first in (0, 10, 20):
+        file = f"{batch_name('run', NAME, first, 10, f'{first:016x}')}.games"
+        (folder.machine.folder().outbox / file).write_bytes(b"games")
+    assert folder.mirror.fetch(folder.cable, came=came.append) == len(came) == 3
+    assert (folder.mirror.waiting, folder.mirror.more) == (0, False)
+    assert folder.mirror.fetch(folder.cable, came=came.append) == 0
