@@ -10,7 +10,7 @@ CONFIG = CHECKOUT / "configs" / "config.yaml"
 
 
 def settings_file(name: str | Path) -> Path:
-    """The settings file of that name, here or in the checkout, so that ``configs/go9.yaml`` is found from any folder."""
+    """The settings file of that name, here or in the checkout: ``configs/go9.yaml`` is found from any folder."""
     path = Path(name)
     return CHECKOUT / path if (CHECKOUT / path).is_file() and not path.exists() else path
 

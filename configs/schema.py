@@ -177,7 +177,7 @@ class SelfPlaySettings(Section):
 
 
 class WindowSettings(Section):
-    """The replay window: min_positions * (positions so far / min_positions) ** growth_exponent, at most max_positions."""
+    """The replay window: min_positions * (positions / min_positions) ** growth_exponent, at most max_positions."""
 
     min_positions: Count = 20_000  # no steps before
     max_positions: Count = 1_000_000

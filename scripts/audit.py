@@ -213,7 +213,7 @@ def find_wrong_sums(snapshot: LedgerSnapshot) -> Iterator[str]:
         for name, total in sums.items():
             entered = getattr(worker, name)
             if entered != total:
-                yield f"the account of worker {worker.name} has {entered:,} for {name}, but its batches sum to {total:,}"
+                yield f"the account of worker {worker.name} has {entered:,} for {name}, its batches sum to {total:,}"
 
 
 def find_doubles(snapshot: LedgerSnapshot) -> Iterator[str]:
@@ -222,7 +222,8 @@ def find_doubles(snapshot: LedgerSnapshot) -> Iterator[str]:
         end, longest = 0, ""
         for row in placed_batches(snapshot, worker.name):
             if first_game(row) < end:
-                yield f"games from {first_game(row)} of worker {worker.name} count twice: in batches {longest} and {row.id}"
+                start = first_game(row)
+                yield f"games from {start} of worker {worker.name} count twice: in batches {longest} and {row.id}"
             end, longest = max((end, longest), (first_game(row) + row.games, row.id))
     contents: dict[str, str] = {}
     for row in snapshot.received:

@@ -96,7 +96,8 @@ def test_a_long_wrong_value_is_cut_in_the_message(tmp_path: Path) -> None:
 def test_a_problem_in_a_list_names_the_element(tmp_path: Path) -> None:
     text = (
         SMALLEST
-        + "distributed:\n  workers:\n    - {host: a, user: u, key_path: k}\n    - {host: b, user: u, key_path: k, port: 0}\n"
+        + "distributed:\n  workers:\n    - {host: a, user: u, key_path: k}\n"
+        + "    - {host: b, user: u, key_path: k, port: 0}\n"
     )
     assert only_problem(tmp_path, text) == "line 6: distributed.workers[1].port: expected at least 1, found 0"
 

@@ -44,7 +44,7 @@ def no_coach_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def run(tmp_path: Path, game: Game) -> Path:
-    """A run with two workers, three batches (a, b, c), a model, and a checkpoint that has seen the first two batches."""
+    """A run with two workers, batches a, b and c, a model, and a checkpoint after the first two batches."""
     folder = tmp_path / "demo"
     folder.mkdir()
     with open_ledger(folder, game) as ledger:
@@ -146,10 +146,10 @@ BATCH_DAMAGE: list[tuple[str, Callable[[Path], object]]] = [
 ]
 FALSE_BOOKS = [
     (
-        "account of worker one has 19 for received, but its batches sum to 20",
+        "account of worker one has 19 for received, its batches sum to 20",
         "UPDATE workers SET received = 19 WHERE name = 'one'",
     ),
-    ("account of worker one has 20 for next_game, but its batches sum to 10", "DELETE FROM batches WHERE id = 'c'"),
+    ("account of worker one has 20 for next_game, its batches sum to 10", "DELETE FROM batches WHERE id = 'c'"),
     (
         "worker one has delivered 5 games more than it was granted",
         "UPDATE workers SET granted = 20 WHERE name = 'one'",

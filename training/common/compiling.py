@@ -17,7 +17,7 @@ ROOMS = ("games", "training")
 
 @contextmanager
 def report_compiling(report: Callable[[str], None]) -> Iterator[None]:
-    """Within the block, call ``report`` for each part of the program that is compiled: "compiling search (2 of up to 6)".
+    """Within the block, call ``report`` for each part of the program being compiled: "compiling search (2 of up to 6)".
 
     A part is a folder or file below ``training`` or ``games``. The second number counts the uncompiled parts that are
     imported by then.

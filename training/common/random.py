@@ -13,7 +13,7 @@ TINY = 1e-300
 
 
 def seed_stream(*words: int | str) -> int:
-    """The seed, below 2**64, of the stream with these words, such as a run's seed, a worker's name and a game's number."""
+    """The seed, below 2**64, of the stream with these words, such as a run's seed, a worker and a game's number."""
     digest = hashlib.sha256(json.dumps(words).encode())
     return int.from_bytes(digest.digest()[:8], "little")
 

@@ -29,7 +29,7 @@ def ends_at_once() -> None:
 
 
 def interruptible(main: Callable[P, int]) -> Callable[P, int]:
-    """Decorate a program's ``main``: Ctrl-C and a closed terminal raise KeyboardInterrupt in it, and it returns 130."""
+    """Decorate a ``main``: Ctrl-C or a closed terminal raises KeyboardInterrupt in it, and it returns 130."""
 
     @wraps(main)
     def run(*arguments: P.args, **options: P.kwargs) -> int:

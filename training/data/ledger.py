@@ -171,7 +171,7 @@ class Ledger:
         return int(self._db.execute("SELECT COALESCE(MAX(sequence), 0) FROM batches").fetchone()[0])
 
     def refusal(self, worker: str, first_game: int, games: int) -> str:
-        """Why the ledger cannot take games ``first_game`` to ``first_game + games - 1`` of ``worker``; empty if it can."""
+        """Why ``worker`` cannot deliver ``games`` games from ``first_game`` on; empty if it can."""
         end = first_game + games
         # Batches do not overlap: of those that begin before the end, the last one ends last.
         for other in self._batches(
@@ -294,7 +294,7 @@ class Ledger:
         return int(added.lastrowid or 0)
 
     def _count(self, worker: str, state: str, games: int, end: int) -> None:
-        """Add a batch to the sums of its worker; discarded games that arrived after all no longer count as discarded."""
+        """Add a batch to its worker's sums; discarded games that arrived after all no longer count as discarded."""
         sums = f"{state} = {state} + ?, next_game = MAX(next_game, ?)"
         self._db.execute(f"UPDATE workers SET {sums} WHERE name = ?", (games, end, worker))
         late = -self.account(worker).outstanding

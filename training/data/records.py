@@ -109,7 +109,7 @@ class GameBatch:
 
     actions: NDArray[np.int32]  # [M] moves and chance outcomes
     root_values: NDArray[np.float32]  # [M] of search, for the player to move: in [-1, 1], or points to come
-    # [M] FULL_SEARCH: the policy is a target; RANDOM_MOVE: search did not choose the move; CHANCE_OUTCOME: no player did
+    # [M] FULL_SEARCH: the policy is a target; RANDOM_MOVE: not chosen by search; CHANCE_OUTCOME: no player moved
     flags: NDArray[np.uint8]
     surprise: NDArray[np.float32]  # [M] KL(policy target || prior) in nats; 0 without FULL_SEARCH
     policy_sizes: NDArray[np.int32]  # [M] entries of the policy target; at least 1 with FULL_SEARCH, else 0

@@ -116,9 +116,9 @@ def _derivatives(
 def log_likelihood_ratio(pair_scores: NDArray[np.float64], *, elo0: float, elo1: float) -> float:
     """The log-likelihood ratio of ``elo1`` against ``elo0`` for these results.
 
-    ``pair_scores`` ``[pairs]`` are mean scores of colour-swapped pairs, whose games are not independent. Uses the normal
-    approximation of the generalized sequential probability ratio test (Van den Bergh, "A practical introduction to the
-    GSPRT").
+    ``pair_scores`` ``[pairs]`` are mean scores of colour-swapped pairs, whose games are not independent. This is the
+    normal approximation of the generalized sequential probability ratio test (Van den Bergh, "A practical introduction
+    to the GSPRT").
     """
     if len(pair_scores) < 2:
         return 0.0
@@ -130,7 +130,7 @@ def log_likelihood_ratio(pair_scores: NDArray[np.float64], *, elo0: float, elo1:
 
 
 def sprt(pair_scores: NDArray[np.float64], *, elo0: float, elo1: float, alpha: float, beta: float) -> bool | None:
-    """Wald's sequential test: True if the player is ``elo1`` rather than ``elo0`` stronger, False if not, None: continue."""
+    """Wald's sequential test: True for ``elo1``, False for ``elo0``, None while it is undecided."""
     ratio = log_likelihood_ratio(pair_scores, elo0=elo0, elo1=elo1)
     if ratio >= math.log((1 - beta) / alpha):
         return True

@@ -30,7 +30,7 @@ class RefusedResult(ValueError):
 
 
 def match_search_settings(settings: SearchSettings) -> SearchSettings:
-    """The search of matches: self-play's without forced playouts, with one leaf per tree and the lookahead of matches."""
+    """The search of matches: self-play's without forced playouts, with one leaf per tree and the matches' lookahead."""
     ahead = settings.match_lookahead_plies
     return settings.model_copy(update={"forced_playouts": False, "leaves_per_tree": 1, "lookahead_plies": ahead})
 
@@ -62,7 +62,7 @@ def search_for_strength(
 
 
 def softened(evaluate: Evaluate, temperature: float) -> Evaluate:
-    """``evaluate`` with its policies raised to ``1 / temperature``, since networks trained on searches are overconfident.
+    """``evaluate`` with policies raised to ``1 / temperature``, since networks trained on searches are overconfident.
 
     Leela Chess Zero's ``PolicyTemperature`` (lczero.org, "Engine parameters").
     """

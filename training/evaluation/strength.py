@@ -75,7 +75,7 @@ class Strength:
         )
 
     def accepts(self, candidate: Model, best: Model, *, file: bytes, poll: Poll) -> bool:
-        """Whether ``candidate``, stored in ``file``, passes the sequential test against ``best``; True without gating."""
+        """Whether ``candidate``, stored in ``file``, passes the test against ``best``; True without gating."""
         if self._settings.gating == "none":
             return True
         test = self._settings.sprt

@@ -30,7 +30,7 @@ class RingColumn:
         self._start += count
 
     def _make_room(self, count: int) -> None:
-        """Move the rows to the front; to a larger buffer if ``count`` more would fill over three quarters of this one."""
+        """Move the rows to the front, of a larger buffer if ``count`` more would fill over 3/4 of this one."""
         kept = self.rows
         needed = len(kept) + count
         if needed > 0.75 * len(self._buffer):

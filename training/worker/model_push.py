@@ -61,7 +61,7 @@ class ModelPush:
         self._opened: OrderedDict[str, Content] = OrderedDict()  # by SHA-256, the one needed last at the end
 
     def file_for(self, model: PublishedModel, base: PublishedModel | None) -> InboxFile:
-        """The file that brings ``model`` to a worker that has ``base``; None: it has none, or asks for the whole file."""
+        """The file that brings ``model`` to a worker with ``base``; None: it has none, or asks for the whole file."""
         if self._makes_deltas and base is not None and base.version < model.version:
             with self._guard:
                 delta = self._delta(model, base)

@@ -1,4 +1,4 @@
-"""Coaches of tiny runs in this process: one worker played inline, and an evaluation that says what a test tells it to."""
+"""Coaches of tiny runs in this process, with one inline worker and an evaluation that returns what a test sets."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence

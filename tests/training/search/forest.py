@@ -154,7 +154,7 @@ def play_at_random(game: Game, state: States, random: np.random.Generator) -> No
 
 
 def random_states(game: Game, count: int, random: np.random.Generator, *, most_plies: int) -> States:
-    """Positions after up to ``most_plies`` random moves, and what nature draws then, in none of which the game is over."""
+    """Non-terminal positions after up to ``most_plies`` random moves and the chance outcomes after them."""
     states = game.initial_states(count)
     for state in states:
         after, plies = state.copy(), int(random.integers(most_plies + 1))

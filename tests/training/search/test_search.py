@@ -89,7 +89,7 @@ def both_searches(name: str, algorithm: str, seed: int) -> int:
 
 
 def agree(forest: Forest, b: int, naive: NaiveSearch, num_simulations: int) -> bool:
-    """Run the naive search too, with the compiled one's noise, and compare the trees; False if it cannot be compared."""
+    """Run the naive search with the compiled one's noise and compare the trees; False if they cannot be compared."""
     gumbel = naive.settings.algorithm == "gumbel"
     noise = forest.root_gumbels(b) if gumbel else {}
     try:

@@ -21,7 +21,7 @@ def seeds(batches: list[GameBatch]) -> list[int]:
 
 
 def killed(main: Main, *, finished: int) -> list[int]:
-    """Have a worker finish at least so many games, and no more of it; the seeds of those that it has not handed over."""
+    """Let a worker finish at least so many games and drop it; returns the seeds of the games not handed over."""
     worker = main.worker()
     with worker.folder.lock():
         while len(waiting(worker)) < finished:

@@ -1,4 +1,4 @@
-"""Games that were granted but not begun go back into the ledger, and whatever crashes, none is played by two workers."""
+"""Games granted but not begun go back into the ledger, and no crash makes two workers play one."""
 
 from pathlib import Path
 
