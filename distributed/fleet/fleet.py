@@ -182,7 +182,7 @@ class Fleet:
 
     def collect(self) -> list[PendingBatch]:
         """See ``SelfPlayBackend``."""
-        self._take_in_reports()
+        self._process_news()
         for worker in self._assignments.workers:
             if self._assignments.is_due(worker):
                 self._assign(worker)
@@ -208,14 +208,14 @@ class Fleet:
     def status(self) -> dict[str, Heartbeat | None]:
         """See ``SelfPlayBackend``; the heartbeat of a worker that cannot play has the reason and no speed."""
         heartbeats: dict[str, Heartbeat | None] = {}
-        for thread, report in self._reports():
-            state, heartbeat = self._state(thread, report), report.heartbeat
+        for thread, snapshot in self._snapshots():
+            state, heartbeat = self._state(thread, snapshot), snapshot.heartbeat
             if state.mark in LOST:
                 run_id = self._assignments.run_id
-                last = heartbeat or Heartbeat(run_id=run_id, worker=report.name, beat=0, pid=0, state="error")
+                last = heartbeat or Heartbeat(run_id=run_id, worker=snapshot.name, beat=0, pid=0, state="error")
                 silent = {"games_per_second": 0.0, "evaluations_per_second": 0.0}
                 heartbeat = last.model_copy(update={"state": "error", "error": state.reason[:1000], **silent})
-            heartbeats[report.name] = heartbeat
+            heartbeats[snapshot.name] = heartbeat
         return heartbeats
 
     def cluster(self) -> ClusterReport | None:
@@ -247,7 +247,7 @@ class Fleet:
                 self._log_event(
                     f"{name}: there was no time to end its workers; they end by themselves when their lease expires"
                 )
-        self._take_in_reports()
+        self._process_news()
 
     # What the user asks for.
 
@@ -330,7 +330,7 @@ class Fleet:
     def view(self) -> FleetView:
         """Return the state of the whole fleet, for display."""
         self._measure()
-        views = tuple(self._worker_view(thread, report) for thread, report in self._reports())
+        views = tuple(self._worker_view(thread, snapshot) for thread, snapshot in self._snapshots())
         return FleetView(
             workers=views,
             games_per_second=sum(view.games_per_second for view in views),
@@ -343,7 +343,7 @@ class Fleet:
 
     # What the connections report.
 
-    def _take_in_reports(self) -> None:
+    def _process_news(self) -> None:
         """Process everything that has happened since the last call."""
         for name, thread in list(self._threads.items()):
             done = thread.connection.done  # read before the deques are emptied: nothing is added to them afterwards
@@ -353,7 +353,7 @@ class Fleet:
             while thread.connection.news:
                 self._log_event(thread.connection.news.popleft())
             if done and not self._assignments.is_stopped:
-                self._earlier_traffic += thread.connection.report.transferred
+                self._earlier_traffic += thread.connection.snapshot.transferred
                 del self._threads[name]
                 self._log_event(f"{name} has been removed")
         self._place()
@@ -365,38 +365,40 @@ class Fleet:
 
         A worker that has been lost for longer than a lease gets no games until it is back.
         """
-        self._places = {report.name: thread for thread, report in self._reports()}
+        self._places = {snapshot.name: thread for thread, snapshot in self._snapshots()}
         for worker in self._assignments.workers:
             if worker not in self._places:
                 self._assignments.close_account(worker)
         lease, now = self._settings.distributed.lease_seconds, self._clock()
-        states = {report.name: self._state(thread, report) for thread, report in self._reports()}
+        states = {snapshot.name: self._state(thread, snapshot) for thread, snapshot in self._snapshots()}
         lost = {worker for worker, state in states.items() if state.mark in LOST and now - state.since > lease}
         self.workers = tuple(worker for worker in self._places if worker not in lost) or tuple(self._places)
 
-    def _reports(self) -> list[tuple[_ConnectionThread, WorkerSnapshot]]:
-        return [(thread, report) for thread in self._threads.values() for report in thread.connection.report.workers]
+    def _snapshots(self) -> list[tuple[_ConnectionThread, WorkerSnapshot]]:
+        return [
+            (thread, snapshot) for thread in self._threads.values() for snapshot in thread.connection.snapshot.workers
+        ]
 
-    def _state(self, thread: _ConnectionThread, report: WorkerSnapshot) -> WorkerState:
+    def _state(self, thread: _ConnectionThread, snapshot: WorkerSnapshot) -> WorkerState:
         """Return a worker's state now: a connection that waits for a silent machine cannot update it."""
-        return seen_at(report.state, self._clock(), timing=thread.connection.timing)
+        return seen_at(snapshot.state, self._clock(), timing=thread.connection.timing)
 
     def _last_heartbeat(self, worker: str) -> Heartbeat | None:
-        reports = self._places[worker].connection.report.workers
-        return next((report.heartbeat for report in reports if report.name == worker), None)
+        snapshots = self._places[worker].connection.snapshot.workers
+        return next((snapshot.heartbeat for snapshot in snapshots if snapshot.name == worker), None)
 
     def _loads(self) -> dict[str, WorkerLoad]:
         """Return the workers that can be granted games: Active ones, and those that play while a model is sent."""
         loads = {}
-        for thread, report in self._reports():
-            state, heartbeat = self._state(thread, report), report.heartbeat
+        for thread, snapshot in self._snapshots():
+            state, heartbeat = self._state(thread, snapshot), snapshot.heartbeat
             able = state.mark is Mark.ACTIVE or (
                 state.mark is Mark.SYNCING and state.connected and state.talks and state.state in READY
             )
-            if able and heartbeat and not thread.leaving and self._has_account(report.name):
-                account = self._assignments.account(report.name)
+            if able and heartbeat and not thread.leaving and self._has_account(snapshot.name):
+                account = self._assignments.account(snapshot.name)
                 finished = max(heartbeat.finished, account.delivered)
-                loads[report.name] = WorkerLoad(
+                loads[snapshot.name] = WorkerLoad(
                     finished=min(finished, account.granted),  # a worker cannot claim more than it was granted
                     granted=account.granted,
                     speed=heartbeat.speed,
@@ -405,16 +407,16 @@ class Fleet:
                 )
         return loads
 
-    def _worker_view(self, thread: _ConnectionThread, report: WorkerSnapshot) -> WorkerView:
+    def _worker_view(self, thread: _ConnectionThread, snapshot: WorkerSnapshot) -> WorkerView:
         return worker_view(
-            report,
-            self._state(thread, report),
+            snapshot,
+            self._state(thread, snapshot),
             self._clock(),
             machine=thread.connection.name,
             leaving=thread.leaving,
-            account=self._assignments.account(report.name),
-            decision=self._decisions.get(report.name),
-            refused=self._assignments.refusals.get(report.name, ""),
+            account=self._assignments.account(snapshot.name),
+            decision=self._decisions.get(snapshot.name),
+            refused=self._assignments.refusals.get(snapshot.name, ""),
             weight=self._weight(thread),
         )
 
@@ -422,9 +424,11 @@ class Fleet:
         return self._settings.distributed.worker_weights.get(thread.connection.name, 1.0)
 
     def _measure(self) -> None:
-        moved = self._earlier_traffic + sum(thread.connection.report.transferred for thread in self._threads.values())
-        states = [(report, self._state(thread, report)) for thread, report in self._reports()]
-        playing = [(state.model_version, report.model_since) for report, state in states if state.mark is Mark.ACTIVE]
+        moved = self._earlier_traffic + sum(thread.connection.snapshot.transferred for thread in self._threads.values())
+        states = [(snapshot, self._state(thread, snapshot)) for thread, snapshot in self._snapshots()]
+        playing = [
+            (state.model_version, snapshot.model_since) for snapshot, state in states if state.mark is Mark.ACTIVE
+        ]
         self._metrics.read(self._clock(), moved, playing)
 
     # What the connections are given.

@@ -2,7 +2,7 @@
 mirrors.
 
 A connection has no thread of its own; one thread of the caller steps it. The Coach's thread sets what is wanted
-(``assign``, ``publish``, ``command``, ``leave``) and reads ``report``, ``arrived`` and ``news``. Each of these is an
+(``assign``, ``publish``, ``command``, ``leave``) and reads ``snapshot``, ``arrived`` and ``news``. Each of these is an
 object that is replaced whole, or a deque, so no lock is needed.
 """
 
@@ -73,7 +73,7 @@ class MachineConnection:
     Attributes:
         arrived: (worker, file) pairs that have come into a mirror's outbox.
         news: lines for the log.
-        report: the machine's current state.
+        snapshot: the machine's current state.
         done: whether the machine has been left, so that nothing remains to be done.
 
     Raises:
@@ -117,7 +117,7 @@ class MachineConnection:
         self._failures, self._retry_at, self._tried_at = 0, clock(), NEVER
         self._inspected = False
         self._workers = {name: self._remote_worker(WorkerSlot(name)) for name in expected_workers(machine, root)}
-        self.report = self._reported()
+        self.snapshot = self._new_snapshot()
 
     # Called by the Coach's thread.
 
@@ -156,7 +156,7 @@ class MachineConnection:
     def step(self) -> float:
         """Do whatever is due now; return the seconds until the next step.
 
-        It raises nothing: errors are in the report.
+        It raises nothing: errors are in the snapshot.
         """
         try:
             delay = self._step()
@@ -170,7 +170,7 @@ class MachineConnection:
             log.exception("%s: unexpected", self.name)
             text = f"unexpected {type(error).__name__}: {error}; please report it, with the log"
             delay = self._cut(TurnedDown(text), SLOW_RETRY_SECONDS)
-        self._renew_report()
+        self._renew_snapshot()
         return delay
 
     def _step(self) -> float:
@@ -304,7 +304,7 @@ class MachineConnection:
 
     def _busy_with(self, text: str) -> None:
         self._feed_all(Busy(text))
-        self._renew_report()
+        self._renew_snapshot()
 
     def _feed_all(self, event: Event) -> None:
         for worker in self._workers.values():
@@ -326,18 +326,18 @@ class MachineConnection:
             timing=self.timing,
             arrived=self.arrived.append,
             log_event=self.news.append,
-            changed=self._renew_report,
+            changed=self._renew_snapshot,
             python=self.machine.python,
             clock=self._clock,
         )
 
-    def _renew_report(self) -> None:
-        self.report = self._reported()
+    def _renew_snapshot(self) -> None:
+        self.snapshot = self._new_snapshot()
 
-    def _reported(self) -> MachineSnapshot:
+    def _new_snapshot(self) -> MachineSnapshot:
         now = 0 if self._transport is None else self._transport.sent + self._transport.received
-        reports = tuple(worker.report() for worker in self._workers.values() if not worker.retired)
-        return MachineSnapshot(workers=reports, inspected=self._inspected, transferred=self._transferred + now)
+        snapshots = tuple(worker.snapshot() for worker in self._workers.values() if not worker.retired)
+        return MachineSnapshot(workers=snapshots, inspected=self._inspected, transferred=self._transferred + now)
 
 
 def expected_workers(machine: WorkerSettings, root: Path) -> list[str]:

@@ -126,7 +126,7 @@ class RemoteWorker:
         """The worker's name."""
         return self.slot.name
 
-    def report(self) -> WorkerSnapshot:
+    def snapshot(self) -> WorkerSnapshot:
         """Return the worker's state."""
         return WorkerSnapshot(
             name=self.name,

@@ -1,4 +1,4 @@
-"""A worker as people see it, from its connection's report, its heartbeat and the balancer's decision."""
+"""A worker as people see it, from its connection's snapshot, its heartbeat and the balancer's decision."""
 
 from distributed.fleet.balancer import Decision
 from distributed.fleet.fleet_view import WorkerView
@@ -8,7 +8,7 @@ from training.run.assignments import GamesAccount
 
 
 def worker_view(
-    report: WorkerSnapshot,
+    snapshot: WorkerSnapshot,
     state: WorkerState,
     now: float,
     *,
@@ -22,7 +22,7 @@ def worker_view(
     """Return the view of a worker.
 
     Args:
-        report: the worker's state, from its connection.
+        snapshot: the worker's state, from its connection.
         state: its state now.
         now: the time by the connection's clock.
         machine: the machine it plays on.
@@ -32,13 +32,13 @@ def worker_view(
         refused: why its last batch was refused; empty: it was accepted.
         weight: the machine's weight in the config.
     """
-    heartbeat = report.heartbeat
+    heartbeat = snapshot.heartbeat
     plays = state.mark not in (Mark.ERROR, Mark.OFFLINE) and heartbeat is not None
     match = "plays evaluation games" if heartbeat and heartbeat.order and plays else ""
     notes = ["is being removed" if leaving else "", match, heartbeat.note if heartbeat else ""]
     blamed = bool(refused) and state.mark in (Mark.ACTIVE, Mark.SYNCING)
     return WorkerView(
-        name=report.name,
+        name=snapshot.name,
         machine=machine,
         mark=Mark.ERROR if blamed else state.mark,
         since=now - state.since,
@@ -49,6 +49,6 @@ def worker_view(
         outstanding=account.granted - account.delivered,
         share=decision.share if decision else 0.0,
         weight=weight,
-        last_batch=None if report.last_batch is None else now - report.last_batch,
+        last_batch=None if snapshot.last_batch is None else now - snapshot.last_batch,
         note="; ".join(note for note in notes if note),
     )

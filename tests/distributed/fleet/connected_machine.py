@@ -135,14 +135,14 @@ class Machine:
             for name in names or (NAME,):
                 self.beat(name, model_version=1)
         self.step()
-        assert {slot.state.mark for slot in self.connection.report.workers} == {Mark.ACTIVE}
+        assert {worker.state.mark for worker in self.connection.snapshot.workers} == {Mark.ACTIVE}
 
     def mark(self) -> Mark:
-        return self.connection.report.workers[0].state.mark
+        return self.connection.snapshot.workers[0].state.mark
 
     @property
     def reason(self) -> str:
-        return self.connection.report.workers[0].state.reason
+        return self.connection.snapshot.workers[0].state.reason
 
     def in_outbox(self) -> list[str]:
         return [path.name for path in self.folder().batches()]

@@ -79,7 +79,7 @@ def test_attempts_to_connect_become_rarer_up_to_the_cap_and_a_success_resets_the
     machine.step()
     machine.network.cut.clear()
     machine.step(after=1.0)
-    assert machine.connection.report.inspected and machine.network.connections[-1] == NAME
+    assert machine.connection.snapshot.inspected and machine.network.connections[-1] == NAME
 
 
 def test_a_refused_machine_is_asked_once_a_minute_and_at_once_after_a_restart(machine: Machine) -> None:
@@ -92,7 +92,7 @@ def test_a_refused_machine_is_asked_once_a_minute_and_at_once_after_a_restart(ma
     machine.refusal = None
     machine.connection.command(NAME, Restart())
     machine.step()
-    assert machine.connection.report.inspected
+    assert machine.connection.snapshot.inspected
 
 
 def test_a_process_that_ends_is_started_again_until_it_is_given_up_with_its_log(machine: Machine) -> None:
@@ -227,7 +227,7 @@ def test_seats_that_are_no_longer_are_ended_and_their_games_fetched(tmp_path: Pa
     assert expected_workers(worker_settings(NAME), tmp_path / "workers") == ["worker1-1", "worker1-2"]
     machine.connection = machine.open_connection()
     machine.step()
-    assert [slot.name for slot in machine.connection.report.workers] == ["worker1-1"]
+    assert [slot.name for slot in machine.connection.snapshot.workers] == ["worker1-1"]
     assert ("worker1-2", file) in machine.connection.arrived
     assert machine.running == {"worker1-1"}
     (machine.mirror("worker1-2").outbox / file).unlink()

@@ -113,11 +113,11 @@ def test_a_file_that_is_too_large_is_left_where_it_is_and_a_stand_in_says_so(mac
     machine.play()
     file = machine.finish(0)
     os.truncate(machine.folder().outbox / file, MAX_BYTES + 5)
-    received = machine.connection.report.transferred
+    received = machine.connection.snapshot.transferred
     machine.step()
     with pytest.raises(FileTooLarge):
         read_limited(machine.mirror().outbox / file, MAX_BYTES)
-    assert machine.connection.report.transferred - received < 10_000
+    assert machine.connection.snapshot.transferred - received < 10_000
     (machine.mirror().outbox / file).unlink()
     machine.assign()
     machine.step()

@@ -1,6 +1,6 @@
-"""The workers of ``benchmarks/cluster/cluster.py``, which starts this program: one process that simulates all of them.
+"""The workers of ``benchmarks/cluster/coach_load.py``, which starts this program: one process that simulates all of them.
 
-    python benchmarks/cluster/cluster_workers.py FOLDER --workers 100 --games-per-second 100 --game go
+    python benchmarks/cluster/simulated_workers.py FOLDER --workers 100 --games-per-second 100 --game go
 
 FOLDER has a folder for each machine: worker1, worker2 and so on. Nothing is played: prepared games are delivered at the
 given rate, as far as they are granted. For each batch a line is printed: its name, the time, and its number of games.

@@ -1,6 +1,6 @@
 """The load that 1, 10, 100 and 500 workers, finishing 100 games a second in all, put on one Coach.
 
-    python benchmarks/cluster/cluster.py [--workers 1 10 100 500] [--games-per-second 100] [--seconds 20]
+    python benchmarks/cluster/coach_load.py [--workers 1 10 100 500] [--games-per-second 100] [--seconds 20]
         [--batch 100] [--flush 30] [--game go]
 
 Real parts: the Coach with its polls, grants, replay window and ledger on this machine's disk; the fleet with a
@@ -43,7 +43,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.cluster.cluster_workers import GAMES, STOP_FILE, worker_name
+from benchmarks.cluster.simulated_workers import GAMES, STOP_FILE, worker_name
 from configs.flags import number, whole
 from configs.schema import Settings
 from distributed.fleet.fleet import Fleet
@@ -62,7 +62,7 @@ from training.worker.worker_folder import MAX_JSON_BYTES
 
 AHEAD_SECONDS = 5.0  # of play, that a worker is granted ahead beside two batches, so that it never waits
 READY_SECONDS = 120.0  # all workers must be Active by then
-WORKERS = Path(__file__).with_name("cluster_workers.py")
+WORKERS = Path(__file__).with_name("simulated_workers.py")
 MEMORY = Path("/dev/shm")
 
 
