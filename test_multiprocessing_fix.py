@@ -21,8 +21,8 @@ from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
-from distributed.local.devices import device_slots, gpus_here, see_only
 from distributed.local.multi_gpu import train_on_devices
+from distributed.local.worker_devices import device_slots, gpus_here, see_only
 from games import load_game
 from scripts.train_multi_gpu import read_arguments, settings_of
 from training.common.signals import interruptible

@@ -141,9 +141,9 @@ from rich.console import Console
 
 from configs.load import load_settings
 from configs.schema import Settings
-from distributed.local.devices import DeviceSlot, device_slots, gpus_here, see_only
 from distributed.local.multi_gpu import SessionEnd, synchronous, train_on_devices
 from distributed.local.wiring import default_settings, shipped_rules, validated
+from distributed.local.worker_devices import DeviceSlot, device_slots, gpus_here, see_only
 from training.common.files import write_atomically
 from training.run.session import exit_code, make_run_folder
 from views.live import TerminalConsole

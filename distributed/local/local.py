@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from configs.schema import Settings
-from distributed.local.devices import CUDA_VISIBLE_DEVICES, Spread, spread_here
 from distributed.local.processes import Process, start_process
+from distributed.local.worker_devices import CUDA_VISIBLE_DEVICES, Spread, spread_here
 from games import Game
 from training.common.logs import log_to
 from training.common.signals import leave_to_parent
@@ -43,7 +43,7 @@ class LocalProcesses(FolderBackend):
         game: the game they play.
         settings: the run's settings.
         run_id: the run's id.
-        devices: CUDA_VISIBLE_DEVICES of each worker (see ``distributed.local.devices``); by default that of this
+        devices: CUDA_VISIBLE_DEVICES of each worker (see ``distributed.local.worker_devices``); by default that of this
             process.
         names: the workers' names, instead of local-1, local-2, ...
         restarts: how many times a worker is restarted within ten minutes.

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from configs.schema import Settings
-from distributed.local.devices import DeviceSlot, Spread
 from distributed.local.learner_ranks import learner_ranks
 from distributed.local.local import LocalProcesses
 from distributed.local.wiring import EVERY, WeightsFiles, logged_to, with_workers
+from distributed.local.worker_devices import DeviceSlot, Spread
 from games import Game
 from training.common.reports import IterationReport
 from training.common.run_lock import RunLock

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from configs.schema import Settings
-from distributed.local.devices import Spread, spread_here
 from distributed.local.learner_ranks import learner_ranks
 from distributed.local.local import spread_processes
 from distributed.local.wiring import (
@@ -20,6 +19,7 @@ from distributed.local.wiring import (
     validated,
     with_workers,
 )
+from distributed.local.worker_devices import Spread, spread_here
 from games import Game
 from training.common.files import write_atomically
 from training.common.reports import IterationReport, Observer

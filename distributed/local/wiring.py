@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from configs.load import load_settings, override
 from configs.schema import Settings
-from distributed.local.devices import Spread
+from distributed.local.worker_devices import Spread
 from games import Game, load_game
 from training.common.logs import log_also_to, room_loggers
 from training.common.reports import IterationReport, ProgressReport

@@ -24,8 +24,8 @@ import torch
 
 import train_parallel
 from configs.load import load_settings
-from distributed.local import devices, parallel_zero
-from distributed.local.devices import spread_here, spread_workers
+from distributed.local import parallel_zero, worker_devices
+from distributed.local.worker_devices import spread_here, spread_workers
 from tests.sources import ROOT
 from training.data.ledger import read_ledger
 from training.networks.weights_file import load_weights
@@ -244,7 +244,7 @@ def test_workers_are_spread_over_the_gpus_as_the_guide_says() -> None:
 def test_an_adjusted_number_of_workers_is_said(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(devices, "count_gpus", lambda: 2)
+    monkeypatch.setattr(worker_devices, "count_gpus", lambda: 2)
     assert train_parallel.main(["--workers", "9", *SMALL, "--epochs", "1", "--games-per-epoch", "2"]) == 0
     assert "9 workers cannot be spread evenly over 2 GPUs: 8 play, 4 on each" in capsys.readouterr().out
 

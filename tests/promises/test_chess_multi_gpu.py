@@ -25,7 +25,7 @@ from pathlib import Path
 
 import pytest
 
-from distributed.local.devices import device_slots
+from distributed.local.worker_devices import device_slots
 from scripts.train_multi_gpu import banner, read_arguments, settings_of
 from tests.sources import ROOT
 from training.networks.weights_file import load_weights

@@ -7,7 +7,7 @@ import pytest
 
 from configs.load import load_settings, save_resolved
 from configs.schema import Settings
-from distributed.local.devices import device_slots
+from distributed.local.worker_devices import device_slots
 from scripts import train_multi_gpu
 from scripts.train_multi_gpu import read_arguments, settings_of
 from tests.programs import printed

@@ -13,8 +13,8 @@ import torch
 
 from configs.schema import Settings
 from distributed.local import multi_gpu
-from distributed.local.devices import DeviceSlot, device_slots
 from distributed.local.multi_gpu import FINAL, synchronous, train_on_devices
+from distributed.local.worker_devices import DeviceSlot, device_slots
 from scripts.audit import main as audit
 from tests.training.small_run import small_settings
 from training.common.run_folder import STATS_NAME

@@ -13,7 +13,7 @@ from configs.load import load_settings
 from configs.schema import Settings
 from distributed import ParallelZeroTrainer
 from distributed.local import parallel_zero, wiring
-from distributed.local.devices import Spread
+from distributed.local.worker_devices import Spread
 from games import Game
 from games.twenty48.rules import GameRules
 from tests.sources import ROOT

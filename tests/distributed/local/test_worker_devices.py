@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from distributed.local import devices
-from distributed.local.devices import Spread, device_slots, see_only, spread_here, spread_workers, visible_gpus
+from distributed.local import worker_devices
+from distributed.local.worker_devices import Spread, device_slots, see_only, spread_here, spread_workers, visible_gpus
 from tests.training.small_run import small_settings
 
 FOUR = ("0", "1", "2", "3")
@@ -101,7 +101,7 @@ def test_workers_are_counted_in_one_way() -> None:
 def test_the_run_s_settings_and_this_process_decide(
     monkeypatch: pytest.MonkeyPatch, device: str, self_play_device: str, listed: str | None, expected: dict[str, int]
 ) -> None:
-    monkeypatch.setattr(devices, "count_gpus", lambda: 2)
+    monkeypatch.setattr(worker_devices, "count_gpus", lambda: 2)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if listed is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
@@ -110,7 +110,7 @@ def test_the_run_s_settings_and_this_process_decide(
 
 
 def test_so_many_for_each_gpu_take_the_place_of_what_the_settings_leave_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "count_gpus", lambda: 2)
+    monkeypatch.setattr(worker_devices, "count_gpus", lambda: 2)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     settings = small_settings(Path(), self_play={"workers": "auto"})
     assert shares(spread_here(settings, per_gpu=3)) == {"0": 3, "1": 3}
