@@ -175,7 +175,7 @@ def test_a_run_that_was_begun_here_goes_on_with_the_workers_that_its_file_has_by
     monkeypatch.setattr(start_main, "CLUSTER", tmp_path / "elsewhere" / "nowhere.yaml")
     line = ["--distributed", "--run-dir", str(run_dir), "--resume"]
     said = refusal(capsys, *line)
-    assert f"{begun_with}: distributed.workers: the list is empty" in said and "--add" in said
+    assert f"{begun_with}: distributed.workers: none are listed" in said and "--add" in said
     monkeypatch.setattr(start_main, "CLUSTER", others)
     path, settings = start_main.read_settings(start_main.parse(line))
     assert (path, [worker.name for worker in settings.distributed.workers]) == (others, ["worker2"])

@@ -169,7 +169,7 @@ def test_a_run_that_was_begun_on_this_machine_goes_on_with_machines_that_its_con
     before = cluster.received()
     cluster.start()
     assert cluster.process and cluster.process.wait(2 * PATIENCE) == 2
-    assert "configs/config.yaml: distributed.workers: the list is empty" in cluster.output.read_text()
+    assert "configs/config.yaml: distributed.workers: none are listed" in cluster.output.read_text()
     cluster.add(host)
     cluster.start()
     cluster.wait_until_all_play(1)

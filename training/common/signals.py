@@ -56,7 +56,7 @@ class Stoppable(Protocol):
 
 @contextmanager
 def stop_on_signals(work: Stoppable) -> Iterator[None]:
-    """Within the block, Ctrl-C, SIGTERM and SIGHUP ask ``work`` to stop; a second Ctrl-C or SIGTERM stops it at once."""
+    """Within the block, Ctrl-C, SIGTERM and SIGHUP stop ``work`` cleanly; a second Ctrl-C or SIGTERM stops it now."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGHUP:  # comes twice, from the shell and from the system

@@ -42,7 +42,7 @@ def measure_parallel_games(game: Game, evaluate: Evaluate, settings: SearchSetti
 def known_parallel_games(
     game: Game, evaluate: Evaluate, settings: SearchSettings, *, network: str, folder: Path = KNOWN
 ) -> tuple[int, str]:
-    """As ``measure_parallel_games``, but measured at most once a week on the same machine, so that workers start sooner.
+    """Like ``measure_parallel_games``, but at most once a week on the same machine, so that workers start sooner.
 
     Args:
         network: describes the network and how it is run. folder: where results are kept.
