@@ -19,8 +19,9 @@ Ctrl-C ends a run cleanly: the workers hand over their finished games. A second 
 is lost then either.
 
 If CUDA hangs or runs out of memory, let the workers play on the CPU (--self-play-device cpu; training still uses the
-GPU), start fewer per GPU (--workers-per-gpu 2), or use only some GPUs (CUDA_VISIBLE_DEVICES=0,1 python
-train_parallel.py).
+GPU), start fewer per GPU (--workers-per-gpu 2), or use only some GPUs:
+
+    CUDA_VISIBLE_DEVICES=0,1 python train_parallel.py
 """
 
 if __name__ == "__main__":
