@@ -179,7 +179,7 @@ def test_the_check_of_processes_says_what_the_guide_shows(here: Path) -> None:
 @pytest.mark.trial
 @pytest.mark.timeout(1200)
 def test_the_run_is_trained_watched_viewed_and_measured(here: Path) -> None:
-    small = ("--blocks", "1", "--channels", "8", "--batch-size", "16", "--simulations", "1")
+    small = ("--blocks", "1", "--channels", "8", "--batch-size", "128", "--simulations", "1")
     said = typed(FULL_RUN, *small, cwd=here, gpus="0,1", iterations="10", games_per_iter="2")
     assert "No GPU is to be seen here: 2 processes play on the CPU instead of GPUs 0,1." in said
     check_run(here, said, iterations=10, games=2)
