@@ -3,8 +3,8 @@
 Where time forbids the guide's numbers:
 
 - the full run: ``--gpus 0,1,2,3,4,5,6,7`` becomes ``0,1``, ``--iterations 200`` 10 and ``--games-per-iter 1600`` 2,
-  and a network of one block and 8 channels with 1 simulation is appended. Its slow form has eight processes and
-  sixteen games, and appends ``--smoke`` alone;
+  and a network of one block and 8 channels with 1 simulation is appended. Its slow form has eight processes,
+  2 iterations and sixteen games, and appends ``--smoke`` alone;
 - the other training commands: they are read as they stand, and say what run they ask for; their slow form appends
   ``--smoke``;
 - ``benchmark.py --games 100`` becomes 2, and ``--simulations 1 --opponents random --processes 1`` is appended; its
@@ -196,7 +196,7 @@ def test_the_run_is_trained_watched_viewed_and_measured(here: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_the_run_is_trained_by_eight_processes(here: Path) -> None:
-    check_run(here, typed(FULL_RUN, "--smoke", cwd=here, games_per_iter="16"), iterations=2, games=8)
+    check_run(here, typed(FULL_RUN, "--smoke", cwd=here, iterations="2", games_per_iter="16"), iterations=2, games=8)
     assert "random" in typed(BENCHMARK, "--opponents", "random", cwd=here)
 
 
