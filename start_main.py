@@ -145,8 +145,8 @@ def lead(arguments: argparse.Namespace, path: Path, settings: Settings, ranks: R
     """Run as rank 0 of the learner; after torchrun has restarted the ranks, resume."""
     run_dir = arguments.run_dir or Path(settings.run.directory) / settings.run.name
     configured_game(settings, path)  # before anything is written
-    begun_anew = ranks.restarts > 0 and (run_dir / "run.db").exists()
-    make_run_folder(run_dir, resume=arguments.resume or begun_anew)
+    restarted = ranks.restarts > 0 and (run_dir / "run.db").exists()
+    make_run_folder(run_dir, resume=arguments.resume or restarted)
     log_to(logging.FileHandler(run_dir / "coach.log", encoding="utf-8"))
     with RunLock(run_dir), learner_ranks(settings, run_dir, present=ranks) as ranks:
         return train(run_dir, settings, path, ranks, takeover=arguments.takeover)

@@ -1,12 +1,10 @@
 #!/usr/bin/env python3
-"""Train a trader with a memory on all GPUs of this machine: ``train_ppo_lstm.py --distributed``, whose flags this
-takes.
+"""Train a trading policy on all GPUs of this machine: ``train_ppo_lstm.py --distributed``, with the same flags.
 
     python train_ppo_lstm_distributed.py --num-gpus 4 --episodes 10000
     python train_ppo_lstm_distributed.py --num-gpus 2 --device cpu --smoke       two processes on the CPU
 
-torchrun starts a process for each GPU, and starts all anew from the last checkpoint if one dies. See train_ppo_lstm.py
---help.
+torchrun starts one process per GPU, and restarts all from the last checkpoint if one dies. See train_ppo_lstm.py --help.
 """
 
 import os

@@ -54,7 +54,7 @@ class Early:
             self._write(answer)
             if self._hello.ends(line):
                 os._exit(0)
-        if self._reader.ended:  # and nothing is kept: nobody will ever ask for anything
+        if self._reader.ended:  # with nothing put back: no command will ever come
             os._exit(0)
 
     def _write(self, text: str) -> None:

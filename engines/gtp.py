@@ -1,6 +1,6 @@
 """Keima as a Go engine that speaks the Go Text Protocol, version 2.
 
-A command is done before the next one is looked at, but for an analysis, which goes on until anything at all is said.
+A command is finished before the next one is read, except for an analysis, which continues until the next line.
 The network knows one size of board. The rules are those of ``games.go.rules``: the board is counted as it stands, so
 all stones count as alive, and superko forbids to repeat a position. So the engine captures what is dead before it
 passes, and with kgs-genmove_cleanup at once. By rules under which players agree on dead stones (``gtp_rules``) it need
@@ -43,7 +43,7 @@ from training.networks.predictions import Predict
 from training.search.analysis import Line, simulations_in
 
 MEGABYTES = 256  # that the tree may take
-OVERHEAD = 0.05  # seconds of a move that are kept back for whoever carries it
+OVERHEAD = 0.05  # seconds per move reserved for transmission
 HANDICAP_MOVES = 9  # a free handicap takes at most as many simulations as so many moves, however many stones it has
 CAPTURE_COST = (
     0.1  # of the value from -1 to 1, that the engine gives for a capture before it passes: values are no more exact
@@ -76,11 +76,11 @@ class GtpEngine:
         game: Go, of the size that the network knows.
         name: of the engine.
         version: of the engine.
-        think: makes a thinker whose tree is full with so many simulations; it is called when the first is needed.
+        think: makes a thinker with room for this many simulations, when the first is needed.
         write: sends a line.
         simulations: of a move without a clock.
         predict: what the network says of the end of the game, if it does.
-        resign_below: it gives a game up when its chance to win stays below this; see ``Resignation``.
+        resign_below: it resigns when its winning chance stays below this; see ``Resignation``.
         rules: at the start; default: those of the network's training.
     """
 

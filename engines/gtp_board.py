@@ -49,7 +49,7 @@ class GtpBoard:
         """Start from a position, or from the empty board, without history to undo.
 
         Args:
-            handicap: how many of its stones Black has had for one.
+            handicap: the number of Black's handicap stones.
         """
         self._handicap, self._resigned = handicap, None
         points = self.komi + self.rules.white_points(handicap)

@@ -218,11 +218,11 @@ class Wanted:
 
     player: int
     seconds: float | None = None  # between two looks; None: only at the end
-    least: int = 0  # moves that are told even if nobody visited them
+    least: int = 0  # moves to report even without visits
     most: int = 1000  # moves
     kata: bool = False
-    ownership: bool = False  # also whose each point of the board will be
-    allowed: frozenset[int] | None = None  # the only moves that are looked at
+    ownership: bool = False  # report the predicted ownership, too
+    allowed: frozenset[int] | None = None  # the only moves to consider
 
 
 def parse_wanted(game: Game, words: Sequence[str], *, player: int, kata: bool) -> Wanted:
@@ -285,8 +285,8 @@ def info(
     As Leela Zero writes it, chances are in hundredths of a percent; as KataGo does, from 0 to 1.
 
     Args:
-        leads: by how many points he will win after some actions.
-        ownership: whose each point will be, ``[H * W]`` from the upper left corner, from 1, his, to -1.
+        leads: by how many points the player will win, by action.
+        ownership: of each point, ``[H * W]`` from the upper left corner, from 1, the player's, to -1.
     """
     said = [_info(game, order, line, kata, score_leads.get(line.action)) for order, line in enumerate(lines)]
     return " ".join(

@@ -13,7 +13,7 @@ from games import Game
 
 ANCHOR = "random"
 DEPTHS = (1, 2, 3)
-USUAL_LEVEL = 1700  # of Stockfish, beside its least
+USUAL_LEVEL = 1700  # of Stockfish, in addition to its lowest
 LEVEL_OPTION = "UCI_Elo"
 # Names and games of external engines.
 PROGRAMS = {

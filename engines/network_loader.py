@@ -57,16 +57,17 @@ def network_from_weights(path: Path, config: Path | None, folder: Path) -> Playa
     """The network in a state dictionary, saved as a model in ``folder``.
 
     Args:
-        path: the file, which holds weights and nothing else. config: settings that say of which game and network;
-        without it, those beside the file; without these it can only be 2048's.
+        path: the file, which holds weights and nothing else.
+        config: settings that name the game and the network; by default those next to the file. Without any it can only
+            be 2048's network.
 
     Raises:
         ValueError, OSError: it cannot be read, or it is not known of which network it is.
     """
-    weights, beside = load_weights(path), config or path.resolve().parent / SETTINGS
+    weights, settings_path = load_weights(path), config or path.resolve().parent / SETTINGS
     search = UNKNOWN_RUN
-    if config or beside.is_file():
-        settings = load_settings(beside)
+    if config or settings_path.is_file():
+        settings = load_settings(settings_path)
         game, search = load_game(settings.game.name, **settings.game.options), settings.search
         model = Model(description=describe_model(game, settings.network.model_dump(), 0), weights=weights)
     else:
@@ -82,7 +83,7 @@ def network_from_weights(path: Path, config: Path | None, folder: Path) -> Playa
     try:
         return fitted(model, file, search)
     except CorruptModel as error:
-        raise ValueError(f"{path} is not of the network that {beside} describes: {error}") from error
+        raise ValueError(f"{path} does not fit the network that {settings_path} describes: {error}") from error
 
 
 def fitted(model: Model, path: Path, search: SearchSettings) -> PlayableNetwork:

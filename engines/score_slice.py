@@ -14,7 +14,7 @@ from training.evaluation.match import Player
 from training.evaluation.score import SIDE_BY_SIDE, ScoredGames, play_for_score
 from training.networks.evaluator import pick_device
 
-WARM_UP_SEED = 2**40  # of games that nobody counts
+WARM_UP_SEED = 2**40  # of the warm-up games
 
 
 class ScoreJob(Message):

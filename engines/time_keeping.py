@@ -1,12 +1,11 @@
 """How long to think about a move, so that no game is lost on time.
 
-The rule: as if the game went on for ``EXPECTED_MOVES`` more moves of ours, or up to the time control if that is told,
-the time that is left, all increments on the way, and all that moves cost beside thinking (the overhead) are shared out
-evenly. No move gets more than ``MOST_SHARE`` of what is left. So where there is an increment, a reserve of
-``EXPECTED_MOVES`` times the safety in the overhead stays.
+The rule: assume ``EXPECTED_MOVES`` more moves of ours, or the number up to the time control if it is known, and divide
+the time left, with all increments and overheads of these moves, evenly. No move gets more than ``MOST_SHARE`` of the
+time left. So with an increment, a reserve of ``EXPECTED_MOVES`` times the safety margin of the overhead remains.
 
-The overhead is what has been measured, which is what the clock lost from one move to the next beside what was thought,
-and for safety what the user says on top of that.
+The overhead is measured: the clock's loss from one move to the next, less our thinking time. For safety, the user's
+setting is added.
 """
 
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 EXPECTED_MOVES = 30
 MOST_SHARE = 0.6
 FORGETTING = 0.9  # of a measured overhead, a move
-MOST_OVERHEAD = 2.0  # seconds; more is no overhead: the clocks were set anew
+MOST_OVERHEAD = 2.0  # seconds; more is no overhead: the clocks were reset
 
 
 @dataclass(frozen=True, kw_only=True)

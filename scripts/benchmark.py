@@ -250,7 +250,7 @@ def find_network(arguments: argparse.Namespace, folder: Path) -> PlayableNetwork
     )
 
 
-# Games for two.
+# Two-player games.
 
 
 def measure_by_elo(
@@ -364,7 +364,7 @@ def so_far(tally: Tally) -> str:
     return f"{tally.wins} won, {tally.draws} drawn, {tally.losses} lost, "
 
 
-# Games for one.
+# One-player games.
 
 
 def measure_by_score(

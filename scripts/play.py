@@ -278,7 +278,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         model = open_model(file_of(arguments))
         game = load_game(model.description.game, **model.description.options)
         if game.num_players == 1 and arguments.second:
-            raise ValueError(f"--second: {game.name} is a game for one player")
+            raise ValueError(f"--second: {game.name} is a one-player game")
         if game.num_players == 2 and arguments.watch:
             raise ValueError(
                 f"--watch: {game.name} is a two-player game; scripts/view_results.py --game shows the games of a run"
@@ -365,7 +365,7 @@ def serve(make: Callable[..., Partner], game: Game, evaluator: Evaluator, simula
             converse(early.end() if early else LineReader(sys.stdin.fileno()), engine)
             engine.close()
         except BrokenPipeError:
-            return 0  # nobody listens any more
+            return 0  # the terminal is closed
         except ValueError as error:  # of a network that gives no numbers
             print(f"play.py: {in_words(error)}", file=sys.stderr)
             return 2
@@ -464,7 +464,7 @@ def examples(table: Table) -> str:
 def move_name(game: Game, state: States, action: int) -> str:
     """A move's name for people; in chess by the board's squares, although actions are named from the mover's view."""
     if game.name == "chess":
-        from games.chess.notation import uci_of  # here, so that nobody else waits for chess
+        from games.chess.notation import uci_of  # imported here, because it compiles chess
 
         return uci_of(state, action)
     return game.action_name(action)

@@ -26,9 +26,11 @@ def make_observers(
     """The observers of a new or resumed run; their failures never stop it.
 
     Args:
-        run_dir: the run's folder, where the files go. name: the run's name, for people. game: the game's name, for
-        people. stream: where people look, by default the standard output: a live view if it is a terminal that can show
-        one, else lines. terminal: who shows the run to people, instead.
+        run_dir: the run's folder, where the files go.
+        name: the run's name, for people.
+        game: the game's name, for people.
+        stream: by default standard output; shows a live view if it is a capable terminal, else lines.
+        terminal: an observer for people, instead of these.
     """
     out = stream or sys.stdout
     if isinstance(out, io.TextIOWrapper):

@@ -15,7 +15,7 @@ from training.data.records import RANDOM_MOVE, GameBatch
 from views.game_view import game_of
 
 BINS = 10
-POSITIONS = 50_000  # about so many of the newest games are looked at
+POSITIONS = 50_000  # examined, of the newest games
 FEWEST_GAMES = 10  # in a bin that says anything
 
 

@@ -81,7 +81,7 @@ def sample_games(run: Path, predict: Predict | None = None) -> list[GameView]:
 
     Args:
         run: its folder.
-        foresee: says of boards that are shared out how they will be.
+        predict: the network's predictions, for games won by area.
 
     Raises:
         ValueError, OSError: as ``recorded_game``.

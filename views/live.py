@@ -25,7 +25,7 @@ class TerminalConsole(Console):
 
     def on_broken_pipe(self) -> None:
         """Let the caller decide."""
-        raise BrokenPipeError("nobody reads the output any more")
+        raise BrokenPipeError("the terminal is closed")
 
 
 class LiveView:

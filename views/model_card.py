@@ -43,7 +43,7 @@ def export_model(run: Path, path: Path, rows: Rows, benchmarks: Sequence[Path] =
         OSError: the files cannot be read or written.
     """
     if path.suffix != ENDING:
-        raise ValueError(f"{path}: a model to hand on is called NAME{ENDING}")
+        raise ValueError(f"{path}: an exported model is called NAME{ENDING}")
     playable = network_from_run(run)
     measured = [line for file in benchmarks for line in benchmark_lines(file, playable)]
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ def card(run: Path, path: Path, playable: PlayableNetwork, rows: Rows, measured:
         "",
         "## How strong it is",
         "",
-        *(f"- {line}" for line in [*measured, *strength(version, rows)] or ["Nobody has measured it."]),
+        *(f"- {line}" for line in [*measured, *strength(version, rows)] or ["Not measured yet."]),
     ]
     return "\n".join([*lines, ""])
 
@@ -123,9 +123,7 @@ def benchmark_lines(file: Path, playable: PlayableNetwork) -> list[str]:
         described, matches, simulations = content["model"], content["matches"], content["arguments"]["simulations"]
         lines = [_match_line(match, simulations) for match in matches if match["first"] == matches[0]["first"]]
     except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise ValueError(
-            f"{file} is no benchmark of a game for two, as scripts/benchmark.py --save writes it: {error!r}"
-        ) from error
+        raise ValueError(f"{file} is no two-player benchmark of scripts/benchmark.py --save: {error!r}") from error
     if described != playable.model.description.model_dump():
         raise ValueError(f"{file} has measured another model than model {playable.model.model_version} of this run")
     return lines

@@ -19,7 +19,7 @@ from views.metrics import PPO_METRICS
 from views.row_file import MODE, ROW_LIMIT, RowFile, rows_in
 
 EPISODE_NAME = "last_episode.json"
-WRITE_SECONDS = 5.0  # between two times that the last episode is written anew
+WRITE_SECONDS = 5.0  # between two writes of the last episode
 
 # A row of training_stats.json: "round", and each number of the report, or None, under "section/figure".
 Round = dict[str, Any]

@@ -26,7 +26,7 @@ def rating_picture(title: str, players: Sequence[RatedPlayer], *, anchor: str) -
     """The picture as a file.
 
     Raises:
-        ValueError: there is nobody whose rating is known.
+        ValueError: no rating is known.
     """
     known = sorted((player for player in players if math.isfinite(player.margin)), key=lambda player: -player.elo)
     if not known:

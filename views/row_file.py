@@ -22,7 +22,7 @@ class RowFile:
 
     A row and the new closing bracket are written over the old bracket by one call. A writer that is killed within that
     call may leave a torn last row, which the next writer removes. A file that is no such list is renamed, and the list
-    begins anew.
+    starts again.
 
     Args:
         path: the file.
@@ -31,7 +31,7 @@ class RowFile:
 
     def __init__(self, path: Path, *, key: str) -> None:
         self.path, self._key = path, key
-        self._end = -1  # where the last row ends; 0 where there is none, -1 where nobody has looked yet
+        self._end = -1  # where the last row ends; 0 where there is none, -1 if not determined yet
         self._waiting: list[bytes] = []  # rows that the disk did not take yet
 
     def add(self, number: int, row: bytes) -> None:
@@ -74,7 +74,7 @@ class RowFile:
         except ValueError:
             aside = self.path.with_name(f"{self.path.name}.unreadable-{time.time_ns()}")
             logger.warning(
-                "%s is no list of rows with %r each; it is kept as %s, and the list begins anew",
+                "%s is no list of rows with %r each; it is kept as %s, and a new list is started",
                 self.path,
                 self._key,
                 aside.name,

@@ -110,7 +110,7 @@ def laid_out(
     """The layout of a chart; None if no curve has two points.
 
     Args:
-        marks: what is marked on the curves; they may lie beside them.
+        marks: what is marked on the curves; they may lie off the curves.
         show: a value as text, at the left.
         show_x: likewise below.
     """

@@ -192,7 +192,7 @@ def test_a_checkpoint_of_an_unknown_network_is_refused_with_the_remedy(
     alone = checkpoint(tmp_path / "a", None)
     assert "name the settings of its run with --config FILE" in refused(capsys, "--checkpoint", str(alone), *FEW)
     other = checkpoint(tmp_path / "b", settings_with(tmp_path, channels=16))
-    assert f"is not of the network that {other.parent / 'config.yaml'} describes" in refused(
+    assert f"does not fit the network that {other.parent / 'config.yaml'} describes" in refused(
         capsys, "--checkpoint", str(other), *FEW
     )
     missing = str(tmp_path / "none.yaml")

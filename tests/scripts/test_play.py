@@ -301,7 +301,7 @@ def test_nature_moves_by_itself(run_of_2048: Path) -> None:
 
 def test_the_network_cannot_begin_a_one_player_game(run_of_2048: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert play.main(["--run", str(run_of_2048), "--second"]) == 2
-    assert "--second: twenty48 is a game for one player" in capsys.readouterr().err
+    assert "--second: twenty48 is a one-player game" in capsys.readouterr().err
 
 
 def test_a_game_for_two_cannot_be_watched(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

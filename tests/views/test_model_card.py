@@ -108,7 +108,7 @@ def test_the_card_says_what_it_is_and_how_it_came_about_and_not_where(run: Path)
     ("changes", "complaint"),
     [
         ({"model": {}}, "has measured another model than model 1"),
-        ({"matches": None}, "is no benchmark of a game for two"),
+        ({"matches": None}, "is no two-player benchmark"),
     ],
 )
 def test_a_benchmark_of_something_else_is_refused(
@@ -121,7 +121,7 @@ def test_a_benchmark_of_something_else_is_refused(
 
 def test_what_cannot_be_handed_on_is_refused(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert view_results([str(run), "--export", str(run.parent / "go5.pt")]) == 2
-    assert "a model to hand on is called NAME.safetensors" in capsys.readouterr().err
+    assert "an exported model is called NAME.safetensors" in capsys.readouterr().err
     leave_a_run(tmp_path)
     assert view_results([str(tmp_path), "--export", str(tmp_path / "trader.safetensors")]) == 2
     assert "is not the folder of a run" in capsys.readouterr().err
@@ -133,4 +133,4 @@ def test_nobody_claims_a_strength_that_was_not_measured(run: Path) -> None:
     observer = StatsFile(run / STATS_NAME)
     observer.iteration(replace(iteration(1), evaluation=evaluation(2)))
     assert view_results([str(run), "--export", str(run.parent / "go5.safetensors")]) == 0
-    assert "- Nobody has measured it." in (run.parent / "go5.md").read_text(encoding="utf-8")
+    assert "- Not measured yet." in (run.parent / "go5.md").read_text(encoding="utf-8")

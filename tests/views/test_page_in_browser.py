@@ -169,7 +169,7 @@ def test_it_draws_stones_policy_and_ownership_on_a_board_of_go(browser: Browser,
     assert strong and {(name, f"{'Black' if share > 0 else 'White'} {abs(share)} %") for name, share in strong} <= set(
         map(tuple, drawn["owners"])
     )
-    assert "newest network foresees" in text_of(browser, "legend") and "Black plays" in text_of(browser, "said")
+    assert "newest network predicts it" in text_of(browser, "legend") and "Black plays" in text_of(browser, "said")
     for layer, kind in (("owners", "owners"), ("visits", "visits")):
         browser.click(f"#{layer}")
         assert not browser.found(BOARD)[kind]
@@ -186,7 +186,7 @@ def test_it_draws_stones_policy_and_ownership_on_a_board_of_go(browser: Browser,
 def test_it_says_where_no_network_foresees_whose_points_will_be(browser: Browser, tmp_path: Path) -> None:
     show(browser, tmp_path, [game_of_go(foreseen=False)])
     assert browser.found(BOARD)["owners"] == []
-    assert "takes a network that has learned to (network.predict_ownership)" in text_of(browser, "legend")
+    assert "take a network that has learned them (network.predict_ownership)" in text_of(browser, "legend")
     browser.press("End")
     assert browser.found(BOARD)["owners"], "the rules know it at the end"
 

@@ -56,13 +56,17 @@ class PPOTrainer:
     """Trains a network in worlds.
 
     Args:
-        network: is trained in place, on the device where it is. worlds: of this rank; every rank has as many. settings:
-        how. seed: of all that is drawn but for the worlds' own chances. episodes: train until so many have ended on all
-        ranks together. They are shared out evenly, and rank 0 takes the rest; who has
-            come to the end of its own acts on with the others, but what more it ends is not counted.
-        observers: those who watch; only rank 0 has any. keep: is called with the trainer's state after every
-        ``keep_every`` episodes, and when the run ends; only on rank 0. mixed_precision: whether to learn in a 16-bit
-        type; acting, and all that is averaged, is in float32 always. ranks: the processes that train together.
+        network: trained in place, on its device.
+        worlds: of this rank; every rank has equally many.
+        settings: the hyper-parameters.
+        seed: of all random numbers except the worlds'.
+        episodes: train until this many have ended on all ranks together. They are divided evenly, and rank 0 takes the
+            rest. A rank that has finished its own continues to act with the others; episodes that it ends then are not
+            counted.
+        observers: only rank 0 has any.
+        keep: called with the trainer's state every ``keep_every`` episodes and at the end; only on rank 0.
+        mixed_precision: whether to learn in a 16-bit type; acting and all averages are in float32.
+        ranks: the processes that train together.
     """
 
     def __init__(
@@ -281,10 +285,8 @@ class PPOTrainer:
     def restore(self, state: LearnerState) -> None:
         """Resume from ``state``.
 
-        With several ranks, or after several, the worlds begin anew, for only one rank's are kept.
-
-        They should be others then than those that the run began with: see ``world_streams``, by which actions are drawn
-        anew too.
+        With several ranks, or after several, the worlds start new episodes, because a checkpoint has only one rank's.
+        They should differ from those that the run started with, as should the actions drawn: see ``world_streams``.
 
         Raises:
             ValueError: it belongs to another network, or to other worlds.

@@ -66,7 +66,7 @@ class TradingMarkets(ArrayWorlds):
         market: what simulated markets are like.
 
     Raises:
-        ValueError: the history is shorter than what is looked at before an episode and its window.
+        ValueError: the history is shorter than an episode and the bars observed before it.
     """
 
     num_actions = len(ACTIONS)

@@ -43,7 +43,7 @@ FEATURES = (
     "elapsed",  # how much of the window is over
 )
 
-# Words of an account, and of what is known of its market.
+# Words of an account, and of its market's features.
 CASH, WORTH, FEES = range(3)
 ACCOUNT_WORDS = 3
 LAST, RANGE, PLACE, FAST, MIDDLE, SLOW, MEAN, SQUARE, LOG_VOLUME, VOLUME_CHANGE, LOG_CLOSE, OPENED, CLOSED_AT = range(
@@ -57,7 +57,7 @@ COUNTER_WORDS = 5
 UNITS, PAID = range(2)
 
 LIMIT = 100.0  # nothing that is observed is larger
-PAST = 64  # bars before an episode that are only looked at
+PAST = 64  # bars before an episode, which are only observed
 CAPITAL, LOT, FEE, SLIPPAGE, EXPOSURE, RUIN = range(6)  # of the rules, as compiled code receives them
 WINDOW, MAX_POSITIONS, SHORT = range(3)  # of the rules that are whole numbers
 NOTHING, LONG_OPENED, SHORT_OPENED, LONG_CLOSED, SHORT_CLOSED = range(5)  # what an order has come to

@@ -20,7 +20,7 @@ WorldState = dict[str, NDArray[Any]]  # arrays by name, the first axis being the
 class Moment(NamedTuple):
     """The state of the worlds after a step.
 
-    The arrays stay the same and are written anew by each step; compiled code takes them as one.
+    Each step overwrites the same arrays; compiled code takes them as one argument.
     """
 
     observations: Observations  # [B, F] now: of a new episode where one has ended
@@ -49,7 +49,7 @@ class Worlds(Protocol):
     num_envs: int
     observation_size: int
     num_actions: int
-    figure_names: tuple[str, ...]  # what is said of an episode beside its reward and its length
+    figure_names: tuple[str, ...]  # figures of an episode in addition to reward and length
     moment: Moment
 
     def step(self, actions: NDArray[np.int64]) -> None:
