@@ -100,6 +100,7 @@ MODULES = {
             "training/learning/test_muon.py",
             "training/networks/test_auxiliary_heads.py",
             "training/learning/test_checkpoint.py",
+            "training/learning/test_big_learner.py",
             "training/ranks/test_total_batch.py",
         )
     ),

@@ -15,7 +15,7 @@ from training.learning.update_step import UpdateStep
 from training.ppo import trainer as ppo
 from training.ppo.actor_critic import ActorCritic
 from training.ppo.reports import RoundReport
-from training.ppo.trainer import Chosen, PPOTrainer, chosen_of, share_of
+from training.ppo.trainer import Chosen, PPOTrainer, chosen_of, share_of, world_streams
 from training.ppo.worlds.memory_tasks import TMaze
 from training.ppo.worlds.trading import TradingMarkets
 from training.ppo.worlds.world import Worlds
@@ -78,6 +78,7 @@ def test_a_resumed_run_goes_on_bit_for_bit() -> None:
     run(first, 2)
     second.seed = 1
     kept = first.state()
+    run(first, 1)  # what is kept stays as it was
     second.restore(kept)
     assert second.state().counters == kept.counters
     assert torch.uint64 not in {tensor.dtype for group in kept.tensors.values() for tensor in group.values()}
@@ -109,6 +110,11 @@ def test_several_ranks_go_on_in_markets_and_with_draws_that_they_have_not_had() 
     rank_0 = first.collector.streams.tolist()
     assert len({*began, *after_one, *after_two, *rank_0}) == 4 * 4
     assert draws(once) == after_one  # but they are the same whenever the run goes on from there
+
+
+def test_two_ranks_draw_what_one_draws_for_as_many_worlds() -> None:
+    apart = [world_streams(1, "actions", Ranks(rank=rank, world_size=2), 4) for rank in range(2)]
+    assert np.array_equal(np.concatenate(apart), world_streams(1, "actions", ALONE, 8))
 
 
 def test_a_state_of_another_network_is_refused() -> None:
@@ -230,14 +236,18 @@ def first_gradients(training: PPOTrainer) -> dict[str, torch.Tensor]:
     return found[0]
 
 
+def five_markets() -> Worlds:
+    return TradingMarkets(seeds(5), TradingSettings(window=6))
+
+
 @pytest.mark.medium
 def test_a_minibatch_in_parts_has_the_gradients_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = first_gradients(trainer())
+    whole = first_gradients(trainer(five_markets()))
     monkeypatch.setattr(ppo, "CACHED_STEPS", 2 * QUICK.sequence_length)
     monkeypatch.setattr(ppo, "EVEN_ROWS", 1)
-    parted = trainer()
+    parted = trainer(five_markets())
     (chosen, *_) = parted.minibatches(0)
-    assert [len(part.rows) for part in chosen.parts(parted.most_together(4))] == [2, 2]
+    assert [len(part.rows) for part in chosen.parts(parted.most_together(5))] == [3, 2]
     for name, gradient in first_gradients(parted).items():
         torch.testing.assert_close(gradient, whole[name], rtol=1e-4, atol=1e-6)
 

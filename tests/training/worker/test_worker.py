@@ -102,8 +102,11 @@ def test_a_worker_plays_what_it_is_granted_and_then_waits(tmp_path: Path) -> Non
     assert numbers(main.batches()) == list(range(9))
 
 
-def test_batches_leave_when_they_are_full_and_the_rest_when_the_grant_is_used_up(tmp_path: Path) -> None:
-    main = Main(tmp_path, granted=23)
+@pytest.mark.parametrize("flush_seconds", [None, 30.0])
+def test_batches_leave_when_they_are_full_and_the_rest_when_the_grant_is_used_up(
+    tmp_path: Path, flush_seconds: float | None
+) -> None:
+    main = Main(tmp_path, granted=23, flush_seconds=flush_seconds)
     main.play(main.worker())
     assert [batch.num_games for batch in main.batches()] == [10, 10, 3]
 
