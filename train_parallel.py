@@ -161,8 +161,8 @@ from distributed.local.parallel_zero import ParallelZeroTrainer
 from distributed.local.wiring import trainer_settings
 from games.twenty48.rules import GameRules
 from training.common.reports import IterationReport
+from training.networks.model_file import CorruptWeights, load_weights
 from training.networks.network import seed_weights
-from training.networks.weights_file import CorruptWeights, load_weights
 from training.networks.zero_network import ZeroNetwork
 from training.run.session import exit_code
 from views.next_steps import next_steps

@@ -40,7 +40,7 @@ from engines.time_keeping import allotted
 from games.game import Game, States
 from games.go.setup import position_with
 from training.networks.predictions import Predict
-from training.search.analysis import Line, simulations_in
+from training.search.analysis import MoveAnalysis, simulations_in
 
 MEGABYTES = 256  # that the tree may take
 OVERHEAD = 0.05  # seconds per move reserved for transmission
@@ -167,7 +167,7 @@ class GtpEngine:
         thinker.analysis.consider_only(allowed or None)
         return thinker
 
-    def _best(self, thinker: Thinker, deadline: float | None, live: LiveAnalysis | None = None) -> Line:
+    def _best(self, thinker: Thinker, deadline: float | None, live: LiveAnalysis | None = None) -> MoveAnalysis:
         """The best move after thinking until the deadline, or without one for the engine's number of simulations."""
         analysis = thinker.analysis
         while not analysis.evaluated or not analysis.finished:
@@ -185,7 +185,9 @@ class GtpEngine:
                 self._report(live)
         return analysis.lines(1)[0]
 
-    def _chosen(self, player: int, thinker: Thinker, arrived: float | None, live: LiveAnalysis | None = None) -> Line:
+    def _chosen(
+        self, player: int, thinker: Thinker, arrived: float | None, live: LiveAnalysis | None = None
+    ) -> MoveAnalysis:
         """The move to play: the best one, but no pass while something is left to capture or to play for.
 
         Args:
@@ -202,7 +204,7 @@ class GtpEngine:
         capture = self._best(self._turn_to(self._board.turned_to(player), captures), self._deadline(player, arrived))
         return capture if capture.value >= best.value - CAPTURE_COST else best
 
-    def _settling(self, player: int, best: Line, arrived: float | None) -> Line:
+    def _settling(self, player: int, best: MoveAnalysis, arrived: float | None) -> MoveAnalysis:
         """If players agree on dead stones: ``best``, a pass, unless the dead stones lose the game and something is left
         to play for.
         """

@@ -11,7 +11,7 @@ from games.bad_game import BadGame
 from games.game import Game, States
 from games.go.board import PASSES
 from games.go.playouts import ownership
-from games.go.rules import score
+from games.go.rules import score_lead
 from games.go.setup import position_with, stones, with_komi, with_player
 from games.go.sgf import read_sgf, score_text
 
@@ -170,7 +170,7 @@ class GtpBoard:
         """
         if self._resigned is not None:
             return f"{'WB'[self._resigned]}+Resign"
-        return score_text(score(self.settled()))
+        return score_text(score_lead(self.settled()))
 
     def settled(self, player: int = 0) -> States:
         """The position that is counted at the end, with this player to move: without dead stones, if the rules say so.
@@ -190,7 +190,7 @@ class GtpBoard:
 
     def leads(self, player: int) -> bool:
         """Whether this player wins if both pass."""
-        return score(self.settled()) * (1 if player == 0 else -1) > 0
+        return score_lead(self.settled()) * (1 if player == 0 else -1) > 0
 
     def dead(self) -> list[list[int]]:
         """The chains removed at the end of the game: those that playouts find dead, if the rules say so."""

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from games.game import Game, States
-from games.go.rules import score
+from games.go.rules import score_lead
 from training.networks.predictions import Predict, Predictions
 
 AT_ONCE = 8  # moves per update whose positions the network evaluates, so that an update takes little time
@@ -41,12 +41,12 @@ class PositionPredictions:
         if self._here is None or not np.array_equal(state, self._state):
             self._state, self._score_leads = state.copy(), {}
             self._here = self._predict(self._game.observe(state)[None])
-        if self._here.leads is None:
+        if self._here.score_leads is None:
             return
         fresh = [action for action in actions if action not in self._score_leads][:AT_ONCE]
         after = [self._after(action) for action in fresh]
         if after:
-            leads = self._predict(np.stack([self._game.observe(each) for each in after])).leads
+            leads = self._predict(np.stack([self._game.observe(each) for each in after])).score_leads
             assert leads is not None
             for action, each, lead in zip(fresh, after, leads.tolist(), strict=True):
                 self._score_leads[action] = self._result(each) if self._game.terminal(each) else -lead
@@ -58,4 +58,4 @@ class PositionPredictions:
 
     def _result(self, end: States) -> float:
         """The result of a finished game for the player to move in the current position."""
-        return score(end) * (1 - 2 * self._game.current_player(self._state))
+        return score_lead(end) * (1 - 2 * self._game.current_player(self._state))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # an engine is asked for its name before it has loaded anythi
     from numpy.typing import NDArray
 
     from games.game import Game
-    from training.search.analysis import Line
+    from training.search.analysis import MoveAnalysis
 
 CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 IDENTITY = re.compile(r"[0-9]{1,10}")
@@ -274,7 +274,7 @@ def _restricted(game: Game, wanted: Wanted, key: str, player: int, text: str) ->
 
 def info(
     game: Game,
-    lines: Sequence[Line],
+    lines: Sequence[MoveAnalysis],
     *,
     kata: bool,
     score_leads: Mapping[int, float],
@@ -294,7 +294,7 @@ def info(
     )
 
 
-def _info(game: Game, order: int, line: Line, kata: bool, score_lead: float | None) -> str:
+def _info(game: Game, order: int, line: MoveAnalysis, kata: bool, score_lead: float | None) -> str:
     chance = (1 + line.value) / 2
     chances = (
         (f"{chance:.6f}", f"{line.prior:.6f}")

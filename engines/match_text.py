@@ -44,7 +44,7 @@ def match_pgn(game: Game, match: Match, round_number: int) -> str:
 
 def match_sgf(game: Game, match: Match, round_number: int) -> str:
     """All games of a Go match, with their random moves, and the board's score as result."""
-    from games.go.rules import score
+    from games.go.rules import score_lead
 
     opened = opening_moves(game, len(match.scores) // 2, match.opening_plies, match.seed).tolist()
     comments = [*[""] * match.opening_plies, OPENED] if match.opening_plies else []
@@ -55,7 +55,9 @@ def match_sgf(game: Game, match: Match, round_number: int) -> str:
         date = time.strftime("%Y-%m-%d")
         tags = {"EV": EVENT, "DT": date, "RO": f"{round_number}.{number + 1}", "PB": black, "PW": white}
         texts.append(
-            sgf_text(game, actions, tags=tags, result=score_text(score(last_state(game, actions))), comments=comments)
+            sgf_text(
+                game, actions, tags=tags, result=score_text(score_lead(last_state(game, actions))), comments=comments
+            )
         )
     return "".join(texts)
 

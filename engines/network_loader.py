@@ -10,10 +10,8 @@ from engines.match_benchmark import Entrant
 from engines.players import NetworkSpec, read_model
 from engines.score_benchmark import model_of_weights
 from games import Game, load_game
-from training.networks.model_file import Model, describe_model, save_safetensors
+from training.networks.model_file import CorruptModel, Model, describe_model, load_weights, save_safetensors
 from training.networks.model_heading import model_path_of_run
-from training.networks.model_weights import CorruptModel
-from training.networks.weights_file import load_weights
 
 SETTINGS = "config.yaml"  # of a run, in its folder
 UNKNOWN_RUN = SearchSettings(algorithm="gumbel")

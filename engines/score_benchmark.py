@@ -21,8 +21,8 @@ from games import CHANCE, Game
 from games.game import States
 from training.common.reports import ScoreReport
 from training.evaluation.score import SIDE_BY_SIDE, ScoredGames, score_summary
+from training.networks.layers import HEAD_CHANNELS
 from training.networks.model_file import Model, describe_model
-from training.networks.resnet import HEAD_CHANNELS
 
 DEEPEST = 4  # of expectimax, when its depth follows from the time
 PROBES = 40  # positions on which that time is measured

@@ -14,10 +14,10 @@ from engines.time_keeping import TimeKeeper
 from engines.uci_options import Options, UciHello
 from engines.uci_words import Broken, Go, moves_of, parse_go, parse_position, parse_setoption, score_words
 from games import Game
-from games.chess.notation import action_of_uci, play_on, position_from_fen
+from games.chess.notation import action_of_uci, position_from_fen, without_draw
 from games.game import IllegalAction, States
 from training.networks.evaluator import use_threads
-from training.search.analysis import Line, simulations_in
+from training.search.analysis import MoveAnalysis, simulations_in
 
 FIRST_INFO, INFO_EVERY = 0.1, 1.0  # seconds
 REHEARSAL = "7k/P7/8/8/8/8/8/K7 w - - 0 1", "a7a8q"
@@ -218,14 +218,14 @@ class UciEngine:
         Raises:
             ValueError: a move is illegal.
         """
-        state, actions = play_on(state), []
+        state, actions = without_draw(state), []
         for number, move in enumerate(moves, 1):
             try:
                 actions.append(action_of_uci(state, move))
             except IllegalAction as error:
                 raise IllegalAction(f"move {number}: {error}") from error
             self._game.play(state, actions[-1])
-            state = play_on(state)
+            state = without_draw(state)
         return state, actions
 
     def _set_up(self, start: str | None, moves: tuple[str, ...], state: States) -> None:
@@ -337,7 +337,7 @@ class UciEngine:
             self._write(self._info(number, line, moves, now))
         return reported[0]
 
-    def _info(self, number: int, line: Line, moves: list[str], now: float) -> str:
+    def _info(self, number: int, line: MoveAnalysis, moves: list[str], now: float) -> str:
         """One line of play.
 
         Its depth is its length; nodes are all simulations of this position, nps what came in this search.

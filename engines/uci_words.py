@@ -12,7 +12,7 @@ from engines.time_keeping import Clock
 if TYPE_CHECKING:  # an engine is asked for its name before it has loaded anything
     from games import Game
     from games.game import States
-    from training.search.analysis import Line
+    from training.search.analysis import MoveAnalysis
 
 NUMBERS = ("wtime", "btime", "winc", "binc", "movestogo", "depth", "nodes", "movetime", "mate")
 FLAGS = ("ponder", "infinite")
@@ -123,7 +123,7 @@ def centipawns(value: float) -> int:
     return round(90 * math.tan(1.5637541897 * value))
 
 
-def score_words(line: Line) -> str:
+def score_words(line: MoveAnalysis) -> str:
     """The score of a move: moves to mate if proven, else centipawns."""
     if line.plies is None:
         return f"cp {centipawns(line.value)}"

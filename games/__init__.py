@@ -1,7 +1,7 @@
-"""The worlds: rules as compiled kernels behind one contract.
+"""Games: rules as compiled kernels behind one contract.
 
-A game is imported, and compiled, when it is loaded. What this package itself offers is imported when it is first used,
-so that programs can name the games before they load any.
+A game is imported and compiled when it is loaded. The names of this package are imported on first use, so that programs
+can list the games without loading any.
 """
 
 from importlib import import_module
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from games.game import CHANCE, Game, IllegalAction, Rules
 
-GAMES = {  # by name, the module whose function of that name builds the game
+GAMES = {  # by name, the module with the function of that name that builds the game
     "tic_tac_toe": "games.tic_tac_toe",
     "connect_four": "games.connect_four.rules",
     "go": "games.go.rules",
@@ -21,10 +21,10 @@ GAMES = {  # by name, the module whose function of that name builds the game
 
 __all__ = ["CHANCE", "GAMES", "Game", "IllegalAction", "Rules", "load_game"]
 
-if not TYPE_CHECKING:  # a checker would take any name for one of this package's
+if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
-        """What ``games.game`` has of ``__all__``."""
+        """Import a name of ``__all__`` from ``games.game``."""
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(import_module("games.game"), name)
@@ -34,7 +34,7 @@ def load_game(name: str, **options: Any) -> "Game":
     """Build the game called ``name``.
 
     Raises:
-        ValueError: there is no such game, or it does not take these options.
+        ValueError: the game does not exist, or does not accept these options.
     """
     if name not in GAMES:
         raise ValueError(f"there is no game called {name!r}; the games are {', '.join(sorted(GAMES))}")

@@ -1,4 +1,4 @@
-"""A place in a file of games that holds none."""
+"""The report of a game in a file that cannot be read."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,9 @@ from games.text import printable
 
 @dataclass(frozen=True)
 class BadGame:
-    """A game that cannot be read, or not be learned from."""
+    """A game that cannot be read or cannot be learned from."""
 
-    line: int  # of the file, from 1: what is wrong, or where the game begins
+    line: int  # of the file, from 1: the offending line, or the game's first
     reason: str  # printable, though it may quote the file
 
     def __post_init__(self) -> None:

@@ -1,15 +1,14 @@
-"""How this project compiles Python: two decorators over numba, and a cache that sees every edit.
+"""Compilation: decorators over numba, and an on-disk cache that notices every edit.
 
 ``compiled`` makes an ordinary compiled function. ``kernel(signature)`` makes a C function with a fixed signature, which
-can be handed to compiled code as a value: this is how one compiled search serves every game and is still cached on
-disk.
+compiled code accepts as a value: so one compiled search serves every game and is still cached on disk.
 
-numba's own cache notices an edit only in the file of the function itself. Here each module gets a cache folder named
-after a hash of its source *and of all project sources that it imports*, so that a changed helper never leaves stale
-machine code. Set ``NUMBA_DISABLE_JIT=1`` to run everything as plain Python under a debugger.
+numba's own cache notices edits only in the function's own file. Here each module has a cache folder named after a hash
+of its source *and of all project sources that it imports*, so that an edit never leaves stale machine code. Set
+``NUMBA_DISABLE_JIT=1`` to run everything as plain Python under a debugger.
 
-Two habits keep kernels fast (both measured): unpack ``rules.step`` and its siblings into local names before a loop, and
-do not pass arrays to small compiled helpers inside one (about 20 ns a call for reference counts) unless they are
+Two habits keep kernels fast (both measured): read ``rules.step`` and its siblings into local names before a loop, and
+do not pass arrays to small compiled helpers within one (about 20 ns a call for reference counts) unless they are
 inlined.
 """
 
@@ -27,7 +26,7 @@ import numba
 from numba.core.caching import UserProvidedCacheLocator
 from numba.core.errors import NumbaExperimentalFeatureWarning
 
-# Function values as arguments are the documented way to do this; numba calls them experimental at every use.
+# Function values are documented, but numba warns at every use that they are experimental.
 warnings.simplefilter("ignore", NumbaExperimentalFeatureWarning)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -38,7 +37,7 @@ CACHE = Path(os.environ.get("KEIMA_CACHE", Path.home() / ".cache" / "keima"))
 
 @functools.cache
 def _imports(path: Path) -> frozenset[Path]:
-    """The project files that the file at ``path`` imports directly."""
+    """The project files that ``path`` imports directly."""
     names = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
@@ -50,9 +49,7 @@ def _imports(path: Path) -> frozenset[Path]:
 
 
 def imported_sources(path: Path) -> set[Path]:
-    """The project files whose code can end up in machine code compiled from ``path``: itself and its imports,
-    transitively.
-    """
+    """The project files that machine code compiled from ``path`` can depend on: itself and its transitive imports."""
     found, waiting = {path}, [path]
     while waiting:
         new = _imports(waiting.pop()) - found
@@ -63,27 +60,24 @@ def imported_sources(path: Path) -> set[Path]:
 
 @functools.cache
 def cache_folder(path: Path) -> Path:
-    """The numba cache folder of the module at ``path``, keyed by everything that it is compiled from."""
+    """The numba cache folder of the module at ``path``, keyed by all sources that it depends on."""
     digest = hashlib.sha256()
     for source in sorted(imported_sources(path)):
-        digest.update(
-            f"{source.relative_to(PROJECT).as_posix()}\n".encode()
-        )  # machine code names the modules that it is from
+        # Machine code contains the names of its modules.
+        digest.update(f"{source.relative_to(PROJECT).as_posix()}\n".encode())
         digest.update(source.read_bytes())
     return CACHE / f"{path.stem}-{digest.hexdigest()[:16]}"
 
 
 class CacheByContent(UserProvidedCacheLocator):  # type: ignore[misc]
-    """Where numba keeps a function: in the folder named after its sources, wherever these lie, so that a copy compiles
-    nothing again.
-    """
+    """Makes numba cache a function in the folder named after its sources, which copies of the project share."""
 
     def __init__(self, function: Any, file: str) -> None:
         super().__init__(function, file)
-        self._cache_path = numba.config.CACHE_DIR  # instead of one within it that is named after the path of the source
+        self._cache_path = numba.config.CACHE_DIR  # numba itself adds a folder named after the source's path
 
     def get_source_stamp(self) -> str:
-        """Nothing to compare: another source has another folder."""
+        """A constant: another source has another folder."""
         return ""
 
 
@@ -101,29 +95,26 @@ def _decorate(function: Callable[..., Any], decorator: Callable[..., Any]) -> An
 
 
 def compiled(function: Function) -> Function:
-    """Compile ``function`` on first use, release the GIL inside it, and keep the machine code on disk."""
+    """Compile ``function`` on first use, without the GIL, and cache the machine code on disk."""
     decorator = functools.partial(numba.njit, nogil=True, error_model="numpy")
     return _decorate(function, decorator)
 
 
 def lean(function: Function) -> Function:
-    """Compile a ``function`` that allocates no array, without reference counting: for what a hot loop calls with
-    arrays.
-    """
+    """Compile a ``function`` that allocates no array, without reference counting, to be called in hot loops."""
     decorator = functools.partial(numba.njit, nogil=True, error_model="numpy", _nrt=False)
     return _decorate(function, decorator)
 
 
 def inlined(function: Function) -> Function:
-    """Compile ``function`` into each of its callers: for the small helpers of a hot loop."""
+    """Inline ``function`` into each of its callers, for the small helpers of hot loops."""
     return numba.njit(inline="always", error_model="numpy")(function)
 
 
 def specialized(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
-    """``function`` compiled for the types of these ``arguments``, without the look at the types at each call.
+    """``function`` compiled for the types of these ``arguments``, without numba's type dispatch at each call.
 
-    That look costs some 0.2 ms where tuples of kernels and records are passed; the result must only be given the same
-    types again.
+    Dispatch costs 0.2 ms for tuples of kernels and records. The result must only be called with the same types.
     """
     if numba.config.DISABLE_JIT:
         return function
@@ -134,7 +125,7 @@ def specialized(function: Callable[..., Any], *arguments: Any) -> Callable[..., 
 
 
 def kernel(signature: Any) -> Callable[[Function], Function]:
-    """Compile a function of exactly ``signature`` that can be passed to ``compiled`` functions as a value."""
+    """Compile a function of exactly this ``signature``, which can be passed to ``compiled`` functions as a value."""
 
     def decorate(function: Function) -> Function:
         if numba.config.DISABLE_JIT:

@@ -1,6 +1,4 @@
-"""What every game must satisfy, as a program: ``check_game`` plays many games and looks at every position from all
-sides.
-"""
+"""The contract of games as a program: ``check_game`` plays many games and checks every position."""
 
 import hashlib
 import json
@@ -28,8 +26,8 @@ from games.game import (
 Choose = Callable[[Actions], int]  # picks one of the legal actions, or of the outcomes at a chance state
 Seen = dict[tuple[int, bytes], list[int]]  # (hash, digest of the observation) -> the moves that led there
 UNWRITTEN = -7  # what arrays hold before a kernel writes them; no action and no return has this value
-GUARD = 8  # elements behind an output array that no kernel may touch
-CONSTANTS = (  # what load_game must give again
+GUARD = 8  # elements after an output array that no kernel may write
+CONSTANTS = (  # what load_game must reproduce
     *("name", "options", "rules_version", "num_players", "num_actions", "num_outcomes", "most_legal_actions"),
     *("observation_shape", "policy_planes", "max_plies"),
 )
@@ -37,17 +35,17 @@ ROUNDING = 1e-5  # how far a sum of probabilities may be from 1
 
 
 class ContractBroken(AssertionError):
-    """A game does not keep the contract of ``games.game``."""
+    """A game violates the contract of ``games.game``."""
 
 
 def check_game(game: Game, *, games: int = 24, seed: int = 0) -> None:
-    """Check that ``game`` keeps the contract, over its constants and the positions of ``games`` games.
+    """Check the constants of ``game`` and the positions of ``games`` games against the contract.
 
-    One game always plays the lowest legal action, one always the highest, and the others play at random; so does chance
-    in each.
+    One game always plays the lowest legal action, one always the highest, and the others play at random; chance
+    outcomes are chosen in the same way.
 
     Raises:
-        ContractBroken: it does not; the text names the rule that is broken and the moves that lead there.
+        ContractBroken: the game violates the contract; the text names the rule and the moves that lead there.
     """
     _check_constants(game)
     _check_symmetry_tables(game)
@@ -111,8 +109,8 @@ def _check_symmetry_tables(game: Game) -> None:
 
 
 def _is_closed(points: NDArray[np.int32], actions: NDArray[np.int32]) -> bool:
-    # A point table says where a point comes from and an action table where an action goes: they compose in opposite
-    # orders.
+    # A point table holds where a point comes from, an action table where an action goes: they compose in opposite
+    # order.
     known = {(p.tobytes(), a.tobytes()) for p, a in zip(points, actions, strict=True)}
     pairs = [(first, second) for first in range(len(points)) for second in range(len(points))]
     return all(
@@ -161,7 +159,7 @@ def _check_one_game(game: Game, choose: Choose, seen: Seen) -> None:
 
 
 def _choices(game: Game, state: States) -> Actions:
-    """What a step can be, where the game is not over."""
+    """The actions or outcomes that can be played where the game is not over."""
     return game.chance_outcomes(state)[0] if game.current_player(state) == CHANCE else game.legal_actions(state)
 
 
@@ -254,7 +252,7 @@ def _check_observation(game: Game, state: States, moves: list[int], seen: Seen) 
         np.array_equal(planes, game.observe(state)), game, "observe sees a state differently the second time", moves
     )
     _require(np.array_equal(state, before), game, "looking at a state changes it", moves)
-    # After a move and after chance a board can look the same, and the two are not the same position.
+    # A board can look the same before and after a chance outcome without being the same position.
     look = planes.tobytes() + bytes([game.current_player(state) == CHANCE])
     seen.setdefault((game.hash(state), hashlib.blake2b(look, digest_size=16).digest()), moves.copy())
 
@@ -304,7 +302,7 @@ def _check_symmetries(game: Game, states: States, moves: list[int]) -> None:
 
 
 def _chances(game: Game, state: States) -> Floats:
-    """How likely each outcome is, ``[O]``."""
+    """The probability of each outcome, ``[O]``."""
     chances = np.zeros(game.num_outcomes, np.float32)
     outcomes, probabilities = game.chance_outcomes(state)
     chances[outcomes] = probabilities
@@ -344,7 +342,7 @@ def _check_rebuilt(game: Game) -> None:
             f"load_game with these options gives another {table}",
         )
     state, twin = game.initial_state(), again.initial_state()
-    while not game.terminal(state):  # it ends: such a game has been played
+    while not game.terminal(state):  # it ends, because such a game has been played above
         action = int(_choices(game, state)[0])
         game.play(state, action)
         again.play(twin, action)

@@ -1,4 +1,4 @@
-"""The truth about games small enough to be searched exhaustively; for tests and for measuring play."""
+"""Exact values of games small enough for exhaustive search, for tests and for measuring strength."""
 
 from collections.abc import Iterator
 
@@ -7,24 +7,24 @@ from numpy.typing import NDArray
 
 from games.game import Game, States, call_step
 
-ILLEGAL = -2  # among action values: below every value, so that the greatest of a row is the value of the position
+ILLEGAL = -2  # in action values: less than any value, so that the maximum of a row is the position's value
 
 ActionValues = NDArray[np.int8]  # [A] 1 won, 0 drawn, -1 lost for the player to move, or ILLEGAL
 
 
 class TooLarge(ValueError):
-    """A game has more positions than it was to be searched for."""
+    """The game has more positions than allowed."""
 
 
 def solve_all(game: Game, *, max_positions: int = 50_000) -> Iterator[tuple[States, ActionValues]]:
-    """Every position that can arise and in which there is a move, once, with the value of each action.
+    """Every reachable position with a legal move, once, with the value of each action.
 
     Args:
-        game: of two players, one of whom wins 1 or 0 and the other loses it; no position may recur in it.
-        max_positions: give up beyond so many.
+        game: a zero-sum game of two players with returns of 1, 0 and -1, in which no position recurs.
+        max_positions: the most positions to search.
 
     Raises:
-        TooLarge: there are more.
+        TooLarge: the game has more positions.
     """
     solved: dict[bytes, ActionValues] = {}
     _visit(game, game.initial_state(), solved, max_positions)
@@ -33,7 +33,7 @@ def solve_all(game: Game, *, max_positions: int = 50_000) -> Iterator[tuple[Stat
 
 
 def _visit(game: Game, state: States, solved: dict[bytes, ActionValues], max_positions: int) -> int:
-    """Solve ``state`` and all that can follow; returns its value for the player to move."""
+    """Solve ``state`` and all positions after it; returns its value for the player to move."""
     player = game.current_player(state)
     if game.terminal(state):
         return round(float(game.returns(state)[player]))

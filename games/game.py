@@ -21,7 +21,7 @@ Planes = NDArray[np.float32]  # [C, H, W] one observation, or [N, C, H, W]
 Returns = NDArray[np.float32]  # [players]
 Floats = NDArray[np.float32]
 
-CHANCE = -1  # the player to move at a *chance state*, where nature is: after an afterstate, and before a random start
+CHANCE = -1  # the player to move at a *chance state*, where nature moves: at an afterstate and before a random start
 
 _state = types.Array(types.int64, 1, "C")
 _actions = types.Array(types.int32, 1, "C")
@@ -33,7 +33,7 @@ STEP = types.void(_state, types.int64)
 QUERY = types.int64(_state)
 RETURNS = types.void(_state, _floats)
 OBSERVE = types.void(_state, _planes)
-SETTLE = types.int64(_state, _actions)
+FINAL_SCORE = types.int64(_state, _actions)
 CHANCE_OUTCOMES = types.int64(_state, _actions, _floats)
 
 legal_actions_kernel = kernel(LEGAL_ACTIONS)
@@ -41,44 +41,48 @@ step_kernel = kernel(STEP)
 query_kernel = kernel(QUERY)
 returns_kernel = kernel(RETURNS)
 observe_kernel = kernel(OBSERVE)
-settle_kernel = kernel(SETTLE)
+final_score_kernel = kernel(FINAL_SCORE)
 chance_outcomes_kernel = kernel(CHANCE_OUTCOMES)
 
 
 class Rules(NamedTuple):
-    """The kernels of a game, as compiled code receives them. Unpack them into local names before a loop."""
+    """The kernels of a game, as compiled code receives them. Read them into local names before a loop."""
 
-    legal_actions: Any  # (state, out [A]) -> n; writes the legal actions in ascending order; 0 when the game is over or chance is to move
-    step: Any  # (state, action): plays a legal action, or a possible outcome at a chance state, in place; anything else is undefined
+    # (state, out [A]) -> n: writes the legal actions in ascending order; 0 when the game is over or chance is to move
+    legal_actions: Any
+    # (state, action): plays a legal action, or a possible outcome at a chance state, in place; else undefined
+    step: Any
     current_player: Any  # (state) -> 0, 1 or CHANCE; arbitrary when the game is over
     terminal: Any  # (state) -> 1 when the game is over, else 0
-    returns: Any  # (state, out [players]): what each player has won so far, in [-1, 1] for a two-player game; of one player, the score
-    observe: Any  # (state, planes [C, H, W]): what the player to move sees; writes every element
-    hash: Any  # (state) -> 64 bits that agree for states equal to the network: the key of the position cache
-    chance_outcomes: Any  # (state, outcomes [O], probabilities [O]) -> n; writes what can happen, ascending; 0 where chance is not to move
+    # (state, out [players]): each player's return so far, in [-1, 1]; in a one-player game, the score
+    returns: Any
+    observe: Any  # (state, planes [C, H, W]): writes the observation of the player to move, every element
+    hash: Any  # (state) -> 64 bits, equal for states with equal observations: the key of the position cache
+    # (state, outcomes [O], probabilities [O]) -> n: writes the possible outcomes, ascending; 0 if chance is not to move
+    chance_outcomes: Any
 
 
 @chance_outcomes_kernel
 def no_chance(state: States, outcomes: Actions, probabilities: Floats) -> int:
-    """The ``chance_outcomes`` of every game without chance."""
+    """The ``chance_outcomes`` of a game without chance."""
     return 0
 
 
 class IllegalAction(ValueError):
-    """An action was played that the rules forbid."""
+    """The rules forbid the action."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Game:
     """A game's kernels, constants and notation.
 
-    A ply is a step: an action or a chance outcome. Games of two players are won and lost; a game of one has a score,
-    whose differences are the rewards along the way.
+    A ply is a step: an action or a chance outcome. Two-player games are won and lost; a one-player game has a score,
+    whose increments are the rewards.
     """
 
     name: str
-    options: dict[str, Any]  # what ``load_game(name, **options)`` needs to build the same game again
-    rules_version: int  # raised when the same moves could mean another game, or the observation changes
+    options: dict[str, Any]  # ``load_game(name, **options)`` builds the same game again
+    rules_version: int  # increased when the same moves could mean another game, or the observation changes
     rules: Rules
     start: States  # [S]
     num_players: int
@@ -86,33 +90,28 @@ class Game:
     observation_shape: tuple[int, int, int]  # C, H, W
     policy_planes: int  # the first policy_planes * H * W actions are (plane, row, column); the rest belong to no point
     max_plies: int  # no game is longer
-    point_symmetries: NDArray[
-        np.int32
-    ]  # [Y, H * W]: under symmetry y, new point p shows old point point_symmetries[y, p]
+    # [Y, H * W]: under symmetry y, new point p shows old point point_symmetries[y, p]
+    point_symmetries: NDArray[np.int32]
     action_symmetries: NDArray[np.int32]  # [Y, A]: under symmetry y, old action a becomes action_symmetries[y, a]
     action_name: Callable[[int], str]
     parse_action: Callable[[str], int]  # raises ValueError for text that names no action
     render: Callable[[States], str]  # the board as text, for people
     num_outcomes: int = 0  # chance outcomes are numbered from 0; a game without chance has none
-    outcome_symmetries: NDArray[np.int32] = field(
-        default_factory=lambda: np.empty((0, 0), np.int32)
-    )  # [Y, O], as action_symmetries
+    # [Y, O], like action_symmetries
+    outcome_symmetries: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 0), np.int32))
     outcome_name: Callable[[int], str] = str
-    most_legal_actions: int = 0  # that any position has, for which searches reserve memory; 0 stands for num_actions
-    max_return: float = 1.0  # no return is larger; of a one-player game, no score
-    milestones: tuple[
-        int, ...
-    ] = ()  # of a one-player game: what people count how many games reach, such as tiles, ascending
-    milestone_of: Callable[[States], int] = (
-        int  # what a state has reached, on the same scale; only where there are milestones
-    )
-    # Of games whose last board tells how they were won, a kernel: (state, owners [H * W]) -> twice player 0's lead in
-    # points; writes 1 where a point is player 0's, -1 where it is player 1's, else 0.
-    settle: Any = None
-    won_by_area: bool = False  # whether owning points is what wins
+    most_legal_actions: int = 0  # in any position, for which searches reserve memory; 0 stands for num_actions
+    max_return: float = 1.0  # the upper bound of returns; in a one-player game, of the score
+    # In a one-player game: results whose frequency people report, such as tiles, ascending.
+    milestones: tuple[int, ...] = ()
+    milestone_of: Callable[[States], int] = int  # the result of a state on the scale of ``milestones``
+    # In games with a score on the last board, a kernel: (state, ownership [H * W]) -> twice player 0's lead in points;
+    # writes 1 where a point is player 0's, -1 where it is player 1's, else 0.
+    final_score: Any = None
+    won_by_area: bool = False  # whether the owner of more points wins
 
     def __post_init__(self) -> None:
-        """A game without chance needs to say nothing of outcomes: its table of them is ``[Y, 0]``."""
+        """Fill in the defaults that depend on other fields; without chance, outcome_symmetries is ``[Y, 0]``."""
         if self.most_legal_actions == 0:
             object.__setattr__(self, "most_legal_actions", self.num_actions)
         if self.num_outcomes == 0:
@@ -120,12 +119,12 @@ class Game:
 
     @property
     def height(self) -> int:
-        """Rows of the board, as the network sees it."""
+        """Rows of the observation."""
         return self.observation_shape[1]
 
     @property
     def width(self) -> int:
-        """Columns of the board, as the network sees it."""
+        """Columns of the observation."""
         return self.observation_shape[2]
 
     def initial_state(self) -> States:
@@ -142,18 +141,16 @@ class Game:
         return out[: call_legal_actions(self.rules.legal_actions, state, out)]
 
     def chance_outcomes(self, state: States) -> tuple[Actions, Floats]:
-        """What can happen at a chance state, ``[n]`` in ascending order, and how likely each is, ``[n]``; both are
-        empty elsewhere.
-        """
+        """The possible outcomes at a chance state, ascending, and their probabilities, ``[n]``; empty elsewhere."""
         outcomes, probabilities = np.empty(self.num_outcomes, np.int32), np.empty(self.num_outcomes, np.float32)
         count = call_chance_outcomes(self.rules.chance_outcomes, state, outcomes, probabilities)
         return outcomes[:count], probabilities[:count]
 
     def play(self, state: States, action: int) -> None:
-        """Play ``action`` in place; at a chance state it is an outcome.
+        """Play ``action``, an outcome at a chance state, in place.
 
         Raises:
-            IllegalAction: the rules forbid it here, or it cannot happen here.
+            IllegalAction: the action is not legal, or the outcome not possible.
         """
         if self.current_player(state) == CHANCE:
             if action not in self.chance_outcomes(state)[0]:
@@ -163,7 +160,7 @@ class Game:
         call_step(self.rules.step, state, action)
 
     def current_player(self, state: States) -> int:
-        """Who is to move: 0, 1 or ``CHANCE``."""
+        """The player to move: 0, 1 or ``CHANCE``."""
         return int(call_query(self.rules.current_player, state))
 
     def terminal(self, state: States) -> bool:
@@ -171,23 +168,23 @@ class Game:
         return bool(call_query(self.rules.terminal, state))
 
     def returns(self, state: States) -> NDArray[np.float32]:
-        """What each player has won so far, ``[players]``."""
+        """Each player's return so far, ``[players]``."""
         out = np.zeros(self.num_players, np.float32)
         call_returns(self.rules.returns, state, out)
         return out
 
     def observe(self, state: States) -> Planes:
-        """What the player to move sees, ``[C, H, W]``."""
+        """The observation of the player to move, ``[C, H, W]``."""
         planes = np.empty(self.observation_shape, np.float32)
         call_observe(self.rules.observe, state, planes)
         return planes
 
     def hash(self, state: States) -> int:
-        """The position's key in caches."""
+        """The position's 64-bit key in caches."""
         return int(call_query(self.rules.hash, state)) & (2**64 - 1)
 
 
-# The doors through which Python calls a kernel.
+# The functions through which Python calls a kernel.
 
 
 @compiled
@@ -227,10 +224,9 @@ def call_chance_outcomes(function: Any, state: States, outcomes: Actions, probab
 
 
 def board_symmetries(height: int, width: int | None = None) -> NDArray[np.int32]:
-    """The symmetries of a board, square without ``width``, as point tables ``[Y, height * width]``; the first is the
-    identity.
+    """The symmetries of a rectangle as point tables ``[Y, height * width]``: eight of a square, else four.
 
-    A square has eight, another rectangle four.
+    The first is the identity. Without ``width`` the board is square.
     """
     width = height if width is None else width
     board = np.arange(height * width, dtype=np.int32).reshape(height, width)
@@ -240,9 +236,7 @@ def board_symmetries(height: int, width: int | None = None) -> NDArray[np.int32]
 
 
 def action_table(points: NDArray[np.int32], *, planes: int, extra: int) -> NDArray[np.int32]:
-    """The action symmetries ``[Y, planes * P + extra]`` of actions that are points of the board (plane by plane), then
-    ``extra`` others.
-    """
+    """The action symmetries ``[Y, planes * P + extra]`` of actions that are points of planes, and ``extra`` others."""
     symmetries, num_points = points.shape
     table = np.tile(np.arange(planes * num_points + extra, dtype=np.int32), (symmetries, 1))
     for y in range(symmetries):

@@ -1,15 +1,14 @@
-"""Four functions that take numba a hint to become the few machine instructions that they are.
+"""Four functions that numba compiles to a few machine instructions only with help.
 
-``fields``: in compiled code, ``state[a:b].view(np.int16)`` counts references, an atomic operation wherever the view is
-handed on, and divides by item sizes that are known only at run time; Go ran at half its speed with it. ``fields`` makes
-the same view from the bare address. It does not keep the memory alive, so it is for kernels, which borrow their
-arguments from their caller.
+``fields``: ``state[a:b].view(np.int16)`` counts references, an atomic operation wherever the view is passed on, and
+divides by item sizes known only at run time; Go ran at half its speed with it. ``fields`` makes the same view from the
+bare address. It does not keep the memory alive, so it is for kernels, which borrow their arguments from their caller.
 
-``lowest_bit``: the way to go through the bits of a mask, which a loop over all of them does more slowly.
+``lowest_bit``: for iterating over the set bits of a mask.
 
-``byte_swap``: turns a chessboard of one bit for each square upside down.
+``byte_swap``: flips a chess bitboard vertically.
 
-``bit_count``: how many squares such a set has.
+``bit_count``: the number of squares in a bitboard.
 """
 
 from typing import Any
@@ -23,12 +22,12 @@ from numpy.typing import NDArray
 
 
 def fields(array: NDArray[Any], first: int, length: int, dtype: Any) -> NDArray[Any]:
-    """A contiguous array as numbers of ``dtype``: a flat view of ``length`` of them, beginning with number ``first``."""
+    """A flat view of ``length`` numbers of ``dtype`` in a contiguous array, beginning with number ``first``."""
     return array.reshape(-1).view(dtype)[first : first + length]
 
 
 def lowest_bit(mask: int) -> int:
-    """The number of the lowest bit that is set in ``mask``, which is not 0."""
+    """The index of the lowest set bit of ``mask``, which is not 0."""
     return (int(mask) & -int(mask)).bit_length() - 1
 
 
@@ -38,7 +37,7 @@ def byte_swap(word: Any) -> Any:
 
 
 def bit_count(word: Any) -> int:
-    """How many bits are set in a 64-bit word."""
+    """The number of set bits of a 64-bit word."""
     return (int(word) & (1 << 64) - 1).bit_count()
 
 

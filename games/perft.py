@@ -1,4 +1,4 @@
-"""Exact counts over the tree of a game: what shows whether rules are right, and how fast they are."""
+"""Perft: exact counts over a game's tree, which test the rules and measure their speed."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from games.game import Actions, Game, States
 
 @compiled
 def _count(legal_actions: Any, step: Any, states: States, legal: Actions, depth: int) -> int:
-    """``states`` ``[D, S]`` and ``legal`` ``[D, A]`` are scratch space, but for the position in the first row."""
+    """Count from ``states[0]``; the other rows of ``states`` ``[D, S]`` and ``legal`` ``[D, A]`` are scratch space."""
     last, level, total = depth - 1, 0, 0
     counts, nexts = np.zeros(depth, np.int64), np.zeros(depth, np.int64)
     counts[0] = legal_actions(states[0], legal[0])
@@ -37,9 +37,7 @@ def perft(game: Game, depth: int, state: States | None = None) -> int:
 
     The last ply is not played: its legal actions are counted.
     """
-    states, legal = (
-        np.empty((max(1, depth), len(game.start)), np.int64),
-        np.empty((max(1, depth), game.num_actions), np.int32),
-    )
+    states = np.empty((max(1, depth), len(game.start)), np.int64)
+    legal = np.empty((max(1, depth), game.num_actions), np.int32)
     states[0] = game.start if state is None else state
     return 1 if depth == 0 else int(_count(game.rules.legal_actions, game.rules.step, states, legal, depth))

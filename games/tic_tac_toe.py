@@ -1,4 +1,4 @@
-"""Tic-tac-toe: small enough to be solved in a test, and so the first judge of search and learning.
+"""Tic-tac-toe, small enough to be solved in a test.
 
 Bit ``3 * row + column`` is a cell. An action is a cell, 0 to 8.
 """
@@ -24,14 +24,14 @@ from games.game import (
 )
 
 SIZE, CELLS = 3, 9
-MOVER, STONES, PLY, OVER = range(4)  # words: the mover's marks, all marks, plies played, and how the game ended:
-RUNNING, LINE, FULL = range(3)  # ... not yet, by a line of the player who moved last, or by a full board
+MOVER, STONES, PLY, OVER = range(4)  # words: the mover's marks, all marks, plies played, how the game ended
+RUNNING, LINE, FULL = range(3)  # it has not; by a line of the player who moved last; by a full board
 WORDS = 4
 
 
 @inlined
 def has_line(marks: int) -> bool:
-    """Whether three of these marks stand in a line."""
+    """Whether three of these marks are in a line."""
     for line in (0o007, 0o070, 0o700, 0o111, 0o222, 0o444, 0o421, 0o124):
         if marks & line == line:
             return True
@@ -75,7 +75,7 @@ def terminal(state: States) -> int:
 @returns_kernel
 def returns(state: States, out: Returns) -> None:
     won = np.float32(1.0) if state[OVER] == LINE else np.float32(0.0)
-    loser = state[PLY] & 1  # the player to move has just been beaten
+    loser = state[PLY] & 1  # the player to move has just lost
     out[loser] = -won
     out[1 - loser] = won
 
@@ -94,7 +94,7 @@ def position_hash(state: States) -> int:
 
 
 def render(state: States) -> str:
-    """The board with X for the first player, O for the second, and the numbers of the free cells that one types."""
+    """The board with X for the first player, O for the second, and the numbers of the free cells."""
     mover, other = ("X", "O") if state[PLY] % 2 == 0 else ("O", "X")
     cells = []
     for cell in range(CELLS):
@@ -104,14 +104,14 @@ def render(state: States) -> str:
 
 
 def parse_action(text: str) -> int:
-    """A cell from 1 to 9, numbered as one reads."""
+    """Parse a cell from 1 to 9, row by row."""
     if text.strip() not in {str(cell + 1) for cell in range(CELLS)}:
         raise ValueError(f"{text.strip()!r} is not a cell: type a number from 1 to {CELLS}")
     return int(text) - 1
 
 
 def action_name(action: int) -> str:
-    """The cell as people count it."""
+    """The number of the cell, from 1."""
     return str(action + 1)
 
 

@@ -45,11 +45,18 @@ from training.data.records import CorruptBatch
 from training.data.sgf_games import games_of_sgf
 from training.evaluation.remote_matches import decode_result
 from training.learning.checkpoint import CorruptCheckpoint, read_checkpoint
-from training.networks.model_delta import encode_delta, expand_delta
-from training.networks.model_file import load_safetensors, open_model, seal, sha256_of
+from training.networks.model_file import (
+    CorruptModel,
+    CorruptWeights,
+    encode_delta,
+    expand_delta,
+    load_safetensors,
+    load_weights,
+    open_model,
+    seal,
+    sha256_of,
+)
 from training.networks.model_heading import PREFIX
-from training.networks.model_weights import CorruptModel
-from training.networks.weights_file import CorruptWeights, load_weights
 from training.worker.worker_folder import BrokenMessage, WorkerFolder
 from views.files import UnreadableStats, read_stats
 

@@ -12,8 +12,7 @@ from tests.training.small_run import model_bytes, small_settings
 from training.evaluation.orders import MatchOrder, PlayedOrder
 from training.learning.checkpoint import INDEX, write_checkpoint
 from training.learning.learner import LearnerState
-from training.networks.model_file import Model, decode_model, save_safetensors
-from training.networks.weights_file import save_weights
+from training.networks.model_file import Model, decode_model, save_safetensors, save_weights
 from training.worker.worker_folder import Assignment, Heartbeat
 
 PGN = """[Event "x"]

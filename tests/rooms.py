@@ -92,6 +92,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
 }
 EVERYWHERE = ("configs", "games")
+# Files that other rooms may not import, and the one through which they have what these offer.
+DOORS = {
+    f"training/networks/{name}.py": "training/networks/model_file.py"
+    for name in ("model_codec", "model_delta", "model_weights", "weights_file")
+}
 
 
 def room_of(path: Path) -> str:
@@ -124,13 +129,18 @@ def without_room() -> list[str]:
 
 
 def forbidden() -> list[str]:
-    """The imports that the table does not allow."""
+    """The imports that the table does not allow, and those that go past a door."""
     known = [path for path in library() if room_of(path) in MAY_IMPORT]
     imports = [(path, file) for path in known for file in imported_files(path) & set(library())]
     return [
         f"{relative(path)} imports {relative(file)}"
         for path, file in imports
         if room_of(file) not in allowed(room_of(path))
+    ] + [
+        f"{relative(path)} imports {relative(file)} instead of {DOORS[relative(file)]}"
+        for path in [*known, *programs()]
+        for file in imported_files(path)
+        if relative(file) in DOORS and (path in programs() or room_of(path) != room_of(file))
     ]
 
 

@@ -13,7 +13,7 @@ from configs.load import save_resolved
 from tests.programs import begun, printed
 from tests.training.small_run import small_settings
 from training.data.ledger import read_ledger
-from training.networks.weights_file import load_weights, save_weights
+from training.networks.model_file import load_weights, save_weights
 from training.networks.zero_network import ZeroNetwork
 
 SMALL = ["--filters", "8", "--blocks", "1", "--height", "2", "--width", "2"]  # games of some ten moves

@@ -137,9 +137,9 @@ def _sgf_result(game: Game, record: GameRecord) -> str:
     won = float(record.returns[0])
     if record.resigned or won == 0:
         return "0" if won == 0 else f"{'B' if won > 0 else 'W'}+R"
-    from games.go.rules import score
+    from games.go.rules import score_lead
 
-    return score_text(score(last_state(game, record.actions)))
+    return score_text(score_lead(last_state(game, record.actions)))
 
 
 def _black_wins(moment: PositionView) -> float:

@@ -152,7 +152,7 @@ def _with_predictions(
                 replace(
                     moment,
                     ownership=ownership,
-                    score_lead=None if predictions.leads is None else sign * float(predictions.leads[row]),
+                    score_lead=None if predictions.score_leads is None else sign * float(predictions.score_leads[row]),
                 )
             )
     return found
@@ -163,7 +163,7 @@ def _with_final_score(game: Game, record: GameRecord, moment: PositionView) -> P
     if record.resigned:
         return moment
     ownership = np.empty(game.point_symmetries.shape[1], np.int32)
-    score_lead = game.settle(last_state(game, record.actions), ownership) / 2
+    score_lead = game.final_score(last_state(game, record.actions), ownership) / 2
     return replace(moment, ownership=_hundredths(ownership), score_lead=score_lead)
 
 

@@ -18,7 +18,7 @@ from distributed.local.worker_devices import DeviceSlot, Spread
 from games import Game
 from training.common.reports import IterationReport
 from training.common.run_lock import RunLock
-from training.networks.weights_file import save_weights
+from training.networks.model_file import save_weights
 from training.run.backend import SelfPlayBackend
 from training.run.coach import Coach
 from training.run.session import event_logger, session

@@ -25,7 +25,7 @@ from training.common.files import write_atomically
 from training.common.reports import IterationReport, Observer
 from training.common.run_lock import RunLock
 from training.networks.model_file import Model, describe_model
-from training.networks.zero_network import settings_of_network
+from training.networks.policy_value import network_of
 from training.ranks.ranks import Ranks
 from training.run.backend import SelfPlayBackend
 from training.run.coach import Coach
@@ -112,7 +112,7 @@ class ParallelZeroTrainer:
             NobodyPlays: all workers have failed.
             TrainingDiverged: losses or gradients are not finite.
         """
-        network = settings_of_network(self.model)
+        network = network_of(self.model).settings()
         description = describe_model(self.rules, network, 0)
         Model(description=description, weights=self.model.state_dict()).build(self.rules)  # raises if it does not fit
         game = {"name": self.rules.name, "options": self.rules.options}

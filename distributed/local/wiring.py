@@ -16,7 +16,7 @@ from distributed.local.worker_devices import Spread
 from games import Game, load_game
 from training.common.logs import log_also_to, room_loggers
 from training.common.reports import IterationReport, ProgressReport
-from training.networks.weights_file import save_weights
+from training.networks.model_file import save_weights
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 EPOCHS = 100  # of a run, unless a call of ``train`` says otherwise

@@ -1,4 +1,4 @@
-"""How chess positions and moves are written: FEN, UCI, names of actions, and the board as text."""
+"""Notation of chess positions and moves: FEN, UCI, names of actions, and the board as text."""
 
 import re
 
@@ -26,11 +26,11 @@ from games.chess.board import (
     PLY,
     STEPS,
     UNDERPROMOTIONS,
-    Board,
+    Bitboards,
     Squares,
-    begin,
+    begin_position,
     board_now,
-    turned_round,
+    swap_sides,
 )
 from games.chess.moves import has_move, in_check, king_attacked, legal_actions
 from games.game import Game, IllegalAction, States, call_legal_actions
@@ -38,20 +38,14 @@ from games.intrinsics import byte_swap, lowest_bit
 
 START_FEN = "rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq - 0 1"
 FILES = "abcdefgh"
-PIECES = {
-    "p": (1, 0, 0),
-    "n": (1, 1, 0),
-    "b": (0, 0, 1),
-    "r": (0, 1, 0),
-    "q": (0, 1, 1),
-    "k": (1, 0, 1),
-}  # in short, straight, diagonal
-LETTERS = {sets: letter for letter, sets in PIECES.items()}
-CASTLERS = {"K": (60, 63), "Q": (60, 56), "k": (4, 7), "q": (4, 0)}  # squares of king and rook, as White sees them
+# Membership in short, straight, diagonal.
+PIECES = {"p": (1, 0, 0), "n": (1, 1, 0), "b": (0, 0, 1), "r": (0, 1, 0), "q": (0, 1, 1), "k": (1, 0, 1)}
+PIECE_LETTERS = {sets: letter for letter, sets in PIECES.items()}
+CASTLERS = {"K": (60, 63), "Q": (60, 56), "k": (4, 7), "q": (4, 0)}  # squares of king and rook, seen by White
 PROMOTED = "nbr"
 UCI = re.compile(r"[a-h][1-8][a-h][1-8][nbrq]?")
-MOST_PIECES, MOST_PAWNS = 16, 8  # of one player
-UPSIDE_DOWN = 56  # a square ^ this is where the other player sees it
+MOST_PIECES, MOST_PAWNS = 16, 8  # per player
+UPSIDE_DOWN = 56  # square ^ UPSIDE_DOWN is the square as the other player sees it
 
 
 def empty_row(*, max_plies: int, claim_draws: bool) -> States:
@@ -63,10 +57,10 @@ def empty_row(*, max_plies: int, claim_draws: bool) -> States:
 
 
 def set_up(row: States, fen: str) -> None:
-    """Make an empty row the beginning of a game from a position in FEN.
+    """Set up an empty row from a position in FEN.
 
     Raises:
-        ValueError: it is no such position; the text says why.
+        ValueError: the position is not valid; the text says why.
     """
     fields = fen.split()
     if not 4 <= len(fields) <= 6:
@@ -80,11 +74,11 @@ def set_up(row: States, fen: str) -> None:
     black = mover == "b"
     rooks = _castling_rooks(fen, squares, castling)
     board, pushed = _board(squares), _pushed(fen, squares, passing, black)
-    if king_attacked(turned_round(board) if not black else board):
+    if king_attacked(swap_sides(board) if not black else board):
         raise _refused(fen, "the player who is not to move is in check")
     row[PLY], row[CLOCK] = 2 * (move - 1) + black, clock
     row[CASTLING] = byte_swap(rooks) if black else rooks
-    begin(row, turned_round(board) if black else board, byte_swap(pushed) if black else pushed)
+    begin_position(row, swap_sides(board) if black else board, byte_swap(pushed) if black else pushed)
 
 
 def _refused(fen: str, why: str) -> ValueError:
@@ -97,7 +91,7 @@ def _word(squares: list[int]) -> Squares:
 
 
 def _squares(fen: str, placed: str) -> dict[int, str]:
-    """The piece on each square that has one."""
+    """The piece on each occupied square."""
     rows, found = placed.split("/"), {}
     if len(rows) != 8:
         raise _refused(fen, f"the board has {len(rows)} rows and not eight")
@@ -130,7 +124,7 @@ def _require_pieces(fen: str, squares: dict[int, str]) -> None:
 
 
 def _counters(fen: str, counters: list[str], last_clock: int) -> tuple[int, int]:
-    """The plies since a capture or a pawn's move, and the number of the move."""
+    """The plies since a capture or a pawn move, and the move number."""
     texts = [*counters, *["0", "1"][len(counters) :]]
     if not all(re.fullmatch("[0-9]{1,6}", text) for text in texts):
         raise _refused(
@@ -147,7 +141,7 @@ def _counters(fen: str, counters: list[str], last_clock: int) -> tuple[int, int]
 
 
 def _castling_rooks(fen: str, squares: dict[int, str], castling: str) -> Squares:
-    """The squares of rooks that may still castle."""
+    """The squares of the rooks that may still castle."""
     rights = "" if castling == "-" else castling
     if len(set(rights)) != len(castling.strip("-")) or not set(rights) <= set(CASTLERS):
         raise _refused(fen, f"castling is some of KQkq or -, not {castling!r}")
@@ -159,12 +153,12 @@ def _castling_rooks(fen: str, squares: dict[int, str], castling: str) -> Squares
 
 
 def _pushed(fen: str, squares: dict[int, str], passing: str, black: bool) -> Squares:
-    """The pawn that has just gone two squares, if any."""
+    """The pawn that has just advanced two squares, if any."""
     if passing == "-":
         return NONE
     if not re.fullmatch("[a-h][1-8]", passing):
         raise _refused(fen, f"the square behind a pawn that may be taken in passing is a square or -, not {passing!r}")
-    square, ahead = parse_square(passing), -8 if black else 8  # from which row the pawn has come to which
+    square, ahead = parse_square(passing), -8 if black else 8  # the square behind the pawn, and the way to the pawn
     right_row = square // 8 == (5 if black else 2)
     if (
         not right_row
@@ -176,20 +170,19 @@ def _pushed(fen: str, squares: dict[int, str], passing: str, black: bool) -> Squ
     return _word([square + ahead])
 
 
-def _board(squares: dict[int, str]) -> Board:
-    """The board as White sees it, who is taken for the player to move."""
+def _board(squares: dict[int, str]) -> Bitboards:
+    """The board with White as the player to move."""
     sets = [_word([square for square, piece in squares.items() if PIECES[piece.lower()][i]]) for i in range(3)]
-    return Board(_word([square for square, piece in squares.items() if piece.isupper()]), *sets)
+    return Bitboards(_word([square for square, piece in squares.items() if piece.isupper()]), *sets)
 
 
 def position_from_fen(game: Game, fen: str) -> States:
-    """A state of a game of chess, which begins with a position in FEN and may have ``max_plies`` plies from there.
+    """The state of a game of chess that begins at a position in FEN, with up to ``max_plies`` plies from there.
 
-    The square of a pawn that may be taken in passing counts only if a pawn may indeed take it. Positions before this
-    one are unknown.
+    The en passant square counts only if a pawn may capture there. Earlier positions are unknown.
 
     Raises:
-        ValueError: it is no position in FEN; the text says why. Or the game is not chess.
+        ValueError: the FEN is not valid (the text says why), or the game is not chess.
     """
     if game.name != "chess":
         raise ValueError(f"FEN is for chess, not for {game.name}")
@@ -199,24 +192,21 @@ def position_from_fen(game: Game, fen: str) -> States:
 
 
 def pieces_of(state: States) -> dict[int, str]:
-    """The piece on each square that has one, as White sees them: letters as in FEN."""
+    """The piece on each occupied square, seen by White, as a letter of FEN."""
     board = board_now(state)
     if state[PLY] % 2 == 1:
-        board = turned_round(board)  # and so White's pieces are its own
+        board = swap_sides(board)  # so that ``own`` are White's pieces
     own, *sets = (int(word) & (1 << 64) - 1 for word in board)
     found = {}
     for square in range(64):
-        letter = LETTERS.get((sets[0] >> square & 1, sets[1] >> square & 1, sets[2] >> square & 1))
+        letter = PIECE_LETTERS.get((sets[0] >> square & 1, sets[1] >> square & 1, sets[2] >> square & 1))
         if letter is not None:
             found[square] = letter.upper() if own >> square & 1 else letter
     return found
 
 
 def fen_of(state: States) -> str:
-    """A position in FEN.
-
-    The square of a pawn that may be taken in passing is there only if a pawn may indeed take it.
-    """
+    """A position in FEN, with the en passant square only if a pawn may capture there."""
     black = state[PLY] % 2 == 1
     pieces, rooks = pieces_of(state), int(byte_swap(state[CASTLING]) if black else state[CASTLING])
     rows = ["".join(pieces.get(8 * row + column, " ") for column in range(8)) for row in range(8)]
@@ -228,18 +218,18 @@ def fen_of(state: States) -> str:
 
 
 def square_name(square: int, *, black: bool = False) -> str:
-    """A square, such as e4, from where the player to move sees it."""
+    """The name of a square, such as e4; with ``black``, the square is seen by Black."""
     row, column = divmod(square ^ UPSIDE_DOWN if black else square, 8)
     return f"{FILES[column]}{8 - row}"
 
 
 def parse_square(name: str) -> int:
-    """The square as White sees it."""
+    """The square of a name, seen by White."""
     return 8 * (8 - int(name[1])) + FILES.index(name[0])
 
 
 def uci_of(state: States, action: int) -> str:
-    """A legal action as the Universal Chess Interface writes it, such as e2e4, e1g1 (castling) or e7e8q."""
+    """A legal action in UCI notation, such as e2e4, e1g1 (castling) or e7e8q."""
     plane, origin = divmod(action, 64)
     target, black = origin + int(OFFSETS[plane]), state[PLY] % 2 == 1
     piece = PROMOTED[(plane - UNDERPROMOTIONS) // 3] if plane >= UNDERPROMOTIONS else ""
@@ -249,7 +239,7 @@ def uci_of(state: States, action: int) -> str:
 
 
 def action_of_uci(state: States, text: str) -> int:
-    """The action that ``uci_of`` writes so.
+    """Parse a move in UCI notation.
 
     Raises:
         ValueError: the text is no move.
@@ -265,10 +255,9 @@ def action_of_uci(state: States, text: str) -> int:
 
 
 def action_name(action: int) -> str:
-    """From where to where, as the mover would write it with White's pieces, such as e2e4 or e7e8, and e7e8n for
-    underpromotion.
+    """Origin and target as if the mover were White, such as e2e4 or e7e8, and e7e8n for an underpromotion.
 
-    An action that leads off the board is its square and plane, such as a8#0.
+    An action that leads off the board is named by its square and plane, such as a8#0.
     """
     plane, origin = divmod(action, 64)
     rows, columns = STEPS[plane]
@@ -280,15 +269,16 @@ def action_name(action: int) -> str:
 
 
 def parse_action(text: str) -> int:
-    """The action that ``action_name`` writes so.
+    """The action of an ``action_name``.
 
     Raises:
-        ValueError: no action is called that.
+        ValueError: no action has this name.
     """
     action = ACTIONS.get(text.strip().lower())
     if action is None:
         raise ValueError(
-            f"{text.strip()!r} is not a move: type two squares as the mover sees them with White's pieces, such as e2e4 or e7e8n"
+            f"{text.strip()!r} is not a move: type two squares as the mover sees them with White's pieces, "
+            f"such as e2e4 or e7e8n"
         )
     return action
 
@@ -297,7 +287,7 @@ ACTIONS = {action_name(action): action for action in range(64 * PLANES)}
 
 
 def ending_of(state: States) -> str:
-    """How the game has ended, such as checkmate; nothing while it goes on."""
+    """How the game ended, such as checkmate; empty if it is not over."""
     if not has_move(state):
         return "checkmate" if in_check(state) else "stalemate"
     claimed = state[MOST_REPEATED] == 3
@@ -309,11 +299,10 @@ def ending_of(state: States) -> str:
     }.get(int(state[DRAWN]), "")
 
 
-def play_on(state: States) -> States:
-    """The position with no draw, for players who do not claim it: as if its clock, or the count of its plies, began
-    here.
+def without_draw(state: States) -> States:
+    """The position without its draw, for players who do not claim it: the clock, or the count of plies, restarts.
 
-    A repetition that has been is still known. Checkmate and stalemate stay what they are.
+    Earlier repetitions still count. Checkmate and stalemate stay.
     """
     state = state.copy()
     if state[CLOCK] >= state[LAST_CLOCK]:
@@ -326,10 +315,7 @@ def play_on(state: States) -> States:
 
 
 def render(state: States) -> str:
-    """The board with coordinates, White below; capitals are White's pieces.
-
-    Then who is to move, or how the game has ended.
-    """
+    """The board with coordinates, White below and in capitals; then the player to move, or how the game ended."""
     pieces = pieces_of(state)
     rows = [" ".join(pieces.get(8 * row + column, ".") for column in range(8)) for row in range(8)]
     letters = "  " + " ".join(FILES)

@@ -1,8 +1,7 @@
-"""Portable Game Notation: games of chess as text files that every chess program reads.
+"""Portable Game Notation: reading and writing games of chess.
 
-After the standard of S. J. Edwards (1994). Written in its export format; read in its import format, and more leniently
-still, since files are written by many programs: one game after the other and in constant memory, however large the
-file.
+After the standard of S. J. Edwards (1994): written in its export format, read in its import format and more leniently,
+because many programs write such files. Files of any size are read game by game in constant memory.
 """
 
 import io
@@ -10,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import zstandard
@@ -18,55 +18,55 @@ from games.bad_game import BadGame
 from games.chess.board import PLY
 from games.chess.notation import START_FEN, fen_of, position_from_fen
 from games.chess.rules import LONGEST, chess
-from games.chess.san import action_of_san, play_named, play_on
+from games.chess.san import action_of_san, play_action, play_named
 from games.game import Actions, Game, States
 
 RESULTS = ("1-0", "0-1", "1/2-1/2", "*")
 SEVEN_TAGS = {"Event": "?", "Site": "?", "Date": "????.??.??", "Round": "?", "White": "?", "Black": "?", "Result": "*"}
-COLUMNS = 79  # of text; the standard wants less than 80
+COLUMNS = 79  # of text; the standard demands fewer than 80
 LONGEST_LINE = 2**20  # characters; a longer one makes its game bad
 MOST_TAGS = 256
 MOST_TAG_CHARACTERS = 2**16  # in all tags of a game
-STANDARD = {"", "standard", "normal", "chess", "from position"}  # variants that are none
+STANDARD = {"", "standard", "normal", "chess", "from position"}  # names of standard chess
 
 TAG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+#=:-]*")
 TAG = re.compile(rf'\s*\[\s*({TAG_NAME.pattern})\s+"([^"\\]*(?:\\.[^"\\]*)*)"\s*\]\s*')
-CARELESS_TAG = re.compile(
-    rf'\s*\[\s*({TAG_NAME.pattern})\s+"(.*?)"?\s*\]?\s*'
-)  # quotes in its text are not marked, or its end is not
+# A tag with unescaped quotes, or without its end.
+CARELESS_TAG = re.compile(rf'\s*\[\s*({TAG_NAME.pattern})\s+"(.*?)"?\s*\]?\s*')
 ESCAPED = re.compile(r'\\(["\\])')
 TOKEN = re.compile(r"[{}();]|\$[0-9]*|<[^>]*>|[^\s{}();$<]+|<")
-NUMBER = re.compile(r"[0-9]*\.+|[0-9]+$")  # before a move, or alone
+NUMBER = re.compile(r"[0-9]*\.+|[0-9]+$")  # a move number, before a move or alone
 READ_AS = {text: text for text in RESULTS} | {"1/2": "1/2-1/2", "½-½": "1/2-1/2"}
-REMARK = re.compile(
-    r"(?!--)[!?=+#/~∞±∓⩲⩱□N-]+|e\.?p\.?|D|ch\.?|dis\.?ch\.?|mate"
-)  # what is written behind a move; -- is one itself
+# Annotations after a move; -- is itself a (null) move.
+REMARK = re.compile(r"(?!--)[!?=+#/~∞±∓⩲⩱□N-]+|e\.?p\.?|D|ch\.?|dis\.?ch\.?|mate")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PgnGame:
     """A game that was read."""
 
-    tags: Mapping[str, str]  # as they stand in the file
-    actions: Actions  # [L], of ``games.chess.rules``, from the beginning or from ``start_fen``
-    result: str  # one of ``RESULTS``; * where none is known
-    start_fen: str | None  # None: the usual position
-    line: int  # of the file, from 1, where it begins
+    tags: Mapping[str, str]  # as in the file
+    actions: Actions  # [L], of ``games.chess.rules``, from the start or from ``start_fen``
+    result: str  # one of ``RESULTS``; * if unknown
+    start_fen: str | None  # None: the standard start
+    line: int  # of the file, from 1, where the game begins
 
 
 def pgn_text(
     game: Game, actions: Sequence[int], *, tags: Mapping[str, str], result: str, start_fen: str | None = None
 ) -> str:
-    """One game in PGN's export format: tags, an empty line, moves in lines of less than 80 characters, an empty line.
+    """A game in PGN's export format: tags, an empty line, moves in lines of less than 80 characters, an empty line.
 
     Args:
-        game: chess, with any options. actions: the moves, from the beginning. tags: those of the seven that are known,
-        then any others in this order; Result, SetUp and FEN come from what follows. result: 1-0, 0-1, 1/2-1/2 or *.
-        start_fen: where it began, if not in the usual position.
+        game: chess, with any options.
+        actions: the moves, from the start.
+        tags: known values of the seven standard tags, then any others; Result, SetUp and FEN are set here.
+        result: 1-0, 0-1, 1/2-1/2 or *.
+        start_fen: the start position, if not the standard one.
 
     Raises:
         ValueError: the game is not chess, or a tag, the result or the position cannot be written.
-        IllegalAction: a move is not legal where it stands.
+        IllegalAction: a move is not legal.
     """
     if game.name != "chess":
         raise ValueError(f"PGN is for chess, not for {game.name}")
@@ -98,7 +98,7 @@ def _numbered(state: States, actions: Sequence[int]) -> Iterator[str]:
 
 
 def _filled(words: Iterable[str]) -> Iterator[str]:
-    """The words in lines that are as long as they may be."""
+    """Fill lines with words."""
     line = ""
     for word in words:
         if line and len(line) + 1 + len(word) > COLUMNS:
@@ -110,23 +110,18 @@ def _filled(words: Iterable[str]) -> Iterator[str]:
 
 
 def pgn_lines(path: Path) -> Iterator[str]:
-    """The lines of a file of any size, in UTF-8, or where they are not, in Latin-1.
+    """The lines of a file of any size, decoded as UTF-8, or else as Latin-1. A .zst file is decompressed.
 
-    One whose name ends in .zst is unpacked on the way.
-
-    Of a line that is longer than ``LONGEST_LINE`` only the beginning is given, which is too long too.
+    A line longer than ``LONGEST_LINE`` is truncated, but is still longer than that.
 
     Raises:
         OSError: the file is missing or cannot be read.
-        ValueError: it is packed, and damaged.
+        ValueError: the compressed file is damaged.
     """
     with path.open("rb") as file:
-        plain = path.suffix != ".zst"
-        source = (
-            file
-            if plain
-            else io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True))
-        )
+        source: BinaryIO = file
+        if path.suffix == ".zst":
+            source = io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True))
         try:
             while line := source.readline(LONGEST_LINE + 1):
                 yield _decoded(line)
@@ -144,14 +139,14 @@ def _decoded(line: bytes) -> str:
 
 
 def read_pgn(lines: Iterable[str]) -> Iterator[PgnGame | BadGame]:
-    """The games of a PGN file, in its order and in constant memory.
+    """Read the games of a PGN file, in order and in constant memory.
 
-    Comments, variations, annotations and lines that begin with % are passed over. After a game that cannot be read,
-    reading goes on with the next line that looks like a tag. Moves are judged by the laws, but people may play on after
-    a draw that nobody claimed, and resign or agree on a draw whenever they like.
+    Comments, variations, annotations and lines that begin with % are skipped. After a game that cannot be read, reading
+    continues at the next line that looks like a tag. Moves must be legal, but players may continue after a draw that
+    nobody claimed, and may resign or agree on a draw at any time.
 
     Args:
-        lines: of the file, with or without their ends, such as ``pgn_lines`` gives them.
+        lines: of the file, with or without line ends, as from ``pgn_lines``.
     """
     reader = _Reader()
     for number, line in enumerate(lines, 1):
@@ -160,14 +155,14 @@ def read_pgn(lines: Iterable[str]) -> Iterator[PgnGame | BadGame]:
 
 
 class _Bad(Exception):
-    """The game under way cannot be read."""
+    """The current game cannot be read."""
 
 
 @dataclass
 class _Draft:
     """A game that is being read."""
 
-    line: int = 0  # where it begins; 0: it has not begun
+    line: int = 0  # where the game begins; 0: not begun
     tags: dict[str, str] = field(default_factory=dict)
     characters: int = 0  # of the tags
     state: States | None = None  # after the moves so far; None before the first
@@ -176,16 +171,16 @@ class _Draft:
 
 
 class _Reader:
-    """Takes lines and gives games; what it keeps is bounded by what one game may have."""
+    """Turns lines into games; its memory is bounded by the limits of one game."""
 
     def __init__(self) -> None:
         self._game = chess(max_plies=LONGEST, claim_draws=False)
         self._draft = _Draft()
-        self._number = 0  # of the line under way
-        self._comment = 0  # the line where the comment under way began; 0: there is none
+        self._number = 0  # of the current line
+        self._comment = 0  # the line where the current comment began; 0: no comment
         self._variations, self._variation = 0, 0  # open parentheses, and the line of the first
         self._after_blank = True
-        self._lost = False  # nothing is understood until the next tag
+        self._lost = False  # whether lines are skipped until the next tag
 
     def take(self, number: int, line: str) -> Iterator[PgnGame | BadGame]:
         """Read one line."""
@@ -207,7 +202,7 @@ class _Reader:
             self._begin(lost=True)
 
     def end(self) -> Iterator[PgnGame | BadGame]:
-        """End the game under way, which has no mark at its end, if there is one."""
+        """Finish the current game, if any, at the end of the file or before the next game."""
         try:
             if self._comment:
                 yield BadGame(self._comment, "a comment begins here and does not end")
@@ -223,7 +218,7 @@ class _Reader:
         self._draft, self._comment, self._variations, self._lost = _Draft(), 0, 0, lost
 
     def _take_tags(self, tags: list[tuple[str, str]], after_blank: bool) -> Iterator[PgnGame | BadGame]:
-        """Tags begin a game, unless they are more of one that has no moves yet."""
+        """Tags begin a new game, unless they continue those of a game without moves."""
         again = after_blank and tags[0][0] in self._draft.tags
         if again or self._lost or self._comment or self._variations or self._draft.state is not None:
             yield from self.end()
@@ -265,7 +260,7 @@ class _Reader:
                 self._take_word(word)
 
     def _take_word(self, word: str) -> None:
-        """Play a move; pass over its number, or what somebody says of it."""
+        """Play a move; skip move numbers and annotations."""
         if word[0] in "0123456789.":
             number = NUMBER.match(word)
             word = word[number.end() :] if number else word
@@ -280,11 +275,11 @@ class _Reader:
             action = action_of_san(state, word)
         except ValueError as error:
             raise _Bad(str(error)) from error
-        play_on(state, action)
+        play_action(state, action)
         draft.actions.append(action)
 
     def _begun(self) -> States:
-        """The position of the game under way, which its tags set up."""
+        """The position of the current game, set up from its tags."""
         draft = self._draft
         if draft.state is not None:
             return draft.state
@@ -299,7 +294,7 @@ class _Reader:
         return draft.state
 
     def _finished(self, mark: str) -> PgnGame:
-        """The game under way, with such a result at its end."""
+        """The current game, with the result ``mark`` at its end."""
         self._begun()
         draft = self._draft
         tag = READ_AS.get(draft.tags.get("Result", "*").strip(), "*")
@@ -315,7 +310,7 @@ class _Reader:
 
 
 def _tags_in(line: str) -> list[tuple[str, str]]:
-    """The names and texts of the tags of which the line consists, if it does."""
+    """The names and texts of the tags in a line of tags; else empty."""
     if line[0] != "[" and line.lstrip()[0] != "[":
         return []
     tags, place = [], 0

@@ -1,40 +1,41 @@
 """Chess by the laws of FIDE, with the moves and planes of AlphaZero (https://arxiv.org/abs/1712.01815, tables S1 and
 S2).
 
-**Ends.** Checkmate wins. Draws are stalemate and what follows. With ``claim_draws``, the default and what self-play wants, a
-draw that a player may claim is claimed at once: a position that occurs for the third time, and fifty moves of both
-sides without a capture or a pawn's move. Without it the game goes on to the fifth time and the 75 moves that end it
-whatever the players say. A position recurs if the same player is to move and may make the same moves. Insufficient
-material ends the game: two kings, with one knight or bishop, or with bishops on squares of one color only. So do
-``max_plies`` plies. Checkmate comes before all of these. The positions since the last capture or pawn's move are in the
-state, so that a search sees its repetitions.
+**End of the game.** Checkmate wins. Stalemate is a draw, and so are the following. With ``claim_draws``, the default
+and best for self-play, every draw that a player may claim is claimed: the third occurrence of a position, and fifty
+moves of both sides without a capture or a pawn move. Without it, the fifth occurrence and 75 moves end the game, as the
+laws demand. A position recurs if the same player is to move and has the same moves. Insufficient material ends the
+game: two kings, with one knight or bishop, or with bishops on squares of one color only. So do ``max_plies`` plies.
+Checkmate takes precedence over all of these. The state holds the positions since the last capture or pawn move, so that
+a search sees repetitions.
 
-**Squares** are always seen by the player to move: row 0 is the farthest, column 0 the a-file; for Black the board is turned upside down.
+**Squares** are always seen by the player to move: row 0 is the farthest, column 0 the a-file; for Black the board is
+flipped vertically.
 
-**Actions** are 73 planes of 8 x 8 squares, ``64 * plane + 8 * row + column``, where the piece that moves comes from:
+**Actions** are 73 planes of 8 x 8 squares, ``64 * plane + 8 * row + column`` of the square that the piece leaves:
 
-- 0 to 55: queens' moves, ``7 * direction + distance - 1``. Directions are north (ahead), northeast, east, southeast, south, southwest,
-  west, northwest; rooks, bishops, kings and pawns move so too. A pawn that arrives on the last row becomes a queen, and
-  a king castles by going two squares.
-- 56 to 63: knights' moves, from the one two squares ahead and one to the east, clockwise.
-- 64 to 72: pawns that become something else, ``64 + 3 * piece + way``; the pieces are knight, bishop, rook, the ways straight ahead,
+- 0 to 55: queen moves, ``7 * direction + distance - 1``. The directions are north (ahead), northeast, east, southeast,
+  south, southwest, west, northwest. Rooks, bishops, kings and pawns use them too. A pawn that reaches the last row
+  becomes a queen, and a king castles by moving two squares.
+- 56 to 63: knight moves, clockwise from the one two squares ahead and one to the east.
+- 64 to 72: underpromotions, ``64 + 3 * piece + way``; the pieces are knight, bishop, rook; the ways are straight ahead,
   capturing to the east, capturing to the west.
 
-**Observation**, ``[119, 8, 8]``. A group of 14 planes for each of the last eight positions, the latest first, all seen by the player to
-move now, and 0 where the game had not begun. In a group:
+**Observation**, ``[119, 8, 8]``. A group of 14 planes for each of the last eight positions, the newest first, all seen
+by the player to move now, and 0 before the start of the game. In a group:
 
 - 0 to 5: its own pawns, knights, bishops, rooks, queens, king; 6 to 11: its opponent's.
-- 12: all ones if that position had been there before; 13: if twice or more.
+- 12: all ones if that position had occurred before; 13: if twice or more.
 
 Then planes that are the same at every square:
 
 - 112: 1 if White is to move.
-- 113: the plies played, of all that there may be: from 0 to 1.
+- 113: the plies played, as a share of ``max_plies``.
 - 114, 115: 1 if it may still castle to the kingside, to the queenside; 116, 117: if its opponent may.
-- 118: the plies since a capture or a pawn's move, of all that there may be.
+- 118: the plies since a capture or a pawn move, as a share of those that make a draw.
 
-There are no symmetries: castling knows left from right, and pawns know where ahead is. The kernels that play are in
-``games.chess.board`` and ``games.chess.moves``; positions and moves are written and read in ``games.chess.notation``.
+There are no symmetries, because of castling and pawns. The kernels that play are in ``games.chess.board`` and
+``games.chess.moves``; ``games.chess.notation`` reads and writes positions and moves.
 """
 
 import numpy as np
@@ -54,11 +55,11 @@ from games.chess.board import (
     REPEATED,
     SHORT_ROOK,
     Squares,
-    at,
     board_at,
+    mix_hash,
+    square_bit,
     step,
-    stirred,
-    turned_round,
+    swap_sides,
 )
 from games.chess.moves import MOST_MOVES, has_move, in_check, legal_actions, terminal
 from games.chess.notation import START_FEN, action_name, empty_row, parse_action, render, set_up
@@ -66,9 +67,9 @@ from games.compiled import inlined
 from games.game import Game, Planes, Returns, Rules, States, no_chance, observe_kernel, query_kernel, returns_kernel
 from games.intrinsics import byte_swap, lowest_bit
 
-GROUP = 14  # planes for each position
+GROUP = 14  # planes per position
 WHITE_MOVES, PROGRESS, OWN_CASTLING, THEIR_CASTLING, STANDSTILL, OBSERVED = 112, 113, 114, 116, 118, 119
-LONGEST = 17_697  # plies that a game can have where 75 moves without progress end it
+LONGEST = 17_697  # an upper bound of the plies of a game that 75 moves without progress end
 
 
 @query_kernel
@@ -85,8 +86,8 @@ def returns(state: States, out: Returns) -> None:
 
 
 @inlined
-def mark(planes: Planes, plane: int, squares: Squares) -> None:
-    """Write a 1 at each of the squares."""
+def mark_squares(planes: Planes, plane: int, squares: Squares) -> None:
+    """Write a 1 on each of the squares."""
     while squares != 0:
         square = lowest_bit(squares)
         planes[plane, square >> 3, square & 7] = np.float32(1.0)
@@ -99,17 +100,17 @@ def observe(state: States, planes: Planes) -> None:
     for age in range(HISTORY):
         board = board_at(state, state[PLY] - age)
         if age & 1:
-            board = turned_round(board)
+            board = swap_sides(board)
         short, straight, diagonal = board.short, board.straight, board.diagonal
         for side in range(2):
             first = GROUP * age + 6 * side
             pieces = ~board.own if side else board.own
-            mark(planes, first, pieces & short & ~straight & ~diagonal)
-            mark(planes, first + 1, pieces & short & straight)
-            mark(planes, first + 2, pieces & diagonal & ~short & ~straight)
-            mark(planes, first + 3, pieces & straight & ~short & ~diagonal)
-            mark(planes, first + 4, pieces & straight & diagonal)
-            mark(planes, first + 5, pieces & short & diagonal)
+            mark_squares(planes, first, pieces & short & ~straight & ~diagonal)
+            mark_squares(planes, first + 1, pieces & short & straight)
+            mark_squares(planes, first + 2, pieces & diagonal & ~short & ~straight)
+            mark_squares(planes, first + 3, pieces & straight & ~short & ~diagonal)
+            mark_squares(planes, first + 4, pieces & straight & diagonal)
+            mark_squares(planes, first + 5, pieces & short & diagonal)
         repeated = state[REPEATED] >> 4 * age & 15
         for times in range(2):
             if repeated > times:
@@ -118,7 +119,7 @@ def observe(state: States, planes: Planes) -> None:
     planes[WHITE_MOVES] = np.float32(1 - (state[PLY] & 1))
     planes[PROGRESS] = np.float32(1.0) - np.float32(state[LAST_PLY] - state[PLY]) / np.float32(state[MAX_PLIES])
     for side in range(2):
-        rook = at(LONG_ROOK if side else SHORT_ROOK)
+        rook = square_bit(LONG_ROOK if side else SHORT_ROOK)
         planes[OWN_CASTLING + side] = np.float32(castling & rook != 0)
         planes[THEIR_CASTLING + side] = np.float32(theirs & rook != 0)
     planes[STANDSTILL] = np.float32(state[CLOCK]) / np.float32(state[LAST_CLOCK])
@@ -126,10 +127,10 @@ def observe(state: States, planes: Planes) -> None:
 
 @query_kernel
 def position_hash(state: States) -> int:
-    key = stirred(stirred(state[PLY] & 1, state[LAST_PLY] - state[PLY]), state[CLOCK] << 32 | state[REPEATED])
-    key = stirred(key, state[CASTLING])
+    key = mix_hash(mix_hash(state[PLY] & 1, state[LAST_PLY] - state[PLY]), state[CLOCK] << 32 | state[REPEATED])
+    key = mix_hash(key, state[CASTLING])
     for age in range(HISTORY):
-        key = stirred(key, state[POSITIONS + POSITION_WORDS * (state[PLY] - age & HISTORY - 1) + POSITION_WORDS - 1])
+        key = mix_hash(key, state[POSITIONS + POSITION_WORDS * (state[PLY] - age & HISTORY - 1) + POSITION_WORDS - 1])
     return key
 
 
@@ -138,10 +139,8 @@ def chess(*, max_plies: int = 512, claim_draws: bool = True) -> Game:
 
     Args:
         max_plies: plies after which the game is drawn. With ``claim_draws`` fifty moves without progress end it anyway,
-        but at the worst
-            only after some 11,800 plies; games of random moves have 340 on average.
-        claim_draws: whether threefold repetition and fifty moves end the game; else fivefold repetition and 75 moves
-        do.
+            but in the worst case only after some 11,800 plies; games of random moves have 340 on average.
+        claim_draws: whether threefold repetition and fifty moves end the game; else fivefold repetition and 75 moves.
 
     Raises:
         ValueError, TypeError: an option is out of range, or of the wrong type.

@@ -3,20 +3,18 @@
 Bit ``7 * column + row`` is a cell, row 0 at the bottom; each column has one spare bit on top, so that shifted boards
 never wrap around (J. Tromp's layout). An action is a column, 0 to 6.
 
-A player's *threat* is an empty cell that would complete a line of four of theirs. Rows count from one, at the bottom:
-who is to fill a threatened cell in the end depends on whether its row is odd or even (V. Allis, "A Knowledge-based
-Approach of Connect-Four", 1988). The player to move sees 9 planes, ``[9, 6, 7]``, the bottom row last. In the first
-five, 1 marks a cell:
+A player's *threat* is an empty cell that would complete their line of four. Rows count from 1 at the bottom: whether a
+threat's row is odd or even decides who will fill it in the end (V. Allis, "A Knowledge-based Approach of Connect-Four",
+1988). The observation has 9 planes, ``[9, 6, 7]``, the bottom row last. In the first five, 1 marks a cell:
 
 - 0, 1: its own stones; its opponent's.
 - 2, 3: its own threats; its opponent's.
 - 4: the odd rows.
 
-The others show each empty cell's *chances*: how many lines of four through it are still free of the other player's
-stones,
+The others count, for each empty cell, the lines of four through it that hold no stone of the other player:
 
-- 5, 7: and hold two of its own, or of its opponent's, as halves;
-- 6, 8: and hold one, as quarters.
+- 5, 7: lines with two stones of the player to move, of the opponent; in units of 1/2.
+- 6, 8: lines with one stone; in units of 1/4.
 """
 
 from typing import NamedTuple
@@ -32,19 +30,19 @@ from games.game import (
     Returns,
     Rules,
     States,
+    final_score_kernel,
     legal_actions_kernel,
     no_chance,
     observe_kernel,
     query_kernel,
     returns_kernel,
-    settle_kernel,
     step_kernel,
 )
 
 ROWS, COLUMNS, PLANES = 6, 7, 9
 CELLS = ROWS * COLUMNS
-MOVER, STONES, PLY, OVER = range(4)  # words: the mover's stones, all stones, plies played, and how the game ended:
-RUNNING, LINE, FULL = range(3)  # ... not yet, by a line of the player who moved last, or by a full board
+MOVER, STONES, PLY, OVER = range(4)  # words: the mover's stones, all stones, plies played, how the game ended
+RUNNING, LINE, FULL = range(3)  # it has not; by a line of the player who moved last; by a full board
 WORDS = 4
 BOTTOM = sum(1 << 7 * column for column in range(COLUMNS))
 BOARD = BOTTOM * 0b111111
@@ -52,7 +50,7 @@ ODD_ROWS = BOTTOM * 0b010101
 DIRECTIONS = (1, 6, 7, 8)  # from bit to bit along a line: up, falling, level, rising
 
 
-class Counts(NamedTuple):
+class BitCounts(NamedTuple):
     """A number from 0 to 15 for each cell, as the boards of its binary digits."""
 
     ones: int
@@ -61,16 +59,15 @@ class Counts(NamedTuple):
     eights: int
 
 
-NOWHERE = Counts(0, 0, 0, 0)
+NO_COUNTS = BitCounts(0, 0, 0, 0)
 HALF, QUARTER = np.float32(0.5), np.float32(0.25)
-BITS = np.array(
-    [7 * column + row for row in reversed(range(ROWS)) for column in range(COLUMNS)]
-)  # [42] of the cells, as planes have them
+# [42] the bit of each cell, in the order of the planes
+BITS = np.array([7 * column + row for row in reversed(range(ROWS)) for column in range(COLUMNS)])
 
 
 @inlined
 def has_line(stones: int) -> bool:
-    """Whether four of these stones stand in a line."""
+    """Whether four of these stones are in a line."""
     vertical = stones & (stones >> 1)
     level = stones & (stones >> 7)
     rising = stones & (stones >> 8)
@@ -82,7 +79,7 @@ def has_line(stones: int) -> bool:
 
 @inlined
 def completing(stones: int) -> int:
-    """All cells, on the board or not, that stand in a line with three of these stones."""
+    """All cells, on the board or not, that complete a line with three of these stones."""
     cells = (stones << 1) & (stones << 2) & (stones << 3)
     for step in (6, 7, 8):
         above = (stones << step) & (stones << 2 * step)
@@ -92,19 +89,18 @@ def completing(stones: int) -> int:
 
 
 @inlined
-def one_more(counts: Counts, cells: int) -> Counts:
-    """``counts``, one larger on these cells."""
+def one_more(counts: BitCounts, cells: int) -> BitCounts:
+    """``counts``, incremented on these cells."""
     twos = counts.ones & cells
     fours = counts.twos & twos
-    return Counts(counts.ones ^ cells, counts.twos ^ twos, counts.fours ^ fours, counts.eights | (counts.fours & fours))
+    return BitCounts(
+        counts.ones ^ cells, counts.twos ^ twos, counts.fours ^ fours, counts.eights | (counts.fours & fours)
+    )
 
 
 @inlined
-def write_plane(plane: NDArray[np.float32], counts: Counts, unit: np.float32) -> None:
-    """Write a board's numbers, in ``unit``, to ``plane`` ``[42]``.
-
-    Without a branch, so that several cells are written at once.
-    """
+def write_plane(plane: NDArray[np.float32], counts: BitCounts, unit: np.float32) -> None:
+    """Write the counts, times ``unit``, to ``plane`` ``[42]``, without a branch, so that the loop is vectorized."""
     ones, twos, fours, eights = counts
     for cell in range(CELLS):
         bit = BITS[cell]
@@ -114,20 +110,20 @@ def write_plane(plane: NDArray[np.float32], counts: Counts, unit: np.float32) ->
 
 @inlined
 def write_bits(plane: NDArray[np.float32], board: int) -> None:
-    """Write a board to ``plane`` ``[42]``."""
+    """Write a bitboard to ``plane`` ``[42]``."""
     for cell in range(CELLS):
         plane[cell] = np.float32(board >> BITS[cell] & 1)
 
 
 @inlined
-def chances(mine: int, theirs: int, empty: int) -> tuple[Counts, Counts]:
-    """Through each of the cells ``empty``, how many lines without stones of ``theirs`` hold two of ``mine``, and how
-    many hold one.
+def chances(mine: int, theirs: int, empty: int) -> tuple[BitCounts, BitCounts]:
+    """For each of the cells ``empty``, the number of lines through it without ``theirs`` that hold two of ``mine``, and
+    that hold one.
     """
     free = BOARD & ~theirs
-    with_two, with_one = NOWHERE, NOWHERE
+    with_two, with_one = NO_COUNTS, NO_COUNTS
     for step in DIRECTIONS:
-        # A line is named by its first cell, from which the others are step, 2 * step and 3 * step bits away.
+        # A line is identified by its first cell; the others are step, 2 * step and 3 * step bits away.
         lines = free & free >> step & free >> 2 * step & free >> 3 * step
         first, second, third, fourth = mine, mine >> step, mine >> 2 * step, mine >> 3 * step
         odd_before, odd_after, both_before, both_after = first ^ second, third ^ fourth, first & second, third & fourth
@@ -179,18 +175,18 @@ def terminal(state: States) -> int:
 @returns_kernel
 def returns(state: States, out: Returns) -> None:
     won = np.float32(1.0) if state[OVER] == LINE else np.float32(0.0)
-    loser = state[PLY] & 1  # the player to move has just been beaten
+    loser = state[PLY] & 1  # the player to move has just lost
     out[loser] = -won
     out[1 - loser] = won
 
 
-@settle_kernel
-def settle(state: States, owners: Actions) -> int:
-    # The score is the solvers': how many of 22 stones the winner has left to play.
+@final_score_kernel
+def final_score(state: States, ownership: Actions) -> int:
+    # The score of solvers: the number of 22 stones that the winner has left.
     mine, theirs = state[MOVER], state[STONES] ^ state[MOVER]
     sign = 1 - 2 * (state[PLY] & 1)
     for cell in range(CELLS):
-        owners[cell] = sign * ((mine >> BITS[cell] & 1) - (theirs >> BITS[cell] & 1))
+        ownership[cell] = sign * ((mine >> BITS[cell] & 1) - (theirs >> BITS[cell] & 1))
     if state[OVER] != LINE:
         return 0
     return -2 * sign * (22 - (state[PLY] + 1) // 2)
@@ -215,8 +211,7 @@ def observe(state: States, planes: Planes) -> None:
 
 @query_kernel
 def position_hash(state: States) -> int:
-    # The mover's stones plus a one above each column's highest stone name a position uniquely (Tromp); then mix the
-    # bits.
+    # The mover's stones plus a one above each column's highest stone identify a position (Tromp); then mix the bits.
     key = np.uint64(state[MOVER] + state[STONES] + 0x1020408102041)
     key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -224,7 +219,7 @@ def position_hash(state: States) -> int:
 
 
 def render(state: States) -> str:
-    """The board with X for the first player, O for the second, and the column numbers that one types."""
+    """The board with X for the first player, O for the second, and the numbers of the columns."""
     mover, other = ("X", "O") if state[PLY] % 2 == 0 else ("O", "X")
     lines = []
     for row in reversed(range(ROWS)):
@@ -238,14 +233,14 @@ def render(state: States) -> str:
 
 
 def parse_action(text: str) -> int:
-    """A column from 1 to 7."""
+    """Parse a column from 1 to 7."""
     if text.strip() not in {"1", "2", "3", "4", "5", "6", "7"}:
         raise ValueError(f"{text.strip()!r} is not a column: type a number from 1 to {COLUMNS}")
     return int(text) - 1
 
 
 def action_name(action: int) -> str:
-    """The column as people count it."""
+    """The number of the column, from 1."""
     return str(action + 1)
 
 
@@ -269,5 +264,5 @@ def connect_four() -> Game:
         action_name=action_name,
         parse_action=parse_action,
         render=render,
-        settle=settle,
+        final_score=final_score,
     )

@@ -1,15 +1,15 @@
-"""An exact solver of Connect Four, for tests and for measuring play: nothing in self-play or training may ask it.
+"""An exact solver of Connect Four, for tests and for measuring strength; self-play and training never use it.
 
-Two questions give the value of a position: can the player to move win, and can they at least draw? A depth-first search
-with a transposition table answers one of them. Its methods are published ones:
+The value of a position follows from two questions: can the player to move win, and can they at least draw? A
+depth-first search with a transposition table answers one of them at a time. The methods are published:
 
-- J. Tromp, "John's Connect Four Playground": bitboards with a spare bit per column, a key of 49 bits, the table.
-- P. Pons, "Solving Connect 4: how to build a perfect AI": never play below a cell that the opponent needs, answer forced moves at
-  once, try first what makes most threats, and the centre before the edge.
-- V. Allis, "A Knowledge-based Approach of Connect-Four" (1988): follow-up (claimeven) and baseinverse, here as bounds.
+- J. Tromp, "John's Connect Four Playground": bitboards with a spare bit per column, a 49-bit key, the table.
+- P. Pons, "Solving Connect 4: how to build a perfect AI": never play below a cell that the opponent needs, play forced
+  moves at once, try first the moves that make most threats, and the center before the edge.
+- V. Allis, "A Knowledge-based Approach of Connect-Four" (1988): follow-up (claimeven) and baseinverse, as bounds.
 
-Threats and the numbers of rows are as in ``games.connect_four.rules``: a second player who always answers in the same
-column gets the even rows.
+Threats and row numbers are as in ``games.connect_four.rules``: a second player who always answers in the same column
+gets the even rows.
 """
 
 import functools
@@ -22,17 +22,16 @@ from games.connect_four.rules import BOARD, BOTTOM, COLUMNS, LINE, MOVER, ODD_RO
 from games.exact import ILLEGAL, ActionValues
 from games.game import States
 
-Table = NDArray[
-    np.int64
-]  # [slots], each 0 or key << 4 | (what the player to move cannot exceed + 1) << 2 | (what they are sure of + 1)
+# [slots], each 0 or key << 4 | (upper bound for the player to move + 1) << 2 | (lower bound + 1)
+Table = NDArray[np.int64]
 
 EVEN_ROWS = BOTTOM * 0b101010
 COLUMN = 0b1111111
-ORDER_BITS = 8  # of one move in an order: the number of threats it leaves, and 3 bits for its column, counted from one
+ORDER_BITS = 8  # of one move in an order: its number of threats, and 3 bits for its column, from 1
 
 
 def new_table(*, slots: int = 4_194_301) -> Table:
-    """An empty transposition table of 8 bytes a slot; a prime number of ``slots`` spreads the positions evenly."""
+    """An empty transposition table, 8 bytes per slot; a prime number of ``slots`` spreads the positions evenly."""
     return np.zeros(slots, np.int64)
 
 
@@ -44,8 +43,8 @@ def _shared_table() -> Table:
 def solve(state: States, *, table: Table | None = None) -> int:
     """The value of ``state`` ``[S]`` for the player to move under perfect play: 1 won, 0 drawn, -1 lost.
 
-    Takes microseconds late in the game, tenths of a second after eight plies, and from seconds to minutes earlier. Hand
-    in a larger ``table`` than the shared one of 32 MiB for many early positions, and one for each thread.
+    Takes microseconds late in the game, tenths of a second after eight plies, and seconds to minutes earlier. For many
+    early positions pass a larger ``table`` than the shared one of 32 MiB, and one per thread.
     """
     if state[OVER]:
         return -1 if state[OVER] == LINE else 0
@@ -65,7 +64,7 @@ def action_values(state: States, *, table: Table | None = None) -> ActionValues:
 
 @inlined
 def _count(cells: int) -> int:
-    """How many bits are set."""
+    """The number of set bits."""
     pairs = cells - ((cells >> 1) & 0x5555555555555555)
     fours = (pairs & 0x3333333333333333) + ((pairs >> 2) & 0x3333333333333333)
     return (((fours + (fours >> 4)) & 0x0F0F0F0F0F0F0F0F) * 0x0101010101010101) >> 56
@@ -73,7 +72,7 @@ def _count(cells: int) -> int:
 
 @inlined
 def _mirrored(cells: int) -> int:
-    """The same cells seen from behind the board."""
+    """The mirror image of these cells."""
     swapped = cells & (COLUMN << 21)
     for column in range(3):
         across = 42 - 14 * column
@@ -83,18 +82,18 @@ def _mirrored(cells: int) -> int:
 
 @inlined
 def _key(mover: int, stones: int) -> int:
-    """A number from 1 to 2**49 that a position shares with its mirror image alone."""
+    """A number from 1 to 2**49 that identifies a position up to reflection."""
     return min(mover + stones, _mirrored(mover) + _mirrored(stones)) + 1
 
 
 @inlined
 def _sure_of_second(first: int, second: int, empty: int, possible: int) -> int:
-    """What simple pairing makes the second player sure of, if only with the move: 0 nothing, 1 a draw, 2 a win.
+    """The result that a simple pairing strategy guarantees the second player: 0 nothing, 1 a draw, 2 a win.
 
     The second player answers each move in the same column, and a move in the lowest empty cell of a column with an odd
-    number of stones in the lowest empty cell of another such column. It works when the first player is to move; when
-    not, there is one such cell more, and taking it comes first. This gives them every even row, except these lowest
-    cells, of which each may go to either player.
+    number of stones in the lowest empty cell of another such column. This works when the first player is to move;
+    otherwise there is one such cell more, which the second player takes first. The second player gets every even row,
+    except these lowest cells, each of which may go to either player.
     """
     contested = possible & EVEN_ROWS
     if has_line(first | (empty & ODD_ROWS) | contested):
@@ -104,9 +103,9 @@ def _sure_of_second(first: int, second: int, empty: int, possible: int) -> int:
 
 @inlined
 def _order(mover: int, moves: int, possible: int, empty: int) -> int:
-    """The columns of ``moves``, best first from the lowest bits on; -1 when one of them cannot be answered.
+    """The columns of ``moves`` from the lowest bits on, best first; -1 if one of them wins by force.
 
-    That is a move after which two cells win at once, or one and then the cell above it.
+    That is a move with two winning cells next, or one and then the cell above it.
     """
     order = count = 0
     for rank in range(COLUMNS):
@@ -130,7 +129,7 @@ def _order(mover: int, moves: int, possible: int, empty: int) -> int:
 
 @compiled
 def _reaches(mover: int, stones: int, goal: int, table: Table) -> bool:
-    """Whether the player to move, who cannot win at once, gets at least ``goal``: 1 a win, 0 a draw."""
+    """Whether the player to move, who cannot win at once, reaches at least ``goal``: 1 a win, 0 a draw."""
     opponent, empty, possible = stones ^ mover, BOARD & ~stones, (stones + BOTTOM) & BOARD
     threats = completing(opponent) & empty
     forced = possible & threats
@@ -166,8 +165,8 @@ def _value(mover: int, stones: int, table: Table) -> int:
     """The value for the player to move, where the other has no line yet."""
     if completing(mover) & (stones + BOTTOM) & BOARD:
         return 1
-    # Ask first whether the first player wins: the likelier answer, yes, settles the value alone. (As plain numbers the
-    # goals would be compiled in, and such copies of a recursive function crash when they come from numba's cache.)
+    # Test first whether the first player wins: the likelier answer, yes, decides the value alone. (As literals the
+    # goals would be compiled in, and such copies of a recursive function crash when loaded from numba's cache.)
     win, draw = int(np.int64(1)), int(np.int64(0))
     if _count(stones) & 1 == 0:
         if _reaches(mover, stones, win, table):

@@ -1,13 +1,14 @@
 """The rules of Go as compiled kernels over one row of 64-bit words, for any board from 5 x 5 to 19 x 19.
 
 A *cell* is a point of the board with a wall around it: ``(row + 1) * (size + 1) + column + 1``, so that the four
-neighbors of a point are always cells; one column of wall serves both sides. Connected stones form a *chain*. One of its
-cells, its *head*, names it, and its stones form a ring through FOLLOWING. The head of a wall or of an empty cell is 0,
-a wall that has no liberties. Every chain knows its number of liberties, so that a play is judged without being played.
+neighbors of a point are always cells; one column of wall serves both sides. Connected stones form a *chain*. It is
+named by one of its cells, its *head*, and its stones form a ring through FOLLOWING. The head of a wall or an empty cell
+is 0, a wall cell without liberties. Every chain stores its number of liberties, so that a play is judged without being
+played.
 
-Superko is exact but for one thing: positions are compared by 64-bit Zobrist hashes, and equal hashes are taken for
-equal positions. A play of a color on a point can only repeat a position in which that color stood there and was removed
-since. So only plays on such VACATED points are looked up at all; a suicide, which leaves its point empty, always is.
+Superko compares positions by 64-bit Zobrist hashes, so it is exact up to hash collisions. A play of a color on a point
+can only repeat a position in which that color stood there and was removed since. So only plays on such VACATED points
+are looked up, and suicides, which leave their point empty.
 """
 
 import hashlib
@@ -21,33 +22,31 @@ from games.game import Actions, States, legal_actions_kernel, step_kernel
 from games.intrinsics import fields, lowest_bit
 
 EMPTY, BLACK, WHITE, WALL = range(4)  # colors of cells; player 0 is Black
-ILLEGAL, REPEATS, LEGAL = range(3)  # verdicts on a play: REPEATS is illegal by superko alone
+ILLEGAL, REPEATS, LEGAL = range(3)  # verdicts on a play; REPEATS: illegal by superko alone
 
-# The words at the start of a row. First what never changes: HALF_KOMI counts half points, BOARD is where the arrays of
-# cells begin (in 16-bit numbers), CELLS the length of each, TABLE where the table of positions begins (in words).
+# The words at the start of a row. First the constants: HALF_KOMI is in half points, BOARD the start of the arrays of
+# cells (in 16-bit numbers), CELLS the length of each, TABLE the start of the table of positions (in words).
 SIZE, HALF_KOMI, SUICIDE, MAX_PLIES, BOARD, CELLS, TABLE = range(7)
-# Then what does: plies played, passes in a row, the hash of the stones, and the last actions + 1, the latest in the
+# Then the variables: plies played, passes in a row, the hash of the stones, and the last actions + 1, the newest in the
 # lowest bits.
 PLY, PASSES, HASH, LAST, HEADER = range(7, 12)
 ACTION_BITS = 9
-HISTORY = 5  # actions in LAST: as many as KataGo shows to its network
+HISTORY = 5  # actions in LAST, as many as KataGo's network sees
 LAST_MASK = (1 << ACTION_BITS * HISTORY) - 1
 
 # After the header: rows of the board as 32-bit masks (bit = column): the EMPTY points with a zero row above and below,
 # then the points vacated by Black, then by White. Then the arrays of cells, 16-bit numbers; LIBERTIES and STONES hold
 # at heads only.
 COLOR, HEAD, FOLLOWING, LIBERTIES, STONES = range(5)
-# Then the table of positions, a hash table with linear probing; it fills the rest of the row, a power of two. 0 is a
-# free slot.
+# Then the table of positions, a hash table with linear probing. Its size is a power of two; 0 is a free slot.
 
 _MOST_CELLS = 20 * 21 + 1
-ZOBRIST = np.frombuffer(hashlib.shake_256(b"keima go").digest(8 * 3 * _MOST_CELLS), np.int64).reshape(
-    3, -1
-)  # [color, cell]
+# [color, cell]
+ZOBRIST = np.frombuffer(hashlib.shake_256(b"keima go").digest(8 * 3 * _MOST_CELLS), np.int64).reshape(3, -1)
 
 
 def start_row(*, size: int, half_komi: int, suicide: bool, max_plies: int) -> States:
-    """The row of an empty board. Its table of positions is never more than three quarters full."""
+    """The row of an empty board. Its table of positions never gets more than three quarters full."""
     board_word = HEADER + (3 * size + 3) // 2
     num_cells = (size + 1) * (size + 2) + 1
     table = board_word + (5 * num_cells + 3) // 4
@@ -63,18 +62,14 @@ def start_row(*, size: int, half_komi: int, suicide: bool, max_plies: int) -> St
     return row
 
 
-class Board(NamedTuple):
-    """Views of a row for compiled code.
-
-    They are made once in a kernel: what depends on the header is then not read again.
-    """
+class BoardView(NamedTuple):
+    """Views of a row for compiled code, made once per kernel call."""
 
     size: int
     stride: int
     header: States
-    rows: NDArray[
-        np.int32
-    ]  # masks of rows: EMPTY from 0 to size + 1, vacated by Black from size + 2, by White from 2 * size + 2
+    # Masks of rows: EMPTY from 0 to size + 1, vacated by Black from size + 2, by White from 2 * size + 2.
+    rows: NDArray[np.int32]
     color: NDArray[np.int16]
     head: NDArray[np.int16]
     following: NDArray[np.int16]
@@ -84,10 +79,10 @@ class Board(NamedTuple):
 
 
 @inlined
-def board_of(state: States) -> Board:
+def board_of(state: States) -> BoardView:
     """The views of a row."""
     board, count, table = state[BOARD], state[CELLS], state[TABLE]
-    return Board(
+    return BoardView(
         state[SIZE],
         state[SIZE] + 1,
         fields(state, 0, HEADER, np.int64),
@@ -103,7 +98,7 @@ def board_of(state: States) -> Board:
 
 @inlined
 def slot_of(table: States, position: int) -> int:
-    """Where the table holds the position, or the free slot where it belongs."""
+    """The slot of the position in the table, or the free slot where it belongs."""
     slot = position & (len(table) - 1)
     while table[slot] != 0 and table[slot] != position:
         slot = (slot + 1) & (len(table) - 1)
@@ -112,7 +107,7 @@ def slot_of(table: States, position: int) -> int:
 
 @inlined
 def chains_around(head: NDArray[np.int16], cell: int, stride: int) -> tuple[int, int, int, int]:
-    """The chains next to ``cell``, each once; 0 in place of walls, empty cells and repetitions."""
+    """The chains next to ``cell``; 0 in place of walls, empty cells and repeated chains."""
     none, above, left, right, below = head[0], head[cell - stride], head[cell - 1], head[cell + 1], head[cell + stride]
     return (
         above,
@@ -123,10 +118,8 @@ def chains_around(head: NDArray[np.int16], cell: int, stride: int) -> tuple[int,
 
 
 @inlined
-def hash_of_removed(board: Board, cell: int, owner: int) -> int:
-    """The hash of the stones of ``owner`` that a play on ``cell`` removes: its chains next to there that have no other
-    liberty.
-    """
+def hash_of_removed(board: BoardView, cell: int, owner: int) -> int:
+    """The hash of the stones of ``owner`` that a play on ``cell`` removes: adjacent chains without another liberty."""
     removed = 0
     for chain in chains_around(board.head, cell, board.stride):
         if board.color[chain] == owner and board.liberties[chain] == 1:
@@ -140,10 +133,10 @@ def hash_of_removed(board: Board, cell: int, owner: int) -> int:
 
 
 @inlined
-def judge(board: Board, cell: int, mine: int, vacated: int) -> int:
+def judge_play(board: BoardView, cell: int, mine: int, vacated: int) -> int:
     """The verdict on a play of color ``mine`` on an empty cell.
 
-    Superko is looked up if the cell is ``vacated``, or in a suicide.
+    Superko is checked if the cell is ``vacated``, or for a suicide.
     """
     connects, breathes, captures = False, False, False
     for neighbor in (cell - board.stride, cell - 1, cell + 1, cell + board.stride):
@@ -152,9 +145,7 @@ def judge(board: Board, cell: int, mine: int, vacated: int) -> int:
         breathes |= (color == EMPTY) | ((color == mine) & (liberties > 1))
         captures |= (color == 3 - mine) & (liberties == 1)
     survives = breathes | captures
-    if not survives and not (
-        connects and board.header[SUICIDE]
-    ):  # the suicide of one stone repeats the position before it
+    if not survives and not (connects and board.header[SUICIDE]):  # the suicide of one stone repeats a position
         return ILLEGAL
     if survives and not vacated:
         return LEGAL
@@ -183,10 +174,10 @@ def legal_actions(state: States, out: Actions) -> int:
         while doubtful != 0:
             column = lowest_bit(doubtful)
             doubtful &= doubtful - 1
-            if judge(board, (row + 1) * (size + 1) + column + 1, player + 1, (vacated >> column) & 1) != LEGAL:
+            if judge_play(board, (row + 1) * (size + 1) + column + 1, player + 1, (vacated >> column) & 1) != LEGAL:
                 legal ^= 1 << column
         for column in range(size):
-            out[count] = action  # overwritten by the next action unless this one counts: faster than a branch
+            out[count] = action  # overwritten unless this action is legal, without a branch
             count += (legal >> column) & 1
             action += 1
     out[count] = action
@@ -194,10 +185,10 @@ def legal_actions(state: States, out: Actions) -> int:
 
 
 @inlined
-def absorb(board: Board, cell: int, chain: int) -> None:
-    """Make ``cell`` a stone of ``chain`` and count the liberties that are new to the chain.
+def add_to_chain(board: BoardView, cell: int, chain: int) -> None:
+    """Make ``cell`` a stone of ``chain`` and count the chain's new liberties.
 
-    FOLLOWING is left to the caller.
+    The caller updates FOLLOWING.
     """
     for point in (cell - board.stride, cell - 1, cell + 1, cell + board.stride):
         if board.color[point] != EMPTY:
@@ -214,8 +205,8 @@ def absorb(board: Board, cell: int, chain: int) -> None:
 
 
 @inlined
-def remove(board: Board, chain: int) -> None:
-    """Take the stones of ``chain`` from the board, in which the chains around them gain liberties."""
+def remove_chain(board: BoardView, chain: int) -> None:
+    """Remove the stones of ``chain``; adjacent chains gain liberties."""
     owner = int(board.color[chain])
     cell = chain
     while True:
@@ -231,50 +222,48 @@ def remove(board: Board, chain: int) -> None:
         cell = board.following[cell]
         if cell == chain:
             break
-    board.liberties[0] = 0  # which stood for everything that is no chain
+    board.liberties[0] = 0  # head 0 stands for walls and empty cells
 
 
 @inlined
-def join_rings(board: Board, one: int, other: int) -> None:
-    """Make one ring of the rings of two chains."""
+def join_rings(board: BoardView, one: int, other: int) -> None:
+    """Join the rings of two chains."""
     board.following[one], board.following[other] = board.following[other], board.following[one]
 
 
 @inlined
-def place(board: Board, cell: int, mine: int) -> None:
-    """Put a stone on an empty cell: its own chains join, chains of the opponent without liberties go, then perhaps its
-    own.
-    """
+def place_stone(board: BoardView, cell: int, mine: int) -> None:
+    """Put a stone on an empty cell. Own chains join; opposing chains, then its own, are removed without liberties."""
     chains = chains_around(board.head, cell, board.stride)
     board.color[cell] = mine
     board.following[cell] = cell
     board.liberties[cell] = 0
     board.stones[cell] = 0
-    grown = cell  # the largest chain of its color next to it takes it in, and then the others
+    grown = cell  # the largest adjacent chain of its color, which absorbs the stone and the other chains
     for chain in chains:
         if chain != 0 and board.color[chain] == mine and board.stones[chain] > board.stones[grown]:
             grown = chain
     if grown != cell:
         board.liberties[grown] -= 1
         join_rings(board, cell, grown)
-    absorb(board, cell, grown)
+    add_to_chain(board, cell, grown)
     for chain in chains:
         if chain == 0 or chain == grown:
             continue
         if board.color[chain] != mine:
             board.liberties[chain] -= 1
             if board.liberties[chain] == 0:
-                remove(board, chain)
+                remove_chain(board, chain)
             continue
         stone = chain
         while True:
-            absorb(board, stone, grown)
+            add_to_chain(board, stone, grown)
             stone = board.following[stone]
             if stone == chain:
                 break
         join_rings(board, chain, grown)
     if board.liberties[grown] == 0:
-        remove(board, grown)
+        remove_chain(board, grown)
 
 
 @step_kernel
@@ -292,5 +281,5 @@ def step(state: States, action: int) -> None:
     cell = (row + 1) * board.stride + column + 1
     board.rows[row + 1] ^= np.int32(1 << column)
     state[HASH] ^= ZOBRIST[mine, cell]
-    place(board, cell, mine)
+    place_stone(board, cell, mine)
     board.table[slot_of(board.table, state[HASH])] = state[HASH]

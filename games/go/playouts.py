@@ -1,7 +1,7 @@
-"""Whose a point of the board will be, by games that go on at random: which stones are dead, where nobody says so.
+"""Estimates of ownership by random playouts, to find dead stones.
 
-Nobody fills a point whose neighbours are all of his color, so chains with two eyes live, and what has none is captured.
-In a seki, or where the right move has to be found, this may err.
+Players never fill a point whose neighbors all have their color, so chains with two eyes live and others are captured.
+The estimate can be wrong in a seki, and where life depends on finding a move.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ from games.random import Streams, below
 
 @compiled
 def play_out(rules: Rules, state: States, legal: NDArray[np.int32], streams: Streams, most: int) -> None:
-    """Play at random in place, not into one's own eyes, until nobody can, or for ``most`` plies."""
+    """Play at random in place, without filling own eyes, until both players pass or for ``most`` plies."""
     legal_actions, step, current_player = rules.legal_actions, rules.step, rules.current_player
     passes = 0
     for _ in range(most):
@@ -52,7 +52,7 @@ def play_outs(
     most: int,
     owned: NDArray[np.int64],
 ) -> None:
-    """Add up in ``owned`` ``[size, size]`` how much more often a point is Black's than White's after ``count`` games."""
+    """Play ``count`` games; add 1 to ``owned`` ``[size, size]`` where a point ends as Black's, -1 where as White's."""
     for _ in range(count):
         state = start.copy()
         play_out(rules, state, legal, streams, most)
@@ -62,13 +62,13 @@ def play_outs(
                 cell = (row + 1) * board.stride + column + 1
                 color = board.color[cell]
                 for neighbor in (cell - board.stride, cell - 1, cell + 1, cell + board.stride):
-                    if color != BLACK and color != WHITE:  # an empty point is its neighbors'
+                    if color != BLACK and color != WHITE:  # an empty point belongs to its neighbors
                         color = board.color[neighbor]
                 owned[row, column] += np.int64(color == BLACK) - np.int64(color == WHITE)
 
 
 def ownership(game: Game, state: States, *, playouts: int = 200, seed: int = 1) -> NDArray[np.float64]:
-    """How surely each point is Black's at last, from 1 to -1 (White's), ``[size, size]``. The game must be going on."""
+    """Expected ownership ``[size, size]`` from 1, Black's, to -1, White's. The game must not be over."""
     size = game.options["size"]
     owned = np.zeros((size, size), np.int64)
     play_outs(

@@ -1,20 +1,19 @@
-"""Go by the rules of Tromp and Taylor (https://tromp.github.io/go.html) on square boards from 5 x 5 to 19 x 19.
+"""Go by the Tromp-Taylor rules (https://tromp.github.io/go.html) on square boards from 5 x 5 to 19 x 19.
 
-Area scoring of the board as it stands, so dead stones have to be captured; positional superko, which forbids plays that
-would repeat any earlier position of the game, and never a pass; two passes in a row end the game. Two options depart
-from Tromp and Taylor: suicide is illegal by default, and a game of ``max_plies`` plies is over and scored like any
-other.
+Area scoring of the final board, so dead stones must be captured; positional superko, which forbids plays that repeat
+any earlier position of the game, but never a pass; two passes in a row end the game. There are two deviations: suicide
+is illegal by default, and a game ends after ``max_plies`` plies and is scored like any other.
 
-An action is a point, row by row from the upper left corner, or the pass, which comes last. The player to move sees 14
-planes, ``[14, size, size]``, in which 1 marks a point unless it says otherwise:
+An action is a point, row by row from the upper left corner, or the pass, which comes last. The observation has 14
+planes, ``[14, size, size]``, where 1 marks a point unless stated otherwise:
 
 - 0, 1: its own stones; its opponent's.
 - 2, 3, 4: stones of both colors in chains with 1, 2, 3 liberties.
 - 5: points on which superko alone forbids it to play.
-- 6 to 10: the last five plays, the latest first; no point for a pass.
+- 6 to 10: the last five plays, the newest first; no point for a pass.
 - 11: every point if the last action was a pass.
 - 12: komi / 20 at every point, positive if the komi is for the player to move, else negative.
-- 13: every point, so that the edge shows where planes are padded with 0.
+- 13: every point, so that the edge is visible where planes are padded with 0.
 
 The kernels that play are in ``games.go.board``.
 """
@@ -34,11 +33,11 @@ from games.game import (
     States,
     action_table,
     board_symmetries,
+    final_score_kernel,
     no_chance,
     observe_kernel,
     query_kernel,
     returns_kernel,
-    settle_kernel,
 )
 from games.go.board import (
     ACTION_BITS,
@@ -58,9 +57,9 @@ from games.go.board import (
     SUICIDE,
     WHITE,
     ZOBRIST,
-    Board,
+    BoardView,
     board_of,
-    judge,
+    judge_play,
     legal_actions,
     start_row,
     step,
@@ -68,10 +67,10 @@ from games.go.board import (
 from games.intrinsics import fields, lowest_bit
 
 SMALLEST, LARGEST = 5, 19
-LETTERS = "ABCDEFGHJKLMNOPQRST"  # columns have no I
+COLUMN_LETTERS = "ABCDEFGHJKLMNOPQRST"  # columns have no I
 MARKS = {EMPTY: ".", BLACK: "X", WHITE: "O"}
-LIBERTIES, FORBIDDEN, RECENT, PASSED, KOMI, ONES, PLANES = 2, 5, 6, 11, 12, 13, 14
-KOMI_SCALE = np.float32(2 * 20)  # half points for 1 of what the network sees: KataGo's scale
+LIBERTY_PLANE, FORBIDDEN_PLANE, RECENT_PLANE, PASS_PLANE, KOMI_PLANE, ONES_PLANE, PLANES = 2, 5, 6, 11, 12, 13, 14
+KOMI_SCALE = np.float32(2 * 20)  # half points per unit of the komi plane: KataGo's scale
 
 
 @query_kernel
@@ -85,9 +84,9 @@ def terminal(state: States) -> int:
 
 
 @compiled
-def reached_by_color(board: Board) -> NDArray[np.int64]:
-    """The stones of each color and the empty points that lead to them, ``[color, row]`` as masks, with a row more above
-    and below.
+def reached_by_color(board: BoardView) -> NDArray[np.int64]:
+    """The stones of each color and the empty points connected to them: masks ``[color, row]``, padded by a row on
+    either side.
     """
     size = board.size
     reached = np.zeros((2, size + 2), np.int64)
@@ -109,60 +108,60 @@ def reached_by_color(board: Board) -> NDArray[np.int64]:
 
 
 @inlined
-def owner(reached: NDArray[np.int64], row: int, column: int) -> int:
+def point_owner(reached: NDArray[np.int64], row: int, column: int) -> int:
     """1 where a point is Black's, -1 where it is White's, else 0."""
     return (reached[0, row] >> column & 1) - (reached[1, row] >> column & 1)
 
 
 @compiled
-def area(state: States) -> int:
-    """Black's area minus White's: stones, and empty points from which empty points lead to stones of that color only."""
+def area_difference(state: States) -> int:
+    """Black's area minus White's: stones, and empty points that are connected to stones of one color only."""
     board = board_of(state)
     reached = reached_by_color(board)
     difference = 0
     for row in range(1, board.size + 1):
         for column in range(board.size):
-            difference += owner(reached, row, column)
+            difference += point_owner(reached, row, column)
     return difference
 
 
-@settle_kernel
-def settle(state: States, owners: Actions) -> int:
+@final_score_kernel
+def final_score(state: States, ownership: Actions) -> int:
     board = board_of(state)
     reached = reached_by_color(board)
     difference, point = 0, 0
     for row in range(1, board.size + 1):
         for column in range(board.size):
-            owners[point] = owner(reached, row, column)
-            difference += owners[point]
+            ownership[point] = point_owner(reached, row, column)
+            difference += ownership[point]
             point += 1
     return 2 * difference - state[HALF_KOMI]
 
 
-def score(state: States) -> float:
-    """Black's area minus White's and minus komi on the board as it stands, in points."""
-    return area(state) - int(state[HALF_KOMI]) / 2
+def score_lead(state: States) -> float:
+    """Black's area minus White's area and komi on the current board, in points."""
+    return area_difference(state) - int(state[HALF_KOMI]) / 2
 
 
 @returns_kernel
 def returns(state: States, out: Returns) -> None:
     lead = 0
     if state[PASSES] == 2 or state[PLY] >= state[MAX_PLIES]:
-        lead = 2 * area(state) - state[HALF_KOMI]
+        lead = 2 * area_difference(state) - state[HALF_KOMI]
     won = np.float32(lead > 0) - np.float32(lead < 0)
     out[0] = won
     out[1] = -won
 
 
 @inlined
-def forbidden_in(board: Board, row: int, mine: int) -> int:
-    """The points of a row, as a mask, on which superko alone forbids ``mine`` to play."""
+def forbidden_in(board: BoardView, row: int, mine: int) -> int:
+    """The mask of a row's points on which superko alone forbids ``mine`` to play."""
     suspects = board.rows[row + 1] & (board.rows[mine * board.size + 2 + row] | -board.header[SUICIDE])
     forbidden = 0
     while suspects != 0:
         column = lowest_bit(suspects)
         suspects &= suspects - 1
-        if judge(board, (row + 1) * board.stride + column + 1, mine, 1) == REPEATS:
+        if judge_play(board, (row + 1) * board.stride + column + 1, mine, 1) == REPEATS:
             forbidden |= 1 << column
     return forbidden
 
@@ -173,33 +172,31 @@ def observe(state: States, planes: Planes) -> None:
     size, points = board.size, board.size * board.size
     mine = 1 + (state[PLY] & 1)
     flat = fields(planes, 0, PLANES * points, np.float32)
-    flat[: KOMI * points] = 0
+    flat[: KOMI_PLANE * points] = 0
     for row in range(size):
         stones = ((1 << size) - 1) & ~board.rows[row + 1]
         while stones != 0:
             column = lowest_bit(stones)
             stones &= stones - 1
             cell, point = (row + 1) * board.stride + column + 1, row * size + column
-            owner, liberties = int(board.color[cell] != mine), board.liberties[board.head[cell]]
-            flat[owner * points + point] = 1
-            marked = (
-                LIBERTIES - 1 + liberties if liberties <= 3 else owner
-            )  # the same plane again: faster than a branch
-            flat[marked * points + point] = 1
+            side, liberties = int(board.color[cell] != mine), board.liberties[board.head[cell]]
+            flat[side * points + point] = 1
+            plane = LIBERTY_PLANE - 1 + liberties if liberties <= 3 else side  # written twice, without a branch
+            flat[plane * points + point] = 1
         forbidden = forbidden_in(board, row, mine)
         if forbidden != 0:
             for column in range(size):
-                flat[FORBIDDEN * points + row * size + column] = forbidden >> column & 1
+                flat[FORBIDDEN_PLANE * points + row * size + column] = forbidden >> column & 1
     for age in range(HISTORY):
         action = (state[LAST] >> ACTION_BITS * age & (1 << ACTION_BITS) - 1) - 1
         if 0 <= action < points:
-            flat[(RECENT + age) * points + action] = 1
+            flat[(RECENT_PLANE + age) * points + action] = 1
     if state[PASSES] > 0:
-        flat[PASSED * points : KOMI * points] = 1
-    flat[KOMI * points : ONES * points] = (
+        flat[PASS_PLANE * points : KOMI_PLANE * points] = 1
+    flat[KOMI_PLANE * points : ONES_PLANE * points] = (
         np.float32(state[HALF_KOMI] if mine == WHITE else -state[HALF_KOMI]) / KOMI_SCALE
     )
-    flat[ONES * points :] = 1
+    flat[ONES_PLANE * points :] = 1
 
 
 @query_kernel
@@ -216,24 +213,24 @@ def position_hash(state: States) -> int:
 
 
 def vertex(size: int, action: int) -> str:
-    """A point as Go players and GTP write it, such as D4; the pass is ``pass``."""
+    """The vertex of an action as in GTP, such as D4; the pass is ``pass``."""
     if action == size * size:
         return "pass"
-    return f"{LETTERS[action % size]}{size - action // size}"
+    return f"{COLUMN_LETTERS[action % size]}{size - action // size}"
 
 
 def parse_vertex(size: int, text: str) -> int:
-    """The action that ``vertex`` writes so; in lower case too."""
+    """The action of a vertex, in upper or lower case."""
     word = text.strip().upper()
     if word == "PASS":
         return size * size
     column, row = word[:1], word[1:]
-    if column not in set(LETTERS[:size]) or row not in {str(number) for number in range(1, size + 1)}:
+    if column not in set(COLUMN_LETTERS[:size]) or row not in {str(number) for number in range(1, size + 1)}:
         raise ValueError(
-            f"{text.strip()!r} is not a point: type a letter from A to {LETTERS[size - 1]} (there is no I) and a number "
-            f"from 1 to {size}, such as {LETTERS[2]}3, or pass"
+            f"{text.strip()!r} is not a point: type a letter from A to {COLUMN_LETTERS[size - 1]} (there is no I) and "
+            f"a number from 1 to {size}, such as {COLUMN_LETTERS[2]}3, or pass"
         )
-    return (size - int(row)) * size + LETTERS.index(column)
+    return (size - int(row)) * size + COLUMN_LETTERS.index(column)
 
 
 def render(state: States) -> str:
@@ -242,14 +239,13 @@ def render(state: States) -> str:
     """
     size = int(state[SIZE])
     last = int(state[LAST]) & (1 << ACTION_BITS) - 1
-    color = fields(state, int(state[BOARD]), int(state[CELLS]), np.int16)[size + 1 : (size + 1) ** 2].reshape(
-        size, size + 1
-    )[:, 1:]
-    letters = "   " + " ".join(LETTERS[:size])
+    cells = fields(state, int(state[BOARD]), int(state[CELLS]), np.int16)
+    color = cells[size + 1 : (size + 1) ** 2].reshape(size, size + 1)[:, 1:]
+    letters = "   " + " ".join(COLUMN_LETTERS[:size])
     lines = [letters]
     for row in range(size):
-        cells = " ".join(MARKS[int(cell)] for cell in color[row])
-        line = f"{size - row:2} {cells} {size - row}"
+        marks = " ".join(MARKS[int(cell)] for cell in color[row])
+        line = f"{size - row:2} {marks} {size - row}"
         if (last - 1) // size == row:
             at = 2 + 2 * ((last - 1) % size)
             line = f"{line[:at]}({line[at + 1]}){line[at + 3 :]}"
@@ -278,13 +274,14 @@ def go(*, size: int = 9, komi: float = 7.0, suicide: bool = False, max_plies: in
     """Go on a board of ``size`` x ``size`` points, 5 to 19.
 
     Args:
-        size: points on a side. komi: points for White, a multiple of 0.5; a whole number allows draws. KataGo's opening
-        books (https://katagobooks.org) take
-            7 for fair on 9 x 9 under these rules, hence the default, 10 on 8 x 8 and 9 on 7 x 7. With half a point
-            more, White wins by best play, and the results of strong networks teach them less and less.
-        suicide: whether a play may remove the mover's own stones. Single stones may never: that would repeat the
-        position. max_plies: plies after which the game is over and scored as it stands; two for each point by default,
-        as in AlphaGo Zero.
+        size: points on a side.
+        komi: points for White, a multiple of 0.5; a whole number allows draws. By KataGo's opening books
+            (https://katagobooks.org) 7 is fair on 9 x 9 under these rules, hence the default, 10 on 8 x 8 and 9 on
+            7 x 7. With half a point more White wins with best play, and strong networks learn less from results.
+        suicide: whether a play may remove the mover's own stones. A single stone never may, because that would repeat
+            the position.
+        max_plies: plies after which the game ends and is scored as it stands; by default two per point, as in AlphaGo
+            Zero.
 
     Raises:
         ValueError, TypeError: an option is out of range, or of the wrong type.
@@ -312,6 +309,6 @@ def go(*, size: int = 9, komi: float = 7.0, suicide: bool = False, max_plies: in
         action_name=lambda action: vertex(size, action),
         parse_action=lambda text: parse_vertex(size, text),
         render=render,
-        settle=settle,
+        final_score=final_score,
         won_by_area=True,
     )

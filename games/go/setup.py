@@ -1,4 +1,4 @@
-"""Positions of Go that no game from the empty board has led to: handicaps, setups, turns out of order."""
+"""Positions of Go that are not played from the empty board: handicaps, setups, turns out of order."""
 
 from collections.abc import Iterable
 
@@ -11,18 +11,17 @@ from games.intrinsics import fields
 
 
 def stones(state: States) -> NDArray[np.int16]:
-    """The board as ``[size, size]``: 0 an empty point, 1 a stone of Black, 2 of White."""
+    """The board ``[size, size]``: 0 an empty point, 1 a black stone, 2 a white stone."""
     size = int(state[SIZE])
-    return fields(state, int(state[BOARD]), int(state[CELLS]), np.int16)[size + 1 : (size + 1) ** 2].reshape(
-        size, size + 1
-    )[:, 1:]
+    cells = fields(state, int(state[BOARD]), int(state[CELLS]), np.int16)
+    return cells[size + 1 : (size + 1) ** 2].reshape(size, size + 1)[:, 1:]
 
 
 def with_komi(state: States, komi: float) -> States:
     """The position with another komi, a multiple of 0.5.
 
     Raises:
-        ValueError: it is none, or more than the board has points.
+        ValueError: it is not a multiple of 0.5, or more than the number of points.
     """
     if not float(2 * komi).is_integer() or abs(komi) > state[SIZE] ** 2:
         raise ValueError(f"komi must be a multiple of 0.5, and not more than the board has points, not {komi:g}")
@@ -32,10 +31,9 @@ def with_komi(state: States, komi: float) -> States:
 
 
 def with_player(state: States, player: int) -> States:
-    """The position with this player to move, and the game going on.
+    """The position with this player to move, in a game that is not over.
 
-    If it is not his turn, it is as if the other had passed; but neither this pass nor two that ended the game count as
-    such.
+    If it is the other player's turn, that player passes; but neither this pass nor two that ended the game count.
     """
     state = state.copy()
     if state[PLY] % 2 != player:
@@ -48,10 +46,10 @@ def with_player(state: States, player: int) -> States:
 
 
 def position_with(game: Game, black: Iterable[int], white: Iterable[int], *, player: int) -> States:
-    """A position of Go with stones on these points and no past, in which ``player`` is to move.
+    """A position with stones on these points, without earlier positions, and with ``player`` to move.
 
     Raises:
-        ValueError: two stones are on one point, or some have no liberty.
+        ValueError: a point has two stones, or a chain has no liberties.
     """
     state, wanted = game.initial_state(), np.zeros(game.num_actions - 1, np.int16)
     table = state[int(state[TABLE]) :]

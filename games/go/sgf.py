@@ -1,8 +1,7 @@
-"""Smart Game Format: games of Go as text files that every Go program reads.
+"""Smart Game Format: reading and writing games of Go.
 
-After the specification of FF[4] (Arno Hollosi, https://www.red-bean.com/sgf/). sgfmill understands what stands in a
-game; before that, a file is cut into its games here, so that one of any size is read in bounded memory, and a broken
-game costs no more than itself.
+After the specification of FF[4] (Arno Hollosi, https://www.red-bean.com/sgf/). This module splits a file into games, so
+that files of any size are read in bounded memory and a broken game spoils no other; sgfmill parses each game.
 """
 
 import re
@@ -20,38 +19,34 @@ from games.bad_game import BadGame
 from games.game import Game
 
 COLORS = "BW"  # of the players
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
+SGF_LETTERS = "abcdefghijklmnopqrstuvwxyz"
 RESULT = re.compile(r"[BW]\+(R|T|F|[0-9]+(\.[0-9]+)?)?|0|Draw|Void|\?")
 PROPERTY = re.compile(r"[A-Z]{1,8}")
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
-PIECE = 2**16  # bytes of a file that are looked at at once
-MOST_BYTES, MOST_MARKS = 2**22, 2**17  # of one game: more make it bad. Marks are brackets, semicolons and backslashes
-LARGEST = 26  # points on a side, as far as letters go
+PIECE = 2**16  # bytes of a file that are read at a time
+MOST_BYTES, MOST_MARKS = 2**22, 2**17  # of one game; marks are brackets, parentheses, semicolons and backslashes
+LARGEST_SIZE = 26  # points on a side, limited by the letters
 START = re.compile(rb"\(\s*;")
-PERHAPS = re.compile(rb"\(\s{0,1000}\Z")  # its other half may come yet
+PERHAPS = re.compile(rb"\(\s{0,1000}\Z")  # perhaps the first half of START
 MARK = re.compile(rb"[][\\();]")
-ANOTHER = re.compile(
-    rb"\s*\(\s*;\s*(?:FF|GM|CA|AP|SZ)\s*\[[^]\\]*\]"
-)  # begins a line: a game's first node, whatever went before
+# A game's first node at the start of a line, even within another game that does not end.
+ANOTHER = re.compile(rb"\s*\(\s*;\s*(?:FF|GM|CA|AP|SZ)\s*\[[^]\\]*\]")
 SETUP = ("AB", "AW", "AE")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SgfGame:
-    """A game that was read, of which only the main line is kept.
-
-    Actions are those of ``games.go.rules`` on a board of this size.
-    """
+    """The main line of a game that was read. Actions are those of ``games.go.rules`` on a board of this size."""
 
     size: int
     komi: float
-    handicap: int  # 0 where none is told
-    setup: tuple[tuple[int, ...], tuple[int, ...]]  # points with stones of Black and of White before the first move
-    player: int  # who is to begin
-    moves: tuple[tuple[int, int], ...]  # player and action; they need not be legal
-    result: str  # as it stands in the file, such as W+3.5; empty where none is told
-    line: int  # of the file, from 1, where it begins
+    handicap: int  # 0 if the file does not say
+    setup: tuple[tuple[int, ...], tuple[int, ...]]  # points with black and with white stones before the first move
+    player: int  # who moves first
+    moves: tuple[tuple[int, int], ...]  # player and action, not necessarily legal
+    result: str  # as in the file, such as W+3.5; empty if the file does not say
+    line: int  # of the file, from 1, where the game begins
 
 
 def sgf_text(
@@ -63,17 +58,20 @@ def sgf_text(
     comments: Sequence[str] | None = None,
     marks: Sequence[Mapping[str, Sequence[str]]] = (),
 ) -> str:
-    """One game of Go as a collection of one, each node in a line.
+    """A game of Go as an SGF file, one node per line.
 
     Args:
-        game: Go, with any options. actions: the moves, from the beginning. tags: properties of the game, such as PB and
-        PW, the players' names; format, size, komi, rules and result are added. result: such as B+R, W+3.5, B+T, 0 (a
-        draw), Void or ? (unknown). comments: to each position, that before the first move included; [L + 1] or fewer.
-        marks: further properties of these positions and their values, such as {"LB": ["dd:1"]}; [L + 1] or fewer.
+        game: Go, with any options.
+        actions: the moves, from the start.
+        tags: properties of the game, such as PB and PW, the players' names; format, size, komi, rules and result are
+            added.
+        result: such as B+R, W+3.5, B+T, 0 (a draw), Void or ? (unknown).
+        comments: one per position, beginning before the first move; [L + 1] or fewer.
+        marks: further properties of these positions with their values, such as {"LB": ["dd:1"]}; [L + 1] or fewer.
 
     Raises:
         ValueError: the game is not Go, or a property or the result cannot be written.
-        IllegalAction: a move is not legal where it stands.
+        IllegalAction: a move is not legal.
     """
     if game.name != "go":
         raise ValueError(f"SGF is written for go, not for {game.name}")
@@ -105,15 +103,13 @@ def sgf_text(
 
 
 def score_text(lead: float) -> str:
-    """How SGF and GTP write a result in points, such as W+3.5, and 0 for a draw: ``lead`` is Black's area less White's
-    and komi.
-    """
+    """A result in points as in SGF and GTP, such as W+3.5, or 0 for a draw; ``lead`` is Black's, after komi."""
     return f"{'B' if lead > 0 else 'W'}+{abs(lead):g}" if lead else "0"
 
 
 def point_name(size: int, action: int) -> str:
-    """An action as SGF writes it, such as dd; the pass is empty."""
-    return "" if action == size * size else LETTERS[action % size] + LETTERS[action // size]
+    """An action as in SGF, such as dd; empty for the pass."""
+    return "" if action == size * size else SGF_LETTERS[action % size] + SGF_LETTERS[action // size]
 
 
 def _property(name: str, values: Sequence[str]) -> str:
@@ -127,7 +123,7 @@ def _escaped(text: str) -> str:
 
 
 def read_sgf(path: Path) -> Iterator[SgfGame | BadGame]:
-    """The games of a file in its order, however large it is. What stands between games is passed over.
+    """Read the games of a file of any size, in order. Text between games is skipped.
 
     Raises:
         OSError: the file is missing or cannot be read.
@@ -143,7 +139,7 @@ def read_sgf(path: Path) -> Iterator[SgfGame | BadGame]:
 
 @dataclass
 class _Draft:
-    """A game tree that is being cut out."""
+    """A game tree that is being read."""
 
     line: int  # where it begins
     parts: list[bytes] = field(default_factory=list)
@@ -151,15 +147,15 @@ class _Draft:
     marks: int = 0
     depth: int = 0  # of parentheses
     inside: bool = False  # of a value's brackets
-    escaped: int = -1  # the place of a byte after a backslash in the piece under way
+    escaped: int = -1  # the place of a byte after a backslash in the current piece
 
     @property
     def too_large(self) -> bool:
-        """Whether it is more than one game may be."""
+        """Whether the game exceeds the limits."""
         return self.size > MOST_BYTES or self.marks > MOST_MARKS
 
     def take(self, piece: bytes, begin: int) -> int | None:
-        """Go on with a piece of the file from ``begin``; where in it the game ends, or None if it does not."""
+        """Read a piece of the file from ``begin``; returns the end of the game in it, or None."""
         end = None
         for mark in MARK.finditer(piece, begin):
             place, sign = mark.start(), piece[mark.start()]
@@ -186,7 +182,7 @@ class _Draft:
         return end
 
     def ended(self) -> tuple[int, bytes] | BadGame:
-        """The whole of it."""
+        """The complete game."""
         if self.too_large:
             return BadGame(
                 self.line, f"the game has more than {MOST_BYTES:,} bytes or {MOST_MARKS:,} brackets and semicolons"
@@ -194,23 +190,19 @@ class _Draft:
         return self.line, b"".join(self.parts)
 
     def broken_off(self) -> BadGame:
-        """What there is to say where no end is found."""
+        """The report of a game without an end."""
         return BadGame(
             self.line, f"the game does not end: {'a bracket' if self.inside else 'a parenthesis'} is not closed"
         )
 
 
 def game_trees(file: BinaryIO) -> Iterator[tuple[int, bytes] | BadGame]:
-    """The games of a file, each with the line where it begins.
+    """Split a file into its games, each with the line where it begins.
 
-    Where one does not end, the next line that begins a game is gone on with.
+    If a game does not end, reading continues at the next line that begins a game.
     """
     draft: _Draft | None = None
-    rest, number, fresh = (
-        b"",
-        1,
-        True,
-    )  # what may be the beginning of a game; the line that begins or goes on; whether it begins
+    rest, number, fresh = b"", 1, True  # a possible START; the current line's number; whether the piece begins a line
     while piece := file.readline(PIECE):
         if draft and fresh and ANOTHER.match(piece):
             yield draft.broken_off()
@@ -271,9 +263,9 @@ def _require_go(root: Mapping[str, bytes]) -> None:
     if root.get("GM", b"1") not in (b"1", b""):
         raise ValueError(f"it is not Go, but game {_shown(root['GM'])} of the format")
     size = root.get("SZ", b"19")
-    if not re.fullmatch(rb"[0-9]{1,2}", size) or not 1 <= int(size) <= LARGEST:
+    if not re.fullmatch(rb"[0-9]{1,2}", size) or not 1 <= int(size) <= LARGEST_SIZE:
         raise ValueError(
-            f"its board is {_shown(size)}, and only square boards of up to {LARGEST} points on a side are read"
+            f"its board is {_shown(size)}, and only square boards of up to {LARGEST_SIZE} points on a side are read"
         )
 
 
@@ -282,7 +274,7 @@ def _shown(text: bytes) -> str:
 
 
 def _number(root: Mapping[str, bytes], name: str, meaning: str) -> float:
-    """A number of the first node; 0 where there is none."""
+    """A number of the first node; 0 if it is missing."""
     text = root.get(name, b"").replace(b",", b".") or b"0"
     if not re.fullmatch(rb"[+-]?[0-9]{1,4}(\.[0-9]{0,6})?", text):
         raise ValueError(f"its {meaning} is {_shown(text)}, which is no number")
@@ -290,16 +282,16 @@ def _number(root: Mapping[str, bytes], name: str, meaning: str) -> float:
 
 
 def _komi(written: float) -> float:
-    """Points.
+    """Komi in points.
 
-    Some Chinese servers write stones, which are two points each, or hundredths of them: 375 and 3.75 stand for 7.5.
+    Some Chinese servers write stones, which are two points each, or hundredths of them: 375 and 3.75 mean 7.5.
     """
     komi = written / 100 if abs(written) >= 100 else written
     return 2 * komi if (4 * komi) % 2 == 1 else komi
 
 
 def _setup(root: Node, size: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The points with stones of Black and of White before the first move."""
+    """The points with black and with white stones before the first move."""
     values = [value for name in SETUP if root.has_property(name) for value in root.get_raw_list(name)]
     if len(values) > 2 * size * size:
         raise ValueError("it sets up more stones than its board has points")

@@ -1,13 +1,13 @@
-"""A player of 2048 on 4 x 4 that searches and learns nothing, to measure others by: expectimax to a fixed depth.
+"""A reference player for 2048 on 4 x 4: expectimax to a fixed depth, without learning.
 
-The value of a board is a sum over its rows and columns, looked up in one table: empty cells and pairs count for it,
-large tiles and lines that rise and fall against it. The idea and the weights are R. Xiao's (nneonneo's answer of 2014
-to "What is the optimal algorithm for the game 2048?", https://stackoverflow.com/a/22498940). A depth of 1 looks at
-every action and all that chance may answer, then at the next actions and what the boards after them are worth; each
-further depth adds an answer of chance and an action.
+The value of a board is a sum over its rows and columns from one table: empty cells and pairs raise it, large tiles and
+lines that are not monotonic lower it. The idea and the weights are R. Xiao's (nneonneo's answer of 2014 to "What is the
+optimal algorithm for the game 2048?", https://stackoverflow.com/a/22498940). Depth 1 tries every action and every
+chance outcome after it, then the next actions and the values of the boards after them; each further depth adds a chance
+outcome and an action.
 
-A cell is a digit of four bits here, so tiles from 32768 on look alike to this player, and it takes no two of them to
-merge.
+A cell is a 4-bit digit here, so all tiles from 32768 on look the same to this player, and it assumes that two of them
+do not merge.
 """
 
 import functools
@@ -22,33 +22,39 @@ from games.compiled import compiled, inlined
 from games.game import Rules, States
 from games.twenty48.rules import DUE, HEIGHT, LEGAL, ROWS, SCORE, WIDTH, twenty48
 
-Rows = tuple[int, int, int, int]  # a board: rows of four digits, the leftmost lowest
+PackedBoard = tuple[int, int, int, int]  # a board: four rows of four digits, the leftmost digit lowest
 
 SIZE, LINES = 4, 1 << 16
-EMPTY, MERGE, RISE, SUM, LOST = 270.0, 700.0, 47.0, 11.0, 200_000.0  # R. Xiao's weights
+EMPTY_WEIGHT, MERGE_WEIGHT, RISE_WEIGHT, SUM_WEIGHT, LOST_WEIGHT = (
+    270.0,
+    700.0,
+    47.0,
+    11.0,
+    200_000.0,
+)  # R. Xiao's weights
 RISE_POWER, SUM_POWER = 4.0, 3.5
-TWO, FOUR = 0.9, 0.1
+TWO_SHARE, FOUR_SHARE = 0.9, 0.1
 IMPOSSIBLE = -1.0  # less than any board is worth
-UNLIKELY = 1e-4  # what is less likely than this to come about is judged without a further look
+UNLIKELY = 1e-4  # less likely boards are evaluated without further search
 
 
 class Tables(NamedTuple):
-    """What the player looks up."""
+    """The player's lookup tables."""
 
-    leftwards: NDArray[np.int64]  # [65536] a row after a slide to its lowest digit
+    leftwards: NDArray[np.int64]  # [65536] a row after sliding to its lowest digit
     rightwards: NDArray[np.int64]  # [65536] ... to its highest
-    values: NDArray[np.float64]  # [65536] what a row or column is worth
+    values: NDArray[np.float64]  # [65536] the value of a row or column
 
 
 @inlined
 def digit(row: int, place: int) -> int:
-    """The exponent in this place of a row."""
+    """The exponent at this place of a row."""
     return (row >> 4 * place) & 15
 
 
 @compiled
 def slid_row(row: int) -> int:
-    """The row after a slide to its lowest digit."""
+    """The row after sliding to its lowest digit."""
     made, end, mergeable = 0, 0, False
     for place in range(SIZE):
         exponent = digit(row, place)
@@ -66,7 +72,7 @@ def slid_row(row: int) -> int:
 
 @compiled
 def row_value(row: int) -> float:
-    """What a row or column is worth."""
+    """The value of a row or column."""
     empty = total = rising = falling = 0.0
     merges = run = previous = 0
     for place in range(SIZE):
@@ -87,7 +93,13 @@ def row_value(row: int) -> float:
         before, after = math.pow(digit(row, place - 1), RISE_POWER), math.pow(digit(row, place), RISE_POWER)
         falling += max(0.0, before - after)
         rising += max(0.0, after - before)
-    return LOST + EMPTY * empty + MERGE * merges - RISE * min(rising, falling) - SUM * total
+    return (
+        LOST_WEIGHT
+        + EMPTY_WEIGHT * empty
+        + MERGE_WEIGHT * merges
+        - RISE_WEIGHT * min(rising, falling)
+        - SUM_WEIGHT * total
+    )
 
 
 @inlined
@@ -98,7 +110,7 @@ def reversed_row(row: int) -> int:
 
 @compiled
 def fill_tables(tables: Tables) -> None:
-    """Slide and judge every row that there is."""
+    """Fill the tables for all possible rows."""
     for row in range(LINES):
         tables.leftwards[row], tables.values[row] = slid_row(row), row_value(row)
         tables.rightwards[row] = reversed_row(slid_row(reversed_row(row)))
@@ -106,43 +118,43 @@ def fill_tables(tables: Tables) -> None:
 
 @functools.cache
 def shared_tables() -> Tables:
-    """The tables, made on first use."""
+    """The tables, computed on first use."""
     tables = Tables(np.empty(LINES, np.int64), np.empty(LINES, np.int64), np.empty(LINES))
     fill_tables(tables)
     return tables
 
 
 @inlined
-def column(board: Rows, place: int) -> int:
-    """A column as a row, the uppermost digit lowest."""
+def packed_column(board: PackedBoard, place: int) -> int:
+    """A column as a row, the top digit lowest."""
     a, b, c, d = board
     return digit(a, place) | digit(b, place) << 4 | digit(c, place) << 8 | digit(d, place) << 12
 
 
 @inlined
-def transposed(board: Rows) -> Rows:
-    """Columns in place of rows."""
-    return column(board, 0), column(board, 1), column(board, 2), column(board, 3)
+def packed_transpose(board: PackedBoard) -> PackedBoard:
+    """The transposed board."""
+    return packed_column(board, 0), packed_column(board, 1), packed_column(board, 2), packed_column(board, 3)
 
 
 @inlined
-def looked_up(table: NDArray[np.int64], board: Rows) -> Rows:
-    """Each row of the board in the table."""
+def looked_up(table: NDArray[np.int64], board: PackedBoard) -> PackedBoard:
+    """Look up each row of the board in the table."""
     a, b, c, d = board
     return table[a], table[b], table[c], table[d]
 
 
 @inlined
-def worth(board: Rows, values: NDArray[np.float64]) -> float:
-    """What a board is worth: all of its rows and columns."""
+def worth(board: PackedBoard, values: NDArray[np.float64]) -> float:
+    """The value of a board: the sum over its rows and columns."""
     a, b, c, d = board
-    e, f, g, h = transposed(board)
+    e, f, g, h = packed_transpose(board)
     return values[a] + values[b] + values[c] + values[d] + values[e] + values[f] + values[g] + values[h]
 
 
 @inlined
-def with_tile(board: Rows, row: int, bits: int) -> Rows:
-    """The board with these bits set in a row."""
+def with_tile(board: PackedBoard, row: int, bits: int) -> PackedBoard:
+    """The board with these bits set in one row."""
     a, b, c, d = board
     return (
         a | bits if row == 0 else a,
@@ -153,10 +165,10 @@ def with_tile(board: Rows, row: int, bits: int) -> Rows:
 
 
 @compiled
-def afterstate_value(board: Rows, depth: int, likely: float, tables: Tables) -> float:
-    """What a board is worth with chance to move, after ``depth`` answers of it.
+def afterstate_value(board: PackedBoard, depth: int, likely: float, tables: Tables) -> float:
+    """The value of a board with chance to move, searched through ``depth`` chance outcomes.
 
-    ``likely`` is how likely the board comes about.
+    ``likely`` is the probability of reaching the board.
     """
     if depth == 0 or likely < UNLIKELY:
         return worth(board, tables.values)
@@ -164,27 +176,27 @@ def afterstate_value(board: Rows, depth: int, likely: float, tables: Tables) -> 
     for row in range(SIZE):
         for place in range(SIZE):
             empty += int(digit(board[row], place) == 0)
-    # One function that calls itself: of two that call each other, numba's cache gives back what crashes.
+    # One function that calls itself: two that call each other crash when numba loads them from its cache.
     for option in range(2 * SIZE * SIZE):
         row, place, exponent = option >> 3, (option >> 1) & 3, 1 + (option & 1)
         if digit(board[row], place) == 0:
-            share = (TWO if exponent == 1 else FOUR) / empty
+            share = (TWO_SHARE if exponent == 1 else FOUR_SHARE) / empty
             spawned = with_tile(board, row, exponent << 4 * place)
-            turned, best = transposed(spawned), 0.0  # a board on which the game is over is worth nothing
+            turned, best = packed_transpose(spawned), 0.0  # the value of a lost board is 0
             for action in range(4):
                 before = spawned if action & 1 else turned
                 after = looked_up(tables.leftwards if action == 0 or action == 3 else tables.rightwards, before)
-                if after != before:  # a turned board is worth as much, so it is not turned back
+                if after != before:  # a transposed board has the same value, so it is not transposed back
                     best = max(best, afterstate_value(after, depth - 1, likely * share, tables))
             total += share * best
     return total
 
 
 @compiled
-def choose(state: States, depth: int, tables: Tables) -> int:
-    """The action of greatest value, of equal ones the lowest; -1 where the player has none."""
-    board, chosen, best = board_of(state), -1, IMPOSSIBLE
-    turned = transposed(board)
+def best_action(state: States, depth: int, tables: Tables) -> int:
+    """The action of the largest value, the lowest of equal ones; -1 if no action is legal."""
+    board, chosen, best = packed_board(state), -1, IMPOSSIBLE
+    turned = packed_transpose(board)
     for action in range(4):
         if (state[LEGAL] >> action) & 1:
             before = board if action & 1 else turned
@@ -196,8 +208,8 @@ def choose(state: States, depth: int, tables: Tables) -> int:
 
 
 @inlined
-def packed(row: int) -> int:
-    """A row of the state in digits."""
+def packed_row(row: int) -> int:
+    """A row of the state as digits."""
     return (
         min(row & 0xFF, 15)
         | min(row >> 8 & 0xFF, 15) << 4
@@ -207,14 +219,19 @@ def packed(row: int) -> int:
 
 
 @inlined
-def board_of(state: States) -> Rows:
+def packed_board(state: States) -> PackedBoard:
     """The board of a state."""
-    return packed(state[ROWS]), packed(state[ROWS + 1]), packed(state[ROWS + 2]), packed(state[ROWS + 3])
+    return (
+        packed_row(state[ROWS]),
+        packed_row(state[ROWS + 1]),
+        packed_row(state[ROWS + 2]),
+        packed_row(state[ROWS + 3]),
+    )
 
 
 @compiled
 def play_game(rules: Rules, state: States, depth: int, seed: int, tables: Tables) -> int:
-    """Play from ``state`` to the end, in place; returns the number of moves."""
+    """Play from ``state`` to the end in place; returns the number of moves."""
     step, chance_outcomes = rules.step, rules.chance_outcomes
     outcomes, probabilities, moves = np.empty(2 * SIZE * SIZE, np.int32), np.empty(2 * SIZE * SIZE, np.float32), 0
     np.random.seed(seed)
@@ -227,25 +244,24 @@ def play_game(rules: Rules, state: States, depth: int, seed: int, tables: Tables
                 rest -= probabilities[drawn]
             step(state, np.int64(outcomes[drawn]))
         elif state[LEGAL] != 0:
-            step(state, choose(state, depth, tables))
+            step(state, best_action(state, depth, tables))
             moves += 1
         else:
             break
     return moves
 
 
-class Played(NamedTuple):
-    """The results of games."""
+class ExpectimaxResults(NamedTuple):
+    """The results of G games."""
 
     scores: NDArray[np.int64]  # [G]
-    largest: NDArray[np.int64]  # [G] the largest tile of each
+    largest: NDArray[np.int64]  # [G] the largest tile of each game
     moves: int
-    seconds: float  # of the processor
+    seconds: float  # of processor time
 
 
 def expectimax_move(state: States, *, depth: int) -> int:
-    """The action that expectimax prefers after looking at ``depth`` answers of chance to each of its own; always the
-    same.
+    """The best action by expectimax, searched through ``depth`` chance outcomes; deterministic.
 
     Raises:
         ValueError: the board is not 4 x 4, the player is not to move, or ``depth`` is negative.
@@ -255,11 +271,11 @@ def expectimax_move(state: States, *, depth: int) -> int:
     if state[DUE] > 0 or state[LEGAL] == 0:
         raise ValueError("the player is not to move here")
     _require_depth(depth)
-    return int(choose(state, depth, shared_tables()))
+    return int(best_action(state, depth, shared_tables()))
 
 
-def play_games(*, games: int, depth: int, seed: int = 0) -> Played:
-    """Play so many games from the start; the same seed gives the same games.
+def play_games(*, games: int, depth: int, seed: int = 0) -> ExpectimaxResults:
+    """Play ``games`` games from the start; the same seed gives the same games.
 
     Raises:
         ValueError: ``depth`` is negative.
@@ -270,7 +286,7 @@ def play_games(*, games: int, depth: int, seed: int = 0) -> Played:
     for state, word in zip(states, np.random.SeedSequence(seed).generate_state(games), strict=True):
         moves += play_game(game.rules, state, depth, int(word), tables)
     cells = states[:, ROWS : ROWS + SIZE, None] >> 8 * np.arange(SIZE) & 0xFF
-    return Played(states[:, SCORE].copy(), 1 << cells.max(axis=(1, 2)), moves, time.process_time() - started)
+    return ExpectimaxResults(states[:, SCORE].copy(), 1 << cells.max(axis=(1, 2)), moves, time.process_time() - started)
 
 
 def _require_depth(depth: int) -> None:

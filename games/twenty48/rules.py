@@ -1,9 +1,8 @@
-"""2048 on boards from 2 x 2 to 5 x 5: one player slides all tiles, equal ones merge, and chance puts a new tile on an
-empty cell.
+"""2048 on boards from 2 x 2 to 5 x 5: the player slides all tiles, equal tiles merge, and a new tile appears at random.
 
 A cell holds an exponent: 0 is empty, e a tile of 2**e. Actions slide up, right, down and left. Chance outcome ``2 *
-cell`` puts a 2 on the cell (row by row from the top), ``2 * cell + 1`` a 4; nine in ten are a 2, and all empty cells
-are equally likely. The score is the sum of all tiles made by merging (G. Cirulli's game of 2014). A game begins with
+cell`` puts a 2 on the cell (row by row from the top), ``2 * cell + 1`` a 4; the 2 has a probability of 0.9, and all
+empty cells are equally likely. The score is the sum of all tiles made by merging (G. Cirulli, 2014). A game begins with
 two such outcomes on an empty board.
 """
 
@@ -35,52 +34,52 @@ from games.intrinsics import lowest_bit
 UP, RIGHT, DOWN, LEFT = range(4)
 ACTIONS = ("up", "right", "down", "left")
 SMALLEST, LARGEST = 2, 5
-FOUR = np.float32(0.1)  # how likely a new tile is a 4
-MILESTONES = (512, 1024, 2048, 4096, 8192)  # tiles that games are said to have reached
+FOUR = np.float32(0.1)  # the probability of a 4
+MILESTONES = (512, 1024, 2048, 4096, 8192)  # tiles whose frequency is reported
 
-# Words: the sides, the score, how many new tiles are due before the player may move, the legal actions as bits; then
-# the rows of the board, always five, each cell a byte and the leftmost the lowest. What is outside the board is 0.
+# Words: the sides, the score, the number of new tiles due before the player may move, the legal actions as bits; then
+# the rows of the board, always five, a byte per cell, the leftmost lowest. Cells outside the board are 0.
 HEIGHT, WIDTH, SCORE, DUE, LEGAL, ROWS = range(6)
 WORDS = ROWS + LARGEST
 
 ONES, HIGH = 0x0101010101, 0x8080808080  # in each byte of a row: the lowest and the highest bit
 LOW = HIGH - ONES
 
-Row = int
-Lines = tuple[Row, Row, Row, Row, Row]  # byte k of each is one line's; what slides towards the first of them
+PackedRow = int
+FiveRows = tuple[
+    PackedRow, PackedRow, PackedRow, PackedRow, PackedRow
+]  # byte k of all five is a line, which slides towards the first
 
 
 @inlined
-def taken(cells: Row) -> int:
-    """The highest bit of each byte that is not 0."""
+def nonzero_bytes(cells: PackedRow) -> int:
+    """The highest bit of each nonzero byte."""
     return (cells + LOW) & HIGH
 
 
 @inlined
-def filled(high: int) -> int:
-    """All bits of each byte of which the highest bit is set, and no others may be."""
+def fill_bytes(high: int) -> int:
+    """All bits of each byte whose highest bit is set in ``high``; other bits must be clear."""
     return (high - (high >> 7)) | high
 
 
 @inlined
-def drawn(front: Row, back: Row) -> tuple[Row, Row]:
-    """Where the front is empty, what is behind it moves there."""
-    keep = filled(taken(front))
+def pull_back(front: PackedRow, back: PackedRow) -> tuple[PackedRow, PackedRow]:
+    """Move tiles from the back to the front where the front is empty."""
+    keep = fill_bytes(nonzero_bytes(front))
     return front | (back & ~keep), back & keep
 
 
 @inlined
-def merged(front: Row, back: Row) -> tuple[Row, Row, int]:
-    """Where two tiles are equal the front one is the next larger and the back one gone; and the highest bits of where
-    that is.
-    """
-    equal = taken(front) & ~taken(front ^ back)
-    return front + (equal >> 7), back & ~filled(equal), equal
+def merge_pair(front: PackedRow, back: PackedRow) -> tuple[PackedRow, PackedRow, int]:
+    """Merge equal tiles into the front; also returns the highest bits of the bytes where tiles merged."""
+    equal = nonzero_bytes(front) & ~nonzero_bytes(front ^ back)
+    return front + (equal >> 7), back & ~fill_bytes(equal), equal
 
 
 @inlined
-def tiles_made(cells: Row, equal: int) -> int:
-    """The sum of the tiles, each a byte of ``cells``, where the bits ``equal`` are set."""
+def tiles_made(cells: PackedRow, equal: int) -> int:
+    """The sum of the tiles in the bytes of ``cells`` whose bits ``equal`` are set."""
     total = 0
     while equal != 0:
         total += 1 << ((cells >> (lowest_bit(equal) - 7)) & 0xFF)
@@ -89,42 +88,42 @@ def tiles_made(cells: Row, equal: int) -> int:
 
 
 @inlined
-def slide(a: Row, b: Row, c: Row, d: Row, e: Row) -> tuple[Row, Row, Row, Row, Row, int]:
-    """Slide all lines towards ``a``, where ``e`` is farthest; returns them again, and the tiles made by merging, added
-    up.
-    """
-    a, b = drawn(a, b)
-    b, c = drawn(b, c)
-    c, d = drawn(c, d)
-    d, e = drawn(d, e)
-    a, b = drawn(a, b)
-    b, c = drawn(b, c)
-    c, d = drawn(c, d)
-    a, b = drawn(a, b)
-    b, c = drawn(b, c)
-    a, b = drawn(a, b)
-    a, b, first = merged(a, b)
-    b, c, second = merged(b, c)
-    c, d, third = merged(c, d)
-    d, e, fourth = merged(d, e)
+def slide(
+    a: PackedRow, b: PackedRow, c: PackedRow, d: PackedRow, e: PackedRow
+) -> tuple[PackedRow, PackedRow, PackedRow, PackedRow, PackedRow, int]:
+    """Slide all lines from ``e`` towards ``a``; returns the five words and the sum of the tiles made by merging."""
+    a, b = pull_back(a, b)
+    b, c = pull_back(b, c)
+    c, d = pull_back(c, d)
+    d, e = pull_back(d, e)
+    a, b = pull_back(a, b)
+    b, c = pull_back(b, c)
+    c, d = pull_back(c, d)
+    a, b = pull_back(a, b)
+    b, c = pull_back(b, c)
+    a, b = pull_back(a, b)
+    a, b, first = merge_pair(a, b)
+    b, c, second = merge_pair(b, c)
+    c, d, third = merge_pair(c, d)
+    d, e, fourth = merge_pair(d, e)
     made = tiles_made(a, first) + tiles_made(b, second) + tiles_made(c, third) + tiles_made(d, fourth)
-    b, c = drawn(b, c)
-    c, d = drawn(c, d)
-    d, e = drawn(d, e)
-    c, d = drawn(c, d)
+    b, c = pull_back(b, c)
+    c, d = pull_back(c, d)
+    d, e = pull_back(d, e)
+    c, d = pull_back(c, d)
     return a, b, c, d, e, made
 
 
 @inlined
-def column(a: Row, b: Row, c: Row, d: Row, e: Row, shift: int) -> Row:
-    """The bytes that begin at this bit in five rows, as a row."""
+def column(a: PackedRow, b: PackedRow, c: PackedRow, d: PackedRow, e: PackedRow, shift: int) -> PackedRow:
+    """The bytes at this bit offset of five rows, as a row."""
     near = ((a >> shift) & 0xFF) | ((b >> shift) & 0xFF) << 8 | ((c >> shift) & 0xFF) << 16
     return near | ((d >> shift) & 0xFF) << 24 | ((e >> shift) & 0xFF) << 32
 
 
 @inlined
-def transposed(a: Row, b: Row, c: Row, d: Row, e: Row) -> Lines:
-    """Columns in place of rows."""
+def transposed(a: PackedRow, b: PackedRow, c: PackedRow, d: PackedRow, e: PackedRow) -> FiveRows:
+    """The transposed board."""
     return (
         column(a, b, c, d, e, 0),
         column(a, b, c, d, e, 8),
@@ -135,8 +134,8 @@ def transposed(a: Row, b: Row, c: Row, d: Row, e: Row) -> Lines:
 
 
 @inlined
-def flipped(a: Row, b: Row, c: Row, d: Row, e: Row, length: int) -> Lines:
-    """The first ``length`` in reverse order; the others are 0, before and after."""
+def flipped(a: PackedRow, b: PackedRow, c: PackedRow, d: PackedRow, e: PackedRow, length: int) -> FiveRows:
+    """The first ``length`` words in reverse order; the others are 0."""
     if length == 5:
         return e, d, c, b, a
     if length == 4:
@@ -147,33 +146,31 @@ def flipped(a: Row, b: Row, c: Row, d: Row, e: Row, length: int) -> Lines:
 
 
 @inlined
-def pushes(front: Row, back: Row) -> tuple[int, int]:
-    """Where a tile in front can move back, and one in the back to the front, one step each: the highest bits of such
-    bytes.
-    """
-    in_front, behind, unequal = taken(front), taken(back), taken(front ^ back)
+def slidable_tiles(front: PackedRow, back: PackedRow) -> tuple[int, int]:
+    """The highest bits of the bytes where a tile can slide from front to back by a step, and from back to front."""
+    in_front, behind, unequal = nonzero_bytes(front), nonzero_bytes(back), nonzero_bytes(front ^ back)
     return in_front & ~(behind & unequal), behind & ~(in_front & unequal)
 
 
 @inlined
 def legal_bits(state: States) -> int:
-    """The actions that change the board, as bits."""
+    """The legal actions, those that change the board, as bits."""
     inner = (1 << 8 * (state[WIDTH] - 1)) - 1  # all columns but the last
     up = right = down = left = 0
     for row in range(ROWS, ROWS + state[HEIGHT]):
-        rightwards, leftwards = pushes(state[row] & inner, state[row] >> 8)
+        rightwards, leftwards = slidable_tiles(state[row] & inner, state[row] >> 8)
         right |= rightwards
         left |= leftwards
     for row in range(ROWS + 1, ROWS + state[HEIGHT]):
-        downwards, upwards = pushes(state[row - 1], state[row])
+        downwards, upwards = slidable_tiles(state[row - 1], state[row])
         down |= downwards
         up |= upwards
     return int(up != 0) << UP | int(right != 0) << RIGHT | int(down != 0) << DOWN | int(left != 0) << LEFT
 
 
 @inlined
-def move(state: States, action: int) -> None:
-    """Slide the board."""
+def slide_board(state: States, action: int) -> None:
+    """Slide the board in the direction of ``action``."""
     sideways, backwards = action & 1 == 1, action == RIGHT or action == DOWN
     length = state[WIDTH] if sideways else state[HEIGHT]
     a, b, c, d, e = state[ROWS], state[ROWS + 1], state[ROWS + 2], state[ROWS + 3], state[ROWS + 4]
@@ -191,8 +188,8 @@ def move(state: States, action: int) -> None:
 
 
 @inlined
-def place(state: States, outcome: int) -> None:
-    """Put a new tile on the board."""
+def place_tile(state: States, outcome: int) -> None:
+    """Add the new tile of a chance outcome."""
     cell, width = np.uint32(outcome >> 1), np.uint32(state[WIDTH])
     row = cell // width
     state[ROWS + row] |= (1 + (outcome & 1)) << 8 * np.int64(cell - row * width)
@@ -210,12 +207,12 @@ def legal_actions(state: States, out: Actions) -> int:
 @step_kernel
 def step(state: States, action: int) -> None:
     if state[DUE] > 0:
-        place(state, action)
+        place_tile(state, action)
         state[DUE] -= 1
         if state[DUE] == 0:
             state[LEGAL] = legal_bits(state)
     else:
-        move(state, action)
+        slide_board(state, action)
         state[DUE], state[LEGAL] = 1, 0
 
 
@@ -289,13 +286,13 @@ def render(state: States) -> str:
 
 
 def tiles(state: States) -> NDArray[np.int64]:
-    """The tiles on the board ``[H, W]``, 0 where there is none."""
+    """The tiles on the board ``[H, W]``; 0 is an empty cell."""
     cells = state[ROWS : ROWS + state[HEIGHT], None] >> 8 * np.arange(state[WIDTH]) & 0xFF
     return np.where(cells > 0, np.int64(1) << cells, 0)
 
 
 def parse_action(text: str) -> int:
-    """A direction, or its first letter."""
+    """Parse a direction or its first letter."""
     for action, name in enumerate(ACTIONS):
         if text.strip().lower() in (name, name[0]):
             return action
@@ -303,17 +300,17 @@ def parse_action(text: str) -> int:
 
 
 def outcome_name(height: int, width: int, outcome: int) -> str:
-    """The new tile and its cell, as in 2@b3; columns are letters from the left, rows numbers from the bottom."""
+    """The new tile and its cell, such as 2@b3; columns are letters from the left, rows numbers from the bottom."""
     row, column = divmod(outcome // 2, width)
     return f"{2 + 2 * (outcome % 2)}@{'abcde'[column]}{height - row}"
 
 
 def direction_table(points: NDArray[np.int32], *, width: int) -> NDArray[np.int32]:
-    """The action symmetries ``[Y, 4]`` of directions: where a step from one cell to the next leads on the new board."""
+    """The action symmetries ``[Y, 4]``: the direction of each step on the new board."""
     steps = {-width: UP, 1: RIGHT, width: DOWN, -1: LEFT}
     table = np.empty((len(points), len(ACTIONS)), np.int32)
     for y, old in enumerate(points):
-        new = np.argsort(old)  # where each old cell is shown
+        new = np.argsort(old)  # the new place of each old cell
         origin, right, below = int(new[0]), int(new[1]), int(new[width])
         table[y, [RIGHT, LEFT]] = steps[right - origin], steps[origin - right]
         table[y, [DOWN, UP]] = steps[below - origin], steps[origin - below]
@@ -321,7 +318,7 @@ def direction_table(points: NDArray[np.int32], *, width: int) -> NDArray[np.int3
 
 
 def outcome_table(points: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The symmetries ``[Y, 2 * cells]`` of outcomes."""
+    """The outcome symmetries ``[Y, 2 * cells]``."""
     new = np.argsort(points, axis=1)
     return np.stack([2 * new, 2 * new + 1], axis=2).reshape(len(points), -1).astype(np.int32)
 
@@ -337,16 +334,17 @@ def twenty48(*, height: int = 4, width: int = 4, planes: int = 16) -> Game:
     """2048 on a board of ``height`` x ``width`` cells, 2 to 5 each.
 
     Args:
-        height: rows. width: columns. planes: of the observation; plane e shows the tiles of 2**e, and the last all
-        larger ones too. Plane 0 shows the empty cells
-            where the player is to move, and nothing where chance is: an afterstate does not look like the position
-            after it.
+        height: rows.
+        width: columns.
+        planes: of the observation. Plane e shows the tiles of 2**e, the last plane all larger tiles too. Plane 0 shows
+            the empty cells where the player is to move, and nothing where chance is, so that an afterstate looks
+            different from the position after it.
 
-    No tile can be larger than 2 ** (cells + 1): to make it, its half must stand beside the same again made on one cell
-    fewer, and on a single free cell no more than a 4 can appear. So all tiles together are at most 4 + 8 + ... + 2 **
-    (cells + 1), each new tile adds at least 2 to that sum, and at most one slide follows each: ``max_plies`` is the
-    sum. A tile of 2**e brings (e - 1) * 2**e points at most, if it is made of 2s alone: ``max_return`` is what those
-    tiles would bring together.
+    No tile can be larger than 2 ** (cells + 1): making it takes two of its halves, the second made with one cell fewer,
+    and with a single free cell only a 4 can appear. So the sum of all tiles is at most 4 + 8 + ... + 2 ** (cells + 1).
+    Each new tile adds at least 2 to the sum, and at most one slide follows it: ``max_plies`` is that sum. A tile of
+    2**e scores at most (e - 1) * 2**e points, if made of 2s alone: ``max_return`` is the score of all these tiles
+    together.
 
     Raises:
         ValueError, TypeError: an option is out of range, or of the wrong type.
@@ -384,5 +382,5 @@ def twenty48(*, height: int = 4, width: int = 4, planes: int = 16) -> Game:
 
 
 def GameRules(height: int = 4, width: int = 4) -> Game:  # noqa: N802
-    """2048 under the name by which the guide's programs know it."""
+    """2048 under the name that the guide's programs use."""
     return twenty48(height=height, width=width)

@@ -14,7 +14,7 @@ from engines.resignation import MOVES, Resignation
 from engines.thinking import Thinker
 from games import load_game
 from games.game import Planes
-from games.go.rules import KOMI
+from games.go.rules import KOMI_PLANE
 from training.search.puct import Evaluate
 
 SIZE, BATCH = 7, 4
@@ -72,7 +72,7 @@ def favoring(black: float) -> Callable[[Planes], tuple[Planes, Planes]]:
     """
 
     def evaluate(observations: Planes) -> tuple[Planes, Planes]:
-        player = np.sign(observations[:, KOMI, 0, 0])  # White's komi is positive
+        player = np.sign(observations[:, KOMI_PLANE, 0, 0])  # White's komi is positive
         logits = np.zeros((len(observations), GAME.num_actions), np.float32)
         logits[:, -1] = 3
         return logits, (-black * player).astype(np.float32)

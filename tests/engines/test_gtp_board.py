@@ -16,7 +16,7 @@ from games.go.setup import position_with, stones, with_komi, with_player
 from games.go.sgf import sgf_text
 from tests.games.go.naive_go import NaiveGo
 from tests.programs import GNU_GO, needs_gnu_go
-from training.search.analysis import Line
+from training.search.analysis import MoveAnalysis
 
 
 @pytest.fixture(scope="module")
@@ -185,9 +185,9 @@ def words(text: str) -> list[str]:
     return text.split()
 
 
-def line(game: Game, move: str, visits: int, value: float) -> Line:
+def line(game: Game, move: str, visits: int, value: float) -> MoveAnalysis:
     action = game.parse_action(move)
-    return Line(
+    return MoveAnalysis(
         action=action, visits=visits, prior=0.25, value=value, plies=None, actions=(action, game.parse_action("pass"))
     )
 

@@ -13,7 +13,7 @@ from engines.ladder import go_command, go_rungs
 from engines.players import GtpSpec
 from games import load_game
 from games.game import States
-from games.go.rules import score
+from games.go.rules import score_lead
 from tests.engines.bad_engines import program
 from tests.programs import needs_gnu_go
 
@@ -71,7 +71,7 @@ def test_gnu_go_captures_what_is_dead_before_it_passes() -> None:
                 else actions("pass")
             )
             assert len(moves) < 40
-    assert score(after(moves)) == 15 - 10 - 0.5
+    assert score_lead(after(moves)) == 15 - 10 - 0.5
 
 
 def test_strengths_and_rules_are_in_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from engines.gtp import GtpEngine
 from engines.gtp_predictions import AT_ONCE, PositionPredictions
 from engines.thinking import Thinker
 from games import load_game
-from games.go.rules import score
+from games.go.rules import score_lead
 from training.networks.auxiliary_heads import predictions_of
 from training.networks.evaluator import Evaluator
 from training.networks.network import build_network
@@ -43,7 +43,7 @@ def test_points_are_those_of_the_position_after_a_move_as_its_player_sees_them()
     for action in (0, 3):
         after = state.copy()
         GO.play(after, action)
-        said = predict(GO.observe(after)[None]).leads
+        said = predict(GO.observe(after)[None]).score_leads
         assert said is not None and found.score_leads[action] == pytest.approx(-said[0], abs=1e-5)
 
 
@@ -66,7 +66,7 @@ def test_a_game_that_a_pass_would_end_is_counted() -> None:
     found.update(state, [25])  # Black, who has all of the board, passes too
     end = state.copy()
     GO.play(end, 25)
-    assert found.score_leads == {25: score(end)} == {25: 22.5}
+    assert found.score_leads == {25: score_lead(end)} == {25: 22.5}
     state = GO.initial_state()
     for move in ("C3", "A1", "pass"):
         GO.play(state, GO.parse_action(move))

@@ -6,7 +6,7 @@ from engines.time_keeping import Clock
 from engines.uci_options import Options
 from engines.uci_words import Broken, Go, centipawns, moves_of, parse_go, parse_position, parse_setoption, score_words
 from games import load_game
-from training.search.analysis import Line
+from training.search.analysis import MoveAnalysis
 
 CHESS = load_game("chess")
 
@@ -23,8 +23,8 @@ def setoption_of(text: str) -> tuple[str, str]:
     return parse_setoption(text.split())
 
 
-def line(value: float, plies: int | None = None) -> Line:
-    return Line(action=0, visits=1, prior=0.5, value=value, plies=plies, actions=(0,))
+def line(value: float, plies: int | None = None) -> MoveAnalysis:
+    return MoveAnalysis(action=0, visits=1, prior=0.5, value=value, plies=plies, actions=(0,))
 
 
 def test_go_knows_all_limits() -> None:

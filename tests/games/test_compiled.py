@@ -46,7 +46,8 @@ from games import functions
 from games.compiled import cache_folder
 from pathlib import Path
 result = functions.twice(10), functions.call(functions.thrice, 10)
-kept = sum(functions.twice.stats.cache_hits.values()), functions.thrice.cache_hits, sum(functions.call.stats.cache_hits.values())
+twice, call = (sum(function.stats.cache_hits.values()) for function in (functions.twice, functions.call))
+kept = twice, functions.thrice.cache_hits, call
 print(*result, *kept, cache_folder(Path(functions.__file__).resolve()).name)
 """
 

@@ -28,7 +28,7 @@ from distributed.local import parallel_zero, worker_devices
 from distributed.local.worker_devices import spread_here, spread_workers
 from tests.sources import ROOT
 from training.data.ledger import read_ledger
-from training.networks.weights_file import load_weights
+from training.networks.model_file import load_weights
 from training.networks.zero_network import ZeroNetwork
 from training.run.backend import InlineBackend, SelfPlayBackend
 from views.files import read_stats

@@ -28,7 +28,7 @@ import pytest
 from distributed.local.worker_devices import device_slots
 from scripts.train_multi_gpu import banner, read_arguments, settings_of
 from tests.sources import ROOT
-from training.networks.weights_file import load_weights
+from training.networks.model_file import load_weights
 from views.files import read_stats
 
 CHECK = "python test_multiprocessing_fix.py"

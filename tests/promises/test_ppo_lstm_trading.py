@@ -30,7 +30,7 @@ import train_ppo_lstm
 from configs.ppo import TraderSettings
 from tests.sources import ROOT
 from tests.training.ranks.test_ranks import free_port
-from training.networks.weights_file import read_tree
+from training.networks.model_file import read_tree
 from training.ranks.meeting import DEFAULT_PORT
 from training.ranks.ranks import Ranks
 

@@ -20,8 +20,7 @@ from tests.training.small_run import GAME, NETWORK, model_bytes, saved_model, sm
 from training.common.files import sha256_hex
 from training.data.ledger import open_ledger
 from training.data.ledger_rows import ModelRow
-from training.networks.model_file import decode_model
-from training.networks.weights_file import save_weights
+from training.networks.model_file import decode_model, save_weights
 
 FEW = ("--games", "4", "--simulations", "2", "--processes", "1")
 

@@ -13,7 +13,7 @@ from scripts.train_multi_gpu import read_arguments, settings_of
 from tests.programs import printed
 from tests.sources import ROOT
 from training.common.run_folder import STATS_NAME
-from training.networks.weights_file import load_weights
+from training.networks.model_file import load_weights
 from training.run.bounds import window_capacity
 from views.files import read_stats
 

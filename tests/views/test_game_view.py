@@ -12,7 +12,7 @@ from rich.console import Console
 
 from games import CHANCE, Game, load_game
 from games.game import States
-from games.go.rules import score
+from games.go.rules import score_lead
 from games.go.setup import stones
 from scripts.view_results import main as view_results
 from tests.training.example_reports import evaluation
@@ -101,8 +101,8 @@ def test_at_the_end_of_a_game_of_go_its_points_are_shared_out_by_the_rules() -> 
         if batch.resigned[index]:
             assert not view.moments[-1].ownership and view.moments[-1].score_lead is None
         else:
-            assert view.moments[-1].score_lead == score(state)
-            assert sum(view.moments[-1].ownership) / 100 - GO.options["komi"] == score(state)
+            assert view.moments[-1].score_lead == score_lead(state)
+            assert sum(view.moments[-1].ownership) / 100 - GO.options["komi"] == score_lead(state)
 
 
 def test_what_a_network_foresees_is_told_as_black_sees_it() -> None:
@@ -113,9 +113,9 @@ def test_what_a_network_foresees_is_told_as_black_sees_it() -> None:
     view, state = view_game(GO, batch, 0, number=1, predict=predict), GO.initial_state()
     for moment, action in zip(view.moments, [*batch.actions.tolist(), None], strict=True):
         predictions, sign = predict(GO.observe(state)[None]), (1, -1)[GO.current_player(state)]
-        assert predictions.ownership is not None and predictions.leads is not None
+        assert predictions.ownership is not None and predictions.score_leads is not None
         assert np.abs(np.array(moment.ownership) - 100 * sign * predictions.ownership[0]).max() < 0.6
-        assert moment.score_lead == pytest.approx(sign * predictions.leads[0], abs=1e-3)
+        assert moment.score_lead == pytest.approx(sign * predictions.score_leads[0], abs=1e-3)
         if action is not None:
             GO.play(state, action)
 

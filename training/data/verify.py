@@ -1,6 +1,6 @@
 """Verify batches: every game is replayed through the rules before it is trained on."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,18 @@ FAULTS = {
 }
 
 
+class GameColumns(NamedTuple):
+    """The columns of a batch that are verified: G games, M positions, E policy entries."""
+
+    lengths: NDArray[np.int32]  # [G]
+    returns: NDArray[np.float32]  # [G, players]
+    resigned: NDArray[np.uint8]  # [G]
+    actions: Actions  # [M]
+    flags: NDArray[np.uint8]  # [M]
+    policy_sizes: NDArray[np.int32]  # [M]
+    policy_actions: Actions  # [E]
+
+
 def verify(batch: GameBatch, game: Game) -> None:
     """Replay every game of a decoded batch.
 
@@ -40,20 +52,18 @@ def verify(batch: GameBatch, game: Game) -> None:
         raise CorruptBatch(
             f"it has returns for {batch.returns.shape[1]} players, and {game.name} has {game.num_players}"
         )
-    fault, index, ply = replay_games(
-        game.rules,
-        game.start,
-        np.empty(max(game.num_actions, game.num_outcomes), np.int32),
-        np.empty(game.num_outcomes, np.float32),
-        game.max_plies,
-        batch.lengths,
-        batch.returns,
-        batch.resigned,
-        batch.actions,
-        batch.flags,
-        batch.policy_sizes,
-        batch.policy_actions,
+    games = GameColumns(
+        lengths=batch.lengths,
+        returns=batch.returns,
+        resigned=batch.resigned,
+        actions=batch.actions,
+        flags=batch.flags,
+        policy_sizes=batch.policy_sizes,
+        policy_actions=batch.policy_actions,
     )
+    legal = np.empty(max(game.num_actions, game.num_outcomes), np.int32)
+    chances = np.empty(game.num_outcomes, np.float32)
+    fault, index, ply = replay_games(game.rules, game.start, game.max_plies, games, legal, chances)
     if fault != FINE:
         raise CorruptBatch(f"game {index} after {ply} moves: {FAULTS[fault]}")
 
@@ -64,39 +74,28 @@ def _called(name: str, options: dict[str, Any], rules_version: int) -> str:
 
 @compiled
 def replay_games(
-    rules: Rules,
-    start: States,
-    legal: Actions,
-    chances: NDArray[np.float32],
-    max_plies: int,
-    lengths: NDArray[np.int32],
-    returns: NDArray[np.float32],
-    resigned: NDArray[np.uint8],
-    actions: Actions,
-    flags: NDArray[np.uint8],
-    policy_sizes: NDArray[np.int32],
-    policy_actions: Actions,
+    rules: Rules, start: States, max_plies: int, games: GameColumns, legal: Actions, chances: NDArray[np.float32]
 ) -> tuple[int, int, int]:
     """The first fault, its game and the number of moves before it; ``legal`` and ``chances`` are scratch space."""
     first, entry = 0, 0
-    for game in range(lengths.size):
-        last = first + lengths[game]
-        if lengths[game] > max_plies:
+    for game in range(games.lengths.size):
+        last = first + games.lengths[game]
+        if games.lengths[game] > max_plies:
             return TOO_LONG, game, max_plies
-        entries = policy_sizes[first:last].sum()
+        entries = games.policy_sizes[first:last].sum()
         state = start.copy()
         fault, ply = replay_moves(
             rules,
             state,
             legal,
             chances,
-            actions[first:last],
-            flags[first:last],
-            policy_sizes[first:last],
-            policy_actions[entry : entry + entries],
+            games.actions[first:last],
+            games.flags[first:last],
+            games.policy_sizes[first:last],
+            games.policy_actions[entry : entry + entries],
         )
         if fault == FINE:
-            fault = judge_end(rules, state, returns[game], resigned[game])
+            fault = judge_end(rules, state, games.returns[game], games.resigned[game])
         if fault != FINE:
             return fault, game, ply
         first, entry = last, entry + entries

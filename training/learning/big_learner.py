@@ -21,8 +21,7 @@ from training.common.reports import LearnerReport
 from training.data.game_files import file_size, find_files
 from training.learning.feed import EpochFeed, Ready
 from training.learning.learner import Learner, LearnerState, TrainingDiverged
-from training.networks.model_file import Model, describe_model, save_safetensors
-from training.networks.weights_file import CorruptWeights, read_tree, save_tree
+from training.networks.model_file import CorruptWeights, Model, describe_model, read_tree, save_safetensors, save_tree
 from training.ranks.ranks import Ranks
 
 FORMAT = 1

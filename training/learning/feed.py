@@ -62,7 +62,7 @@ class EpochFeed:
 
 
 class _Source(IterableDataset[Ready]):
-    """What a process of the loader makes: with K of them, every K-th batch each, which the loader puts in order again."""
+    """The batches of one loader process: every K-th of them with K processes; the loader restores the order."""
 
     def __init__(self, epochs: Epochs, rows: slice, epoch: int, done: int) -> None:
         self._epochs, self._rows, self._epoch, self._done = epochs, rows, epoch, done

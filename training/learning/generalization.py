@@ -13,7 +13,7 @@ from training.common.random import seed_stream
 from training.common.reports import GeneralizationReport
 from training.learning.learner import Learner, TensorBatch, log_policies, to_tensors
 from training.networks.auxiliary_heads import outputs_to_learn
-from training.networks.network import value_head
+from training.networks.policy_value import network_of
 from training.replay.replay import ReplayWindow
 
 COUNT = 512  # positions that are looked at, of the newest and of others
@@ -54,7 +54,7 @@ def _shortfall(learner: Learner, batch: TensorBatch) -> tuple[float, float]:
         logits, value_logits, _ = outputs_to_learn(network, batch.observations)
     log_policy = log_policies(logits, batch.legal)
     divergence = (torch.xlogy(batch.policies, batch.policies) - batch.policies * log_policy).sum(1) * batch.policy_mask
-    errors = (value_head(network).values(value_logits).float() - batch.values).square().mean()
+    errors = (network_of(network).value.values(value_logits).float() - batch.values).square().mean()
     return (
         float(divergence.sum() / batch.policy_mask.sum().clamp(min=1)),
         float(errors / batch.values.var(correction=0).clamp(min=LEAST_VARIANCE)),

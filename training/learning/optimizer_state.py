@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from training.networks.weights_file import read_tree, tree_bytes
+from training.networks.model_file import read_tree, tree_bytes
 from training.ranks.ranks import ALONE, Ranks
 
 

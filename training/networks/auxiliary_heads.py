@@ -1,5 +1,4 @@
-"""Heads that a network has only to learn by: no search asks what they say, but what they ask of the tower helps the
-others.
+"""Auxiliary heads: search does not use their outputs, but training them improves the tower.
 
 Sources: KataGo (arXiv 1902.10565, sections 4.1 and 4.2): the opponent's reply with a weight of 0.15, each point's owner
 at the end of the game with 1.5 (training.ownership_weight), and the final score, here as one number with a robust loss.
@@ -15,24 +14,26 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from games.game import Planes
+from training.networks.layers import HEAD_CHANNELS, PolicyHead
 from training.networks.predictions import Predict, Predictions
-from training.networks.resnet import HEAD_CHANNELS, PolicyHead
 from training.networks.value_heads import start_near_zero
 
 REPLY_WEIGHT, SCORE_WEIGHT = 0.15, 0.25
 SCORE_HIDDEN = 64
-SCORE_SCALE = 20.0  # points that count as 1, as komi does in the observations of Go
+SCORE_SCALE = 20.0  # points per unit, as for komi in the observations of Go
 
 
 class AuxiliaryHeads(nn.Module):
     """Any of three heads over the tower's output and the pooled board.
 
     Args:
-        channels: of the tower. board: H, W. reply: the opponent's policy in the next position. ownership: the planes
-        that say whose each point will be: 1, the mover's and not the opponent's; 2, the mover's, and the opponent's,
-            for games in which points stay empty; 0: none.
-        score: by how much the player to move will win.
-        policy: how many actions there are and how the policy is laid out, as ``PolicyHead`` wants it.
+        channels: of the tower.
+        board: H, W.
+        reply: whether to predict the opponent's policy in the next position.
+        ownership: the planes that predict each point's owner: 1, whether it is the mover's; 2, whether it is the
+            mover's and whether it is the opponent's, for games in which points stay empty; 0: none.
+        score: whether to predict the score lead of the player to move.
+        policy: the number of actions, the policy planes and global pooling, as for ``PolicyHead``.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class AuxiliaryHeads(nn.Module):
             start_near_zero(last)
 
     def forward(self, x: Tensor, pooled: Tensor) -> dict[str, Tensor]:
-        """``[N, channels, H, W]`` and the pooled board -> what each head says.
+        """``[N, channels, H, W]`` and the pooled board -> the output of each head.
 
         Reply: logits ``[N, A]``. Ownership: logits ``[N, planes * H * W]``. Score: ``[N]``, in ``SCORE_SCALE``.
         """
@@ -74,7 +75,7 @@ class AuxiliaryHeads(nn.Module):
 
 
 def outputs_to_learn(network: Any, observations: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-    """Policy logits and value logits as the network gives them, and what its auxiliary heads say, if it has any."""
+    """Policy logits, value logits, and the outputs of the auxiliary heads, if the network has any."""
     heads = getattr(network, "auxiliary", None)
     if heads is None:
         return *network(observations), {}
@@ -83,10 +84,9 @@ def outputs_to_learn(network: Any, observations: Tensor) -> tuple[Tensor, Tensor
 
 
 def predictions_of(network: nn.Module) -> Predict | None:
-    """What a network, which is put into evaluation mode, says of the end of games; None of one that has learned nothing
-    of it.
+    """The predictions of a network about the end of games, put into evaluation mode; None if it has no such heads.
 
-    For a few positions that people look at: it runs the whole network through plain torch, where its weights are.
+    For a few positions that people look at: it runs the whole network by plain torch, on its device.
     """
     heads = network.eval().auxiliary if hasattr(network, "auxiliary") else None
     if not isinstance(heads, AuxiliaryHeads) or not (heads.ownership or heads.score):
@@ -97,14 +97,16 @@ def predictions_of(network: nn.Module) -> Predict | None:
             said = heads(*network.features(torch.from_numpy(observations)))  # type: ignore[operator]
         ownership, score = said.get("ownership"), said.get("score")
         return Predictions(
-            ownership=None if ownership is None else _numbers(balance(ownership, math.prod(observations.shape[2:]))),
-            leads=None if score is None else _numbers(SCORE_SCALE * score),
+            ownership=None
+            if ownership is None
+            else _numbers(ownership_of(ownership, math.prod(observations.shape[2:]))),
+            score_leads=None if score is None else _numbers(SCORE_SCALE * score),
         )
 
     return predict
 
 
-def balance(logits: Tensor, points: int) -> Tensor:
+def ownership_of(logits: Tensor, points: int) -> Tensor:
     """Ownership logits ``[N, points]`` or ``[N, 2 * points]`` -> ``[N, points]``: 1 surely the mover's, -1 surely the
     opponent's.
     """
@@ -117,18 +119,20 @@ def _numbers(tensor: Tensor) -> NDArray[np.float32]:
 
 
 def auxiliary_losses(
-    said: dict[str, Tensor], *, replies: Tensor, ownership: Tensor, leads: Tensor, ownership_weight: float
+    said: dict[str, Tensor], *, replies: Tensor, ownership: Tensor, score_leads: Tensor, ownership_weight: float
 ) -> dict[str, Tensor]:
-    """The losses of what was said, each already with its weight, as means over all N positions; those without a target
-    count as 0.
+    """The weighted losses of the heads' outputs, as means over all N positions; those without a target count as 0.
 
     Args:
-        replies: ``[N, A]``, a policy, or zero where nobody replied. ownership: ``[N, H * W]``, 1 where a point becomes
-        the mover's, -1 where it becomes the opponent's, else 0. leads: ``[N]`` in points, by which the mover wins; NaN
-        where the board was not played out, and so says nothing of ownership either.
+        said: the output of each head.
+        replies: ``[N, A]``, a policy, or zero where there was no reply.
+        ownership: ``[N, H * W]``, 1 where a point becomes the mover's, -1 where it becomes the opponent's, else 0.
+        score_leads: ``[N]``, the mover's lead in points; NaN where the game was not played out, so that neither it nor
+            the ownership is known.
+        ownership_weight: the weight of the ownership loss.
     """
     losses = dict[str, Tensor]()
-    known = torch.isfinite(leads)
+    known = torch.isfinite(score_leads)
     if "reply" in said:
         log_policy = functional.log_softmax(said["reply"].float(), 1)
         losses["reply_loss"] = -REPLY_WEIGHT * (replies * log_policy).sum(1).mean()
@@ -138,7 +142,7 @@ def auxiliary_losses(
         each = functional.binary_cross_entropy_with_logits(said["ownership"].float(), targets, reduction="none").mean(1)
         losses["ownership_loss"] = ownership_weight * (each * known).mean()
     if "score" in said:
-        targets = torch.where(known, leads, 0.0) / SCORE_SCALE
+        targets = torch.where(known, score_leads, 0.0) / SCORE_SCALE
         each = functional.smooth_l1_loss(said["score"].float(), targets, reduction="none")
         losses["score_loss"] = SCORE_WEIGHT * (each * known).mean()
     return losses

@@ -1,16 +1,14 @@
-"""The network as search sees it: observations in, policy logits and values out.
+"""The network as search calls it: ``evaluate(observations [N, C, H, W]) -> (policy_logits [N, A], values [N])``.
 
-One ``Evaluator`` answers ``evaluate(observations [N, C, H, W]) -> (policy_logits [N, A], values [N])`` for any batch up
-to its ``max_batch``; no row ever depends on another. On a CPU it runs a residual network through fused operators where
-that works (training/networks/fused.py), a spiking one by its spikes (training/networks/event_driven.py), else through
-torch; on a CUDA device through torch as one captured graph per batch size.
+An ``Evaluator`` takes any batch up to its ``max_batch``; rows are independent of each other. On a CPU it uses the
+network's own ``runtime`` where there is one (training/networks/fused.py, training/networks/event_driven.py), else plain
+torch; on a CUDA device torch with a captured graph per batch size.
 """
 
 import copy
 import ctypes
-import logging
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,44 +16,27 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from games.game import Game
-from training.networks.event_driven import EventDrivenNetwork
-from training.networks.fused import Arithmetic, Bfloat16, Float32, FusedResNet
-from training.networks.network import value_head
-from training.networks.resnet import ConvNorm, ResNet
-from training.networks.spiking import SpikingResNet
-
-log = logging.getLogger(__name__)
+from training.networks.layers import ConvNorm
+from training.networks.policy_value import Runtime, network_of
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-class Runtime(Protocol):
-    """A way to run a network on one device in one type of number."""
-
-    def describe(self) -> str:
-        """For people and logs."""
-
-    def load(self, network: nn.Module) -> None:
-        """Run with the weights of ``network``, in evaluation mode and ``ready``, from now on."""
-
-    def run(self, observations: NDArray[np.float32], count: int) -> tuple[Tensor, Tensor]:
-        """Policy logits ``[count, A]`` and as many value logits; rows beyond the observations ``[n, C, H, W]`` are
-        padding.
-        """
-
-
 class Evaluator:
-    """A network that is ready to play.
+    """A network, ready to evaluate positions.
 
     Args:
-        network: its weights are copied. game: what it plays. device: "auto" (a CUDA device where there is one), "cpu",
-        "cuda", "cuda:1", ... dtype: "auto" (bfloat16 where the device is fast in it and the network bears it),
-        "float32", "bfloat16" or "float16". max_batch: no batch is larger. fused: whether to use what is faster than
-        torch's ordinary operators on a CPU, where it works. graphs: whether to capture CUDA graphs on a CUDA device.
+        network: a ``PolicyValueNetwork``; its weights are copied.
+        game: the game that it plays.
+        device: "auto" (a CUDA device if there is one), "cpu", "cuda", "cuda:1", ...
+        dtype: "auto" (the fastest of the device that suits the network), "float32", "bfloat16" or "float16".
+        max_batch: the largest batch.
+        fused: whether to use the network's own runtime on a CPU, where it works.
+        graphs: whether to capture CUDA graphs on a CUDA device.
 
     Raises:
-        ValueError: there is no such device or type of number.
+        ValueError: the device or the number type does not exist.
     """
 
     def __init__(
@@ -73,22 +54,22 @@ class Evaluator:
             raise ValueError(f"there is no dtype {dtype!r} for evaluation; use auto, {', '.join(DTYPES)}")
         keep_freed_memory()
         where = pick_device(device)
-        what = suitable_dtype(network, where) if dtype == "auto" else DTYPES[dtype]
+        what = (network_of(network).runtime_dtype or fast_dtype(where)) if dtype == "auto" else DTYPES[dtype]
         self.game = game
         self.max_batch = max_batch
         self._network = copy.deepcopy(network).cpu().eval().requires_grad_(False)
         self._device = where
-        self._runtime = pick_runtime(ready(self._network, where), game, where, what, fused=fused, graphs=graphs)
+        self._runtime = pick_runtime(prepared(self._network, where), game, where, what, fused=fused, graphs=graphs)
 
     def describe(self) -> str:
-        """How the network is run, such as "fused bfloat16 on cpu"."""
+        """The runtime, such as "fused bfloat16 on cpu"."""
         return self._runtime.describe()
 
     def load(self, weights: Mapping[str, Tensor]) -> None:
-        """Play with these weights (a state dictionary of the network) from now on.
+        """Use these weights, a state dictionary of the network, from now on.
 
         Raises:
-            ValueError: they belong to another network; the old ones stay.
+            ValueError: they belong to another network; the old weights stay.
         """
         network = copy.deepcopy(self._network)
         try:
@@ -96,7 +77,7 @@ class Evaluator:
         except RuntimeError as error:
             raise ValueError(f"these weights belong to another network: {error}") from error
         self._network = network
-        self._runtime.load(ready(network, self._device))
+        self._runtime.load(prepared(network, self._device))
 
     def __call__(self, observations: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Evaluate positions.
@@ -105,8 +86,8 @@ class Evaluator:
             observations: float32 ``[N, C, H, W]``, N from 0 to ``max_batch``.
 
         Returns:
-            Policy logits float32 ``[N, A]`` and values float32 ``[N]`` for the player to move, in [-1, 1] or in points,
-            in memory of their own.
+            Newly allocated policy logits float32 ``[N, A]`` and values float32 ``[N]`` for the player to move, in
+            [-1, 1] or in points.
 
         Raises:
             ValueError: there are too many rows, or they are not observations of this game.
@@ -123,24 +104,24 @@ class Evaluator:
             return np.empty((0, self.game.num_actions), np.float32), np.empty(0, np.float32)
         with torch.inference_mode():
             logits, value_logits = self._runtime.run(observations, padded(count))
-            return logits[:count].numpy(), value_head(self._network).values(value_logits[:count]).numpy()
+            return logits[:count].numpy(), network_of(self._network).value.values(value_logits[:count]).numpy()
 
 
 def padded(count: int) -> int:
-    """The batch size at which ``count`` rows are run: ``count`` rounded up to six binary digits, so at most 3 % more.
+    """The batch size for ``count`` rows: rounded up to six binary digits, at most 3 % more.
 
-    A new size costs some 10 ms at first (oneDNN, CUDA graphs); rounded, there are only 32 between a power of two and
-    the next.
+    The first batch of a size costs some 10 ms (oneDNN, CUDA graphs); with rounding there are only 32 sizes between a
+    power of two and the next.
     """
     step: int = 2 ** max(0, count.bit_length() - 6)
     return -(-count // step) * step
 
 
 def keep_freed_memory() -> None:
-    """Tell the C library to keep what is freed, up to a gigabyte, where it is glibc.
+    """Make glibc keep up to a gigabyte of freed memory.
 
-    A network takes and frees the same megabytes at each call. Each time they go back to the system and come again page
-    by page, which costs a tenth of a training step and of a large batch's evaluation.
+    A network allocates and frees the same megabytes at each call. Returning them to the system and getting them back
+    page by page costs a tenth of a training step and of the evaluation of a large batch.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -149,15 +130,15 @@ def keep_freed_memory() -> None:
 
 
 def use_threads(count: int) -> None:
-    """Let networks on the CPU of this process compute with ``count`` threads."""
+    """Set the number of threads for networks on the CPU in this process."""
     torch.set_num_threads(count)
 
 
 def pick_device(name: str) -> torch.device:
-    """The device called ``name``; "auto" is a CUDA device where there is one, else the CPU.
+    """The device called ``name``; "auto" is a CUDA device if there is one, else the CPU.
 
     Raises:
-        ValueError: there is no such device here.
+        ValueError: the device does not exist here.
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -170,12 +151,12 @@ def pick_device(name: str) -> torch.device:
 
 
 def count_gpus() -> int:
-    """How many CUDA devices this process sees."""
+    """The number of CUDA devices that this process sees."""
     return torch.cuda.device_count()
 
 
 def fast_dtype(device: torch.device) -> torch.dtype:
-    """The shortest type of number in which ``device`` multiplies fast."""
+    """The shortest number type in which ``device`` multiplies fast."""
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
     names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
@@ -183,23 +164,9 @@ def fast_dtype(device: torch.device) -> torch.dtype:
     return torch.bfloat16 if fast and device.type == "cpu" else torch.float32
 
 
-def suitable_dtype(network: nn.Module, device: torch.device) -> torch.dtype:
-    """The shortest type of number in which ``device`` multiplies fast and ``network`` still says the same.
-
-    In a spiking network a rounded current decides whether a neuron fires, and a few per cent of its answers become
-    others.
-    """
-    return torch.float32 if isinstance(network, SpikingResNet) else fast_dtype(device)
-
-
-def ready(network: nn.Module, device: torch.device) -> nn.Module:
-    """A copy of a network in evaluation mode as it is run on ``device``: folded, but for spiking networks on CUDA
-    devices.
-
-    There, float32 convolutions round their weights to 11 bits (TF32). Those of a model that has travelled have 8 and
-    are not changed, so with spikes every product is exact; merged with norms they would have more.
-    """
-    if isinstance(network, SpikingResNet) and device.type == "cuda":
+def prepared(network: nn.Module, device: torch.device) -> nn.Module:
+    """A copy of a network in evaluation mode as it is run on ``device``: folded, if it folds there."""
+    if device.type == "cuda" and not network_of(network).folds_on_cuda:
         return copy.deepcopy(network)
     return folded(network)
 
@@ -216,86 +183,30 @@ def folded(network: nn.Module) -> nn.Module:
 def pick_runtime(
     network: nn.Module, game: Game, device: torch.device, dtype: torch.dtype, *, fused: bool, graphs: bool
 ) -> Runtime:
-    """The fastest way to run a folded network on ``device`` in ``dtype``."""
-    if device.type == "cpu" and fused and isinstance(network, ResNet) and dtype != torch.float16:
-        arithmetic = Bfloat16() if dtype == torch.bfloat16 else Float32()
-        try:
-            runtime = FusedRuntime(network, arithmetic)
-            runtime.run(np.zeros((1, *game.observation_shape), np.float32), 1)
-            return runtime
-        except (
-            AttributeError,
-            RuntimeError,
-            TypeError,
-        ) as error:  # another torch, or a processor that its oneDNN does not serve
-            log.warning("the network runs through plain torch, slower: the fused operators do not work here: %s", error)
-    if device.type == "cpu" and fused and isinstance(network, SpikingResNet) and dtype == torch.float32:
-        return EventDrivenRuntime(network)
-    return ModuleRuntime(network, game, device, dtype, graphs=graphs and device.type == "cuda")
-
-
-class FusedRuntime:
-    """A residual network on a CPU."""
-
-    def __init__(self, network: ResNet, arithmetic: Arithmetic) -> None:
-        self._arithmetic = arithmetic
-        self.load(network)
-
-    def describe(self) -> str:
-        """For people and logs."""
-        return f"fused {str(self._arithmetic.dtype).removeprefix('torch.')} on cpu"
-
-    def load(self, network: nn.Module) -> None:
-        """Pack the weights anew."""
-        assert isinstance(network, ResNet)
-        self._network = FusedResNet(network, self._arithmetic)
-
-    def run(self, observations: NDArray[np.float32], count: int) -> tuple[Tensor, Tensor]:
-        """Policy logits ``[count, A]`` and value logits ``[count]``."""
-        return self._network(observations, count)
-
-
-class EventDrivenRuntime:
-    """A spiking network on a CPU."""
-
-    def __init__(self, network: SpikingResNet) -> None:
-        self.load(network)
-
-    def describe(self) -> str:
-        """For people and logs."""
-        return "event-driven float32 on cpu"
-
-    def load(self, network: nn.Module) -> None:
-        """Lay the weights out anew."""
-        assert isinstance(network, SpikingResNet)
-        self._network = EventDrivenNetwork(network)
-
-    def run(self, observations: NDArray[np.float32], count: int) -> tuple[Tensor, Tensor]:
-        """Policy logits ``[n, A]`` and value logits of the observations alone, for here no size of a batch costs more
-        than its rows.
-        """
-        return self._network(observations)
+    """The fastest way to run a ``prepared`` network on ``device`` in ``dtype``."""
+    own = network_of(network).runtime(game.observation_shape, dtype) if device.type == "cpu" and fused else None
+    return own or ModuleRuntime(network, game, device, dtype, graphs=graphs and device.type == "cuda")
 
 
 class ModuleRuntime:
-    """Any network on any device, through torch; with ``graphs``, as one captured CUDA graph per batch size."""
+    """Any network on any device by plain torch; with ``graphs``, a captured CUDA graph per batch size."""
 
     def __init__(
         self, network: nn.Module, game: Game, device: torch.device, dtype: torch.dtype, *, graphs: bool
     ) -> None:
         self._network = network.to(device=device, dtype=dtype, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._shape, self._device, self._dtype = game.observation_shape, device, dtype
-        # Graphs share their memory: one runs at a time, and its answers are copied before the next.
+        # Graphs share their memory: one runs at a time, and its outputs are copied before the next.
         self._pool = torch.cuda.graph_pool_handle() if graphs else None
         self._programs: dict[int, Program] = {}
 
     def describe(self) -> str:
-        """For people and logs."""
+        """See ``Runtime``."""
         name = str(self._dtype).removeprefix("torch.")
         return f"torch {name} on {self._device}{' with graphs' if self._pool else ''}"
 
     def load(self, network: nn.Module) -> None:
-        """Copy the weights to where captured graphs read them."""
+        """Copy the weights to the memory that captured graphs read."""
         self._network.load_state_dict(network.state_dict())
 
     def run(self, observations: NDArray[np.float32], count: int) -> tuple[Tensor, Tensor]:
@@ -310,9 +221,7 @@ class ModuleRuntime:
 
 
 class Program:
-    """A network at one batch size: always the same memory for its input, and with a memory pool for it a captured CUDA
-    graph.
-    """
+    """A network at one batch size, with fixed memory for its input; with a memory pool, a captured CUDA graph."""
 
     def __init__(self, network: nn.Module, inputs: Tensor, pool: Any) -> None:
         self._network, self._inputs = network, inputs
@@ -321,9 +230,8 @@ class Program:
     def _capture(self, pool: Any) -> torch.cuda.CUDAGraph:
         side = torch.cuda.Stream(self._inputs.device)
         side.wait_stream(torch.cuda.current_stream(self._inputs.device))
-        with torch.cuda.stream(
-            side
-        ):  # libraries allocate and choose algorithms in the first calls, which a graph must not hold
+        # Libraries allocate memory and choose algorithms in the first calls, which must not be captured.
+        with torch.cuda.stream(side):
             for _ in range(3):
                 self._network(self._inputs)
         torch.cuda.current_stream(self._inputs.device).wait_stream(side)
@@ -333,7 +241,7 @@ class Program:
         return graph
 
     def __call__(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits of all rows; those beyond the observations are of older positions."""
+        """The logits of all rows; rows after the observations hold older positions."""
         self._inputs[: len(observations)] = observations.to(self._inputs.device)
         if self._graph is None:
             return self._network(self._inputs)

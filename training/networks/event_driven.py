@@ -6,14 +6,16 @@ have a margin of one point on all sides, which takes what falls off the board an
 together. The heads are torch's.
 """
 
+from typing import cast
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from training.networks.resnet import ConvNorm, width_scale
+from training.networks.layers import ConvNorm, width_scale
 from training.networks.spike_kernels import Numbers, block, first_layer, last_layer
-from training.networks.spiking import SpikingBlock, SpikingPooledBlock, SpikingResNet
+from training.networks.spiking_layers import SpikingBlock, SpikingPooledBlock, SpikingTower
 
 
 class EventConvolution:
@@ -65,7 +67,7 @@ class EventDrivenNetwork:
         network: with its batch norms folded.
     """
 
-    def __init__(self, network: SpikingResNet) -> None:
+    def __init__(self, network: SpikingTower) -> None:
         self.network = network
         self.stem = EventConvolution(network.stem)
         self.blocks = [EventBlock(layer) for layer in network.tower]
@@ -81,3 +83,22 @@ class EventDrivenNetwork:
         rates = np.zeros((count, height * width, channels), np.float32)
         last_layer(currents, board, rates)
         return self.network.answers(torch.from_numpy(rates).unflatten(1, board).permute(0, 3, 1, 2))
+
+
+class EventDrivenRuntime:
+    """Runs a ``SpikingResNet`` on a CPU through ``EventDrivenNetwork``."""
+
+    def __init__(self, network: SpikingTower) -> None:
+        self._network = EventDrivenNetwork(network)
+
+    def describe(self) -> str:
+        """See ``Runtime``."""
+        return "event-driven float32 on cpu"
+
+    def load(self, network: nn.Module) -> None:
+        """Lay out the new weights."""
+        self._network = EventDrivenNetwork(cast(SpikingTower, network))
+
+    def run(self, observations: NDArray[np.float32], count: int) -> tuple[Tensor, Tensor]:
+        """Policy logits ``[n, A]`` and value logits of the observations alone: here padding has no advantage."""
+        return self._network(observations)

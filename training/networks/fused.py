@@ -6,7 +6,8 @@ is too small for oneDNN, the global pooling and its bias, runs in compiled kerne
 H, W, C]``, in bfloat16 where the processor multiplies it fast, else in float32.
 """
 
-from typing import Protocol
+import logging
+from typing import Protocol, cast
 
 import numpy as np
 import torch
@@ -15,7 +16,9 @@ from torch import Tensor, nn
 
 from games.compiled import compiled
 from training.networks.bfloat16 import Words, narrow, widen
-from training.networks.resnet import Block, ConvNorm, GlobalPooling, PooledBlock, ResNet, width_scale
+from training.networks.layers import Block, ConvNorm, GlobalPooling, PooledBlock, Tower, width_scale
+
+log = logging.getLogger(__name__)
 
 
 @compiled
@@ -209,7 +212,7 @@ class FusedResNet:
         AttributeError, RuntimeError, TypeError: this torch lacks the operators, or they do not work here.
     """
 
-    def __init__(self, network: ResNet, arithmetic: Arithmetic) -> None:
+    def __init__(self, network: Tower, arithmetic: Arithmetic) -> None:
         self.arithmetic = arithmetic
         self.stem = Convolution(network.stem, arithmetic.dtype)
         self.blocks = [FusedBlock(block, arithmetic) for block in network.tower]
@@ -227,3 +230,36 @@ class FusedResNet:
         pooled = self.arithmetic.pool(self.head(x, "relu"))
         points = self.arithmetic.points(self.map(x, "none"), self.policy.point_bias(pooled))
         return self.policy.logits(points, pooled), self.value(pooled)
+
+
+class FusedRuntime:
+    """Runs a ``ResNet`` on a CPU through ``FusedResNet``."""
+
+    def __init__(self, network: Tower, arithmetic: Arithmetic) -> None:
+        self._arithmetic = arithmetic
+        self._network = FusedResNet(network, arithmetic)
+
+    def describe(self) -> str:
+        """See ``Runtime``."""
+        return f"fused {str(self._arithmetic.dtype).removeprefix('torch.')} on cpu"
+
+    def load(self, network: nn.Module) -> None:
+        """Pack the new weights."""
+        self._network = FusedResNet(cast(Tower, network), self._arithmetic)
+
+    def run(self, observations: NDArray[np.float32], count: int) -> tuple[Tensor, Tensor]:
+        """Policy logits ``[count, A]`` and value logits ``[count]``."""
+        return self._network(observations, count)
+
+
+def fused_runtime(network: Tower, observation_shape: tuple[int, int, int], dtype: torch.dtype) -> FusedRuntime | None:
+    """The fused runtime of a folded network, tested with one position; None if it does not work here or in float16."""
+    if dtype == torch.float16:
+        return None
+    try:
+        runtime = FusedRuntime(network, Bfloat16() if dtype == torch.bfloat16 else Float32())
+        runtime.run(np.zeros((1, *observation_shape), np.float32), 1)
+    except (AttributeError, RuntimeError, TypeError) as error:  # another torch, or a CPU that its oneDNN does not serve
+        log.warning("the network runs through plain torch, slower: the fused operators do not work here: %s", error)
+        return None
+    return runtime

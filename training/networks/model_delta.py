@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from games.compiled import compiled
 from training.data.columns import from_planes
-from training.networks.model_file import DIGEST_BYTES, FORMAT, Content, content_sha256, parse_header, sha256_of
+from training.networks.model_codec import DIGEST_BYTES, FORMAT, Content, content_sha256, parse_header, sha256_of
 from training.networks.model_heading import MAGIC, PREFIX
 from training.networks.model_weights import DTYPES, LIMITS, ModelLimits, pack, require, unpacked
 

@@ -1,347 +1,68 @@
-"""Model files: small ones for the way to workers, and safetensors for the disk.
+"""Model files: the one module through which the rest of the program reads and writes them.
 
-A file for the way is: the magic, the format number (16 bits), the header's length (32 bits), the header (JSON: which
-game and network, the names, shapes and types of the tensors, the canary), one zstd frame with all weights (see
-``training.networks.model_weights``), and the SHA-256 of head and weights. It names the model, however the weights were
-packed.
+- ``model_codec``: models on the way to workers, small and with a canary, and models as safetensors on disk.
+- ``model_delta``: one model as its difference from another.
+- ``model_weights``: the packing of weights in both.
+- ``weights_file``: state dictionaries and trees of tensors as files of PyTorch.
 
-``decode_model`` trusts nobody, and the canary, a few positions with what the sender's network says of them, shows
-whether the receiver's rules, network and processor say the same.
+``model_heading`` tells which model a file holds without importing torch, so programs import it directly.
 """
 
-import hashlib
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Annotated, Any, Literal
-
-import numpy as np
-import safetensors
-import torch
-from numpy.typing import NDArray
-from pydantic import Field, FiniteFloat, ValidationError
-from safetensors.torch import save
-from torch import Tensor, nn
-
-from games.game import CHANCE, Game
-from training.common.files import write_atomically
-from training.networks.model_heading import MAGIC, METADATA, PREFIX
-from training.networks.model_weights import (
-    LIMITS,
-    CorruptModel,
-    ModelLimits,
-    Name,
-    Section,
-    TensorEntry,
-    Words,
-    entry_for,
-    one_thread,
-    pack,
-    require,
-    to_tensors,
-    to_words,
-    unpack,
+from training.networks.model_codec import (
+    CANARY_POSITIONS,
+    MAX_MODEL_BYTES,
+    Canary,
+    Content,
+    Model,
+    canary_positions,
+    check_canary,
+    content_sha256,
+    decode_model,
+    describe_model,
+    encode_model,
+    load_safetensors,
+    open_model,
+    save_safetensors,
+    seal,
+    sha256_of,
 )
-from training.networks.network import build_network, value_head
-
-FORMAT = 2
-DIGEST_BYTES = 32
-MAX_MODEL_BYTES = LIMITS.max_bytes
-CANARY_POSITIONS = 4
-CANARY_ACTIONS = 16
-SURE = 0.99999  # the largest value of a canary of which the logit can be told
-
-Evaluate = Callable[[NDArray[np.float32]], tuple[NDArray[np.float32], NDArray[np.float32]]]
-
-
-Number = Annotated[int, Field(ge=0, lt=2**53)]
-Scalar = bool | Annotated[int, Field(ge=-4096, le=4096)] | Annotated[float, Field(ge=-4096, le=4096)] | Name
-
-
-class Description(Section):
-    """What a model is, beside its weights."""
-
-    game: Name
-    options: Annotated[dict[Name, Scalar], Field(max_length=100)]
-    rules_version: Number
-    network: Annotated[dict[Name, Scalar], Field(max_length=100)]  # the arguments of ``build_network``
-    model_version: Number
-
-
-class Canary(Section):
-    """What a network says of ``canary_positions``."""
-
-    values: tuple[FiniteFloat, ...]  # [N]
-    policy_logits: tuple[tuple[FiniteFloat, ...], ...]  # [N, up to CANARY_ACTIONS]
-
-
-class Header(Section):
-    """What stands before the weights, after the first few bytes."""
-
-    model: Description
-    canary: Canary
-    tensors: Annotated[tuple[TensorEntry, ...], Field(max_length=100_000)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Model:
-    """A network's weights, and what is needed to play with them."""
-
-    description: Description
-    weights: Mapping[str, Tensor]  # the network's state dictionary, on the CPU
-    canary: Canary | None = None  # only models that came as files for the way have one
-
-    @property
-    def model_version(self) -> int:
-        """The number under which it was published."""
-        return self.description.model_version
-
-    def build(self, game: Game, *, copy: bool = True) -> nn.Module:
-        """The network with copies of these weights, or with these very ones.
-
-        Raises:
-            CorruptModel: the model is for another game, or the weights are not those of the network that it names.
-        """
-        wanted = self.description
-        if (game.name, game.options, game.rules_version) != (wanted.game, wanted.options, wanted.rules_version):
-            raise CorruptModel(
-                f"it plays {wanted.game} {wanted.options} by rules version {wanted.rules_version}, not {game.name} {game.options} "
-                f"by version {game.rules_version}: if only the version differs, update the older program"
-            )
-        blocks = wanted.network.get("blocks")
-        if isinstance(blocks, int) and blocks > len(self.weights):  # it would take long to build them
-            raise CorruptModel(f"it has fewer tensors than blocks: {len(self.weights)}, and the network has {blocks}")
-        try:
-            with torch.device("meta"):  # nothing is allocated before names and shapes are known to fit
-                network = build_network(game, **wanted.network)  # type: ignore[arg-type]
-            network.load_state_dict(
-                {name: tensor.clone() if copy else tensor for name, tensor in self.weights.items()}, assign=True
-            )
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise CorruptModel(
-                f"the weights are not those of a network {wanted.network} for {wanted.game}: {error}"
-            ) from error
-        return network
-
-
-@dataclass(frozen=True, kw_only=True)
-class Content:
-    """What a model file holds, unpacked: header and weights agree with each other and with the limits."""
-
-    head: bytes  # all that stands before the weights
-    header: Header
-    words: Words  # the weights
-    sha256: str  # of both, in hexadecimal: names the model
-
-    def model(self) -> Model:
-        """The model, with its weights in float32.
-
-        Raises:
-            CorruptModel: weights are not finite.
-        """
-        weights = to_tensors(self.words, self.header.tensors)
-        return Model(description=self.header.model, weights=weights, canary=self.header.canary)
-
-
-def describe_model(game: Game, network: Mapping[str, Any], model_version: int) -> Description:
-    """The description of a model for ``game`` whose network ``build_network(game, **network)`` builds."""
-    told = {key: value for key, value in network.items() if value is not None}
-    return Description(
-        game=game.name,
-        options=game.options,
-        rules_version=game.rules_version,
-        network=told,
-        model_version=model_version,
-    )
-
-
-def encode_model(
-    model: Model, game: Game, *, dtype: Literal["bfloat16", "float16"] = "bfloat16", compressed: bool = True
-) -> bytes:
-    """The model as the bytes of a file for the way.
-
-    Args:
-        dtype: of matrices and kernels. float16 is a fifth larger and eight times as fine, but ends at 65,504.
-        compressed: False spares processors the work, and makes the file half as large again.
-
-    Raises:
-        CorruptModel: the weights do not belong to the network, or are not finite in ``dtype``.
-    """
-    entries = tuple(entry_for(name, tensor, dtype) for name, tensor in model.weights.items())
-    words = to_words(model.weights, entries)
-    canary = _canary(replace(model, weights=to_tensors(words, entries)), game)
-    header = Header(model=model.description, canary=canary, tensors=entries)
-    raw = header.model_dump_json().encode()
-    head = PREFIX.pack(MAGIC, FORMAT, len(raw)) + raw
-    return seal(Content(head=head, header=header, words=words, sha256=sha256_of(head, words)), compressed=compressed)
-
-
-def seal(content: Content, *, compressed: bool = True) -> bytes:
-    """The file with this content."""
-    return b"".join((content.head, pack(content.words, compressed=compressed), bytes.fromhex(content.sha256)))
-
-
-def content_sha256(data: bytes) -> str:
-    """What names the model in a file, as the file has it: ``open_model`` checks it."""
-    return data[-DIGEST_BYTES:].hex()
-
-
-def decode_model(data: bytes, *, limits: ModelLimits = LIMITS) -> Model:
-    """The model in a file's bytes, with its weights in float32.
-
-    Raises:
-        CorruptModel: the file is damaged, of another format, over the limits, or its parts contradict each other.
-    """
-    return open_model(data, limits=limits).model()
-
-
-def open_model(data: bytes, *, limits: ModelLimits = LIMITS) -> Content:
-    """The content of a file's bytes.
-
-    Raises:
-        CorruptModel: the file is damaged, of another format, over the limits, or its parts contradict each other.
-    """
-    require(len(data) <= limits.max_bytes, f"{len(data):,} bytes are more than the {limits.max_bytes:,} allowed")
-    require(len(data) >= PREFIX.size + DIGEST_BYTES, f"{len(data)} bytes are too few for a model")
-    end = PREFIX.size + PREFIX.unpack_from(data)[2]
-    head, frame = data[:end], memoryview(data)[end:-DIGEST_BYTES]
-    header = parse_header(head, limits)
-    words = unpack(frame, header.tensors, limits)
-    content = Content(head=head, header=header, words=words, sha256=sha256_of(head, words))
-    require(content.sha256 == content_sha256(data), "the checksum does not match: it was changed on its way")
-    return content
-
-
-def sha256_of(head: bytes, words: Iterable[NDArray[Any]]) -> str:
-    """What names the model with this head and these weights."""
-    digest = hashlib.sha256(head)
-    for row in words:
-        digest.update(row.data)
-    return digest.hexdigest()
-
-
-def parse_header(head: bytes, limits: ModelLimits) -> Header:
-    """The header in all that stands before the weights.
-
-    Raises:
-        CorruptModel: it is damaged, of another format, or over the limits.
-    """
-    magic, number, length = PREFIX.unpack_from(head)
-    require(magic == MAGIC, "it does not begin like a model")
-    older = "the program that wrote it" if number < FORMAT else "this program"
-    require(number == FORMAT, f"format {number} is not known here (this program reads format {FORMAT}): update {older}")
-    require(
-        length <= limits.max_header_bytes and len(head) == PREFIX.size + length,
-        f"a header of {length:,} bytes does not fit",
-    )
-    try:
-        return Header.model_validate_json(head[PREFIX.size :])
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise CorruptModel(f"the header is wrong at {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-
-
-def canary_positions(game: Game, count: int = CANARY_POSITIONS) -> NDArray[np.float32]:
-    """The observations ``[count, C, H, W]`` of positions from arbitrary games that are the same everywhere."""
-    word, state = 1, game.initial_state()
-    observations: list[NDArray[np.float32]] = []
-    while len(observations) < count:
-        observations.append(game.observe(state))
-        for _ in range(3):
-            actions = (
-                game.legal_actions(state) if game.current_player(state) != CHANCE else game.chance_outcomes(state)[0]
-            )
-            if len(actions) == 0:
-                state = game.initial_state()
-                continue
-            word = (word * 6364136223846793005 + 1442695040888963407) % 2**64
-            game.play(state, int(actions[(word >> 33) % len(actions)]))
-    return np.stack(observations)
-
-
-def _some_actions(policy_logits: NDArray[np.float32]) -> NDArray[np.float32]:
-    return policy_logits[:, :: -(-policy_logits.shape[1] // CANARY_ACTIONS)]
-
-
-def _canary(model: Model, game: Game) -> Canary:
-    with torch.inference_mode(), one_thread():
-        network = model.build(game, copy=False).eval()
-        logits, value_logits = network(torch.from_numpy(canary_positions(game)))
-    values = value_head(network).values(value_logits).tolist()
-    some = np.round(_some_actions(logits.numpy()).astype(np.float64), 5).tolist()
-    return Canary(values=tuple(round(value, 5) for value in values), policy_logits=tuple(map(tuple, some)))
-
-
-def check_canary(model: Model, game: Game, evaluate: Evaluate, *, tolerance: float = 0.05) -> None:
-    """Compare what ``evaluate`` says of the canary's positions with what the sender's network said.
-
-    Args:
-        tolerance: the difference allowed, as a share of the largest logit (or of 1), of policies and of values each.
-        16-bit arithmetic
-            stays below a third of this; wrong weights, rules or planes are far beyond it.
-
-    Raises:
-        CorruptModel: they differ by more.
-    """
-    assert model.canary is not None
-    logits, values = evaluate(canary_positions(game))
-    wanted_logits, wanted_values = np.array(model.canary.policy_logits), np.array(model.canary.values)
-    some = _some_actions(logits)
-    require(some.shape == wanted_logits.shape and values.shape == wanted_values.shape, "the canary is of another game")
-    allowed = tolerance * max(1.0, float(np.abs(wanted_logits).max()))
-    if game.num_players == 2:
-        largest = float(
-            np.arctanh(np.clip(np.abs(wanted_values), 0.0, SURE)).max()
-        )  # half of a logit, by which a value differs at most
-    else:
-        largest = 2 * float(np.abs(wanted_values).max())  # points differ by twice as much as their roots
-    allowed_value = tolerance * max(1.0, largest)
-    off = max(
-        float(np.abs(some - wanted_logits).max()) / allowed, float(np.abs(values - wanted_values).max()) / allowed_value
-    )
-    # Written so that NaN is refused.
-    require(
-        off <= 1,
-        f"the network here says {off:.1f} times the allowed difference from what the sender's says of known positions",
-    )
-
-
-def save_safetensors(path: Path, model: Model, *, compact: bool = False) -> None:
-    """Write the model, in full precision, to a safetensors file with its description as metadata.
-
-    ``compact``: in 16 bits what these hold exactly, such as all that has travelled in them; it takes half the room.
-    """
-    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.weights.items()}
-    if compact:
-        weights = {name: _shortened(tensor) for name, tensor in weights.items()}
-    write_atomically(path, save(weights, {METADATA: model.description.model_dump_json()}))
-
-
-def _shortened(tensor: Tensor) -> Tensor:
-    short = tensor.to(torch.bfloat16)
-    return short if tensor.is_floating_point() and torch.equal(short.to(tensor.dtype), tensor) else tensor
-
-
-def load_safetensors(path: Path) -> Model:
-    """Read what ``save_safetensors`` wrote, with its weights in float32.
-
-    Raises:
-        CorruptModel: the file is damaged or is no model of ours; the message names it.
-        OSError: it is missing or unreadable.
-    """
-    try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (the file is no dictionary)
-            metadata = file.metadata() or {}
-        description = Description.model_validate_json(metadata.get(METADATA, ""))
-    except safetensors.SafetensorError as error:
-        remedy = "it was cut short, has changed on its way, or is no safetensors file; copy it again"
-        raise CorruptModel(f"{path} is not a model file: {remedy} ({error})") from error
-    except ValidationError as error:
-        remedy = "it does not say what it plays; models of this program are written by scripts/view_results.py --export"
-        raise CorruptModel(f"{path} is not a model file: {remedy}") from error
-    return Model(description=description, weights={name: _full(tensor) for name, tensor in weights.items()})
-
-
-def _full(tensor: Tensor) -> Tensor:
-    return tensor.float() if tensor.is_floating_point() else tensor
+from training.networks.model_delta import encode_delta, expand_delta
+from training.networks.model_weights import CorruptModel, ModelLimits, TensorEntry
+from training.networks.weights_file import (
+    CorruptWeights,
+    load_weights,
+    read_tree,
+    save_tree,
+    save_weights,
+    tree_bytes,
+)
+
+__all__ = [
+    "CANARY_POSITIONS",
+    "MAX_MODEL_BYTES",
+    "Canary",
+    "Content",
+    "CorruptModel",
+    "CorruptWeights",
+    "Model",
+    "ModelLimits",
+    "TensorEntry",
+    "canary_positions",
+    "check_canary",
+    "content_sha256",
+    "decode_model",
+    "describe_model",
+    "encode_delta",
+    "encode_model",
+    "expand_delta",
+    "load_safetensors",
+    "load_weights",
+    "open_model",
+    "read_tree",
+    "save_safetensors",
+    "save_tree",
+    "save_weights",
+    "seal",
+    "sha256_of",
+    "tree_bytes",
+]

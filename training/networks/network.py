@@ -1,8 +1,4 @@
-"""The policy and value networks by their names in the settings.
-
-Each is called with observations ``[N, C, H, W]`` and gives policy logits ``[N, A]`` and value logits; its part
-``value`` is a ``ValueHead``, which says what these mean.
-"""
+"""The networks by their names in the settings. Each is a ``PolicyValueNetwork`` (training/networks/policy_value.py)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,13 +10,12 @@ from games.game import Game
 from training.networks.auxiliary_heads import AuxiliaryHeads
 from training.networks.resnet import ResNet
 from training.networks.spiking import SpikingResNet
-from training.networks.value_heads import ValueHead
 
 NETWORKS: dict[str, Any] = {"resnet": ResNet, "spiking": SpikingResNet}
 
 
 def seed_weights(seed: int) -> None:
-    """Let the weights of the networks built from now on follow from ``seed``."""
+    """Make the weights of networks built from now on depend on ``seed`` alone."""
     torch.manual_seed(seed % 2**63)
 
 
@@ -36,15 +31,21 @@ def build_network(
     predict_ownership: bool = False,
     predict_score: bool = False,
 ) -> nn.Module:
-    """A new network for ``game``: observations ``[N, C, H, W]`` -> (policy logits ``[N, A]``, value logits).
+    """Build a network for ``game``: observations ``[N, C, H, W]`` -> (policy logits ``[N, A]``, value logits).
 
     Args:
-        time_steps: of a spiking network; None: as many as it has by itself.
-        predict_reply: and so on: has a head for that to learn by (``training.networks.auxiliary_heads``).
+        game: the game.
+        type: "resnet" or "spiking".
+        blocks: residual blocks.
+        channels: of the convolutions.
+        global_pooling: whether every third block and the policy head see the pooled board.
+        time_steps: of a spiking network; None: its default.
+        predict_reply: add an auxiliary head for the opponent's reply (training/networks/auxiliary_heads.py).
+        predict_ownership: add one for each point's owner at the end of the game.
+        predict_score: add one for the final score.
 
     Raises:
-        ValueError: there is no such type of network, it takes no time steps or no such heads, or what it needs is not
-        installed.
+        ValueError: the type does not exist, or does not accept time steps or these heads.
     """
     if type not in NETWORKS:
         raise ValueError(
@@ -68,9 +69,8 @@ def build_network(
     )
     if any(heads.values()):
         policy = (game.num_actions, game.policy_planes, global_pooling)
-        planes = (
-            0 if not predict_ownership else 1 if game.won_by_area else 2
-        )  # there, hardly any point is nobody's in the end
+        # One plane suffices in games won by area, because hardly any point is neutral in the end.
+        planes = 0 if not predict_ownership else 1 if game.won_by_area else 2
         network.auxiliary = AuxiliaryHeads(
             channels=channels,
             board=game.observation_shape[1:],
@@ -90,14 +90,7 @@ def _require_heads(game: Game, type: str, heads: Mapping[str, bool]) -> None:
         )
     if heads["reply"] and (game.num_players != 2 or game.num_outcomes):
         raise ValueError(f"network.predict_reply: nobody replies in {game.name}; only in games for two without chance")
-    if game.settle is None and (heads["ownership"] or heads["score"]):
+    if game.final_score is None and (heads["ownership"] or heads["score"]):
         raise ValueError(
             f"network.predict_{wanted[-1]}: the last board of {game.name} is not counted, as in Go and Connect Four"
         )
-
-
-def value_head(network: nn.Module) -> ValueHead:
-    """The part of a network that says what its value logits mean."""
-    head = network.value
-    assert isinstance(head, ValueHead)
-    return head

@@ -1,8 +1,7 @@
-"""What a network foresees of the end of a game whose last board is counted: whose each point will be, and who will be
-ahead by how much.
+"""A network's predictions of ownership and score lead at the end of a game.
 
-Only networks that have learned it beside their moves do (``training.networks.auxiliary_heads.predictions_of``). It is
-for people to look at, and search never sees it.
+Only networks with auxiliary heads make them (``training.networks.auxiliary_heads.predictions_of``). They are for people;
+search never sees them.
 """
 
 from collections.abc import Callable
@@ -16,10 +15,10 @@ from games.game import Planes
 
 @dataclass(frozen=True, kw_only=True)
 class Predictions:
-    """Of N positions, each as its player to move sees it; None: the network has not learned that."""
+    """Predictions for N positions, each from the view of its player to move; None: the network has no such head."""
 
-    ownership: NDArray[np.float32] | None  # [N, H * W] from 1, surely the mover's, to -1, surely the opponent's
-    leads: NDArray[np.float32] | None  # [N] by how many points the mover will win
+    ownership: NDArray[np.float32] | None  # [N, H * W] from 1, the mover's, to -1, the opponent's
+    score_leads: NDArray[np.float32] | None  # [N] the mover's lead in points
 
 
 Predict = Callable[[Planes], Predictions]  # of observations [N, C, H, W]

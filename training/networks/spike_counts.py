@@ -1,10 +1,9 @@
-"""How much a spiking network fires, and how many operations that costs: it is for its energy that one takes such a
-network.
+"""Spike statistics: firing rates and operation counts, the measure of a spiking network's energy.
 
-A spike reaches as many neurons as it has synapses: those that the convolutions which see it connect it to, on the board
-and in all of their channels. Each is one addition, a synaptic operation. Where there are numbers instead of spikes (the
-first layer, pooled boards, the heads) there are multiply-accumulates, counted likewise: padding costs nothing. Norms,
-membranes, additions of maps and biases are not counted, with or without spikes.
+A spike reaches as many neurons as it has synapses: its connections through the convolutions that see it, on the board
+and in all their channels. Each is one addition, a synaptic operation. Layers that see numbers instead of spikes (the
+first layer, pooled boards, the heads) need multiply-accumulates, counted likewise, without padding. Norms, membranes,
+sums of maps and biases are not counted, with or without spikes.
 """
 
 from contextlib import ExitStack
@@ -15,14 +14,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from training.common.reports import SpikeReport
-from training.networks.spiking import Neurons, SpikeConvNorm, SpikingResNet
+from training.networks.spiking_layers import Neurons, SpikeConvNorm
 
 
 class Counter:
-    """Watches the layers of a network while it runs; what it counts stays on the device until it is read."""
+    """Counts in the layers of a network while it runs; the counts stay on the device until they are read."""
 
     def __init__(self, network: nn.Module) -> None:
-        self.layers: dict[str, tuple[Tensor, int]] = {}  # spikes, and how many there can be
+        self.layers: dict[str, tuple[Tensor, int]] = {}  # spikes, and the most possible
         self.reached: list[Tensor] = []  # synaptic operations, by layer
         self.dense: list[float] = []  # multiply-accumulates, by layer that sees numbers
         self.once: list[float] = []  # the same by layer of either kind, for a single board
@@ -45,20 +44,18 @@ class Counter:
 
 
 def synapses_of(layer: nn.Module, x: Tensor) -> Tensor:
-    """To how many outputs each input is connected: ``[H, W]`` for maps ``[N, C, H, W]``, one number for a linear layer."""
+    """The number of outputs of each input: ``[H, W]`` for maps ``[N, C, H, W]``, one number for a linear layer."""
     if isinstance(layer, nn.Linear):
         return torch.full((1,), layer.out_features, device=x.device)
     assert isinstance(layer, nn.Conv2d)
-    board, kernel = (
-        torch.ones(1, 1, *x.shape[2:], device=x.device),
-        torch.ones(1, 1, *layer.kernel_size, device=x.device),
-    )
+    board = torch.ones(1, 1, *x.shape[2:], device=x.device)
+    kernel = torch.ones(1, 1, *layer.kernel_size, device=x.device)
     return functional.conv2d(board, kernel, padding=layer.padding)[0, 0] * layer.out_channels
 
 
 @torch.no_grad()
-def count_spikes(network: SpikingResNet, observations: Tensor) -> SpikeReport:
-    """What happens in ``network``, which is in evaluation mode, at observations ``[N, C, H, W]``, N at least 1."""
+def count_spikes(network: nn.Module, observations: Tensor) -> SpikeReport:
+    """The spikes and operations of a spiking network, in evaluation mode, on observations ``[N, C, H, W]``, N >= 1."""
     counter = Counter(network)
     with ExitStack() as hooks:
         for module in network.modules():

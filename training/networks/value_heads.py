@@ -1,14 +1,13 @@
-"""What a network says of a position's value: who will win, or how many points are still to be made.
+"""Value heads: the expected result of a two-player game, or the future points of a one-player game.
 
-Games for two have a ``WinHead`` with one logit. ``value = tanh(logit / 2) = 2 * sigmoid(logit) - 1`` lies in [-1, 1],
-so training it with the binary cross-entropy of ``(1 + target) / 2`` is exact for draws and mixed targets too: the loss
-is least where the value is the mean target.
+Two-player games have a ``WinHead`` with one logit. ``value = tanh(logit / 2) = 2 * sigmoid(logit) - 1`` is in [-1, 1],
+and training with the binary cross-entropy of ``(1 + target) / 2`` is exact for draws and mixed targets too: the loss is
+minimal where the value is the mean target.
 
 One-player games have a ``PointsHead``, a distribution over K numbers of points whose square roots are evenly spaced
-from 0 to the most that the rules allow: fine where few points are left, and no value is out of range, whatever is
-reached (MuZero, arXiv 1911.08265, appendix F, spaces them so too). A target lies between two neighbours and is shared
-out so that its mean is exact ("two-hot"); so training with the cross-entropy fits the mean of the targets, not the mean
-of their roots.
+from 0 to the maximum of the rules, so that small values are resolved finely and no value is out of range (as in MuZero,
+arXiv 1911.08265, appendix F). A target is split between its two neighbors with its mean preserved ("two-hot"); so
+training with the cross-entropy fits the mean of the targets, not the mean of their roots.
 """
 
 from abc import ABC, abstractmethod
@@ -20,15 +19,15 @@ from torch.nn import functional
 
 WIN_HIDDEN, POINTS_HIDDEN = 64, 128
 POINTS_BINS = 601  # MuZero's
-TILT = 0.5  # logits of a new network fall by so much from bin to bin: it expects a few points, not half of all there can be
+TILT = 0.5  # by which a new network's logits fall from bin to bin: it expects a few points, not half of the maximum
 
 
 class ValueHead(nn.Module, ABC):
-    """From the pooled board to logits, and from these to values."""
+    """Maps the pooled board to logits, and logits to values."""
 
     @abstractmethod
     def values(self, logits: Tensor) -> Tensor:
-        """Value logits as ``forward`` gives them, for N positions -> values ``[N]`` for the player to move."""
+        """Value logits of ``forward`` for N positions -> values ``[N]`` for the player to move."""
 
     @abstractmethod
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
@@ -36,7 +35,7 @@ class ValueHead(nn.Module, ABC):
 
 
 class WinHead(ValueHead):
-    """The value logit of the player to move, from ``inputs`` numbers."""
+    """One logit for the player to move, from ``inputs`` numbers."""
 
     def __init__(self, inputs: int) -> None:
         super().__init__()
@@ -58,7 +57,7 @@ class WinHead(ValueHead):
 
 
 class PointsHead(ValueHead):
-    """The distribution of the points still to be made, at most ``most``, from ``inputs`` numbers."""
+    """The distribution of the future points, at most ``most``, from ``inputs`` numbers."""
 
     def __init__(self, inputs: int, most: float) -> None:
         super().__init__()
@@ -89,12 +88,12 @@ class PointsHead(ValueHead):
 
 
 def make_value_head(inputs: int, most_points: float | None) -> ValueHead:
-    """A head over ``inputs`` numbers: of who will win, or where points are made, of at most ``most_points``."""
+    """A ``WinHead`` over ``inputs`` numbers, or with ``most_points`` a ``PointsHead``."""
     return WinHead(inputs) if most_points is None else PointsHead(inputs, most_points)
 
 
 def start_near_zero(layer: nn.Linear) -> None:
-    """An untrained network should hardly prefer any move or side: search begins from the rules alone."""
+    """Initialize a layer so that an untrained network has hardly any preference, and search starts from the rules."""
     nn.init.normal_(layer.weight, std=0.01)
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from training.common.files import FileTooLarge, read_limited, write_atomically
-from training.networks.model_file import MAX_MODEL_BYTES
+from training.networks.model_weights import LIMITS
 
 ZIP = b"PK"  # how PyTorch's files begin
 
@@ -66,11 +66,13 @@ def read_tree(data: bytes, *, path: Path) -> dict[str, Any]:
 def _what_is_wrong(data: bytes) -> str:
     """Why a file could not be read, and what helps."""
     if zipfile.is_zipfile(io.BytesIO(data)):
-        return "it holds other things than tensors and plain containers; write it with torch.save(model.state_dict(), path)"
+        remedy = "write it with torch.save(model.state_dict(), path)"
+        return f"it holds other things than tensors and plain containers; {remedy}"
     if data.startswith(ZIP):
         return "it was cut short or has changed on its way; copy it again"
     if data[8:9] == b"{":  # after the length of its header
-        return "it is a safetensors file; give it to --model where there is one, or write a state dictionary with torch.save"
+        remedy = "give it to --model where there is one, or write a state dictionary with torch.save"
+        return f"it is a safetensors file; {remedy}"
     return "PyTorch did not write it so; write it with torch.save(model.state_dict(), path)"
 
 
@@ -82,7 +84,7 @@ def load_weights(path: Path) -> dict[str, Tensor]:
         OSError: it is missing or unreadable.
     """
     try:
-        data = read_limited(path, MAX_MODEL_BYTES)
+        data = read_limited(path, LIMITS.max_bytes)
     except FileTooLarge as error:
         raise CorruptWeights(f"{path} is no file of weights: {error}") from error
     weights = read_tree(data, path=path)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from training.learning.learner import LearnerState
-from training.networks.weights_file import CorruptWeights, read_tree, save_tree
+from training.networks.model_file import CorruptWeights, read_tree, save_tree
 from training.ranks.ranks import Ranks
 
 log = logging.getLogger(__name__)

@@ -27,12 +27,11 @@ def check_own_address(address: str, port: int) -> None:
             listener.bind((_resolved(address), 0))
         except OSError as error:
             raise ValueError(
-                f"--master-addr {address} is no address of this machine, where rank 0 is to be: name one by which the others reach it"
+                f"--master-addr {address} is no address of this machine, where rank 0 is to be: "
+                f"name one by which the others reach it"
             ) from error
     with socket.socket() as listener:
-        listener.setsockopt(
-            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # as torch does: connections that are over do not count
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as torch does: ignores closed connections
         try:
             listener.bind(("", _checked(port)))
         except OSError as error:
@@ -57,8 +56,9 @@ def wait_for_address(address: str, port: int, *, seconds: float) -> None:
         except OSError as error:
             if time.monotonic() >= deadline:
                 raise RuntimeError(
-                    f"nobody answers at --master-addr {address}, --master-port {port}: {_reason(error)}; start the machine of rank 0, "
-                    "see that both flags are the same everywhere, and that its firewall lets this machine in"
+                    f"nobody answers at --master-addr {address}, --master-port {port}: {_reason(error)}; "
+                    "start the machine of rank 0, see that both flags are the same everywhere, "
+                    "and that its firewall lets this machine in"
                 ) from error
         if not told:
             log.warning("waiting for rank 0 at %s port %d, up to %d s", address, port, seconds)

@@ -51,10 +51,8 @@ def room_for_ranks(asked: int | None, device: str, *, usual: int = 1) -> tuple[i
     if device == "cpu" or asked <= gpus or (asked == 1 and not gpus):
         return asked, ""
     if gpus:
-        return (
-            gpus,
-            f"{asked} GPUs are asked for, and {gpus} {'is' if gpus == 1 else 'are'} here: {_ranks(gpus)} with a GPU each",
-        )
+        found = f"{gpus} {'is' if gpus == 1 else 'are'} here"
+        return gpus, f"{asked} GPUs are asked for, and {found}: {_ranks(gpus)} with a GPU each"
     count = min(asked, cores)
     fewer = f", one for each core; --device cpu starts all {asked}" if count < asked else ""
     return count, f"{asked} GPUs are asked for, and none is here: {_ranks(count)} on the CPU{fewer}"

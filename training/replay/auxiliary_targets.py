@@ -1,4 +1,4 @@
-"""What a network's auxiliary heads learn: the opponent's reply, and how the board is shared out at the end of the game.
+"""The targets of auxiliary heads: the opponent's reply, and ownership and score lead at the end of the game.
 
 Records hold neither. The reply is the next position's policy; the last board is found by replaying the game.
 """
@@ -12,71 +12,52 @@ from games.compiled import compiled, inlined
 from games.game import Actions, Game, States
 from training.data.records import GameBatch
 
-Owners = NDArray[np.int8]  # [G, H * W] 1 where a point is player 0's at the end, -1 where it is player 1's, else 0
-Leads = NDArray[
-    np.float32
-]  # [G] points by which player 0 wins; NaN where the game was given up before its board was settled
+Ownership = NDArray[np.int8]  # [G, H * W] 1 where a point is player 0's at the end, -1 where it is player 1's, else 0
+ScoreLeads = NDArray[np.float32]  # [G] player 0's lead in points; NaN for games that were resigned
 
 
-def areas_of(game: Game, batch: GameBatch) -> tuple[Owners, Leads]:
-    """How each game of a batch ended on the board.
+def final_scores(game: Game, batch: GameBatch) -> tuple[Ownership, ScoreLeads]:
+    """Ownership and score lead at the end of each game of a batch.
 
     Raises:
-        ValueError: the last board of the game is not counted.
+        ValueError: the game has no ``final_score``.
     """
-    if game.settle is None:
+    if game.final_score is None:
         raise ValueError(f"the last board of {game.name} is not counted: nobody owns its points")
-    owners = np.zeros((batch.num_games, game.point_symmetries.shape[1]), np.int8)
-    leads = np.full(batch.num_games, np.nan, np.float32)
-    scratch = np.empty(owners.shape[1], np.int32)
-    settle_games(
-        game.rules.step,
-        game.settle,
-        game.initial_state(),
-        game.start,
-        scratch,
-        batch.lengths,
-        batch.actions,
-        batch.resigned,
-        owners,
-        leads,
-    )
-    return owners, leads
+    ownership = np.zeros((batch.num_games, game.point_symmetries.shape[1]), np.int8)
+    score_leads = np.full(batch.num_games, np.nan, np.float32)
+    columns = (batch.lengths, batch.actions, batch.resigned)
+    score_games(game.rules.step, game.final_score, game.start, *columns, ownership, score_leads)
+    return ownership, score_leads
 
 
 @compiled
-def settle_games(
+def score_games(
     step: Any,
-    settle: Any,
-    state: States,
+    final_score: Any,
     start: States,
-    scratch: Actions,
     lengths: NDArray[np.int32],
     actions: Actions,
     resigned: NDArray[np.uint8],
-    owners: Owners,
-    leads: Leads,
+    ownership: Ownership,
+    score_leads: ScoreLeads,
 ) -> None:
-    """Write who owns what at the end of each game that was played out, and who wins by how much.
-
-    ``state`` and ``scratch`` are space.
-    """
-    ply = 0
+    """Replay the games that were not resigned and write their final ownership and score lead."""
+    state, board, last = start.copy(), np.empty(ownership.shape[1], np.int32), 0
     for game in range(lengths.size):
-        end = ply + lengths[game]
+        first, last = last, last + lengths[game]
         if resigned[game] == 0:
             state[:] = start
-            for each in range(ply, end):
-                step(state, np.int64(actions[each]))
-            leads[game] = settle(state, scratch) / 2
-            for point in range(scratch.size):
-                owners[game, point] = scratch[point]
-        ply = end
+            for ply in range(first, last):
+                step(state, np.int64(actions[ply]))
+            score_leads[game] = final_score(state, board) / 2
+            for point in range(board.size):
+                ownership[game, point] = board[point]
 
 
 @inlined
 def write_policy(columns: Any, position: int, moved: NDArray[np.int32], policy: NDArray[np.float32]) -> bool:
-    """Write the policy of a position ``[A]`` as its symmetry moves it; False where it has none."""
+    """Write the policy of a position ``[A]`` under its symmetry; False if it has none."""
     first, last = columns.entry_starts[position], columns.entry_starts[position + 1]
     total = columns.policy_weights[first:last].sum()
     for entry in range(first, last):
@@ -92,37 +73,34 @@ def fill_replies(
     table: NDArray[np.int32],
     replies: NDArray[np.float32],
 ) -> None:
-    """Write what search found for the opponent in the next position, or what the opponent played where there was no
-    full search.
-    """
+    """Write the policy of the opponent's next search, or the opponent's move if there was no full search."""
     replies[:] = 0
     for n in range(positions.size):
         following = positions[n] + 1
         game = np.searchsorted(columns.game_starts, following, side="right") - 1
         if following == columns.actions.size or columns.game_starts[game] == following:
-            continue  # nobody moved after it
+            continue  # the last position of a game
         moved = table[symmetries[n]]
         if not write_policy(columns, following, moved, replies[n]):
             replies[n, moved[columns.actions[following]]] = 1
 
 
 @compiled
-def fill_areas(
+def fill_ownership(
     game_starts: NDArray[np.int64],
     positions: NDArray[np.int64],
     symmetries: NDArray[np.int64],
     movers: NDArray[np.int64],
     table: NDArray[np.int32],
-    owners: Owners,
-    leads: Leads,
-    ownership: NDArray[np.float32],
-    targets: NDArray[np.float32],
+    of_games: tuple[Ownership, ScoreLeads],
+    targets: tuple[NDArray[np.float32], NDArray[np.float32]],
 ) -> None:
-    """Write how the games of these positions end, each as its player to move sees it."""
+    """Write final ownership and score lead to the targets of positions ``[N]``, each for its player to move."""
+    (game_ownership, game_leads), (ownership, score_leads) = of_games, targets
     for n in range(positions.size):
         game = np.searchsorted(game_starts, positions[n], side="right") - 1
         sign = np.float32(1 - 2 * movers[n])
         points = table[symmetries[n]]
-        targets[n] = sign * leads[game]
+        score_leads[n] = sign * game_leads[game]
         for point in range(points.size):
-            ownership[n, point] = sign * np.float32(owners[game, points[point]])
+            ownership[n, point] = sign * np.float32(game_ownership[game, points[point]])

@@ -5,19 +5,19 @@ positions of 9x9 Go takes well under 100 MB.
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from configs.schema import NetworkSettings, SearchSettings, TrainingSettings
 from games.compiled import compiled
-from games.game import Actions, Game, Planes, Rules, States
+from games.game import Game, Planes, Rules, States
 from training.common.random import Streams, below, seed_stream, uniform
 from training.data.records import CHANCE_OUTCOME, FULL_SEARCH, RANDOM_MOVE, GameBatch
-from training.replay.auxiliary_targets import areas_of, fill_areas, fill_replies, write_policy
+from training.replay.auxiliary_targets import fill_ownership, fill_replies, final_scores, write_policy
 from training.replay.ring_column import RingColumn
-from training.replay.value_targets import value_targets
+from training.replay.value_targets import SearchedGames, write_value_targets
 
 WHOLE = slice(None)
 
@@ -31,14 +31,15 @@ class Batch:
     legal: NDArray[np.bool_]  # [N, A]
     values: NDArray[np.float32]  # [N] for the player to move: in [-1, 1], or the points to come
     policy_mask: NDArray[np.float32]  # [N] 1 where the policy is a target, else 0
-    # For auxiliary heads (training/networks/auxiliary_heads.py); without columns if the network has none:
-    replies: NDArray[np.float32]  # [N, A] the policy of the next position, or zero if there is none
-    ownership: NDArray[np.float32]  # [N, H * W] 1: the point ends up the mover's, -1: the opponent's, else 0
-    leads: NDArray[np.float32]  # [N] the mover's final score lead; NaN where it and the ownership are unknown
+    # For auxiliary heads (training/networks/auxiliary_heads.py), without columns where there are none:
+    replies: NDArray[np.float32]  # [N, A] the policy of the next position, or zero where there is none
+    # [N, H * W] 1 where a point will be the mover's, -1 where it will be the opponent's, else 0
+    ownership: NDArray[np.float32]
+    score_leads: NDArray[np.float32]  # [N] points by which the mover will win; NaN where the end is unknown
 
     @staticmethod
-    def empty(game: Game, count: int, *, replies: bool = False, areas: bool = False) -> "Batch":
-        """Uninitialized space for ``count`` samples, with or without the targets of auxiliary heads."""
+    def empty(game: Game, count: int, *, replies: bool = False, ownership: bool = False) -> "Batch":
+        """Space for ``count`` samples, with or without what auxiliary heads learn."""
         return Batch(
             observations=np.empty((count, *game.observation_shape), np.float32),
             policies=np.empty((count, game.num_actions), np.float32),
@@ -46,8 +47,8 @@ class Batch:
             values=np.empty(count, np.float32),
             policy_mask=np.empty(count, np.float32),
             replies=np.zeros((count, game.num_actions if replies else 0), np.float32),
-            ownership=np.zeros((count, game.point_symmetries.shape[1] if areas else 0), np.float32),
-            leads=np.full(count, np.nan, np.float32),
+            ownership=np.zeros((count, game.point_symmetries.shape[1] if ownership else 0), np.float32),
+            score_leads=np.full(count, np.nan, np.float32),
         )
 
 
@@ -61,6 +62,19 @@ class Columns(NamedTuple):
     policy_actions: NDArray[np.uint16]  # [E]
     policy_weights: NDArray[np.uint16]  # [E]
     cumulative: NDArray[np.float64]  # [M] cumulative sampling weights
+
+
+class Samples(NamedTuple):
+    """The symmetry tables by which N samples are made, and the arrays to write them to."""
+
+    point_table: NDArray[np.int32]  # [Y, H * W]
+    action_table: NDArray[np.int32]  # [Y, A]
+    observations: Planes  # [N, C, H, W]
+    policies: NDArray[np.float32]  # [N, A]
+    legal: NDArray[np.bool_]  # [N, A]
+    values: NDArray[np.float32]  # [N]
+    policy_mask: NDArray[np.float32]  # [N]
+    movers: NDArray[np.int64]  # [N] the player to move
 
 
 class ReplayWindow:
@@ -98,13 +112,13 @@ class ReplayWindow:
         self._discount = search.discount if game.num_players == 1 else 1.0
         self._num_symmetries = len(game.action_symmetries) if training.symmetries else 1
         self._replies = network.predict_reply
-        self._areas = network.predict_ownership or network.predict_score
+        self._ends = network.predict_ownership or network.predict_score
         self._lengths, self._sampled = RingColumn(np.int32), RingColumn(np.int32)
         self._actions, self._policy_sizes = RingColumn(np.uint16), RingColumn(np.int32)
         self._values, self._weights = RingColumn(np.float32), RingColumn(np.float32)
         self._policy_actions, self._policy_weights = RingColumn(np.uint16), RingColumn(np.uint16)
-        self._owners = RingColumn(np.int8, game.point_symmetries.shape[1] if self._areas else 0)
-        self._leads = RingColumn(np.float32)
+        self._ownership = RingColumn(np.int8, game.point_symmetries.shape[1] if self._ends else 0)
+        self._score_leads = RingColumn(np.float32)
         self._columns: Columns | None = None
 
     @property
@@ -133,12 +147,12 @@ class ReplayWindow:
             train_on_afterstates=self._train_on_afterstates,
         )
         sampled = np.add.reduceat((weights > 0).astype(np.int32), np.cumsum(batch.lengths) - batch.lengths)
-        owners, leads = (
-            areas_of(self._game, batch) if self._areas else (np.empty((batch.num_games, 0)), np.empty(batch.num_games))
-        )
+        ownership, score_leads = np.empty((batch.num_games, 0), np.int8), np.empty(batch.num_games, np.float32)
+        if self._ends:
+            ownership, score_leads = final_scores(self._game, batch)
         for tail, rows in (
-            (self._owners, owners),
-            (self._leads, leads),
+            (self._ownership, ownership),
+            (self._score_leads, score_leads),
             (self._lengths, batch.lengths),
             (self._sampled, sampled),
             (self._actions, batch.actions),
@@ -154,24 +168,14 @@ class ReplayWindow:
     def values_to_learn(self, batch: GameBatch) -> NDArray[np.float32]:
         """The value targets of a batch ``[M]``, for the player to move."""
         game, targets = self._game, np.empty(batch.num_positions, np.float32)
-        starts = np.cumsum(batch.lengths, dtype=np.int64) - batch.lengths
-        longest = int(batch.lengths.max())
-        value_targets(
-            game.rules,
-            game.initial_state(),
-            game.start,
-            np.empty(longest, np.int64),
-            np.empty(longest, np.bool_),
-            np.zeros(longest + 1, np.float32),
-            starts,
-            batch.actions,
-            batch.returns,
-            batch.root_values,
-            (batch.flags & RANDOM_MOVE) != 0,
-            self._td_lambda,
-            self._discount,
-            targets,
+        games = SearchedGames(
+            lengths=batch.lengths,
+            returns=batch.returns,
+            actions=batch.actions,
+            root_values=batch.root_values,
+            random=(batch.flags & RANDOM_MOVE) != 0,
         )
+        write_value_targets(game.rules, game.start, games, self._td_lambda, self._discount, targets)
         return targets
 
     def resize(self, capacity_positions: int) -> None:
@@ -187,7 +191,7 @@ class ReplayWindow:
             return
         positions = int(self._lengths.rows[:games].sum(dtype=np.int64))
         entries = int(self._policy_sizes.rows[:positions].sum(dtype=np.int64))
-        for tail in (self._lengths, self._sampled, self._owners, self._leads):
+        for tail in (self._lengths, self._sampled, self._ownership, self._score_leads):
             tail.drop(games)
         for tail in (self._actions, self._values, self._weights, self._policy_sizes):
             tail.drop(positions)
@@ -227,31 +231,26 @@ class ReplayWindow:
     def take(self, positions: NDArray[np.int64], symmetries: NDArray[np.int64], *, out: Batch | None = None) -> Batch:
         """The samples at these indices ``[N]`` of the window, each under a symmetry ``[N]`` of the game."""
         columns = self._columns = self._columns or self._index()
-        batch = out or Batch.empty(self._game, len(positions), replies=self._replies, areas=self._areas)
+        batch = out or Batch.empty(self._game, len(positions), replies=self._replies, ownership=self._ends)
         positions, symmetries = np.ascontiguousarray(positions), np.ascontiguousarray(symmetries)
         game = self._game
-        planes, legal = np.empty(game.observation_shape, np.float32), np.empty(game.num_actions, np.int32)
-        movers = np.empty(len(positions), np.int64)
-        tables = (game.point_symmetries, game.action_symmetries)
-        targets = (batch.observations, batch.policies, batch.legal, batch.values, batch.policy_mask)
-        fill_samples(
-            game.rules,
-            game.initial_state(),
-            game.start,
-            planes,
-            legal,
-            columns,
-            positions,
-            symmetries,
-            tables,
-            targets,
-            movers,
+        samples = Samples(
+            point_table=game.point_symmetries,
+            action_table=game.action_symmetries,
+            observations=batch.observations,
+            policies=batch.policies,
+            legal=batch.legal,
+            values=batch.values,
+            policy_mask=batch.policy_mask,
+            movers=np.empty(len(positions), np.int64),
         )
+        fill_samples(game.rules, game.start, columns, positions, symmetries, samples)
         if self._replies:
             fill_replies(columns, positions, symmetries, game.action_symmetries, batch.replies)
-        if self._areas:
-            ends = (self._owners.rows, self._leads.rows, batch.ownership, batch.leads)
-            fill_areas(columns.game_starts, positions, symmetries, movers, game.point_symmetries, *ends)
+        if self._ends:
+            of_games, targets = (self._ownership.rows, self._score_leads.rows), (batch.ownership, batch.score_leads)
+            movers, table = samples.movers, game.point_symmetries
+            fill_ownership(columns.game_starts, positions, symmetries, movers, table, of_games, targets)
         return batch
 
     def _index(self) -> Columns:
@@ -307,36 +306,32 @@ def draw_positions(
 @compiled
 def fill_samples(
     rules: Rules,
-    state: States,
     start: States,
-    planes: Planes,
-    legal: Actions,
     columns: Columns,
     positions: NDArray[np.int64],
     symmetries: NDArray[np.int64],
-    tables: tuple[NDArray[np.int32], NDArray[np.int32]],
-    targets: Any,
-    movers: NDArray[np.int64],
+    samples: Samples,
 ) -> None:
-    """Write the samples and the player to move in each; ``state``, ``planes`` and ``legal`` are scratch space."""
+    """Make the samples of these positions, each under its symmetry."""
     legal_actions, step, observe, current_player = rules.legal_actions, rules.step, rules.observe, rules.current_player
-    observations, policies, legal_masks, values, policy_mask = targets
-    policies[:] = 0
-    legal_masks[:] = False
+    state, planes = start.copy(), np.empty(samples.observations.shape[1:], np.float32)
+    legal = np.empty(samples.legal.shape[1], np.int32)
+    samples.policies[:] = 0
+    samples.legal[:] = False
     for n in range(positions.size):
         position = positions[n]
         game = np.searchsorted(columns.game_starts, position, side="right") - 1
         state[:] = start
         for ply in range(columns.game_starts[game], position):
             step(state, np.int64(columns.actions[ply]))
-        movers[n] = current_player(state)
+        samples.movers[n] = current_player(state)
         observe(state, planes)
-        turn_planes(planes, tables[0][symmetries[n]], observations[n])
-        moved = tables[1][symmetries[n]]
+        turn_planes(planes, samples.point_table[symmetries[n]], samples.observations[n])
+        moved = samples.action_table[symmetries[n]]
         for i in range(legal_actions(state, legal)):
-            legal_masks[n, moved[legal[i]]] = True
-        policy_mask[n] = write_policy(columns, position, moved, policies[n])
-        values[n] = columns.values[position]
+            samples.legal[n, moved[legal[i]]] = True
+        samples.policy_mask[n] = write_policy(columns, position, moved, samples.policies[n])
+        samples.values[n] = columns.values[position]
 
 
 @compiled

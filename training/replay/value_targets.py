@@ -1,13 +1,16 @@
-"""What the value head learns: lambda-returns, from a game's outcome and from the values that search found on the way.
+"""Value targets: lambda-returns from a game's outcome and the root values of its searches.
 
 R. S. Sutton, "Learning to predict by the methods of temporal differences" (1988): going back from the outcome, each
-position's target is ``td_lambda`` of the next one's, seen from its own side and with the points made in between, and
-the rest its root value. Where nature moves there is no root value, and the position belongs to whoever moved last.
+position's target is ``td_lambda`` times the next target, from its own player's view and with the reward in between,
+plus the rest of the weight times its root value. Where nature moves there is no root value, and the position belongs to
+the player who moved last.
 
-A move that was drawn at random may be a mistake, and then what came of it says nothing of the position before, which
-has its root value alone. Other random moves are as good as chosen ones. In points nobody knows what counts as a
-mistake, so there all random moves do.
+A random move may be a mistake. Its result then says nothing about the position before, whose target is its root value
+alone. Other random moves count like chosen ones. In one-player games mistakes cannot be told, so all random moves count
+as such.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,37 +18,37 @@ from numpy.typing import NDArray
 from games.compiled import compiled
 from games.game import CHANCE, Actions, Rules, States
 
-BLUNDER = 0.3  # by so much search has to find the position worse after a random move, of values from -1 to 1
+BLUNDER = 0.3  # the loss of root value, in [-1, 1], that makes a random move a mistake
+
+
+class SearchedGames(NamedTuple):
+    """The columns of G games of M positions from which value targets are made."""
+
+    lengths: NDArray[np.int32]  # [G]
+    returns: NDArray[np.float32]  # [G, players]
+    actions: Actions  # [M]
+    root_values: NDArray[np.float32]  # [M]
+    random: NDArray[np.bool_]  # [M] whether the move was drawn at random
 
 
 @compiled
-def value_targets(
+def write_value_targets(
     rules: Rules,
-    state: States,
     start: States,
-    players: NDArray[np.int64],
-    chances: NDArray[np.bool_],
-    scores: NDArray[np.float32],
-    game_starts: NDArray[np.int64],
-    actions: Actions,
-    returns: NDArray[np.float32],
-    root_values: NDArray[np.float32],
-    random: NDArray[np.bool_],
+    games: SearchedGames,
     td_lambda: float,
     discount: float,
     targets: NDArray[np.float32],
 ) -> None:
-    """Write the value to learn in each position ``[M]``, for the player to move.
-
-    Args:
-        state, players, chances, scores: scratch space.
-        random: ``[M]`` whether the move that was played was drawn at random.
-    """
+    """Write the value to learn in each position to ``targets`` ``[M]``, for the player to move."""
     step, current_player, returns_of = rules.step, rules.current_player, rules.returns
-    points = returns.shape[1] == 1
-    for game in range(game_starts.size):
-        first = game_starts[game]
-        last = game_starts[game + 1] if game + 1 < game_starts.size else actions.size
+    returns, actions, root_values, random = games.returns, games.actions, games.root_values, games.random
+    points, longest = returns.shape[1] == 1, games.lengths.max()
+    state, scores = start.copy(), np.zeros(longest + 1, np.float32)
+    players, chances = np.empty(longest, np.int64), np.empty(longest, np.bool_)
+    last = 0
+    for game in range(games.lengths.size):
+        first, last = last, last + games.lengths[game]
         state[:] = start
         for ply in range(last - first):
             player = current_player(state)

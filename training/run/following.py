@@ -9,7 +9,7 @@ from games import load_game
 from training.data.records import decode
 from training.learning.learner import LearnerState, TrainingDiverged
 from training.networks.evaluator import use_threads
-from training.networks.weights_file import read_tree
+from training.networks.model_file import read_tree
 from training.ranks.ranks import Ranks
 from training.run.leading import next_command
 from training.run.run import make_learner, make_window

@@ -15,7 +15,7 @@ from configs.schema import Settings
 from training.common.reports import LearnerReport
 from training.data.records import GameBatch, encode
 from training.learning.learner import Learner, Window
-from training.networks.weights_file import tree_bytes
+from training.networks.model_file import tree_bytes
 from training.ranks.ranks import RankLost, Ranks
 from training.replay.replay import ReplayWindow
 

@@ -122,30 +122,13 @@ def make_learner(
     Raises:
         CorruptModel: the weights are of another network.
     """
-    training = settings.training
     seed_weights(seed_stream(settings.run.seed, "network"))
     described = settings.network.model_dump()
     if weights:
         network = Model(description=describe_model(game, described, 0), weights=weights).build(game)
     else:
         network = build_network(game, **described)
-    return kind(
-        network,
-        device=training.device,
-        batch_size=training.batch_size,
-        learning_rate=training.learning_rate,
-        learning_rate_schedule=training.learning_rate_schedule,
-        warmup_steps=training.warmup_steps,
-        optimizer=training.optimizer,
-        momentum=training.momentum,
-        weight_decay=training.weight_decay,
-        clip_norm=training.clip_norm,
-        ema_decay=training.ema_decay,
-        value_weight=training.value_weight,
-        ownership_weight=training.ownership_weight,
-        mixed_precision=training.mixed_precision,
-        **sharing,
-    )
+    return kind(network, settings.training, **sharing)
 
 
 def make_window(game: Game, settings: Settings, *, kind: Callable[..., ReplayWindow] = ReplayWindow) -> ReplayWindow:

@@ -1,1 +1,1 @@
-"""Tree search for many games at once, over flat arrays, against any evaluator."""
+"""Tree search in many games at once, over flat arrays, with any evaluator."""

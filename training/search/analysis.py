@@ -1,6 +1,4 @@
-"""One position, searched as long as is wanted: a few simulations at a time, and on in the same tree when moves are
-played.
-"""
+"""Analysis of one position, a few simulations at a time; the tree is kept when moves are played."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,84 +9,82 @@ from numpy.typing import NDArray
 from configs.schema import SearchSettings
 from games.compiled import inlined, lean, specialized
 from games.game import Actions, Game, States
-from training.search.prepared import prepare
 from training.search.puct import Evaluate, Integers
-from training.search.search import plant_all
-from training.search.simulate import ask, checked, search_on
+from training.search.search import reset_trees
+from training.search.simulate import checked, evaluate_batch, search_step
 from training.search.tree import AWAITED, DRAW, LOSS, NODE, NONE, OVER, UNPROVEN, WIN, Trees, find_child, keep_subtree
+from training.search.workspace import make_workspace
 
-LONGEST_LINE = 64  # moves of a line that are told
-PROVEN_RANK = 1e9  # more than any number of visits
-TIE_BREAK = 0.25  # a move's value counts among equal visits
-USUAL_MOVES = 40  # of a position, for a guess at the memory of a node
+LONGEST_LINE = 64  # moves of a principal line that are reported
+PROVEN_SCORE = 1e9  # more than any number of visits
+TIE_BREAK = 0.25  # how much a move's value counts among moves with equal visits
+USUAL_MOVES = 40  # legal moves of a position, to estimate the memory of a node
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
-    """A move of the position, and what search thinks of it."""
+class MoveAnalysis:
+    """A move of the position, as search judges it."""
 
     action: int
     visits: int
-    prior: float  # the share that the network gave it
+    prior: float  # the network's policy
     value: float  # for the player to move, in [-1, 1]; of a proven move exactly -1, 0 or 1
     plies: (
         int | None
-    )  # until the game ends, at most; only where the position is a proven win or loss, of moves that are proven too
-    actions: tuple[int, ...]  # what is expected, this move first
+    )  # until the game ends, at most; None unless both the position and the move are a proven win or loss
+    actions: tuple[int, ...]  # the principal line, beginning with this move
 
 
 class Analysis:
-    """A tree over one position of a game for two players, with PUCT and without noise.
+    """A search tree over one position of a two-player game: PUCT, without noise.
 
     Args:
-        settings: of the search; ``leaves_per_tree`` is the largest batch for the network.
-        max_simulations: the tree is full with so many.
+        settings: how to search; ``leaves_per_tree`` is the largest batch for the network.
+        max_simulations: the capacity of the tree.
     """
 
     def __init__(self, game: Game, evaluate: Evaluate, settings: SearchSettings, *, max_simulations: int) -> None:
         self._game, self._evaluate, self._max_simulations = game, evaluate, max_simulations
-        settings = settings.model_copy(
-            update={"lookahead_plies": 0}
-        )  # every ply to the end is to be in the tree, and counted
-        self._arguments = prepare(game, settings, num_trees=1, simulations=max_simulations)
-        self._trees, self._states, self._leaves = self._arguments.trees, self._arguments.states, self._arguments.leaves
-        self._no_answers, nodes = self._arguments.no_answers, self._arguments.max_nodes
-        self._plant_arguments = (self._arguments.rules, self._trees, self._states, 1)
+        # Without lookahead every ply to the end of the game is in the tree, so that plies can be counted.
+        settings = settings.model_copy(update={"lookahead_plies": 0})
+        self._work = make_workspace(game, settings, num_trees=1, simulations=max_simulations)
+        self._roots = (self._work.rules, self._work.trees, self._work.states)
+        self._trees, self._no_answers, nodes = self._work.trees, self._work.no_answers, self._work.max_nodes
         self._renumbered, self._plies = np.zeros(nodes, np.int32), np.zeros(nodes, np.int32)
-        self._plant = specialized(plant_all, *self._plant_arguments)
-        self._search_on = specialized(search_on, *self._arguments, *self._no_answers)
+        self._reset_trees = specialized(reset_trees, *self._roots, 1)
+        self._search_step = specialized(search_step, *self._work, *self._no_answers)
         self._only: frozenset[int] | None = None
         self.begin(game.initial_state())
 
     @property
     def state(self) -> States:
-        """The position; nobody else may change it."""
-        return self._states[0]
+        """The position. Callers must not change it."""
+        return self._work.states[0]
 
     @property
     def visits(self) -> int:
-        """The simulations that the tree has of this position, those kept from earlier ones included."""
+        """The simulations of this position, including those kept from earlier positions."""
         return max(int(self._trees.nodes[0, 0].visits) - 1, 0)
 
     @property
     def evaluated(self) -> bool:
-        """Whether there is anything to say of the position yet."""
+        """Whether the network has evaluated the position."""
         return bool(self._trees.nodes[0, 0].stage != AWAITED)
 
     @property
     def finished(self) -> bool:
-        """Whether more simulations are impossible: the game is over, the position is proven, or the tree is full."""
+        """Whether no more simulations are possible: the game is over, the position is proven, or the tree is full."""
         root = self._trees.nodes[0, 0]
         return self._game.terminal(self.state) or bool(root.proven != UNPROVEN) or self.visits >= self._max_simulations
 
     def begin(self, state: States) -> None:
-        """Begin anew with a position, in which a player is to move or the game is over."""
-        self._states[0] = state
+        """Start a new tree at ``state``, where a player is to move or the game is over."""
+        self._work.states[0] = state
         self._only = None
-        self._plant(*self._plant_arguments)
+        self._reset_trees(*self._roots, 1)
 
     def play(self, action: int) -> None:
-        """Go on to the position after ``action``, with what the tree has of it.
+        """Move on to the position after ``action`` and keep its subtree.
 
         Raises:
             IllegalAction: the rules forbid it here.
@@ -101,9 +97,9 @@ class Analysis:
             keep_subtree(self._trees, 0, child, self._renumbered)
 
     def consider_only(self, actions: Sequence[int] | None) -> None:
-        """Look at no other moves of this position than these, or at all (None).
+        """Restrict the search to these moves of the position, or lift the restriction (None).
 
-        Where that is a change, it begins anew.
+        A change starts a new tree.
         """
         only = None if actions is None else frozenset(actions)
         if only != self._only:
@@ -111,50 +107,49 @@ class Analysis:
             self._only = only
 
     def think(self, simulations: int) -> None:
-        """Make ``simulations`` more, or as many as go into one call of the network.
+        """Run ``simulations`` more, or as many as fit into one call of the network.
 
         Raises:
-            ValueError: the network's answers are no numbers, or too few.
+            ValueError: the network's answers are not finite, or have the wrong shape.
         """
         if self.finished:
             return
         search = self._trees.searches[0]
         search.budget = min(self.visits + simulations, self._max_simulations)
         search.active = True
-        count = checked(self._search_on(*self._arguments, *self._no_answers))
-        search.active = False  # the answers are taken, and nothing more is asked
+        count = checked(self._search_step(*self._work, *self._no_answers))
+        search.active = False  # back the answers up without starting new simulations
         if count > 0:
-            answers = ask(self._evaluate, self._leaves.observations[:count], self._game.num_actions)
+            answers = evaluate_batch(self._evaluate, self._work.leaves.observations[:count], self._game.num_actions)
             fresh = not self.evaluated
-            checked(self._search_on(*self._arguments, *answers))
+            checked(self._search_step(*self._work, *answers))
             if fresh and self._only is not None:
                 keep_candidates(self._trees, 0, 0, np.array(sorted(self._only), np.int32))
 
-    def lines(self, most: int = 1) -> list[Line]:
-        """The best moves, at most so many and the best one first, as far as the network has looked at the position at
-        all.
+    def lines(self, most: int = 1) -> list[MoveAnalysis]:
+        """The best moves, at most ``most``, the best first; empty before the network has evaluated the position.
 
-        A proven win comes first, the shorter the better, and proven losses last; else the moves stand by their visits.
+        Proven wins come first, the shortest in front, and proven losses last; the others are sorted by visits.
         """
         root = self._trees.nodes[0, 0]
         decided = bool(root.proven in (WIN, LOSS))
         if decided:
             note_plies(self._trees, 0, self._plies)
-        children, ranks = np.empty(self._game.num_actions, np.int32), np.empty(self._game.num_actions)
-        count = rank_children(self._trees, 0, 0, self._plies, children, ranks)
-        order = np.argsort(-ranks[:count], kind="stable")
+        children, scores = np.empty(self._game.num_actions, np.int32), np.empty(self._game.num_actions)
+        count = score_children(self._trees, 0, 0, self._plies, children, scores)
+        order = np.argsort(-scores[:count], kind="stable")
         found = [self._line(int(children[i]), decided) for i in order]
         best = best_candidate(self._trees, 0, 0)
         if best != NONE:
-            found.insert(int((ranks[:count] > 0).sum()), self._unvisited(best))
+            found.insert(int((scores[:count] > 0).sum()), self._unvisited(best))
         return found[:most]
 
-    def _line(self, number: int, decided: bool) -> Line:
+    def _line(self, number: int, decided: bool) -> MoveAnalysis:
         child = self._trees.nodes[0, number]
         actions = np.empty(LONGEST_LINE, np.int32)
-        length = read_line(self._trees, 0, number, self._plies, actions)
+        length = read_principal_line(self._trees, 0, number, self._plies, actions)
         proven = child.proven_above != UNPROVEN
-        return Line(
+        return MoveAnalysis(
             action=int(child.action),
             visits=int(child.visits),
             prior=float(child.prior),
@@ -163,21 +158,21 @@ class Analysis:
             actions=(int(child.action), *actions[:length].tolist()),
         )
 
-    def _unvisited(self, candidate: int) -> Line:
-        """The likeliest of the moves without visits."""
+    def _unvisited(self, candidate: int) -> MoveAnalysis:
+        """An unvisited move."""
         action, value = int(self._trees.actions[0, candidate]), float(self._trees.nodes[0, 0].evaluation)
         prior = float(self._trees.root_priors[0, action]) if self._trees.searches[0].ready else 0.0
-        return Line(action=action, visits=0, prior=prior, value=value, plies=None, actions=(action,))
+        return MoveAnalysis(action=action, visits=0, prior=prior, value=value, plies=None, actions=(action,))
 
 
 def simulations_in(megabytes: int) -> int:
-    """About how many simulations a tree may have that takes so much memory."""
+    """The approximate number of simulations of a tree that takes so much memory."""
     return max(megabytes * 2**20 // (NODE.itemsize + 8 + 8 * USUAL_MOVES), 1)
 
 
 @lean
 def keep_candidates(trees: Trees, b: int, number: int, actions: Actions) -> None:
-    """Let a node that has no children yet forget all candidates but those with ``actions`` ``[n]``."""
+    """Remove all candidates of a node without children except ``actions`` ``[n]``."""
     node, kept = trees.nodes[b, number], 0
     for i in range(node.first_candidate, node.first_candidate + node.num_candidates):
         action = trees.actions[b, i]
@@ -191,10 +186,9 @@ def keep_candidates(trees: Trees, b: int, number: int, actions: Actions) -> None
 
 @lean
 def note_plies(trees: Trees, b: int, plies: Integers) -> None:
-    """Write to ``plies`` ``[M]`` how long the game goes on from each proven win or loss of tree ``b``, at most.
+    """Write to ``plies`` ``[M]`` the number of plies to the end of the game from each proven win or loss of tree ``b``.
 
-    The winner takes the shortest way that is proven, the loser the longest. A node's number is larger than its
-    parent's.
+    The winner takes the shortest proven line, the loser the longest. A node's number is larger than its parent's.
     """
     nodes = trees.nodes[b]
     for number in range(trees.searches[b].used_nodes - 1, -1, -1):
@@ -210,43 +204,41 @@ def note_plies(trees: Trees, b: int, plies: Integers) -> None:
 
 
 @inlined
-def rank(trees: Trees, b: int, number: int, plies: Integers) -> float:
-    """How good a visited move is among the others: proven wins by their ``plies`` ``[M]``, then by visits, then proven
-    losses, below 0.
-    """
+def move_score(trees: Trees, b: int, number: int, plies: Integers) -> float:
+    """The sort key of a visited move: proven wins by ``plies`` ``[M]``, then by visits, then proven losses below 0."""
     child = trees.nodes[b, number]
     if child.proven_above == WIN:
-        return PROVEN_RANK - plies[number]
+        return PROVEN_SCORE - plies[number]
     if child.proven_above == LOSS:
-        return plies[number] - PROVEN_RANK
+        return plies[number] - PROVEN_SCORE
     return child.visits + TIE_BREAK * child.value_sum / child.visits
 
 
 @lean
-def rank_children(
-    trees: Trees, b: int, number: int, plies: Integers, children: Integers, ranks: NDArray[np.float64]
+def score_children(
+    trees: Trees, b: int, number: int, plies: Integers, children: Integers, scores: NDArray[np.float64]
 ) -> int:
-    """Write a node's children and their ranks, ``[A]`` each; returns how many there are."""
+    """Write a node's children and their scores, ``[A]`` each; returns their number."""
     count, child = 0, trees.nodes[b, number].first_child
     while child != NONE:
-        children[count], ranks[count] = child, rank(trees, b, child, plies)
+        children[count], scores[count] = child, move_score(trees, b, child, plies)
         count += 1
         child = trees.nodes[b, child].next_sibling
     return count
 
 
 @lean
-def read_line(trees: Trees, b: int, number: int, plies: Integers, actions: Actions) -> int:
-    """Write the best moves from a node on, each side's, to ``actions`` ``[n]``; returns how many there are."""
+def read_principal_line(trees: Trees, b: int, number: int, plies: Integers, actions: Actions) -> int:
+    """Write the best moves of both sides from a node on to ``actions`` ``[n]``; returns their number."""
     nodes = trees.nodes[b]
     for length in range(len(actions)):
-        best, best_rank, child = NONE, 0.0, nodes[number].first_child
+        best, best_score, child = NONE, 0.0, nodes[number].first_child
         while child != NONE:
-            its_rank = rank(trees, b, child, plies)
-            if best == NONE or its_rank > best_rank:
-                best, best_rank = child, its_rank
+            score = move_score(trees, b, child, plies)
+            if best == NONE or score > best_score:
+                best, best_score = child, score
             child = nodes[child].next_sibling
-        if best == NONE or (best_rank < 0 and nodes[number].num_candidates > 0):
+        if best == NONE or (best_score < 0 and nodes[number].num_candidates > 0):
             return length
         actions[length] = nodes[best].action
         number = best
@@ -255,7 +247,7 @@ def read_line(trees: Trees, b: int, number: int, plies: Integers, actions: Actio
 
 @lean
 def best_candidate(trees: Trees, b: int, number: int) -> int:
-    """Where the likeliest candidate of an evaluated node is, or NONE."""
+    """The index of an evaluated node's candidate with the largest prior, or NONE."""
     node, best = trees.nodes[b, number], NONE
     if node.stage == AWAITED:
         return NONE

@@ -1,6 +1,4 @@
-"""A cache of evaluations by position, so that what many games share (openings above all) is evaluated once a model
-version.
-"""
+"""A cache of evaluations by position: what many games share, such as openings, is evaluated once."""
 
 from typing import NamedTuple
 
@@ -10,11 +8,11 @@ from numpy.typing import NDArray
 from games.compiled import inlined
 from training.search.tree import Floats
 
-EMPTY = np.uint64(0x9E3779B97F4A7C15)  # no likely hash; the start of a game may well have 0
+EMPTY = np.uint64(0x9E3779B97F4A7C15)  # an unlikely hash; 0 may be the hash of a game's start
 
 
 class PositionCache(NamedTuple):
-    """A table of N slots, N a power of two or 0; a newer position replaces an older one in its slot."""
+    """A hash table of N slots, N a power of two or 0; a newer position replaces an older one in its slot."""
 
     keys: NDArray[np.uint64]  # [N] EMPTY, or the position's hash
     logits: Floats  # [N, A]
@@ -22,7 +20,7 @@ class PositionCache(NamedTuple):
 
 
 def make_cache(positions: int, num_actions: int) -> PositionCache:
-    """A cache of at least ``positions`` slots; of none, and then it does nothing, for 0."""
+    """Allocate a cache of at least ``positions`` slots; with 0 it caches nothing."""
     slots = 1 << (positions - 1).bit_length() if positions > 0 else 0
     return PositionCache(np.full(slots, EMPTY), np.zeros((slots, num_actions), np.float32), np.zeros(slots, np.float32))
 
@@ -38,7 +36,7 @@ def find_position(cache: PositionCache, key: int) -> int:
 
 @inlined
 def store_position(cache: PositionCache, key: int, logits: Floats, value: float) -> None:
-    """Keep an evaluation: ``logits`` ``[A]`` and a value."""
+    """Store an evaluation, ``logits`` ``[A]`` and a value."""
     if len(cache.keys) == 0:
         return
     slot = np.int64(key & np.uint64(len(cache.keys) - 1))
@@ -49,5 +47,5 @@ def store_position(cache: PositionCache, key: int, logits: Floats, value: float)
 
 
 def forget_positions(cache: PositionCache) -> None:
-    """Empty the cache: the network has changed."""
+    """Empty the cache, because the network has changed."""
     cache.keys[:] = EMPTY

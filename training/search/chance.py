@@ -1,4 +1,4 @@
-"""Nature's moves in games of chance."""
+"""Sampling of chance outcomes."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,7 @@ from training.common.random import Streams, uniform
 def draw_outcome(
     rules: Rules, state: States, outcomes: Actions, chances: NDArray[np.float32], streams: Streams, b: int
 ) -> int:
-    """Draw an outcome from stream ``b`` at a chance state; ``outcomes`` and ``chances`` are scratch space, ``[O]``
-    each.
-    """
+    """Sample an outcome at a chance state from stream ``b``; ``outcomes`` and ``chances`` ``[O]`` are scratch space."""
     count = rules.chance_outcomes(state, outcomes, chances)
     left = uniform(streams, b)
     for i in range(count - 1):

@@ -1,4 +1,4 @@
-"""What a finished search says: the weights of the root's moves, as a target for learning and to choose the move from."""
+"""The result of a search: the weights of the root's moves, as a policy target and to choose the move from."""
 
 import math
 
@@ -10,16 +10,16 @@ from training.search.gumbel import best_considered_child, write_improved_policy
 from training.search.puct import SearchParams, mean_value, scaled_value, value_scale
 from training.search.tree import DRAW, LOSS, NONE, UNPROVEN, Floats, Trees, find_child
 
-SHARES = np.float32(1000.0)  # weights that are no visit counts are shares in thousandths
-LEAST_TEMPERATURE = 0.01  # below, the best move is played
+SHARES = np.float32(1000.0)  # weights that are not visit counts are shares in thousandths
+LEAST_TEMPERATURE = 0.01  # below this the best move is played
 
 
 @lean
 def root_value(params: SearchParams, trees: Trees, b: int, weights: Floats) -> float:
-    """What the player to move may expect: the mean of the simulations, or the proven value.
+    """The root's value for the player to move: the proven value, or the mean of the simulations.
 
-    In points, the mean over the moves by their ``weights`` ``[A]``, so that the tries at worse ones are not held
-    against the position.
+    In one-player games the mean over the moves, weighted by ``weights`` ``[A]``, so that exploring bad moves does not
+    lower it.
     """
     root = trees.nodes[b, 0]
     if root.proven != UNPROVEN:
@@ -31,9 +31,7 @@ def root_value(params: SearchParams, trees: Trees, b: int, weights: Floats) -> f
 
 @lean
 def weighted_value(params: SearchParams, trees: Trees, b: int, weights: Floats) -> float:
-    """The mean value of the root's visited moves, each counted by its weight in ``weights`` ``[A]``; without any, the
-    network's value.
-    """
+    """The mean value of the root's visited moves, by ``weights`` ``[A]``; without visits, the network's value."""
     total, weighted = 0.0, 0.0
     number = trees.nodes[b, 0].first_child
     while number != NONE:
@@ -46,11 +44,11 @@ def weighted_value(params: SearchParams, trees: Trees, b: int, weights: Floats) 
 
 @lean
 def write_weights(params: SearchParams, trees: Trees, b: int, weights: Floats) -> None:
-    """The weight of each action at the root, written to ``weights`` ``[A]``, zero for what nobody should learn or play.
+    """Write the weight of each action at the root to ``weights`` ``[A]``; 0 for moves not to be learned or played.
 
-    Of a proven root, the moves that keep its value; else visits without those of proven losses and, after a full
-    search, without the forced playouts that were not worth it; for Gumbel search, the improved policy. If that leaves
-    nothing (there were no visits, or only of proven losses), the network's policy.
+    At a proven root these are the visits of the moves that keep its value; in Gumbel search, the improved policy; else
+    the visits, without proven losses and, after a full search, with forced playouts pruned. If no move is left (no
+    visits, or only proven losses), the network's policy.
     """
     root = trees.nodes[b, 0]
     unproven = root.proven == UNPROVEN
@@ -75,7 +73,7 @@ def write_weights(params: SearchParams, trees: Trees, b: int, weights: Floats) -
 
 @lean
 def write_network_policy(trees: Trees, b: int, weights: Floats) -> None:
-    """The network's policy over the moves that are no proven losses, written to ``weights`` ``[A]``."""
+    """Write the network's policy over the moves that are not proven losses to ``weights`` ``[A]``."""
     for action in range(len(weights)):
         weights[action] = trees.root_priors[b, action]
     number = trees.nodes[b, 0].first_child
@@ -89,7 +87,7 @@ def write_network_policy(trees: Trees, b: int, weights: Floats) -> None:
 
 @lean
 def scale_to(weights: Floats, wanted: np.float32) -> None:
-    """Scale ``weights`` so that their sum is ``wanted``."""
+    """Scale ``weights`` to the sum ``wanted``."""
     total = np.float32(0.0)
     for action in range(len(weights)):
         total += weights[action]
@@ -99,20 +97,20 @@ def scale_to(weights: Floats, wanted: np.float32) -> None:
 
 @lean
 def prune_forced_playouts(params: SearchParams, trees: Trees, b: int, weights: Floats) -> None:
-    """Take out of the visits in ``weights`` ``[A]`` the playouts that were forced and that PUCT alone would not have
-    made.
+    """Remove from the visits in ``weights`` ``[A]`` the forced playouts that PUCT alone would not have made.
 
-    KataGo, 3.2: "policy target pruning". A move left with a single playout loses that too.
+    "Policy target pruning" (KataGo, section 3.2). A move left with a single playout loses it too.
     """
     nodes = trees.nodes[b]
     total = nodes[0].visits - 1
     exploration = params.exploration[total]
     best = int(np.argmax(weights))
-    favourite = nodes[find_child(trees, b, 0, best)]
-    if favourite.visits == 1:  # among single playouts there is no favourite
+    most_visited = nodes[find_child(trees, b, 0, best)]
+    if most_visited.visits == 1:  # with single playouts only, no move is the best
         return
-    scale = value_scale(params, trees, b, 0, mean_value(params, favourite))
-    best_score = scaled_value(params, scale, favourite) + exploration * favourite.prior / (1 + favourite.visits)
+    scale = value_scale(params, trees, b, 0, mean_value(params, most_visited))
+    best_score = scaled_value(params, scale, most_visited)
+    best_score += exploration * most_visited.prior / (1 + most_visited.visits)
     number = nodes[0].first_child
     while number != NONE:
         child = nodes[number]
@@ -130,9 +128,9 @@ def prune_forced_playouts(params: SearchParams, trees: Trees, b: int, weights: F
 def choose_action(
     params: SearchParams, trees: Trees, b: int, weights: Floats, temperature: float, streams: Streams
 ) -> int:
-    """The action to play: drawn with ``weights ** (1 / temperature)`` from ``weights`` ``[A]``, or the best one.
+    """The action to play: sampled in proportion to ``weights ** (1 / temperature)``, ``[A]``, or the best one.
 
-    Gumbel search has drawn its noise already: it plays what it has considered to the end.
+    Gumbel search has sampled already: it plays the winner of its sequential halving.
     """
     if params.gumbel and trees.nodes[b, 0].proven == UNPROVEN:
         considered = best_considered_child(params, trees, b)
@@ -143,7 +141,7 @@ def choose_action(
 
 @lean
 def draw_action(weights: Floats, temperature: float, streams: Streams, b: int) -> int:
-    """An action drawn with ``weights ** (1 / temperature)`` from ``weights`` ``[A]``, or the best one."""
+    """An action sampled in proportion to ``weights ** (1 / temperature)``, ``[A]``, or the best one."""
     best = int(np.argmax(weights))
     if temperature < LEAST_TEMPERATURE:
         return best
@@ -162,7 +160,7 @@ def draw_action(weights: Floats, temperature: float, streams: Streams, b: int) -
 
 @lean
 def surprise(trees: Trees, b: int, weights: Floats) -> float:
-    """KL(weights || the network's policy) in nats: how much search taught. Nothing where every move loses."""
+    """KL(weights || the network's policy) in nats, KataGo's policy surprise; 0 where every move loses."""
     if trees.nodes[b, 0].proven == LOSS:
         return 0.0
     total, divergence = 0.0, 0.0

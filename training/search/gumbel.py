@@ -4,7 +4,7 @@ At the root, sequential halving spends the simulations on the moves of the large
 it, visits are spread so that they approach the improved policy ``softmax(logit + sigma(completed q))``, which is also
 the target for learning. ``sigma(q) = (c_visit + most visits) * c_scale * q`` with q scaled to [0, 1]; a move without
 visits has its value completed by the mean of the network's value and the visited moves' (the paper's appendix D).
-Points are brought to [0, 1] node by node, as in PUCT.
+Values in points are scaled to [0, 1] node by node, as in PUCT.
 """
 
 import math
@@ -30,11 +30,10 @@ HALF = np.float32(0.5)
 
 
 def halving_schedule(considered_actions: int, num_simulations: int, *, columns: int) -> Integers:
-    """Which visit count a move must have to be simulated next, ``[considered_actions + 1, columns]``, zeros behind the
-    end.
+    """The visit count that the next simulated move must have, ``[considered_actions + 1, columns]``, padded with zeros.
 
-    Row m is for m considered moves (Karnin, Koren & Somekh, "Almost optimal exploration in multi-armed bandits", 2013):
-    all are visited in turn, then the better half of them, and so on.
+    Row m is for m considered moves: all are visited in turn, then the better half of them, and so on (Karnin, Koren &
+    Somekh, "Almost optimal exploration in multi-armed bandits", 2013).
     """
     table = np.zeros((considered_actions + 1, columns), np.int32)
     for row in range(1, considered_actions + 1):
@@ -52,7 +51,7 @@ def halving_schedule(considered_actions: int, num_simulations: int, *, columns: 
 
 @lean
 def add_root_gumbels(params: SearchParams, trees: Trees, b: int, streams: Streams, scratch: Floats) -> None:
-    """Give each move of the root a Gumbel draw of noise, as a factor of its prior; ``scratch`` is ``[2, A]``."""
+    """Multiply the prior of each root move by the exponential of a Gumbel sample; ``scratch`` is ``[2, A]``."""
     noisy = scratch[0]
     for action in range(len(noisy)):
         if trees.root_priors[b, action] > 0:
@@ -63,7 +62,7 @@ def add_root_gumbels(params: SearchParams, trees: Trees, b: int, streams: Stream
 
 @inlined
 def note_logit(trees: Trees, b: int, child_number: int) -> None:
-    """Give a new child its logit, and a child of the root the network's prior in place of the noisy one."""
+    """Store a new child's logit; a child of the root gets back the network's prior in place of the noisy one."""
     child = trees.nodes[b, child_number]
     child.logit = np.float32(math.log(max(child.prior, LEAST_PRIOR)))
     if child.parent == 0:
@@ -72,15 +71,13 @@ def note_logit(trees: Trees, b: int, child_number: int) -> None:
 
 @inlined
 def sigma(weight: np.float32, value: np.float32) -> np.float32:
-    """What a value in [-1, 1] adds to a logit."""
+    """The amount that a value in [-1, 1] adds to a logit."""
     return weight * (ONE + value) * HALF
 
 
 @inlined
 def complete_values(params: SearchParams, trees: Trees, b: int, number: int) -> tuple[np.float32, np.float32, Scale]:
-    """The weight of values in ``sigma`` at a node, the scaled value of its moves without visits, and the scale of the
-    others.
-    """
+    """The weight of values in ``sigma`` at a node, the scaled value of its unvisited moves, and the scale of values."""
     node = trees.nodes[b, number]
     most, weighted, explored = 0, np.float32(0.0), np.float32(0.0)
     next_child = node.first_child
@@ -100,8 +97,8 @@ def complete_values(params: SearchParams, trees: Trees, b: int, number: int) -> 
 
 @inlined
 def choose_gumbel_child(params: SearchParams, trees: Trees, b: int, number: int) -> int:
-    """The child to follow below the root, or NONE for the first candidate: whose visits lag most behind the improved
-    policy.
+    """The child to follow below the root, or NONE for the first candidate: the move whose share of visits lags most
+    behind the improved policy.
     """
     nodes = trees.nodes[b]
     node = nodes[number]
@@ -138,14 +135,16 @@ def choose_gumbel_child(params: SearchParams, trees: Trees, b: int, number: int)
 
 @inlined
 def choose_gumbel_root_child(params: SearchParams, trees: Trees, b: int, schedule: Integers) -> int:
-    """The child to follow at the root, or NONE for the first candidate: of those with the scheduled visits, that of the
-    largest score.
+    """The child to follow at the root, or NONE for the first candidate: the move of the largest score among those with
+    the scheduled visit count.
 
-    When proven losses have spoilt the schedule, the one of the largest score of all.
+    If proven losses leave no such move, the one of the largest score.
     """
     root = trees.nodes[b, 0]
     weight, unvisited, scale = complete_values(params, trees, b, 0)
-    due = schedule[min(params.considered_actions, count_moves(trees, b)), min(root.visits - 1, schedule.shape[1] - 1)]
+    due = schedule[
+        min(params.considered_actions, count_root_moves(trees, b)), min(root.visits - 1, schedule.shape[1] - 1)
+    ]
     best, best_score, best_due = NONE, -LARGE, False
     if root.num_candidates > 0:
         if not root.ordered:
@@ -164,8 +163,8 @@ def choose_gumbel_root_child(params: SearchParams, trees: Trees, b: int, schedul
 
 
 @lean
-def count_moves(trees: Trees, b: int) -> int:
-    """How many moves the root has."""
+def count_root_moves(trees: Trees, b: int) -> int:
+    """The number of the root's moves."""
     root = trees.nodes[b, 0]
     count, number = root.num_candidates, root.first_child
     while number != NONE:
@@ -176,9 +175,7 @@ def count_moves(trees: Trees, b: int) -> int:
 
 @lean
 def write_improved_policy(params: SearchParams, trees: Trees, b: int, policy: Floats) -> None:
-    """The root's improved policy over the moves that are no proven losses, without noise, written to ``policy``
-    ``[A]``.
-    """
+    """Write the root's improved policy, without noise and proven losses, to ``policy`` ``[A]``."""
     weight, unvisited, scale = complete_values(params, trees, b, 0)
     for action in range(len(policy)):
         prior = trees.root_priors[b, action]
@@ -196,9 +193,7 @@ def write_improved_policy(params: SearchParams, trees: Trees, b: int, policy: Fl
 
 @lean
 def best_considered_child(params: SearchParams, trees: Trees, b: int) -> int:
-    """The child that a complete search plays: of the most visited ones that are no proven loss, that of the largest
-    score; or NONE.
-    """
+    """The child to play: the largest score among the most visited that are not proven losses, or NONE."""
     weight, _, scale = complete_values(params, trees, b, 0)
     best, most, best_score = NONE, 0, -LARGE
     number = trees.nodes[b, 0].first_child

@@ -1,8 +1,7 @@
-"""How search hands a game's kernels to compiled code: as bare addresses, which takes no time.
+"""Passing a game's kernels from Python to compiled code as bare addresses, which costs almost nothing.
 
-numba itself looks up and unpickles the signature of a function value at each call from Python: 3 us for each of seven
-kernels, and several times that when a network has just displaced everything from the processor's caches. That was a
-third of self-play's own time.
+numba looks up and unpickles the signature of a function value at each call from Python: 3 us for each of seven kernels,
+and several times that after a network has flushed the processor's caches. That was a third of self-play's own time.
 """
 
 from typing import Any
@@ -19,11 +18,11 @@ class Kernel:
     """A compiled kernel and its address."""
 
     def __init__(self, kernel: Any) -> None:
-        self.kernel, self.address = kernel, kernel.address  # the address is good as long as the kernel lives
+        self.kernel, self.address = kernel, kernel.address  # the address is valid as long as the kernel is alive
 
 
 class KernelType(types.FunctionType):
-    """The type of a ``Kernel`` in compiled code, where it is like any other function."""
+    """The type of a ``Kernel`` in compiled code, where it behaves like any function."""
 
 
 register_model(KernelType)(FunctionModel)
@@ -37,7 +36,7 @@ def kernel_type(value: Kernel, context: Any) -> KernelType:
 
 @unbox(KernelType)
 def take_kernel(kind: KernelType, value: Any, compiler: Any) -> NativeValue:
-    """Compile the reading of the address."""
+    """Generate the code that reads the address."""
     address = compiler.pyapi.object_getattr_string(value, "address")
     function = cgutils.create_struct_proxy(kind)(compiler.context, compiler.builder)
     function.c_addr = compiler.pyapi.long_as_voidptr(address)
@@ -46,5 +45,5 @@ def take_kernel(kind: KernelType, value: Any, compiler: Any) -> NativeValue:
 
 
 def handed_over(rules: Rules) -> Rules:
-    """The same rules, cheap to pass from Python to compiled code."""
+    """The same rules in a form that is cheap to pass from Python to compiled code."""
     return rules if numba.config.DISABLE_JIT else Rules(*(Kernel(kernel) for kernel in rules))

@@ -1,10 +1,8 @@
-"""What the rules alone force within a few plies of a new position, found by exhaustive search before the network is
-asked.
+"""Exhaustive search a few plies ahead of a new position, before the network is called.
 
-A position that is decided so soon needs no evaluation, and its exact value goes up the tree at once: simulations see
-tactics that lie some plies deeper than they get themselves (H. Baier and M. Winands, "Monte-Carlo Tree Search and
-Minimax Hybrids", CIG 2013). Every position is bounded from both sides, and only moves that can still decide something
-are followed.
+A position that the rules decide so soon needs no evaluation, and its exact value is backed up at once: simulations see
+tactics a few plies deeper than their leaves (H. Baier and M. Winands, "Monte-Carlo Tree Search and Minimax Hybrids",
+CIG 2013). The search keeps a lower and an upper bound for each position and follows only moves that can change them.
 """
 
 from typing import Any, NamedTuple
@@ -18,11 +16,11 @@ from training.search.tree import DRAW, UNPROVEN
 
 FRAME = np.dtype(
     [
-        ("count", np.int32),  # moves after which the game goes on
-        ("next", np.int32),  # the first of them that has not been followed
+        ("count", np.int32),  # moves that do not end the game
+        ("next", np.int32),  # the first of them not yet followed
         ("player", np.int32),  # to move
-        ("low", np.int8),  # what the player to move can force for certain: -1, 0 or 1
-        ("high", np.int8),  # and cannot hope to surpass; of the moves that have been looked at
+        ("low", np.int8),  # lower bound for the player to move over the moves seen so far: -1, 0 or 1
+        ("high", np.int8),  # upper bound
     ],
     align=True,
 )
@@ -33,19 +31,18 @@ class Ahead(NamedTuple):
 
     frames: Any  # [D] of FRAME
     states: States  # [D + 1, S]
-    actions: Actions  # [D, A] after which the game goes on
+    actions: Actions  # [D, A] that do not end the game
     returns: Returns  # [players]
 
 
 def plies_ahead(settings: SearchSettings, game: Game) -> int:
-    """How far to look ahead: only where what is forced counts, in games of two without chance."""
-    return (
-        settings.lookahead_plies if settings.proven_results and game.num_players == 2 and not game.num_outcomes else 0
-    )
+    """The depth of the lookahead; 0 where results are not proven, and in games of one player or with chance."""
+    possible = settings.proven_results and game.num_players == 2 and not game.num_outcomes
+    return settings.lookahead_plies if possible else 0
 
 
 def make_ahead(game: Game, plies: int) -> Ahead:
-    """Space to look ``plies`` ahead."""
+    """Allocate the scratch space to look ``plies`` ahead."""
     return Ahead(
         frames=np.zeros(plies, FRAME).view(np.recarray),
         states=game.initial_states(plies + 1),
@@ -56,21 +53,21 @@ def make_ahead(game: Game, plies: int) -> Ahead:
 
 @lean
 def look_ahead(rules: Rules, ahead: Ahead, state: States) -> int:
-    """What the player to move can force in a ``state`` ``[S]`` that is not over: LOSS, DRAW, WIN, or UNPROVEN if that
-    takes more plies.
+    """The result that is forced in ``state`` ``[S]``, which is not over: LOSS, DRAW or WIN for the player to move, or
+    UNPROVEN within the depth.
     """
     copy(state, ahead.states[0])
     depth = 0
-    enter(rules, ahead, depth)
+    expand_frame(rules, ahead, depth)
     while True:
         frame = ahead.frames[depth]
         left = frame.next < frame.count
-        if left and not (frame.low == 1 or (depth > 0 and is_vain(ahead.frames[depth - 1], frame))):
+        if left and not (frame.low == 1 or (depth > 0 and is_irrelevant(ahead.frames[depth - 1], frame))):
             copy(ahead.states[depth], ahead.states[depth + 1])
             rules.step(ahead.states[depth + 1], np.int64(ahead.actions[depth, frame.next]))
             frame.next += 1
             depth += 1
-            enter(rules, ahead, depth)
+            expand_frame(rules, ahead, depth)
             continue
         high = 1 if left else frame.high
         if depth == 0:
@@ -84,37 +81,33 @@ def look_ahead(rules: Rules, ahead: Ahead, state: States) -> int:
 
 
 @inlined
-def is_vain(above: Any, frame: Any) -> bool:
-    """Whether more moves cannot matter: above, a move is unknown already, so that only a win counts there, and this is
-    no loss.
+def is_irrelevant(above: Any, frame: Any) -> bool:
+    """Whether more moves cannot matter: the parent has a move of unknown value, so only a win helps there, and this
+    position is not lost.
     """
     return above.high == 1 and above.player != frame.player and frame.high > -1
 
 
 @inlined
 def bound(frame: Any, low: int, high: int) -> None:
-    """Take in the bounds of one more move, as the player to move sees them."""
+    """Include the bounds of one more move, from the view of the player to move."""
     frame.low = max(frame.low, low)
     frame.high = max(frame.high, high)
 
 
 @inlined
 def copy(source: States, target: States) -> None:
-    """Copy a state, word by word, which is faster for a few words than numpy's way."""
+    """Copy a state word by word, which is faster than numpy for a few words."""
     for word in range(len(source)):
         target[word] = source[word]
 
 
 @lean
-def enter(rules: Rules, ahead: Ahead, depth: int) -> None:
-    """Play each move of the position ``depth`` plies ahead: take in those that end the game, and note the others."""
+def expand_frame(rules: Rules, ahead: Ahead, depth: int) -> None:
+    """Play each move of the position at ``depth``: include those that end the game, and list the others."""
     legal_actions, step, terminal, returns = rules.legal_actions, rules.step, rules.terminal, rules.returns
-    frame, state, next_state, actions = (
-        ahead.frames[depth],
-        ahead.states[depth],
-        ahead.states[depth + 1],
-        ahead.actions[depth],
-    )
+    frame, actions = ahead.frames[depth], ahead.actions[depth]
+    state, next_state = ahead.states[depth], ahead.states[depth + 1]
     frame.player = rules.current_player(state)
     frame.low = frame.high = -1
     frame.next = frame.count = 0

@@ -1,13 +1,13 @@
-"""Which child a simulation follows: PUCT, as in AlphaZero (Silver et al., Science 2018) with KataGo's refinements (Wu,
-2019).
+"""PUCT, the rule by which a simulation selects a child: AlphaZero's (Silver et al., Science 2018), refined by KataGo
+(Wu, 2019).
 
 The score of a move is its mean value plus ``c * prior * sqrt(N) / (1 + visits)``, where N is the sum of the visits of
 all moves and ``c = c_puct + log((1 + N + c_puct_log_base) / c_puct_log_base)``. A move without visits has the node's
 mean value less ``fpu_reduction * sqrt(explored prior)``.
 
-Values in [-1, 1] are compared as they are. In a one-player game they are sums of points without a known scale: there,
-the values of a node's moves are brought to [-1, 1] by the least and the largest among them (MuZero, arXiv 1911.08265,
-appendix B, for each node).
+Values in [-1, 1] are compared directly. In a one-player game values are points without a known scale; there the values
+of a node's moves are scaled to [-1, 1] by the smallest and the largest of them (MuZero, arXiv 1911.08265, appendix B,
+but per node).
 """
 
 from typing import Any, NamedTuple, Protocol
@@ -24,28 +24,27 @@ from training.search.tree import LEAST_PRIOR, LOSS, NONE, OPEN, Floats, Trees, b
 TOTAL_ALPHA = 10.83  # KataGo's: 0.03 a move on an empty 19x19 board
 LARGE = np.float32(1e30)
 ONE = np.float32(1.0)
-LEAST_RANGE = np.float32(
-    0.01
-)  # of the values of a node's moves, as a share of the largest: less is noise and is not blown up
+# The smallest range of a node's values that is scaled up, as a share of the largest value: a smaller one is noise.
+LEAST_RANGE = np.float32(0.01)
 
 Integers = NDArray[np.int32]
 
 
 class Evaluate(Protocol):
-    """All that search knows of a network."""
+    """The network, as search calls it."""
 
     def __call__(self, observations: Planes) -> tuple[Floats, Floats]:
         """Policy logits ``[N, A]`` and values ``[N]`` for the player to move, of observations ``[N, C, H, W]``.
 
-        Values are in [-1, 1], or in a one-player game the points that are still to be made, discounted.
+        Values are in [-1, 1], or in a one-player game the discounted sum of future points.
         """
 
 
 class SearchParams(NamedTuple):
-    """The numbers that compiled search reads, from ``SearchSettings``."""
+    """``SearchSettings`` as numbers, for compiled search."""
 
     gumbel: bool
-    exploration: Floats  # [N]: c * sqrt(number of visits), which a prior is multiplied by
+    exploration: Floats  # [N]: c * sqrt(visits), the factor of a prior
     fpu_reduction: np.float32
     root_fpu_reduction: np.float32
     dirichlet_alpha: float  # 0: TOTAL_ALPHA divided by the number of legal actions
@@ -61,11 +60,11 @@ class SearchParams(NamedTuple):
     gumbel_noise: float
     evaluate_afterstates: bool
     discount: np.float32
-    rewards: bool  # a one-player game: points are made on the way, and values are in points
+    rewards: bool  # a one-player game: moves have rewards, and values are in points
 
 
 def search_params(settings: SearchSettings, game: Game, *, max_visits: int) -> SearchParams:
-    """The compiled search's view of ``settings`` for ``game``, for nodes of at most ``max_visits``."""
+    """The parameters of ``settings`` for ``game``, for nodes of at most ``max_visits`` visits."""
     gumbel = settings.algorithm == "gumbel"
     forced = settings.forced_playouts and not gumbel
     return SearchParams(
@@ -91,16 +90,14 @@ def search_params(settings: SearchSettings, game: Game, *, max_visits: int) -> S
 
 
 def exploration_table(c_puct: float, c_puct_log_base: float, max_visits: int) -> Floats:
-    """``c * sqrt(N)`` for N from 0 to ``max_visits``; a little is added to N so that priors count from the first
-    simulation on.
-    """
+    """``c * sqrt(N + 0.01)`` for N from 0 to ``max_visits``; with N = 0 priors must count too."""
     visits = np.arange(max_visits + 1)
     c = c_puct + np.log((1 + visits + c_puct_log_base) / c_puct_log_base)
     return np.asarray(c * np.sqrt(visits + 0.01), np.float32)
 
 
 class Scale(NamedTuple):
-    """How the values of a node's moves are brought to [-1, 1]: ``(value - center) * stretch``."""
+    """The scaling of a node's values to [-1, 1]: ``(value - center) * stretch``."""
 
     center: np.float32
     stretch: np.float32
@@ -108,8 +105,9 @@ class Scale(NamedTuple):
 
 @inlined
 def mean_value(params: SearchParams, child: Any) -> np.float32:
-    """A visited move's mean value for the player who chooses it; a pending visit is a virtual loss, or in points not
-    counted yet.
+    """A visited move's mean value for the player who chooses it.
+
+    A pending visit counts as a virtual loss; in points it does not count.
     """
     if params.rewards:
         return child.value_sum / np.float32(max(child.visits - child.pending, 1))
@@ -118,9 +116,7 @@ def mean_value(params: SearchParams, child: Any) -> np.float32:
 
 @inlined
 def value_scale(params: SearchParams, trees: Trees, b: int, number: int, other: np.float32) -> Scale:
-    """The scale of the values of a node's visited moves and of ``other``, the value that moves without visits are
-    given.
-    """
+    """The scale of the values of a node's visited moves and of ``other``, the value of its unvisited moves."""
     if not params.rewards:
         return Scale(np.float32(0.0), ONE)
     nodes = trees.nodes[b]
@@ -138,19 +134,19 @@ def value_scale(params: SearchParams, trees: Trees, b: int, number: int, other: 
 
 @inlined
 def scaled_value(params: SearchParams, scale: Scale, child: Any) -> np.float32:
-    """A visited move's value for the player who chooses it, in [-1, 1] but for virtual losses."""
+    """A visited move's value for the player who chooses it, scaled to [-1, 1], less virtual losses."""
     if not params.rewards:
         return mean_value(params, child)
     loss = params.virtual_loss * np.float32(child.pending) / np.float32(child.visits)
-    value = (
-        (mean_value(params, child) - scale.center) * scale.stretch if child.visits > child.pending else np.float32(0.0)
-    )
+    value = np.float32(0.0)
+    if child.visits > child.pending:
+        value = (mean_value(params, child) - scale.center) * scale.stretch
     return value - loss
 
 
 @inlined
 def choose_child(params: SearchParams, trees: Trees, b: int, number: int) -> int:
-    """The child that PUCT follows, or NONE for the first candidate."""
+    """The child that PUCT selects, or NONE for the first candidate."""
     nodes = trees.nodes[b]
     node = nodes[number]
     exploration = params.exploration[node.visits - 1]
@@ -177,7 +173,7 @@ def choose_child(params: SearchParams, trees: Trees, b: int, number: int) -> int
 
 @inlined
 def forced_child(params: SearchParams, trees: Trees, b: int) -> int:
-    """A child of the root that has had less than ``sqrt(k * prior * N)`` playouts, or NONE (KataGo, 3.2)."""
+    """A child of the root with fewer than ``sqrt(k * prior * N)`` playouts, or NONE (KataGo, section 3.2)."""
     nodes = trees.nodes[b]
     forced = params.forced_playouts_k * np.float32(nodes[0].visits - 1)
     number = nodes[0].first_child
@@ -192,7 +188,7 @@ def forced_child(params: SearchParams, trees: Trees, b: int) -> int:
 
 @lean
 def note_root_priors(trees: Trees, b: int) -> None:
-    """Open the root and remember the priors that the network gave its moves."""
+    """Open the root and save the network's priors of its moves."""
     root = trees.nodes[b, 0]
     if root.stage != OPEN:
         open_node(trees, b, 0)
@@ -209,7 +205,7 @@ def note_root_priors(trees: Trees, b: int) -> None:
 
 @lean
 def set_root_priors(trees: Trees, b: int, priors: Floats) -> None:
-    """Search on with other ``priors`` ``[A]`` at the root."""
+    """Replace the priors of the root's moves by ``priors`` ``[A]``."""
     root = trees.nodes[b, 0]
     root.explored = 0.0
     root.ordered = False
@@ -225,7 +221,7 @@ def set_root_priors(trees: Trees, b: int, priors: Floats) -> None:
 
 @lean
 def draw_dirichlet(params: SearchParams, root_priors: Floats, noise: Floats, streams: Streams, b: int) -> None:
-    """Write to ``noise`` ``[A]`` a Dirichlet draw over the actions that have ``root_priors`` ``[A]``."""
+    """Write a Dirichlet sample over the actions with positive ``root_priors`` ``[A]`` to ``noise`` ``[A]``."""
     count = 0
     for action in range(len(root_priors)):
         count += root_priors[action] > 0
@@ -240,17 +236,15 @@ def draw_dirichlet(params: SearchParams, root_priors: Floats, noise: Floats, str
 
 @lean
 def add_root_noise(params: SearchParams, trees: Trees, b: int, streams: Streams, scratch: Floats) -> None:
-    """Soften the root's priors by a temperature and mix Dirichlet noise into them; ``scratch`` is ``[2, A]``."""
+    """Apply the root temperature to the root's priors and mix in Dirichlet noise; ``scratch`` is ``[2, A]``."""
     root_priors, noise, softened = trees.root_priors[b], scratch[0], scratch[1]
     draw_dirichlet(params, root_priors, noise, streams, b)
     total = 0.0
     for action in range(len(root_priors)):
-        softened[action] = (
-            root_priors[action] ** (1.0 / params.root_policy_temperature) if root_priors[action] > 0 else 0.0
-        )
+        prior = root_priors[action]
+        softened[action] = prior ** (1.0 / params.root_policy_temperature) if prior > 0 else 0.0
         total += softened[action]
+    share = params.dirichlet_fraction
     for action in range(len(root_priors)):
-        softened[action] = (1.0 - params.dirichlet_fraction) * softened[
-            action
-        ] / total + params.dirichlet_fraction * noise[action]
+        softened[action] = (1.0 - share) * softened[action] / total + share * noise[action]
     set_root_priors(trees, b, softened)

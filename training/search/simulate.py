@@ -1,23 +1,21 @@
-"""One step of search for all trees: take the network's answers, back them up, and walk to the next positions to ask
-about.
+"""One step of search in all trees: back up the network's answers, then simulate until the next positions are known.
 
-Walks that end in a finished game, a proven node or a cached position are backed up at once and the tree is walked
-again. Each tree is dealt with from beginning to end before the next one, as long as it is in the processor's cache: the
-network has displaced it.
+Simulations that end in a finished game, a proven node or a cached position are backed up at once, and the tree is
+simulated again. Each tree is processed from start to end before the next one, while it is in the processor's cache: the
+network has evicted it.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from configs.schema import SearchSettings
 from games.compiled import inlined, lean
-from games.game import CHANCE, Actions, Game, Planes, Returns, Rules, States
+from games.game import CHANCE, Planes, Rules, States
 from training.common.random import Streams
 from training.search.cache import PositionCache, find_position, store_position
 from training.search.chance import draw_outcome
 from training.search.gumbel import add_root_gumbels, choose_gumbel_child, choose_gumbel_root_child, note_logit
-from training.search.lookahead import Ahead, look_ahead, make_ahead, plies_ahead
+from training.search.lookahead import look_ahead
 from training.search.puct import (
     LARGE,
     Evaluate,
@@ -45,63 +43,35 @@ from training.search.tree import (
     find_child,
     open_node,
 )
+from training.search.workspace import Leaves
 
-AWAITS_EVALUATION, BACKED_UP, COLLIDED = range(3)  # how a walk ended
+AWAITS_EVALUATION, BACKED_UP, COLLIDED = range(3)  # how a simulation ended
 
-UNSOUND = -1  # in place of a count: an answer was no number
-
-LEAF = np.dtype([("node", np.int32), ("hash", np.uint64)], align=True)
-
-
-class Leaves(NamedTuple):
-    """The nodes of B trees that await evaluation, at most L each, and scratch space."""
-
-    rows: Any  # [B, L] of LEAF; the first SEARCH.waiting are meant
-    observations: Planes  # [B * L, C, H, W]: what the network is asked next, tree by tree
-    state: States  # [S] scratch
-    returns: Returns  # [players] scratch
-    scratch: Floats  # [2, A]
-    outcomes: Actions  # [O] scratch
-    chances: Floats  # [O] scratch
-    ahead: Ahead  # scratch
+UNSOUND = -1  # returned in place of a count: an answer was not finite
 
 
-def make_leaves(game: Game, num_trees: int, settings: SearchSettings) -> Leaves:
-    """Space for ``settings.leaves_per_tree`` positions of each of ``num_trees``."""
-    leaves_per_tree = settings.leaves_per_tree
-    return Leaves(
-        rows=np.zeros((num_trees, leaves_per_tree), LEAF).view(np.recarray),
-        observations=np.zeros((num_trees * leaves_per_tree, *game.observation_shape), np.float32),
-        state=game.initial_state(),
-        returns=np.zeros(game.num_players, np.float32),
-        scratch=np.zeros((2, game.num_actions), np.float32),
-        outcomes=np.zeros(game.num_outcomes, np.int32),
-        chances=np.zeros(game.num_outcomes, np.float32),
-        ahead=make_ahead(game, plies_ahead(settings, game)),
-    )
-
-
-def ask(evaluate: Evaluate, observations: Planes, num_actions: int) -> tuple[Floats, Floats]:
-    """The network's answers, in the form that compiled code trusts them to have.
+def evaluate_batch(evaluate: Evaluate, observations: Planes, num_actions: int) -> tuple[Floats, Floats]:
+    """Call the network; returns logits ``[N, A]`` and values ``[N]`` in the form that compiled code relies on.
 
     Raises:
-        ValueError: there are too few or too many.
+        ValueError: the network returned other shapes.
     """
     logits, values = evaluate(observations)
     logits, values = np.ascontiguousarray(logits, np.float32), np.ascontiguousarray(values, np.float32)
     count = len(observations)
     if logits.shape != (count, num_actions) or values.shape != (count,):
         raise ValueError(
-            f"the network gave {logits.shape} logits and {values.shape} values for {count} positions of {num_actions} actions"
+            f"the network gave {logits.shape} logits and {values.shape} values for {count} positions of {num_actions} "
+            f"actions"
         )
     return logits, values
 
 
 def checked(count: int) -> int:
-    """``count``, as ``search_on`` returns it.
+    """``count``, as ``search_step`` returns it.
 
     Raises:
-        ValueError: an answer of the network was no number.
+        ValueError: an answer of the network was not finite.
     """
     if count == UNSOUND:
         raise ValueError("the network gave a logit or a value that is infinite or no number")
@@ -110,7 +80,7 @@ def checked(count: int) -> int:
 
 @inlined
 def searching(trees: Trees, b: int) -> bool:
-    """Whether tree ``b`` has simulations left to make."""
+    """Whether tree ``b`` has simulations left."""
     search, root = trees.searches[b], trees.nodes[b, 0]
     if not search.active:
         return False
@@ -120,7 +90,7 @@ def searching(trees: Trees, b: int) -> bool:
 
 
 @lean
-def search_on(
+def search_step(
     rules: Rules,
     params: SearchParams,
     trees: Trees,
@@ -132,25 +102,24 @@ def search_on(
     logits: Floats,
     values: Floats,
 ) -> int:
-    """Take the answers ``logits`` ``[N, A]`` and ``values`` ``[N]`` to what was asked, and find what to ask next.
+    """Back up the answers ``logits`` ``[N, A]`` and ``values`` ``[N]`` to the last batch, and prepare the next.
 
-    ``states`` ``[B, S]`` are those at the roots; ``schedules`` ``[2, considered actions + 1, simulations]`` are the
-    sequential halving of cheap and full Gumbel searches.
+    Call it as ``search_step(*workspace, logits, values)``: taken as one tuple, the workspace costs a tenth of the speed.
 
     Returns:
-        The number n of positions to evaluate, ``leaves.observations[:n]``, or UNSOUND.
+        The size n of the next batch, ``leaves.observations[:n]``, or UNSOUND.
     """
-    if not are_numbers(logits, values):
+    if not are_finite(logits, values):
         return UNSOUND
-    answered, asked = 0, 0
+    answered, waiting = 0, 0
     for b in range(len(trees.searches)):
         answered = take_answers(trees, leaves, cache, b, logits, values, answered)
-        asked = find_leaves(rules, params, trees, states, streams, schedules, leaves, cache, b, asked)
-    return asked
+        waiting = find_leaves(rules, params, trees, states, streams, schedules, leaves, cache, b, waiting)
+    return waiting
 
 
 @lean
-def are_numbers(logits: Floats, values: Floats) -> bool:
+def are_finite(logits: Floats, values: Floats) -> bool:
     """Whether answers ``[N, A]`` and ``[N]`` are finite."""
     finite = True
     for row in range(len(values)):
@@ -164,7 +133,7 @@ def are_numbers(logits: Floats, values: Floats) -> bool:
 def take_answers(
     trees: Trees, leaves: Leaves, cache: PositionCache, b: int, logits: Floats, values: Floats, row: int
 ) -> int:
-    """Expand and back up what tree ``b`` waits for, from ``row`` of the answers on; returns the row behind."""
+    """Expand and back up the leaves of tree ``b``, whose answers begin at ``row``; returns the row after them."""
     waiting = trees.searches[b].waiting
     for i in range(waiting):
         leaf = leaves.rows[b, i]
@@ -187,15 +156,16 @@ def find_leaves(
     b: int,
     row: int,
 ) -> int:
-    """Walk tree ``b`` until it waits for as many positions as it may; they are observed from ``row`` on.
+    """Simulate in tree ``b`` until it has as many leaves as allowed; they are observed from ``row`` on.
 
-    Returns the row behind.
+    Returns:
+        The row after them.
     """
     search = trees.searches[b]
     while search.waiting < leaves.rows.shape[1] and searching(trees, b):
         if not search.ready and trees.nodes[b, 0].stage != AWAITED:
             prepare_root(params, trees, b, streams, leaves.scratch)
-        end = walk(rules, params, trees, states, streams, schedules, leaves, b, row + search.waiting)
+        end = simulate(rules, params, trees, states, streams, schedules, leaves, b, row + search.waiting)
         if end == COLLIDED:
             break
         if end == AWAITS_EVALUATION and not expand_from_cache(trees, leaves, cache, b):
@@ -205,7 +175,7 @@ def find_leaves(
 
 @lean
 def prepare_root(params: SearchParams, trees: Trees, b: int, streams: Streams, scratch: Floats) -> None:
-    """Make an evaluated root ready for this move's search: note its priors, and add noise to them if wanted."""
+    """Prepare an evaluated root for this move's search: save its priors, and add noise if wanted."""
     note_root_priors(trees, b)
     if trees.searches[b].noisy and params.gumbel:
         add_root_gumbels(params, trees, b, streams, scratch)
@@ -215,7 +185,7 @@ def prepare_root(params: SearchParams, trees: Trees, b: int, streams: Streams, s
 
 
 @inlined
-def walk(
+def simulate(
     rules: Rules,
     params: SearchParams,
     trees: Trees,
@@ -226,8 +196,10 @@ def walk(
     b: int,
     row: int,
 ) -> int:
-    """Follow tree ``b`` from its root to a new node, to a finished game, or to a node that awaits its evaluation
-    already.
+    """Descend tree ``b`` from its root to a new node, a finished game, or a node that already awaits its evaluation.
+
+    Returns:
+        AWAITS_EVALUATION (the new node is observed in ``row``), BACKED_UP or COLLIDED.
     """
     step = rules.step
     nodes, state = trees.nodes[b], leaves.state
@@ -240,7 +212,7 @@ def walk(
             open_node(trees, b, number)
         outcome = draw_outcome(rules, state, leaves.outcomes, leaves.chances, streams, b) if node.chance else NONE
         next_number = (
-            find_child(trees, b, number, outcome) if node.chance else follow(params, trees, schedules, b, number)
+            find_child(trees, b, number, outcome) if node.chance else select_child(params, trees, schedules, b, number)
         )
         node.visits += 1
         node.pending += 1
@@ -248,7 +220,7 @@ def walk(
             step(state, np.int64(nodes[next_number].action))
         else:
             next_number = add_outcome(trees, b, number, outcome) if node.chance else add_child(trees, b, number)
-            enter(rules, params, leaves, node, nodes[next_number])
+            enter_child(rules, params, leaves, node, nodes[next_number])
             if params.gumbel and not node.chance:
                 note_logit(trees, b, next_number)
         number = next_number
@@ -260,11 +232,11 @@ def walk(
     elif node.stage == OVER:
         value = node.evaluation
     elif node.visits > 1:
-        undo(trees, b, number)
+        undo_visits(trees, b, number)
         return COLLIDED
     elif rules.terminal(state) != 0:
-        value = finish(rules, params, leaves, node)
-    elif number > 0 and len(leaves.ahead.frames) > 0 and decide(rules, leaves, node):
+        value = mark_over(rules, params, leaves, node)
+    elif number > 0 and len(leaves.ahead.frames) > 0 and decided_ahead(rules, leaves, node):
         value = node.evaluation
     else:
         await_evaluation(rules, trees, leaves, b, number, row)
@@ -274,10 +246,10 @@ def walk(
 
 
 @inlined
-def enter(rules: Rules, params: SearchParams, leaves: Leaves, node: Any, child: Any) -> None:
-    """Play a new child's move, and note who is to move there and what it has brought."""
+def enter_child(rules: Rules, params: SearchParams, leaves: Leaves, node: Any, child: Any) -> None:
+    """Play a new child's move; record the player to move there and the reward."""
     state, current_player = leaves.state, rules.current_player
-    before = score(rules, leaves) if params.rewards else np.float32(0.0)
+    before = current_score(rules, leaves) if params.rewards else np.float32(0.0)
     rules.step(state, np.int64(child.action))
     player = current_player(state)
     if player == CHANCE:
@@ -288,21 +260,21 @@ def enter(rules: Rules, params: SearchParams, leaves: Leaves, node: Any, child: 
     child.player = player
     child.turn = 1.0 if player == node.player else -1.0
     if params.rewards:
-        child.reward = score(rules, leaves) - before
+        child.reward = current_score(rules, leaves) - before
         if not node.chance:
             child.turn = params.discount
 
 
 @inlined
-def score(rules: Rules, leaves: Leaves) -> np.float32:
-    """The points made so far in a one-player game."""
+def current_score(rules: Rules, leaves: Leaves) -> np.float32:
+    """The score so far of a one-player game."""
     rules.returns(leaves.state, leaves.returns)
     return leaves.returns[0]
 
 
 @inlined
-def follow(params: SearchParams, trees: Trees, schedules: Integers, b: int, number: int) -> int:
-    """The child that the search's rule chooses at a node, or NONE for its first candidate."""
+def select_child(params: SearchParams, trees: Trees, schedules: Integers, b: int, number: int) -> int:
+    """The child that the search algorithm selects at a node, or NONE for the node's first candidate."""
     full = trees.searches[b].full
     if params.gumbel:
         if number > 0:
@@ -316,10 +288,10 @@ def follow(params: SearchParams, trees: Trees, schedules: Integers, b: int, numb
 
 
 @lean
-def finish(rules: Rules, params: SearchParams, leaves: Leaves, node: Any) -> np.float32:
-    """Note that the game is over at a new node; returns its value there."""
+def mark_over(rules: Rules, params: SearchParams, leaves: Leaves, node: Any) -> np.float32:
+    """Mark a new node where the game is over; returns its value."""
     rules.returns(leaves.state, leaves.returns)
-    value = np.float32(0.0) if params.rewards else leaves.returns[node.player]  # points were counted on the way
+    value = np.float32(0.0) if params.rewards else leaves.returns[node.player]  # rewards were added along the path
     node.stage = OVER
     node.evaluation = value
     if params.proven_results:
@@ -328,8 +300,8 @@ def finish(rules: Rules, params: SearchParams, leaves: Leaves, node: Any) -> np.
 
 
 @lean
-def decide(rules: Rules, leaves: Leaves, node: Any) -> bool:
-    """Look ahead at a new node, and note what it is worth if that is decided."""
+def decided_ahead(rules: Rules, leaves: Leaves, node: Any) -> bool:
+    """Look ahead from a new node; if that decides the game, mark the node as proven."""
     proven = look_ahead(rules, leaves.ahead, leaves.state)
     if proven == UNPROVEN:
         return False
@@ -341,13 +313,11 @@ def decide(rules: Rules, leaves: Leaves, node: Any) -> bool:
 
 @inlined
 def await_evaluation(rules: Rules, trees: Trees, leaves: Leaves, b: int, number: int, row: int) -> None:
-    """Note a new node's legal actions, and observe it in ``row``."""
+    """Store a new node's legal actions, and observe its position in ``row``."""
     search, node = trees.searches[b], trees.nodes[b, number]
     leaf = leaves.rows[b, search.waiting]
-    leaf.node, leaf.hash = (
-        number,
-        np.uint64(np.int64(rules.hash(leaves.state))),
-    )  # without compiling, uint64 refuses a negative int
+    leaf.node = number
+    leaf.hash = np.uint64(np.int64(rules.hash(leaves.state)))  # interpreted, np.uint64 rejects a negative int
     node.first_candidate = search.used_candidates
     node.num_candidates = rules.legal_actions(leaves.state, trees.actions[b, node.first_candidate :])
     search.used_candidates += node.num_candidates
@@ -356,7 +326,7 @@ def await_evaluation(rules: Rules, trees: Trees, leaves: Leaves, b: int, number:
 
 @inlined
 def expand(trees: Trees, b: int, number: int, logits: Floats, value: np.float32) -> None:
-    """Give a node its evaluation: ``logits`` ``[A]`` and a value; and back that up."""
+    """Give a node its evaluation, ``logits`` ``[A]`` and a value, and back the value up."""
     node = trees.nodes[b, number]
     for i in range(node.first_candidate, node.first_candidate + node.num_candidates):
         trees.priors[b, i] = logits[trees.actions[b, i]]
@@ -367,7 +337,7 @@ def expand(trees: Trees, b: int, number: int, logits: Floats, value: np.float32)
 
 @inlined
 def expand_from_cache(trees: Trees, leaves: Leaves, cache: PositionCache, b: int) -> bool:
-    """Expand the node that tree ``b`` has walked to from the position cache, if the position is there."""
+    """Expand tree ``b``'s newest leaf from the position cache; False if its position is not cached."""
     leaf = leaves.rows[b, trees.searches[b].waiting]
     slot = find_position(cache, leaf.hash)
     if slot < 0:
@@ -378,8 +348,9 @@ def expand_from_cache(trees: Trees, leaves: Leaves, cache: PositionCache, b: int
 
 @inlined
 def backup(trees: Trees, b: int, number: int, value: np.float32) -> None:
-    """Add ``value``, that of node ``number`` for its player, and the rewards on the way to all above; and settle what
-    it proves.
+    """Add ``value``, that of node ``number`` for its player, and the rewards on the path to all nodes above.
+
+    Propagates proofs as far as they go.
     """
     nodes = trees.nodes[b]
     while number != NONE:
@@ -389,14 +360,14 @@ def backup(trees: Trees, b: int, number: int, value: np.float32) -> None:
         node.pending -= 1
         if node.proven != UNPROVEN and node.proven_above == UNPROVEN:
             node.proven_above = node.proven if node.turn > 0 else WIN + LOSS - node.proven
-            if node.parent != NONE and not nodes[node.parent].chance:  # one outcome proves nothing of what may come
-                settle(nodes, node.parent, node.proven_above)
+            if node.parent != NONE and not nodes[node.parent].chance:  # one outcome proves nothing about the others
+                update_proof(nodes, node.parent, node.proven_above)
         number = node.parent
 
 
 @inlined
-def settle(nodes: Any, number: int, latest: int) -> None:
-    """Prove a node of one tree ``[M]`` if one of its moves, the ``latest``, is a proven win, or if all its moves are
+def update_proof(nodes: Any, number: int, latest: int) -> None:
+    """Prove a node of one tree ``[M]`` if ``latest``, the newest proof of its moves, is a win, or if all its moves are
     proven.
     """
     node = nodes[number]
@@ -417,8 +388,8 @@ def settle(nodes: Any, number: int, latest: int) -> None:
 
 
 @lean
-def undo(trees: Trees, b: int, number: int) -> None:
-    """Take back the pending visits of a walk that led to a node somebody else is waiting for."""
+def undo_visits(trees: Trees, b: int, number: int) -> None:
+    """Undo the visits of a simulation that met a node whose evaluation is already pending."""
     while number != NONE:
         node = trees.nodes[b, number]
         node.visits -= 1

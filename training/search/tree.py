@@ -1,15 +1,15 @@
 """The trees of B games at once, as flat arrays.
 
-Tree ``b`` is row ``b`` of every array; node 0 is the root. A node stands for a position and for the move that led
-there, so that a move which has been visited *is* a node, a child in its parent's linked list. Moves that have not been
-visited are mere candidates: an action and a prior each, side by side. A search visits few of them.
+Tree ``b`` is row ``b`` of every array; node 0 is the root. A node is a position together with the move that led there:
+a visited move *is* a node, a child in its parent's linked list. Unvisited moves are mere candidates, an action and a
+prior each in adjacent arrays; a search visits few of them.
 
-A node's value is summed up for the player who chose to go there, which is what selection compares. It includes the
-reward for going there, in games in which points are made on the way.
+A node's value sum is from the view of the player who moved there, because that is what selection compares. It includes
+the reward of the move, in one-player games.
 
-Where nature is to move, after an action of a game of chance, the node stands for the afterstate. Each simulation
-through it draws an outcome, and its value is the mean of what came of them, and of its own evaluation if afterstates
-are evaluated: they have none of the noise of single outcomes.
+After an action of a game of chance, where nature is to move, the node is an afterstate. Each simulation through it
+samples an outcome; its value is the mean over these, and over its own evaluation if afterstates are evaluated, which is
+free of the noise of single outcomes.
 """
 
 import math
@@ -24,44 +24,36 @@ from games.game import Actions
 Floats = NDArray[np.float32]
 
 NONE = -1  # no child, no sibling, no parent
-AWAITED, OVER, CLOSED, OPEN = range(
-    4
-)  # stage: not evaluated yet; the game is over; evaluated; ... and candidates have priors
-UNPROVEN, LOSS, DRAW, WIN = range(4)  # what the rules have been shown to force; a proven value is proven - DRAW
-LEAST_PRIOR = np.float32(1e-12)  # of a legal move, so that it has a logarithm
+# Stages of a node: not evaluated yet; the game is over; evaluated; evaluated, and its candidates have priors.
+AWAITED, OVER, CLOSED, OPEN = range(4)
+UNPROVEN, LOSS, DRAW, WIN = range(4)  # the result that is proven for the player to move; its value is proven - DRAW
+LEAST_PRIOR = np.float32(1e-12)  # of a legal move, so that its logarithm is finite
 
 NODE = np.dtype(
     [
-        (
-            "value_sum",
-            np.float32,
-        ),  # of rewards and evaluations here and below, for the player above; at the root for the player to move
+        # Rewards and evaluations here and below, for the player above; at the root for the player to move.
+        ("value_sum", np.float32),
         ("visits", np.int32),  # simulations through this node, its own evaluation and pending ones included
-        ("pending", np.int32),  # of them, those whose evaluation has not come back
+        ("pending", np.int32),  # those of them that still await their evaluation
         ("prior", np.float32),  # of the move that led here
         ("next_sibling", np.int32),
         ("proven", np.int8),  # for the player to move
         ("proven_above", np.int8),  # the same for the player above
         ("stage", np.int8),
-        ("ordered", np.bool_),  # whether the first candidate is the one of the largest prior
-        (
-            "turn",
-            np.float32,
-        ),  # what a value here counts above, as a factor: 1.0 or the discount; negative where another player is to move
-        ("reward", np.float32),  # made by going here, in a one-player game
+        ("ordered", np.bool_),  # whether the first candidate has the largest prior
+        # The factor from a value here to a value above: 1.0 or the discount; -1.0 where the player to move changes.
+        ("turn", np.float32),
+        ("reward", np.float32),  # of the move that led here, in a one-player game
         ("chance", np.bool_),  # whether nature is to move
-        ("player", np.int32),  # to move; where nature is, the one who moved last
+        ("player", np.int32),  # to move; at an afterstate the player who moved last
         ("action", np.int32),  # that led here
         ("parent", np.int32),
-        ("first_child", np.int32),  # the latest visited; they are linked by next_sibling
+        ("first_child", np.int32),  # the newest; children are linked by next_sibling
         ("first_candidate", np.int32),
         ("num_candidates", np.int32),
         ("explored", np.float32),  # the sum of the children's priors
         ("evaluation", np.float32),  # the network's value, or the game's outcome, for the player to move
-        (
-            "logit",
-            np.float32,
-        ),  # of the move that led here: the logarithm of its prior, at a Gumbel search's root with noise
+        ("logit", np.float32),  # the logarithm of ``prior``, with noise at the root of a Gumbel search
     ],
     align=True,
 )
@@ -69,10 +61,10 @@ SEARCH = np.dtype(
     [
         ("used_nodes", np.int32),
         ("used_candidates", np.int32),
-        ("budget", np.int32),  # simulations wanted at the root, those kept from the move before included
-        ("waiting", np.int32),  # positions whose evaluation is awaited
+        ("budget", np.int32),  # simulations wanted at the root, including those kept from the previous move
+        ("waiting", np.int32),  # leaves that await evaluation
         ("active", np.bool_),
-        ("full", np.bool_),  # a full search, with forced playouts, for a policy target
+        ("full", np.bool_),  # a full search, whose result is a policy target
         ("noisy", np.bool_),  # whether noise is added at the root
         ("ready", np.bool_),  # whether the root has been prepared for this search
     ],
@@ -81,19 +73,20 @@ SEARCH = np.dtype(
 
 
 class Trees(NamedTuple):
-    """B trees of at most M nodes and E candidates over A actions (record arrays: ``Any``, because numpy's types know no
-    fields).
+    """B trees of at most M nodes and E candidates over A actions.
+
+    Record arrays are typed ``Any``, because numpy's types do not know their fields.
     """
 
     searches: Any  # [B] of SEARCH
     nodes: Any  # [B, M] of NODE
     priors: Floats  # [B, E] of candidates; logits in nodes that are CLOSED
     actions: Actions  # [B, E] of candidates
-    root_priors: Floats  # [B, A] the network's, at least LEAST_PRIOR where an action is legal and 0 elsewhere
+    root_priors: Floats  # [B, A] of the network, at least LEAST_PRIOR for legal actions and 0 elsewhere
 
 
 def make_trees(count: int, *, max_nodes: int, num_actions: int, most_legal_actions: int) -> Trees:
-    """``count`` empty trees. The arrays are mapped, not filled: memory is used as trees grow."""
+    """Allocate ``count`` empty trees. The arrays are mapped, not filled: memory is used as trees grow."""
     candidates = max_nodes * most_legal_actions
     return Trees(
         searches=np.zeros(count, SEARCH).view(np.recarray),
@@ -105,8 +98,8 @@ def make_trees(count: int, *, max_nodes: int, num_actions: int, most_legal_actio
 
 
 @lean
-def plant(trees: Trees, b: int, player: int) -> None:
-    """Cut tree ``b`` down to a root that awaits its evaluation."""
+def reset_tree(trees: Trees, b: int, player: int) -> None:
+    """Replace tree ``b`` by a root that awaits its evaluation, with ``player`` to move."""
     search = trees.searches[b]
     search.used_nodes = 1
     search.used_candidates = 0
@@ -118,7 +111,7 @@ def plant(trees: Trees, b: int, player: int) -> None:
 
 @inlined
 def clear_node(node: Any) -> None:
-    """Make a node one that awaits its evaluation and is nobody's child."""
+    """Reset a node: it awaits its evaluation and has no parent."""
     node.value_sum = 0.0
     node.visits = 0
     node.pending = 0
@@ -139,7 +132,7 @@ def clear_node(node: Any) -> None:
 def add_child(trees: Trees, b: int, number: int) -> int:
     """Turn a node's first candidate into a child; returns the child's number.
 
-    Who is to move there is left to the caller.
+    The caller sets the player to move there.
     """
     search, node = trees.searches[b], trees.nodes[b, number]
     new = search.used_nodes
@@ -160,9 +153,9 @@ def add_child(trees: Trees, b: int, number: int) -> int:
 
 @inlined
 def add_outcome(trees: Trees, b: int, number: int, outcome: int) -> int:
-    """Give a chance node a child for ``outcome``; returns the child's number.
+    """Add a child for ``outcome`` to a chance node; returns the child's number.
 
-    Who is to move there is left to the caller.
+    The caller sets the player to move there.
     """
     search, node = trees.searches[b], trees.nodes[b, number]
     new = search.used_nodes
@@ -180,7 +173,7 @@ def add_outcome(trees: Trees, b: int, number: int, outcome: int) -> int:
 def open_node(trees: Trees, b: int, number: int) -> None:
     """Turn the logits of an evaluated node's candidates into priors.
 
-    Most nodes are never walked through and stay closed.
+    Done when a simulation first passes through the node, because most nodes remain leaves.
     """
     node = trees.nodes[b, number]
     priors = trees.priors[b, node.first_candidate : node.first_candidate + node.num_candidates]
@@ -191,7 +184,7 @@ def open_node(trees: Trees, b: int, number: int) -> None:
 
 @lean
 def softmax(scores: Floats) -> None:
-    """Turn ``scores`` into probabilities in place."""
+    """Turn ``scores`` into probabilities, in place."""
     largest = scores[0]
     for i in range(len(scores)):
         largest = max(largest, scores[i])
@@ -206,7 +199,7 @@ def softmax(scores: Floats) -> None:
 
 @inlined
 def bring_best_forward(trees: Trees, b: int, number: int) -> None:
-    """Put the candidate of the largest prior first, where selection looks for it."""
+    """Move the candidate of the largest prior to the front, where selection expects it."""
     node = trees.nodes[b, number]
     first, end = node.first_candidate, node.first_candidate + node.num_candidates
     best = first
@@ -221,7 +214,7 @@ def bring_best_forward(trees: Trees, b: int, number: int) -> None:
 
 @lean
 def find_child(trees: Trees, b: int, number: int, action: int) -> int:
-    """A node's child by ``action``, or by that chance outcome; or NONE."""
+    """A node's child by an action or a chance outcome, or NONE."""
     child = trees.nodes[b, number].first_child
     while child != NONE and trees.nodes[b, child].action != action:
         child = trees.nodes[b, child].next_sibling
@@ -230,10 +223,10 @@ def find_child(trees: Trees, b: int, number: int, action: int) -> int:
 
 @lean
 def keep_subtree(trees: Trees, b: int, root: int, renumbered: NDArray[np.int32]) -> None:
-    """Make node ``root`` the root of tree ``b`` and forget the rest. No evaluation may be awaited.
+    """Make node ``root`` the root of tree ``b`` and drop the rest. No evaluation may be pending.
 
-    A node's number is larger than its parent's, and its candidates come later: one pass moves everything down in place.
-    ``renumbered`` ``[M]`` is scratch space.
+    A node's number is larger than its parent's, and its candidates lie behind: one pass moves everything down in
+    place. ``renumbered`` ``[M]`` is scratch space.
     """
     search, nodes = trees.searches[b], trees.nodes[b]
     found, candidates = 0, 0
@@ -265,7 +258,7 @@ def keep_subtree(trees: Trees, b: int, root: int, renumbered: NDArray[np.int32])
 
 @lean
 def move_candidates(trees: Trees, b: int, number: int, first: int) -> None:
-    """Move a node's candidates down to ``first``."""
+    """Move a node's candidates down to the place ``first``."""
     node = trees.nodes[b, number]
     for i in range(node.num_candidates):
         trees.actions[b, first + i] = trees.actions[b, node.first_candidate + i]

@@ -1,6 +1,6 @@
 """Self-play: many games side by side, each with its own tree, moved on by compiled code.
 
-One ``advance`` is: walk all trees, evaluate what they found in one batch, back it up, and make the moves of the
+One ``advance`` is: simulate in all trees, evaluate the leaves in one batch, back them up, and make the moves of the
 searches that are complete. A game's moves depend on its seed and on the evaluations alone, not on the games that are
 played beside it.
 """
@@ -18,20 +18,19 @@ from training.data.records import CHANCE_OUTCOME, FULL_SEARCH, RANDOM_MOVE, Game
 from training.search.cache import PositionCache, forget_positions
 from training.search.chance import draw_outcome
 from training.search.decide import choose_action, draw_action, root_value, surprise, write_network_policy, write_weights
-from training.search.prepared import prepare
 from training.search.puct import Evaluate, Integers, SearchParams
 from training.search.simulate import (
     UNSOUND,
-    Leaves,
-    are_numbers,
-    ask,
+    are_finite,
     checked,
+    evaluate_batch,
     find_leaves,
     prepare_root,
     searching,
     take_answers,
 )
-from training.search.tree import AWAITED, NONE, OVER, UNPROVEN, Floats, Trees, find_child, keep_subtree, plant
+from training.search.tree import AWAITED, NONE, OVER, UNPROVEN, Floats, Trees, find_child, keep_subtree, reset_tree
+from training.search.workspace import Leaves, make_workspace
 from training.self_play.game_log import FINISHED, IDLE, PLAYING, Log, make_log
 
 MOST_WEIGHT = np.float32(65_535.0)  # that a record holds
@@ -99,7 +98,7 @@ class SelfPlay:
     ) -> None:
         self.game, self.evaluate, self.model_version = game, evaluate, 0
         self.evaluations = 0
-        prepared = prepare(
+        prepared = make_workspace(
             game,
             settings,
             num_trees=parallel_games,
@@ -167,7 +166,7 @@ class SelfPlay:
         if self._waiting == 0:  # all games that are under way have just begun
             self._step(self._no_answers)
         if self._waiting > 0:
-            answers = ask(self.evaluate, self._leaves.observations[: self._waiting], self.game.num_actions)
+            answers = evaluate_batch(self.evaluate, self._leaves.observations[: self._waiting], self.game.num_actions)
             self._step(answers)
             self.evaluations += len(answers[1])
         if self._finished == 0:
@@ -242,7 +241,7 @@ def begin_game(
         play_chance(rules, states, streams, log, leaves, b)
     for action in opening:
         play_given(rules, states, log, b, action, RANDOM_MOVE)
-    plant(trees, b, rules.current_player(states[b]))
+    reset_tree(trees, b, rules.current_player(states[b]))
     begin_search(moves, trees, streams, log, b)
 
 
@@ -285,7 +284,7 @@ def go_on(
         The number n of positions to evaluate, ``leaves.observations[:n]``, or UNSOUND; and how many games were
         finished.
     """
-    if not are_numbers(logits, values):
+    if not are_finite(logits, values):
         return UNSOUND, 0
     answered, asked, finished = 0, 0, 0
     for b in range(len(log.slots)):
@@ -352,7 +351,7 @@ def make_move(
     elif params.subtree_reuse and child != NONE and trees.nodes[b, child].stage != OVER:
         keep_subtree(trees, b, child, renumbered)
     else:
-        plant(trees, b, rules.current_player(states[b]))
+        reset_tree(trees, b, rules.current_player(states[b]))
 
 
 @lean

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training.common.files import read_limited, write_atomically
-from training.networks.model_delta import encode_delta, expand_delta
-from training.networks.model_file import MAX_MODEL_BYTES, Content, Model, open_model, seal
+from training.networks.model_file import MAX_MODEL_BYTES, Content, Model, encode_delta, expand_delta, open_model, seal
 from training.worker.worker_folder import WorkerFolder
 
 DELTA_NAME = re.compile(r"model-([0-9]{6,})\.from-([0-9]{6,})\.delta")

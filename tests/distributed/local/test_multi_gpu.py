@@ -20,7 +20,7 @@ from tests.training.small_run import small_settings
 from training.common.run_folder import STATS_NAME
 from training.data.ledger import read_ledger
 from training.data.receive import load_received
-from training.networks.weights_file import load_weights
+from training.networks.model_file import load_weights
 from training.worker.spool import FILE, spooled
 from training.worker.worker_folder import WorkerFolder
 from views.files import StatsRow, read_stats

@@ -19,7 +19,7 @@ from games.twenty48.rules import GameRules
 from tests.sources import ROOT
 from tests.training.run.coaching import Listener
 from training.common.run_lock import RunLock, RunLocked
-from training.networks.weights_file import load_weights
+from training.networks.model_file import load_weights
 from training.networks.zero_network import ZeroNetwork
 from training.run.backend import InlineBackend, SelfPlayBackend
 

@@ -1,4 +1,4 @@
-"""PGN: what is written, python-chess reads; what it writes, is read; and no file, however broken or large, does harm."""
+"""PGN: python-chess reads what is written, and the reverse; broken and huge files do no harm."""
 
 import io
 import tracemalloc
@@ -88,7 +88,8 @@ def test_a_game_looks_as_the_standard_has_it(game: Game) -> None:
         board.push_san(san)
     text = pgn_text(game, actions_of(game, board), tags={"White": "A", "ECO": "C20"}, result="1-0")
     assert text == (
-        '[Event "?"]\n[Site "?"]\n[Date "????.??.??"]\n[Round "?"]\n[White "A"]\n[Black "?"]\n[Result "1-0"]\n[ECO "C20"]\n\n'
+        '[Event "?"]\n[Site "?"]\n[Date "????.??.??"]\n[Round "?"]\n[White "A"]\n[Black "?"]\n'
+        '[Result "1-0"]\n[ECO "C20"]\n\n'
         "1. e4 e5 2. Bc4 Nc6 3. Qh5 Nf6 4. Qxf7# 1-0\n\n"
     )
 

@@ -17,7 +17,7 @@ from engines.gtp_client import COLORS, GtpClient, GtpPlayer
 from engines.ladder import go_command
 from games import Game, load_game
 from games.game import States
-from games.go.rules import score
+from games.go.rules import score_lead
 from tests.games.go.naive_go import NaiveGo
 from tests.programs import needs_gnu_go
 
@@ -132,7 +132,7 @@ def look_at_random_games(options: dict[str, Any], *, positions: int) -> tuple[in
 
 
 def look_at_engine_games(options: dict[str, Any], level: int, *, positions: int) -> tuple[int, int]:
-    """Compare so many positions of GNU Go's own games, and the scores; returns how many positions and games there were."""
+    """Compare positions of GNU Go's own games, and the scores; returns the numbers of positions and games."""
     game, random = load_game("go", **options), np.random.default_rng(level)
     seen = count = 0
     with GtpClient(go_command(game, "gnugo", level)) as engine:
@@ -144,7 +144,7 @@ def look_at_engine_games(options: dict[str, Any], level: int, *, positions: int)
             final, dead, seki = engine.ask(
                 "final_score", "final_status_list dead", "final_status_list seki", seconds=300.0
             )
-            lead = score(last) - eyes_in_seki(game, actions, {game.parse_action(word) for word in seki.split()})
+            lead = score_lead(last) - eyes_in_seki(game, actions, {game.parse_action(word) for word in seki.split()})
             assert (told(lead), dead) == (final, ""), " ".join(map(game.action_name, actions))
     return seen, count
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from games import Game, IllegalAction, load_game
 from games.contract import check_game
 from games.game import States
-from games.go.rules import score
+from games.go.rules import score_lead
 
 # Three stones of Black surround C3 and three of White D3; White stands on C3, and Black can take it from D3.
 KO = "B3 E3 C4 D4 C2 D2 pass C3"
@@ -83,7 +83,8 @@ def test_superko_forbids_to_retake_one_stone_after_sending_two() -> None:
 
 def test_superko_forbids_a_play_that_takes_nothing_and_yet_repeats_a_position() -> None:
     game = go()
-    cycle = "A2 C2 B2 D1 pass A1 pass B1 C1 B1 pass"  # White's two stones were taken, and never before was B1 there without A1
+    # White's two stones were taken, and B1 had never been there without A1.
+    cycle = "A2 C2 B2 D1 pass A1 pass B1 C1 B1 pass"
     assert stones(game, after(game, cycle))[3:] == ["XXO..", ".O.O."]
     assert not legal(game, cycle, "A1")
 
@@ -129,14 +130,14 @@ def test_a_snapback_takes_the_chain_that_has_just_taken() -> None:
 
 
 def test_area_is_stones_and_the_empty_points_that_reach_one_color_only() -> None:
-    assert score(after(go(), "")) == 0
-    assert score(after(go(), "C3")) == 25
-    assert score(after(go(), WALLS)) == 0  # and column C is nobody's, like the shared liberties of a seki
-    assert score(after(go(komi=6.5), f"{WALLS} C3")) == 11 - 10 - 6.5
+    assert score_lead(after(go(), "")) == 0
+    assert score_lead(after(go(), "C3")) == 25
+    assert score_lead(after(go(), WALLS)) == 0  # and column C is nobody's, like the shared liberties of a seki
+    assert score_lead(after(go(komi=6.5), f"{WALLS} C3")) == 11 - 10 - 6.5
 
 
 def test_dead_stones_count_as_long_as_they_are_on_the_board() -> None:
-    assert score(after(go(), f"{WALLS} pass A3")) == 5 - 11
+    assert score_lead(after(go(), f"{WALLS} pass A3")) == 5 - 11
 
 
 def test_two_passes_in_a_row_end_the_game() -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from games import Game, load_game
 from games.game import States
 from games.go.board import BOARD, CELLS, COLOR, EMPTY, FOLLOWING, HASH, HEAD, LIBERTIES, STONES, TABLE, WALL, ZOBRIST
-from games.go.rules import score
+from games.go.rules import score_lead
 from tests.games.go.naive_go import NaiveGo, Point
 
 pytestmark = pytest.mark.medium
@@ -52,7 +52,7 @@ def cell(naive: NaiveGo, point: Point) -> int:
 def agree(game: Game, state: States, naive: NaiveGo) -> None:
     assert game.terminal(state) == naive.is_terminal()
     assert game.legal_actions(state).tolist() == naive.legal_actions()
-    assert score(state) == naive.score()
+    assert score_lead(state) == naive.score()
     assert game.returns(state).tolist() == naive.returns()
     assert game.current_player(state) == naive.current_player()
 

@@ -1,4 +1,4 @@
-"""2048 keeps its rules: known lines, largest tiles, and every position of many random games in another implementation."""
+"""The rules of 2048: known lines, largest tiles, and many random games against another implementation."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple

@@ -9,9 +9,9 @@ from games import CHANCE, Game, load_game
 from games.game import States
 from games.twenty48.expectimax import (
     afterstate_value,
-    board_of,
-    choose,
+    best_action,
     expectimax_move,
+    packed_board,
     play_games,
     row_value,
     shared_tables,
@@ -91,7 +91,7 @@ def test_its_values_are_those_of_a_plain_search(game: Game, depth: int) -> None:
         for action in game.legal_actions(state).tolist():
             after = state.copy()
             game.play(after, action)
-            mine = afterstate_value(board_of(after), depth, 1.0, shared_tables())
+            mine = afterstate_value(packed_board(after), depth, 1.0, shared_tables())
             assert mine == pytest.approx(plain_value(game, after, depth), rel=1e-6)
 
 
@@ -126,7 +126,7 @@ def test_what_it_cannot_play_is_refused(game: Game) -> None:
     state = game.initial_state()
     with pytest.raises(ValueError, match="not to move"):
         expectimax_move(state, depth=1)
-    assert choose(state, 1, shared_tables()) == -1
+    assert best_action(state, 1, shared_tables()) == -1
     small = load_game("twenty48", height=4, width=3).initial_state()
     assert small[WIDTH] == 3
     with pytest.raises(ValueError, match="expectimax plays on 4 x 4, not on 4 x 3"):

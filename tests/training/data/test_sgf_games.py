@@ -8,7 +8,7 @@ from sgfmill import sgf
 from configs.schema import TrainingSettings
 from games import Game, load_game
 from games.bad_game import BadGame
-from games.go.sgf import LETTERS, SgfGame, read_sgf
+from games.go.sgf import SGF_LETTERS, SgfGame, read_sgf
 from scripts.view_results import main as view_results
 from tests.training.synthetic import synthetic_batch
 from training.data.imported_games import ImportedGame, batch_of_files
@@ -153,7 +153,7 @@ def test_the_games_of_a_run_are_written_with_what_search_made_of_them(
             best = int(record.policy_actions[:entries][record.policy_weights[:entries].argmax()])
             if best < 25:
                 labels = [raw.decode() for raw in nodes[0].get_raw_list("LB")]
-                assert any(label.startswith(f"{LETTERS[best % 5]}{LETTERS[best // 5]}:") for label in labels)
+                assert any(label.startswith(f"{SGF_LETTERS[best % 5]}{SGF_LETTERS[best // 5]}:") for label in labels)
 
 
 def test_they_are_written_one_by_one_into_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,8 +24,8 @@ from training.learning.big_learner import BigLearner, Epoch, Step, newest_checkp
 from training.learning.feed import EpochFeed
 from training.learning.learner import Learner, TensorBatch, to_tensors
 from training.learning.update_step import Losses
+from training.networks.model_file import CorruptWeights
 from training.networks.network import build_network, seed_weights
-from training.networks.weights_file import CorruptWeights
 from training.ranks.ranks import ALONE, Ranks
 from training.replay.epochs import Epochs
 

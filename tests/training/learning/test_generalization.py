@@ -53,7 +53,7 @@ def test_a_network_that_has_learned_its_window_by_heart_does_worse_on_new_games(
 
 
 def test_a_network_that_has_learned_nothing_does_alike_and_is_left_as_it_was() -> None:
-    window, learner = window_of(200), learner_of(learning_rate=0.0)
+    window, learner = window_of(200), learner_of(learning_rate=1e-9)
     learner.train(window, 1, 1)
     before, random = learner.state(), torch.get_rng_state()
     found = generalization(learner, window, 1, count=500)
@@ -71,7 +71,7 @@ def test_a_network_that_has_learned_nothing_does_alike_and_is_left_as_it_was() -
 
 
 def test_the_policy_s_figure_is_its_divergence_from_the_targets() -> None:
-    window, learner = window_of(40), learner_of(learning_rate=0.0)
+    window, learner = window_of(40), learner_of(learning_rate=1e-9)
     learner.train(window, 1, 1)
     found = generalization(learner, window, 1, count=COUNT)
     newest = window.take(window.to_learn_from()[-COUNT:], np.zeros(COUNT, np.int64))
@@ -90,7 +90,7 @@ def test_the_policy_s_figure_is_its_divergence_from_the_targets() -> None:
 
 
 def test_nothing_is_said_before_the_first_step_or_of_a_few_positions() -> None:
-    learner = learner_of(learning_rate=0.0)
+    learner = learner_of(learning_rate=1e-9)
     assert generalization(learner, window_of(40), 1, count=COUNT) is None
     learner.train(window_of(4), 1, 1)
     assert generalization(learner, window_of(4), 1, count=COUNT) is None

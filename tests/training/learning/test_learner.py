@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from configs.schema import TrainingSettings
 from games import Game
 from tests.training.small_networks import CONNECT_FOUR, TIC_TAC_TOE, FixedWindow, random_batch, trained_network
-from training.learning.learner import Learner, LearnerState, TrainingDiverged, build_optimizer, to_tensors
+from training.learning.learner import Learner, LearnerState, TrainingDiverged, to_tensors
+from training.learning.optimizers import build_optimizer
 from training.networks.evaluator import Evaluator
 from training.networks.network import build_network
 from training.replay.replay import WHOLE, Batch
@@ -177,14 +179,14 @@ def test_a_cosine_warms_up_too() -> None:
 
 def test_only_matrices_and_kernels_decay() -> None:
     network = build_network(TIC_TAC_TOE, blocks=1, channels=8)
-    decaying, others = build_optimizer(network, kind="adamw", momentum=0.9, weight_decay=0.1).param_groups
+    decaying, others = build_optimizer(network, TrainingSettings(optimizer="adamw", weight_decay=0.1)).param_groups
     assert decaying["weight_decay"] == 0.1 and all(parameter.ndim > 1 for parameter in decaying["params"])
     assert others["weight_decay"] == 0 and all(parameter.ndim == 1 for parameter in others["params"])
     assert len(decaying["params"]) + len(others["params"]) == len(list(network.parameters()))
 
 
 def test_an_unknown_optimizer_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="'lion'; use adamw, muon or sgd"):
+    with pytest.raises(ValueError, match="Input should be 'adamw', 'muon' or 'sgd'"):
         learner(optimizer="lion")
 
 

@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from configs.schema import TrainingSettings
 from games import load_game
-from training.learning.learner import build_optimizer
 from training.learning.muon import KERNEL_RATE, Muon, hidden_layers, orthogonal
+from training.learning.optimizers import build_optimizer
 from training.networks.network import build_network
 
 pytestmark = pytest.mark.numeric
@@ -95,7 +96,9 @@ def stepped(
 
 def test_the_tower_s_layers_are_orthogonalized_and_the_others_are_adamw_s() -> None:
     network = build_network(CONNECT_FOUR, blocks=2, channels=32)
-    decaying, others, hidden = build_optimizer(network, kind="muon", momentum=0.9, weight_decay=0.1).param_groups
+    decaying, others, hidden = build_optimizer(
+        network, TrainingSettings(optimizer="muon", weight_decay=0.1)
+    ).param_groups
     names = {id(parameter): name for name, parameter in network.named_parameters()}
     assert {names[id(parameter)] for parameter in hidden["params"]} == {
         "tower.0.first.conv.weight",

@@ -11,7 +11,7 @@ import torch
 from configs.schema import NetworkSettings
 from games import Game, load_game
 from games.game import States
-from games.go.rules import score
+from games.go.rules import score_lead
 from tests.games.go.naive_go import NaiveGo
 from tests.training.small_networks import CONNECT_FOUR, look_trained
 from tests.training.synthetic import synthetic_batch
@@ -55,7 +55,7 @@ def samples(game: Game, batch: GameBatch, positions: Any, symmetry: int, **heads
 def test_who_owns_what_turns_with_the_board_and_is_seen_by_the_player_to_move(symmetry: int) -> None:
     last = len(WALLS.split()) - 1
     batch = samples(GO, games_of(("A1 B1", 1), (WALLS, 0)), [2 + last - 1, 2 + last], symmetry, predict_ownership=True)
-    assert batch.leads.tolist() == [-0.5, 0.5]  # White passes, then Black
+    assert batch.score_leads.tolist() == [-0.5, 0.5]  # White passes, then Black
     for mine, ownership in zip((-1, 1), batch.ownership.reshape(2, 5, 5), strict=True):
         assert sorted(ownership.ravel()) == sorted(mine * OWNERS.ravel())
     stones = batch.observations[:, :2]
@@ -65,7 +65,7 @@ def test_who_owns_what_turns_with_the_board_and_is_seen_by_the_player_to_move(sy
 
 def test_of_a_game_that_was_given_up_nobody_knows_the_end() -> None:
     batch = samples(GO, games_of((WALLS, 0), ("A1 B1 C1", 1)), range(len(WALLS.split()) + 3), 0, predict_ownership=True)
-    assert np.isnan(batch.leads).tolist() == [False] * len(WALLS.split()) + [True] * 3
+    assert np.isnan(batch.score_leads).tolist() == [False] * len(WALLS.split()) + [True] * 3
 
 
 def test_the_reply_is_the_policy_of_the_next_position_under_the_same_symmetry() -> None:
@@ -103,10 +103,10 @@ def test_ownership_and_lead_are_those_of_the_rules() -> None:
             GO.play(state, action)
             naive.apply_action(action)
         if record.resigned[index]:
-            assert np.isnan(batch.leads[index])
+            assert np.isnan(batch.score_leads[index])
         else:
-            assert batch.leads[index] == score(state) == naive.score()
-            assert batch.ownership[index].sum() - GO.options["komi"] == score(state)
+            assert batch.score_leads[index] == score_lead(state) == naive.score()
+            assert batch.ownership[index].sum() - GO.options["komi"] == score_lead(state)
 
 
 def test_connect_four_ends_with_the_stones_on_the_board_and_those_that_the_winner_has_left() -> None:
@@ -122,7 +122,7 @@ def test_connect_four_ends_with_the_stones_on_the_board_and_those_that_the_winne
         assert np.array_equal(batch.ownership[index].reshape(6, 7), (symbols == "X") * 1 - (symbols == "O") * 1)
         first_won = float(CONNECT_FOUR.returns(state)[0])
         leads.append(first_won * (22 - (symbols == ("X" if first_won > 0 else "O")).sum()))
-    assert batch.leads.tolist() == leads and {np.sign(lead) for lead in leads} >= {-1, 1}
+    assert batch.score_leads.tolist() == leads and {np.sign(lead) for lead in leads} >= {-1, 1}
 
 
 def test_a_window_without_auxiliary_heads_has_nothing_for_them() -> None:
@@ -186,8 +186,11 @@ def test_a_network_foresees_the_ends_that_it_has_learned_as_the_player_to_move_s
     predict = predictions_of(network)
     assert predict is not None
     predictions = predict(batch.observations)
-    assert predictions.ownership is not None and predictions.leads is not None
-    assert predictions.leads == pytest.approx(batch.leads, abs=2.0) and batch.leads[-2:].tolist() == [-24.5, 24.5]
+    assert predictions.ownership is not None and predictions.score_leads is not None
+    assert predictions.score_leads == pytest.approx(batch.score_leads, abs=2.0) and batch.score_leads[-2:].tolist() == [
+        -24.5,
+        24.5,
+    ]
     assert np.abs(predictions.ownership - batch.ownership).max() < 0.5
 
 
@@ -200,7 +203,7 @@ def test_where_points_stay_empty_a_network_foresees_that_they_are_nobodys() -> N
     predict = predictions_of(network)
     assert predict is not None
     predictions = predict(batch.observations)
-    assert predictions.ownership is not None and predictions.leads is None
+    assert predictions.ownership is not None and predictions.score_leads is None
     assert (batch.ownership == 0).any() and np.abs(predictions.ownership - batch.ownership).mean() < 0.3
 
 
@@ -209,7 +212,9 @@ def test_a_network_says_only_what_it_has_learned_to() -> None:
     predict = predictions_of(build_network(GO, blocks=1, channels=8, predict_score=True))
     assert predict is not None
     predictions = predict(observations)
-    assert predictions.ownership is None and predictions.leads is not None and predictions.leads.shape == (3,)
+    assert (
+        predictions.ownership is None and predictions.score_leads is not None and predictions.score_leads.shape == (3,)
+    )
     assert predictions_of(build_network(GO, blocks=1, channels=8, predict_reply=True)) is None
     assert predictions_of(build_network(CONNECT_FOUR, type="spiking", blocks=1, channels=8)) is None
 

@@ -18,7 +18,9 @@ from games import Game
 from tests.training.small_networks import CONNECT_FOUR, TIC_TAC_TOE, trained_network
 from training.networks.evaluator import Evaluator
 from training.networks.model_file import (
+    CorruptModel,
     Model,
+    ModelLimits,
     canary_positions,
     check_canary,
     content_sha256,
@@ -30,7 +32,6 @@ from training.networks.model_file import (
     save_safetensors,
     seal,
 )
-from training.networks.model_weights import CorruptModel, ModelLimits
 
 SMALL = {"type": "resnet", "blocks": 2, "channels": 8, "global_pooling": True}
 PREFIX = struct.Struct("<8sHI")

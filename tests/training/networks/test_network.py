@@ -5,8 +5,9 @@ from torch import Tensor
 
 from games import Game
 from tests.training.small_networks import CONNECT_FOUR, TIC_TAC_TOE, board_with_pass, positions, trained_network
+from training.networks.layers import GlobalPooling, pooled_channels
 from training.networks.network import build_network
-from training.networks.resnet import GlobalPooling, ResNet, pooled_channels
+from training.networks.resnet import ResNet
 
 GAMES = [CONNECT_FOUR, TIC_TAC_TOE, board_with_pass()]
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import training.networks.evaluator
-import training.networks.spiking
+import training.networks.spiking_layers
 from games import Game, load_game
 from tests.training.example_reports import iteration
 from tests.training.small_networks import (
@@ -32,11 +32,12 @@ from training.networks.model_file import (
     describe_model,
     encode_model,
 )
-from training.networks.network import build_network, value_head
+from training.networks.network import build_network
+from training.networks.policy_value import network_of
 from training.networks.resnet import ResNet
 from training.networks.spike_counts import count_spikes
-from training.networks.spiking import Neurons, SpikingResNet
-from training.networks.zero_network import settings_of_network
+from training.networks.spiking import SpikingResNet
+from training.networks.spiking_layers import Neurons
 from training.run.summary import merge_reports
 from views.files import scalars
 from views.plain import iteration_line
@@ -96,7 +97,7 @@ LAYOUT = pytest.mark.parametrize(
 def test_neurons_and_their_gradients_are_the_library_s(
     monkeypatch: pytest.MonkeyPatch, steps: int, layout: torch.memory_format, kernels: bool
 ) -> None:
-    monkeypatch.setattr(training.networks.spiking, "kernels_work_with", lambda currents: kernels)
+    monkeypatch.setattr(training.networks.spiking_layers, "kernels_work_with", lambda currents: kernels)
     torch.manual_seed(1)
     currents = (1.5 * torch.randn(steps * 3, 5, 9, 11)).contiguous(memory_format=layout).requires_grad_()
     pull = torch.randn(steps * 3, 5, 9, 11)
@@ -110,7 +111,7 @@ def test_neurons_and_their_gradients_are_the_library_s(
 
 @KERNELS
 def test_short_currents_meet_membranes_that_are_not_rounded(monkeypatch: pytest.MonkeyPatch, kernels: bool) -> None:
-    monkeypatch.setattr(training.networks.spiking, "kernels_work_with", lambda currents: kernels)
+    monkeypatch.setattr(training.networks.spiking_layers, "kernels_work_with", lambda currents: kernels)
     torch.manual_seed(1)
     short = (1.5 * torch.randn(4 * 3, 5, 9, 11)).to(torch.bfloat16).requires_grad_()
     wide = short.detach().float().requires_grad_()
@@ -136,7 +137,7 @@ def test_a_spiking_network_answers_like_any_other(game: Game, global_pooling: bo
     network = build_network(game, **SMALL | {"global_pooling": global_pooling})
     logits, value_logits = answers(network, seen(game, 5))
     assert logits.shape == (5, game.num_actions)
-    assert value_head(network).values(value_logits).shape == (5,)
+    assert network_of(network).value.values(value_logits).shape == (5,)
 
 
 @pytest.mark.medium
@@ -187,7 +188,7 @@ def test_longer_looks_change_the_answers() -> None:
 def test_gradients_reach_all_parameters(game: Game) -> None:
     network = trained(game, blocks=3).train()
     logits, value_logits = network(seen(game, 8))
-    (logits.square().sum() + value_head(network).loss(value_logits, torch.full((8,), 0.7))).backward()
+    (logits.square().sum() + network_of(network).value.loss(value_logits, torch.full((8,), 0.7))).backward()
     assert not [
         name
         for name, p in network.named_parameters()
@@ -238,7 +239,7 @@ def test_an_evaluator_says_what_its_spiking_network_says(game: Game) -> None:
     assert evaluate.describe() == "event-driven float32 on cpu"  # in fewer bits other neurons would fire
     logits, value_logits = answers(network, observations)
     for found, wanted in zip(
-        evaluate(observations.numpy()), (logits, value_head(network).values(value_logits)), strict=True
+        evaluate(observations.numpy()), (logits, network_of(network).value.values(value_logits)), strict=True
     ):
         np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-4, atol=1e-4)
     new = trained(game, blocks=2)
@@ -253,7 +254,7 @@ def test_an_evaluator_says_what_its_spiking_network_says(game: Game) -> None:
 def test_all_norms_are_merged_for_play_but_on_a_cuda_device() -> None:
     network = trained()
     assert not any(isinstance(module, nn.BatchNorm2d) for module in folded(network).modules())
-    kept = training.networks.evaluator.ready(network, torch.device("cuda"))
+    kept = training.networks.evaluator.prepared(network, torch.device("cuda"))
     assert sum(isinstance(module, nn.BatchNorm2d) for module in kept.modules()) == 8
 
 
@@ -272,7 +273,7 @@ def test_a_captured_graph_says_what_the_spiking_network_says() -> None:
 def test_a_spiking_model_travels_and_plays_the_same() -> None:
     network = trained()
     sent = Model(
-        description=describe_model(CONNECT_FOUR, settings_of_network(network), 7), weights=network.state_dict()
+        description=describe_model(CONNECT_FOUR, network_of(network).settings(), 7), weights=network.state_dict()
     )
     data = encode_model(sent, CONNECT_FOUR)
     got = decode_model(data)

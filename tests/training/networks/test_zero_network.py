@@ -8,8 +8,9 @@ from games import load_game
 from games.twenty48.rules import twenty48
 from tests.training.small_networks import CONNECT_FOUR, positions
 from training.networks.model_file import Model, decode_model, describe_model, encode_model
-from training.networks.network import build_network, value_head
-from training.networks.zero_network import ZeroNetwork, settings_of_network
+from training.networks.network import build_network
+from training.networks.policy_value import network_of
+from training.networks.zero_network import ZeroNetwork
 
 GAME = twenty48(height=3, width=4)
 
@@ -29,7 +30,7 @@ def test_it_is_the_network_that_the_settings_build() -> None:
 
 
 def test_by_itself_it_is_as_large_as_in_the_guide() -> None:
-    assert settings_of_network(ZeroNetwork(4, 4, 16)) == {
+    assert network_of(ZeroNetwork(4, 4, 16)).settings() == {
         "type": "resnet",
         "blocks": 5,
         "channels": 64,
@@ -42,12 +43,12 @@ def test_it_gives_a_logit_for_each_direction_and_points() -> None:
         network = small().eval()
         logits, value_logits = network(torch.from_numpy(positions(GAME, 5)))
     assert logits.shape == (5, 4)
-    assert (value_head(network).values(value_logits) >= 0).all()
+    assert (network_of(network).value.values(value_logits) >= 0).all()
 
 
 def test_it_travels_as_a_model_file() -> None:
     network = small()
-    model = Model(description=describe_model(GAME, settings_of_network(network), 3), weights=network.state_dict())
+    model = Model(description=describe_model(GAME, network_of(network).settings(), 3), weights=network.state_dict())
     received = decode_model(encode_model(model, GAME))
     assert received.build(GAME).state_dict().keys() == network.state_dict().keys()
 
@@ -58,12 +59,12 @@ def test_it_travels_as_a_model_file() -> None:
 )
 @pytest.mark.parametrize("game", [GAME, CONNECT_FOUR, load_game("go", size=5)], ids=lambda game: game.name)
 def test_the_settings_of_any_of_our_networks_are_seen_in_it(game: object, settings: dict[str, object]) -> None:
-    assert settings_of_network(build_network(game, **settings)) == {"type": "resnet", **settings}  # type: ignore[arg-type]
+    assert network_of(build_network(game, **settings)).settings() == {"type": "resnet", **settings}  # type: ignore[arg-type]
 
 
 def test_another_network_is_refused_by_its_name() -> None:
     with pytest.raises(ValueError, match="Linear is no network that can be sent to workers: make one by ZeroNetwork"):
-        settings_of_network(nn.Linear(2, 2))
+        network_of(nn.Linear(2, 2)).settings()
 
 
 def test_a_board_that_cannot_be_is_refused() -> None:

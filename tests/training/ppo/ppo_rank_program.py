@@ -11,7 +11,7 @@ from torch import Tensor
 
 from configs.ppo import PPOSettings, TradingSettings
 from training.common.random import seed_stream
-from training.networks.weights_file import save_weights
+from training.networks.model_file import save_weights
 from training.ppo.actor_critic import ActorCritic
 from training.ppo.trainer import PPOTrainer
 from training.ppo.worlds.trading import TradingMarkets

@@ -9,7 +9,7 @@ import pytest
 from tests.sources import ROOT
 from tests.training.ppo.ppo_rank_program import train
 from tests.training.ranks.test_ranks import free_port, largest_difference
-from training.networks.weights_file import load_weights
+from training.networks.model_file import load_weights
 from training.ranks.ranks import ALONE
 
 

@@ -16,8 +16,8 @@ from tests.training.small_networks import CONNECT_FOUR, FixedWindow, noted_gradi
 from training.learning.learner import Learner, to_tensors
 from training.learning.optimizer_state import own_part
 from training.learning.update_step import Losses, UpdateStep
+from training.networks.model_file import save_weights
 from training.networks.network import build_network, seed_weights
-from training.networks.weights_file import save_weights
 from training.ranks.rank_norm import Layout, share_norms
 from training.ranks.ranks import Place, Ranks, joined
 from training.ranks.total_batch import Part, cut

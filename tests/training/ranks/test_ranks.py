@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tests.sources import ROOT
 from tests.training.ranks.rank_program import train
-from training.networks.weights_file import load_weights
+from training.networks.model_file import load_weights
 from training.ranks.ranks import (
     ALONE,
     STORE_PORT,

@@ -1,4 +1,4 @@
-"""The compiled search with its lid off: tests look into the trees between the steps."""
+"""The compiled search in single steps: tests look into the trees between them."""
 
 import itertools
 import math
@@ -10,14 +10,13 @@ from configs.schema import SearchSettings
 from games.compiled import specialized
 from games.game import CHANCE, Game, States
 from tests.training.search.naive_search import NaiveNode, Path
-from training.search.prepared import prepare
 from training.search.puct import Evaluate
-from training.search.simulate import search_on
-from training.search.tree import DRAW, NONE, OPEN, UNPROVEN, find_child, keep_subtree, plant
+from training.search.simulate import search_step
+from training.search.tree import DRAW, NONE, OPEN, UNPROVEN, find_child, keep_subtree, reset_tree
+from training.search.workspace import make_workspace
 
-Summary = dict[
-    Path, tuple[int, int | None, float]
-]  # visits, proven value and sum of values of each edge, by the moves to it
+# The visits, proven value and sum of values of each edge, by the moves that lead to it.
+Summary = dict[Path, tuple[int, int | None, float]]
 
 
 class Forest:
@@ -37,31 +36,32 @@ class Forest:
     ) -> None:
         count = len(states)
         self.game, self.evaluate = game, evaluate
-        prepared = prepare(
+        self._work = work = make_workspace(
             game, settings, num_trees=count, simulations=num_simulations, cache_positions=cache_positions
         )
-        _, self.params, self.trees, self.states, self.streams, _, self.leaves, _ = prepared
+        self.params, self.trees, self.states, self.streams = work.params, work.trees, work.states, work.streams
+        self.leaves = work.leaves
         self.states[:], self.streams[:] = states, np.arange(count)
-        self._renumbered = np.zeros(prepared.max_nodes, np.int32)
-        self._arguments, self._no_answers = prepared, prepared.no_answers
-        self._search_on = specialized(search_on, *self._arguments, *self._no_answers)
+        self._renumbered = np.zeros(work.max_nodes, np.int32)
+        self._no_answers = work.no_answers
+        self._search_step = specialized(search_step, *work, *self._no_answers)
         searches = self.trees.searches
         searches.active, searches.full, searches.noisy, searches.budget = True, full, noisy, num_simulations
         for b in range(count):
-            plant(self.trees, b, game.current_player(self.states[b]))
+            reset_tree(self.trees, b, game.current_player(self.states[b]))
 
     def select(self) -> int:
-        """Walk the trees; the number of positions that they wait for."""
-        return int(self._search_on(*self._arguments, *self._no_answers))
+        """Simulate; returns the number of leaves that await evaluation."""
+        return int(self._search_step(*self._work, *self._no_answers))
 
     def answer(self, count: int) -> None:
-        """Evaluate those positions, and walk no further."""
+        """Evaluate those leaves, without new simulations."""
         self.trees.searches.active = False
-        self._search_on(*self._arguments, *self.evaluate(self.leaves.observations[:count]))
+        self._search_step(*self._work, *self.evaluate(self.leaves.observations[:count]))
         self.trees.searches.active = True
 
     def step(self) -> int:
-        """Walk, and evaluate; the number of positions."""
+        """Simulate and evaluate; returns the number of leaves."""
         count = self.select()
         if count:
             self.answer(count)

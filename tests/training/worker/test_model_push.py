@@ -13,22 +13,23 @@ from hypothesis import strategies as st
 
 from tests.training.small_run import GAME, NETWORK
 from tests.training.worker.test_worker import Main
-from training.networks.model_delta import encode_delta, expand_delta
+from training.networks.model_codec import FORMAT
 from training.networks.model_file import (
-    FORMAT,
-    MAGIC,
-    PREFIX,
     Content,
+    CorruptModel,
     Model,
+    TensorEntry,
     content_sha256,
     decode_model,
     describe_model,
+    encode_delta,
     encode_model,
+    expand_delta,
     open_model,
     seal,
     sha256_of,
 )
-from training.networks.model_weights import CorruptModel, TensorEntry
+from training.networks.model_heading import MAGIC, PREFIX
 from training.networks.network import build_network
 from training.worker import model_push
 from training.worker.model_push import ModelInbox, ModelPush, PublishedModel, WholeModelNeeded, asks_for_whole

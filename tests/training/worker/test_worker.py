@@ -10,7 +10,7 @@ import pytest
 from tests.training.small_run import GAME, model_bytes, small_settings
 from training.data.records import GameBatch, GameRecord, decode
 from training.data.verify import verify
-from training.networks import model_file
+from training.networks import model_codec
 from training.networks.model_file import Canary, content_sha256, decode_model
 from training.worker.worker import Worker
 from training.worker.worker_folder import Assignment, FolderGone, Heartbeat, WorkerFolder, batch_name
@@ -376,17 +376,17 @@ def test_delivered_games_make_room_in_the_outbox_only(tmp_path: Path) -> None:
 def test_a_model_that_says_something_else_here_than_where_it_was_made_is_not_played_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = model_file._canary
+    honest = model_codec._canary
     forged = Canary(
         values=(0.9, -0.9, 0.9, -0.9), policy_logits=honest(decode_model(model_bytes(1)), GAME).policy_logits
     )
-    monkeypatch.setattr(model_file, "_canary", lambda model, game: forged)
+    monkeypatch.setattr(model_codec, "_canary", lambda model, game: forged)
     main = Main(tmp_path, granted=10)
     worker = main.worker()
     main.play(worker, seconds=2.0)
     assert "allowed difference" in main.heartbeat().error
     assert main.batches() == []
-    monkeypatch.setattr(model_file, "_canary", honest)
+    monkeypatch.setattr(model_codec, "_canary", honest)
     main.publish(2)
     main.play(worker)
     assert [batch.num_games for batch in main.batches()] == [10]
