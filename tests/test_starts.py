@@ -5,6 +5,7 @@ it ends.
 import re
 import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.sources import ROOT
+from training.common.start import LAUNCHED, SAID, before_imports
 
 HEAVY = re.compile(r"import time:.*\| +(torch|numba|numpy|pydantic|rich|paramiko)$")
 NOWHERE = ROOT / "runs" / "nowhere"
@@ -97,3 +99,17 @@ def test_the_first_line_says_what_is_loaded_before_it_is(program: str) -> None:
     with started(program, *words) as lines:
         first = next(line for line in lines if not line.startswith("import time:") or HEAVY.search(line.rstrip()))
         assert first == f"{Path(program).name}: loading {large}\n"
+
+
+@pytest.mark.parametrize(("rank", "said", "speaks"), [("0", None, True), ("1", None, False), ("0", "PyTorch", False)])
+def test_of_the_ranks_of_torchrun_only_the_first_speaks_unless_its_launcher_has(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rank: str, said: str | None, speaks: bool
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["train_distributed.py"])
+    monkeypatch.setenv(LAUNCHED, "run")
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.delenv(SAID, raising=False)
+    if said:
+        monkeypatch.setenv(SAID, said)
+    before_imports(lambda _: Namespace(), loading="PyTorch")
+    assert capsys.readouterr().err == ("train_distributed.py: loading PyTorch\n" if speaks else "")

@@ -20,6 +20,7 @@ from training.common.disk_words import in_words
 from training.common.run_folder import see_run_folder
 
 LAUNCHED = "TORCHELASTIC_RUN_ID"  # torchrun sets it for its ranks
+SAID = "KEIMA_LOADING"  # a program that has said what it loads sets it for the processes that it starts
 WRONG = 2  # exit code of errors that users can fix
 RED = "\x1b[31m{}\x1b[0m"
 
@@ -33,7 +34,7 @@ _begun: list[str] = []  # name of the program, once it loads slow imports
 def before_imports(parse: Parse, see: See | None = None, *, loading: str = "") -> argparse.Namespace:
     """Parse and check the command line, exit if it is invalid, and say what is loading.
 
-    Ranks started by torchrun say nothing: the program that called torchrun has done so.
+    Of the ranks that torchrun starts, rank 0 says what is loading, unless a program of ours that called torchrun has.
 
     Args:
         parse: parses the command line; it may exit, as for ``--help``.
@@ -47,6 +48,8 @@ def before_imports(parse: Parse, see: See | None = None, *, loading: str = "") -
     try:
         arguments = parse(None)
         if LAUNCHED in os.environ:
+            if loading and os.environ.get("RANK") == "0" and SAID not in os.environ:
+                say_on_stderr(f"{program}: loading {loading}")
             return arguments
         if see:
             see(arguments)
@@ -56,6 +59,7 @@ def before_imports(parse: Parse, see: See | None = None, *, loading: str = "") -
         sys.exit(WRONG)
     if loading:
         _begun.append(program)
+        os.environ[SAID] = loading
         say_on_stderr(f"{program}: loading {loading}")
     return arguments
 
