@@ -9,7 +9,5 @@ from distributed.local.processes import BLOCKED, end_with_starter
 signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
 end_with_starter(signal.SIGKILL)
 
-import torch._dynamo  # noqa: F401 (torch does where a network is built: half of the time that torch itself takes)
-
 import distributed.local.learner_ranks
 import distributed.local.local  # noqa: F401

@@ -20,7 +20,7 @@ from distributed.local import processes
 from tests.cluster.processes import parent, state, wait_until
 from tests.distributed.local.short_lived import idle
 
-processes.PRELOADED = "signal"  # not PyTorch: quick
+processes.PRELOADED = ("signal",)  # not PyTorch: quick
 folder = Path(sys.argv[1])
 process = processes.start_process(idle, (folder,), name="idle", by=signal.Signals(int(sys.argv[2])))
 while not (folder / "begun").exists():
