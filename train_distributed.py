@@ -216,7 +216,8 @@ def see(arguments: argparse.Namespace) -> None:
     """
     if arguments.data and not shipped(arguments.data).exists():
         raise ValueError(
-            f"--data {arguments.data} does not exist: give a run's folder, or one with batches of games, PGN or SGF files"
+            f"--data {arguments.data} does not exist: give a run's folder, or one with batches of games, PGN or "
+            "SGF files"
         )
     if arguments.config:
         see_file(arguments.config)

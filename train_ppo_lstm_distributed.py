@@ -4,7 +4,8 @@
     python train_ppo_lstm_distributed.py --num-gpus 4 --episodes 10000
     python train_ppo_lstm_distributed.py --num-gpus 2 --device cpu --smoke       two processes on the CPU
 
-torchrun starts one process per GPU, and restarts all from the last checkpoint if one dies. See train_ppo_lstm.py --help.
+torchrun starts one process per GPU, and restarts all from the last checkpoint if one dies.
+See train_ppo_lstm.py --help.
 """
 
 import os

@@ -141,7 +141,8 @@ def model_of_weights(game: Game, weights: Mapping[str, Any]) -> Model:
     shape = (game.observation_shape[0], math.prod(game.observation_shape[1:]))
     if (planes, cells) != shape:
         raise ValueError(
-            f"the network takes {planes} planes of {cells} cells, {game.name} {game.options} has {shape[0]} of {shape[1]}"
+            f"the network takes {planes} planes of {cells} cells, {game.name} {game.options} has {shape[0]} of "
+            f"{shape[1]}"
         )
     network = {
         "type": "resnet",

@@ -63,7 +63,8 @@ class UciClient(EngineProcess):
         words = self.ask(f"go {go}", until="bestmove", seconds=seconds).split()
         if len(words) < 2:
             raise EngineFailed(
-                f"{self._path} answered {' '.join(words)!r} without a move in {fen} after {' '.join(moves) or 'no moves'}"
+                f"{self._path} answered {' '.join(words)!r} without a move in {fen} after "
+                f"{' '.join(moves) or 'no moves'}"
             )
         return words[1]
 

@@ -34,7 +34,8 @@ def main(argv: list[str] | None = None) -> int:
     print(f"{'move':>6} {'visits':>7} {'value':>7} {'prior':>6}  principal line")
     for line in lines:
         print(
-            f"{line.move:>6} {line.visits:>7,} {line.value:>+7.3f} {line.prior:>6.1%}  {' '.join(line.principal_line[:8])}"
+            f"{line.move:>6} {line.visits:>7,} {line.value:>+7.3f} {line.prior:>6.1%}  "
+            f"{' '.join(line.principal_line[:8])}"
         )
     return 0
 

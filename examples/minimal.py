@@ -50,7 +50,8 @@ def main(iterations: int = ITERATIONS) -> float:
             positions, policy_actions(positions, keima.Evaluator(learner.average.network, game, device="cpu"))
         ).share
         print(
-            f"iteration {iteration}: {iteration * GAMES:,} games, loss {report.loss:.3f}, mistakes without search {share:.1%}"
+            f"iteration {iteration}: {iteration * GAMES:,} games, loss {report.loss:.3f}, mistakes without "
+            f"search {share:.1%}"
         )
     print("It has learned tic-tac-toe." if share < 0.02 else "It has not learned it yet: give it more iterations.")
     return share

@@ -35,7 +35,8 @@ def main(argv: list[str] | None = None) -> int:
         print(f"{arguments.run} has no games yet")
         return 0
     print(
-        f"{len(lengths):,} games of {np.mean(lengths):.1f} plies; mean return of the first player {np.mean(first_player):+.3f}"
+        f"{len(lengths):,} games of {np.mean(lengths):.1f} plies; mean return of the first player "
+        f"{np.mean(first_player):+.3f}"
     )
     print(f"the move with the most visits was played in {np.mean(chosen):.1%} of {len(chosen):,} full searches")
     return 0

@@ -532,7 +532,8 @@ def main(words: Sequence[str] | None = None) -> int:
         low, high = wilson(killed, count)
         enough &= killed >= options.least * count
         rows.append(
-            f"| `{module}` | {len(judge.faults)} | {count} | {killed} | {killed / max(1, count):.1%} | {low:.0%} to {high:.0%} |"
+            f"| `{module}` | {len(judge.faults)} | {count} | {killed} | {killed / max(1, count):.1%} | "
+            f"{low:.0%} to {high:.0%} |"
         )
         lived += [
             f"{module}:{told(judge.faults[number])}  ({FATES[code]})" for number, code in sorted(survivors.items())

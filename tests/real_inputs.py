@@ -27,7 +27,10 @@ PGN = """[Event "x"]
 
 1. O-O-O+ Kf7 1/2-1/2
 """
-SGF = "(;FF[4]GM[1]SZ[5]KM[7.5]PB[a\\]b]RE[W+R];B[cc];W[bb](;B[dd]C[x:y];W[])(;B[aa]))(;GM[1]SZ[5]KM[7];B[cc];W[];B[]RE[B+17.5])"
+SGF = (
+    "(;FF[4]GM[1]SZ[5]KM[7.5]PB[a\\]b]RE[W+R];B[cc];W[bb](;B[dd]C[x:y];W[])(;B[aa]))"
+    "(;GM[1]SZ[5]KM[7];B[cc];W[];B[]RE[B+17.5])"
+)
 GROUPS = {"network": {"a": torch.zeros(2, 3)}, "optimizer": {"b": torch.ones(4)}}
 PARTS = (INDEX, *(f"{group}.safetensors" for group in GROUPS))
 BETWEEN = b"\n-- next file --\n"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.cluster.processes import wait_until
 from tests.programs import Terminal, command
 from tests.sources import ROOT
 from tests.training.ranks.test_ranks import free_port
@@ -172,6 +173,6 @@ def test_a_run_is_ended_with_all_its_processes_and_keeps_what_was_finished(tmp_p
         terminal.wait_for(lambda: any(tmp_path.glob(kept)), seconds=800)
         before = max(path.stat().st_mtime_ns for path in tmp_path.glob(kept))
         assert terminal.close() == 130
-    assert not members(terminal.process.pid)
+    wait_until(lambda: not members(terminal.process.pid), "the end of the server of processes", seconds=60)
     assert not list(tmp_path.glob("run/workers/*/outbox/*.games"))
     assert max(path.stat().st_mtime_ns for path in tmp_path.glob(kept)) >= before

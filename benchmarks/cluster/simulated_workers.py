@@ -1,4 +1,4 @@
-"""The workers of ``benchmarks/cluster/coach_load.py``, which starts this program: one process that simulates all of them.
+"""The workers of ``benchmarks/cluster/coach_load.py``, which starts this program: one process simulates all of them.
 
     python benchmarks/cluster/simulated_workers.py FOLDER --workers 100 --games-per-second 100 --game go
 

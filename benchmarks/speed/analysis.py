@@ -1,17 +1,17 @@
-"""How fast one position is searched, against what the network alone could do: evaluations a second, on one core.
+"""Measure the search of one position against the bare network: evaluations a second on one core.
 
-    python benchmarks/speed/analysis.py [--sizes 9 19] [--blocks 6] [--channels 64] [--batches 1 4 16 64] [--simulations 3200]
-                                  [--seconds 1] [--rounds 5]
+    python benchmarks/speed/analysis.py [--sizes 9 19] [--blocks 6] [--channels 64] [--batches 1 4 16 64]
+                                        [--simulations 3200] [--seconds 1] [--rounds 5]
 
-One root, and one call of the network for each step: virtual losses drive the walks of a step apart, so that a batch of
-16 is what 16 threads would ask for at once. Beside it the same evaluator is called in a bare loop with batches of the
-full size. The tree grows to ``--simulations`` and begins anew. "a call" is how many positions a step really asks about:
-walks that meet, or that end where nothing is to be asked, ask for none. "outside" is the share of the search's time
-that is not spent in the evaluator.
+There is one root, and one call of the network per step. Virtual losses drive the simulations of a step apart, so a
+batch of 16 is what 16 threads would request at once. The same evaluator is also called in a bare loop with full
+batches. The tree grows to ``--simulations`` and starts again. "a call" is the number of positions that a step really
+evaluates: simulations that meet, or that end where nothing needs evaluation, request none. "outside" is the share of
+the search's time that is not spent in the evaluator.
 
-Search and bare loop take turns, times are of the processor, so that other programs on the machine matter less, and
-figures are medians over the rounds. The network has learned some arbitrary moves, so that it prefers some. Whether a
-search by batches chooses as well as one position after the other is another question.
+Search and bare loop alternate. Times are processor times, so other programs matter less; figures are medians over the
+rounds. The network has learned some arbitrary moves, so it has preferences. Whether batched search chooses as well as
+sequential search is another question.
 """
 
 import argparse
@@ -106,7 +106,8 @@ def main() -> None:
         network = learned_network(game, canary_positions(game, LEARNED), shape)
         evaluator = Evaluator(network, game, device="cpu", max_batch=max(arguments.batches))
         print(
-            f"\nGo {size}x{size}, {arguments.blocks} blocks x {arguments.channels} channels, {evaluator.describe()}, evaluations a second"
+            f"\nGo {size}x{size}, {arguments.blocks} blocks x {arguments.channels} channels, "
+            f"{evaluator.describe()}, evaluations a second"
         )
         pace = {"seconds": arguments.seconds, "rounds": arguments.rounds}
         table(game, evaluator, arguments.batches, simulations=arguments.simulations, **pace)

@@ -96,7 +96,8 @@ def main() -> None:
     network = learned_network(game, observations, shape)
     ours, theirs = Evaluator(network, game, device="cpu"), plain(network)
     print(
-        f"{game.name} {options}, {shape['blocks']} blocks x {shape['channels']} channels, 1 thread; ours: {ours.describe()}"
+        f"{game.name} {options}, {shape['blocks']} blocks x {shape['channels']} channels, 1 thread; ours: "
+        f"{ours.describe()}"
     )
     print(f"{'batch':>6} {'plain/s':>10} {'ours/s':>10} {'ratio':>7}")
     best = [0.0, 0.0]
@@ -111,7 +112,8 @@ def main() -> None:
         end="; ",
     )
     print(
-        f"largest difference of a value {np.abs(values - wanted_values).max():.4f}, of a logit {np.abs(logits - wanted).max():.3f}"
+        f"largest difference of a value {np.abs(values - wanted_values).max():.4f}, of a logit "
+        f"{np.abs(logits - wanted).max():.3f}"
     )
 
 

@@ -125,10 +125,12 @@ def main() -> None:
         drawing.append(drawing_steps(learner, window, number))
     samples = STEPS * learner.batch_size
     print(
-        f"{game.name} {options}, {shape['blocks']} blocks x {shape['channels']} channels, batch {learner.batch_size}, 1 thread"
+        f"{game.name} {options}, {shape['blocks']} blocks x {shape['channels']} channels, batch "
+        f"{learner.batch_size}, 1 thread"
     )
     print(
-        f"bare loop {samples / statistics.median(bare):,.0f} samples/s, learner {samples / statistics.median(ours):,.0f} samples/s"
+        f"bare loop {samples / statistics.median(bare):,.0f} samples/s, learner "
+        f"{samples / statistics.median(ours):,.0f} samples/s"
     )
     ratio = statistics.median(slow / fast for slow, fast in zip(bare, ours, strict=True))
     share = statistics.median(part / whole for part, whole in zip(drawing, ours, strict=True))

@@ -114,16 +114,19 @@ def main() -> None:
     )
     entries = batch.policy_actions.size / (batch.policy_sizes > 0).sum()
     print(
-        f"{game.name} {game.options}: {batch.num_positions / GAMES:.0f} positions a game, {entries:.1f} entries a policy"
+        f"{game.name} {game.options}: {batch.num_positions / GAMES:.0f} positions a game, {entries:.1f} entries "
+        "a policy"
     )
     print(
-        f"file       {len(data) / GAMES:8,.0f} bytes a game, {dense_bytes(game, batch) / len(data):5.1f} times less than dense policies"
+        f"file       {len(data) / GAMES:8,.0f} bytes a game, {dense_bytes(game, batch) / len(data):5.1f} times "
+        "less than dense policies"
     )
     print(f"encode     {1000 * seconds(lambda: encode(batch)):8.2f} ms for {GAMES} games")
     print(f"decode     {1000 * seconds(lambda: decode(data)):8.2f} ms")
     print(f"verify     {1000 * seconds(lambda: verify(batch, game)):8.2f} ms")
     print(
-        f"sample     {1000 * sampling:8.2f} ms for {SAMPLES} positions, {plain / sampling:5.0f} times faster than the Python interface"
+        f"sample     {1000 * sampling:8.2f} ms for {SAMPLES} positions, {plain / sampling:5.0f} times faster "
+        "than the Python interface"
     )
 
 

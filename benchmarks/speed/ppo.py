@@ -1,17 +1,16 @@
-"""PPO with an LSTM beside sb3-contrib's RecurrentPPO: the same market, network and hyper-parameters, in one run, as
-ratios.
+"""Compare PPO with an LSTM to sb3-contrib's RecurrentPPO: same market, network and hyper-parameters, in one run.
 
-    pip install gymnasium; pip install --no-deps stable-baselines3 sb3-contrib cloudpickle      (a folder by --target will do)
-    PYTHONPATH=FOLDER python benchmarks/speed/ppo.py [--network shared|separate] [--num-envs 8] [--cores 2]
-    PYTHONPATH=FOLDER python benchmarks/speed/ppo.py --sweep [--cores 2]    each with the number of worlds that it is fastest with
-    PYTHONPATH=FOLDER python benchmarks/speed/ppo.py --returns           what both earn after as many steps
+    pip install gymnasium; pip install --no-deps stable-baselines3 sb3-contrib cloudpickle
+    export PYTHONPATH=FOLDER                             (if they were installed with --target FOLDER)
+    python benchmarks/speed/ppo.py [--network shared|separate] [--num-envs 8] [--cores 2]
+    python benchmarks/speed/ppo.py --sweep [--cores 2]   each with its fastest number of worlds
+    python benchmarks/speed/ppo.py --returns             what both earn after as many steps
 
-Both step the same compiled market, in the other's case through one vectorized environment without a Python loop over
-worlds, so that the difference is not that of the market. Both take turns. On one core, times are of the processor, so
-that other programs on the machine matter less. On several, ours is as many ranks and theirs as many threads, and times
-are of the clock: nothing else should run then. With
---returns both train for as many steps from several seeds, and then trade, drawing their actions, on the same markets that
-neither has seen; the mean rewards of an episode there are compared with 95 % intervals over the seeds.
+Both step the same compiled market; theirs runs as one vectorized environment without a Python loop over worlds, so the
+market makes no difference. Both take turns. On one core, times are processor times, so other programs matter less. On
+several, ours runs as ranks and theirs as threads, and times are wall times: run nothing else then. With --returns both
+train for as many steps from several seeds and then trade, sampling their actions, on the same unseen markets. The mean
+rewards of an episode are compared with 95 % intervals over the seeds.
 """
 
 import argparse
@@ -113,7 +112,7 @@ class Ours:
 
 
 class OursOnRanks:
-    """Our trainer on several ranks of this machine, a process with one thread each, that share the worlds out evenly."""
+    """Our trainer on several ranks of this machine: processes of one thread that share the worlds evenly."""
 
     def __init__(self, kind: str, count: int, seed: int, *, ranks: int, mixed_precision: bool = False) -> None:
         context = get_context("spawn")
@@ -274,7 +273,7 @@ def compare_speed(kind: str, count: int, their_count: int, rounds: int, *, cores
 
 
 def compare_best_speeds(kind: str, cores: int) -> None:
-    """Each with the number of worlds that suits it best, of those tried; the better of two rounds after one to warm up."""
+    """Each with its best number of worlds of those tried: the better of two rounds after a warm-up."""
     ours, clock = ours_on(cores)
     makers: dict[str, Callable[..., Ours | OursOnRanks | Theirs]] = {
         "ours": ours,
@@ -313,7 +312,8 @@ def compare_returns(kind: str, count: int, steps: int, seeds: int, *, mixed_prec
     ours, theirs = np.array(pairs).T
     for name, ends in (("ours", ours), ("theirs", theirs), ("ours less theirs", ours - theirs)):
         print(
-            f"{name}: {ends.mean():.2f} ± {mean_margin(ends) or 0:.2f} per cent of the capital, {seeds} seeds, {steps:,} steps each"
+            f"{name}: {ends.mean():.2f} ± {mean_margin(ends) or 0:.2f} per cent of the capital, {seeds} seeds, "
+            f"{steps:,} steps each"
         )
 
 

@@ -82,7 +82,7 @@ class Speed(NamedTuple):
 def play_randomly(
     rules: Rules, start: States, num_actions: int, num_outcomes: int, streams: Streams, games: int
 ) -> int:
-    """Play so many games of random moves and return the number of moves; chance plays between them and is not counted."""
+    """Play so many games of random moves and return the number of moves; chance events are not counted."""
     legal_actions, step, chance_outcomes = rules.legal_actions, rules.step, rules.chance_outcomes
     legal, state, moves = np.empty(num_actions, np.int32), np.empty_like(start), 0
     outcomes, probabilities = np.empty(num_outcomes, np.int32), np.empty(num_outcomes, np.float32)
@@ -301,7 +301,8 @@ def print_chess(*, seconds: float, rounds: int) -> None:
     except ImportError:
         chess = None
         print(
-            "\npython-chess is not installed, so only our own perft follows. To compare: make setup-dev, or pip install chess"
+            "\npython-chess is not installed, so only our own perft follows. To compare: make setup-dev, or pip "
+            "install chess"
         )
     game = load_game("chess")
     perft(game, 2)
@@ -341,7 +342,8 @@ def main() -> None:
         print(INSTALL)
     print("\nRandom games, moves a second; length is the mean number of moves in a game")
     print(
-        f"{'game':13} {'ours':>13} {'length':>7} {'OpenSpiel C++':>13} {'length':>7} {'ratio':>7} {'from Python':>13} {'ratio':>7}"
+        f"{'game':13} {'ours':>13} {'length':>7} {'OpenSpiel C++':>13} {'length':>7} {'ratio':>7} "
+        f"{'from Python':>13} {'ratio':>7}"
     )
     for name in arguments.games:
         line = compare(CONTESTS[name], pyspiel, seconds=arguments.seconds, rounds=arguments.rounds)

@@ -1,22 +1,21 @@
-"""How fast search and self-play are, each against what it could be compared with.
+"""Measure search and self-play, each against what it can be compared with.
 
-    python benchmarks/speed/self_play.py [--game go] [--seconds 1] [--rounds 5] [--blocks 6] [--channels 64] [--simulations 64]
-                                   [--parallel-games 16 64 128]
+    python benchmarks/speed/self_play.py [--game go] [--seconds 1] [--rounds 5] [--blocks 6] [--channels 64]
+                                         [--simulations 64] [--parallel-games 16 64 128]
 
 Four tables, on one core:
 
-1. Search alone, with an evaluator that costs nothing: 64 trees of random positions. A simulation is a visit of the root: it asked for
-   an evaluation, or it ended in a finished game or a proven position. OpenSpiel's Python search with an evaluator that
-   costs nothing is measured beside it, if it is installed.
-2. Self-play with a network, against the same evaluator called in a bare loop with batches of the same size, without a cache. What
-   counts are evaluations. "outside" is the share of the time of self-play that is not spent in the evaluator.
-3. The evaluator against a plain loop of float32 torch calls, as benchmarks/speed/evaluator.py has them, each at its own best batch size,
-and
-   the share of positions in which both prefer the same move.
+1. Search alone, with an evaluator that costs nothing: 64 trees of random positions. A simulation is a visit of the
+   root: it requested an evaluation, or ended in a finished game or a proven position. OpenSpiel's Python search with
+   such an evaluator is measured too, if it is installed.
+2. Self-play with a network, against the same evaluator called in a bare loop with batches of the same size, without a
+   cache. Evaluations are counted. "outside" is the share of self-play's time that is not spent in the evaluator.
+3. The evaluator against a plain loop of float32 torch calls, as in benchmarks/speed/evaluator.py, each at its best
+   batch size, and the share of positions in which both prefer the same move.
 4. The bytes that a game takes in a file of 100 games, with a network that knows nothing.
 
-All ways of a table take turns, times are of the processor, so that other programs on the machine matter less, and
-figures are medians over the rounds.
+The rows of a table alternate. Times are processor times, so other programs matter less; figures are medians over the
+rounds.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""What spikes cost in time here: a spiking network against the residual network of the same size, learning and playing.
+"""Measure what spikes cost in time: a spiking network against the residual network of the same size.
 
-    python benchmarks/speed/spiking.py [--rounds 5] [--game connect_four] [--blocks 4] [--channels 32] [--time-steps 4] [--busy]
+    python benchmarks/speed/spiking.py [--rounds 5] [--game connect_four] [--blocks 4] [--channels 32]
+                                       [--time-steps 4] [--busy]
 
-Both take turns in one thread; times are of the processor, so that other programs on the machine matter less, and the
-figures are medians over the rounds. Learning is the learner's whole step; playing is the evaluator at its best batch
-size. Playing takes longer the more the neurons fire: in a new network about one in fifty does, with ``--busy`` one in
-five.
+Both alternate in one thread. Times are processor times, so other programs matter less; figures are medians over the
+rounds. Learning is the learner's whole step; playing is the evaluator at its best batch size. Playing takes longer the
+more the neurons fire: one in fifty does in a new network, one in five with ``--busy``.
 """
 
 import argparse
@@ -102,7 +102,8 @@ def main() -> None:
     shape = {"blocks": arguments.blocks, "channels": arguments.channels}
     networks: list[dict[str, Any]] = [shape, {**shape, "type": "spiking", "time_steps": arguments.time_steps}]
     print(
-        f"{game.name}, {arguments.blocks} blocks x {arguments.channels} channels, {arguments.time_steps} time steps, 1 thread"
+        f"{game.name}, {arguments.blocks} blocks x {arguments.channels} channels, {arguments.time_steps} time "
+        "steps, 1 thread"
     )
     print(f"{'positions/s':<16} {'resnet':>10} {'spiking':>10} {'ratio':>7}")
     plain, spiking = rates([learning(game, network) for network in networks], arguments.rounds)

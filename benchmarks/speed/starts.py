@@ -2,10 +2,10 @@
 """Measure how long programs take to answer: to the first line, to --help, to the first game, to an engine's first
 answers.
 
-    python benchmarks/speed/starts.py                        with the compile cache as it is, which the first round fills
-    python benchmarks/speed/starts.py --cold                 each call with an empty compile cache: minutes
-    python benchmarks/speed/starts.py --before DIR           beside another checkout, call by call in turns: their ratio counts on a busy
-    machine
+    python benchmarks/speed/starts.py               with the compile cache as it is; the first round fills it
+    python benchmarks/speed/starts.py --cold        each call with an empty compile cache: minutes
+    python benchmarks/speed/starts.py --before DIR  call by call in turns with another checkout: on a busy machine,
+                                                    the ratio counts
 
 Seconds are medians over --rounds. A call that takes longer than --patience is ended and shown by a dash.
 """
@@ -154,7 +154,8 @@ def main() -> None:
                     seconds.setdefault(name, [[] for _ in checkouts])[place].append(value)
         print(f"round {number_of_round + 1} of {arguments.rounds}", file=sys.stderr)
     print(
-        f"{'cold' if arguments.cold else 'warm'}, seconds{'':25}{'before     after     ratio' if arguments.before else ''}"
+        f"{'cold' if arguments.cold else 'warm'}, "
+        f"seconds{'':25}{'before     after     ratio' if arguments.before else ''}"
     )
     for name, columns in seconds.items():
         medians = [statistics.median(column) for column in columns]

@@ -1,9 +1,9 @@
 """What each technique of learning is worth: how long runs take to become as strong as a given player, with all
 techniques and without one.
 
-    python benchmarks/strength/ablation.py                                            7x7 Go, all techniques, three seeds: 5 hours on two
-    cores python benchmarks/strength/ablation.py --only ownership,symmetries --seeds 1 2 --minutes 5
-    python benchmarks/strength/ablation.py --show                                     the table of what there is, without another run
+    python benchmarks/strength/ablation.py          7x7 Go, all techniques, three seeds: 5 hours on two cores
+    python benchmarks/strength/ablation.py --only ownership,symmetries --seeds 1 2 --minutes 5
+    python benchmarks/strength/ablation.py --show   the table of the finished runs, without another run
 
 Every run has one core to itself and --minutes; as many run side by side as there are cores. Then --points models of
 each run, the later the farther apart, play --games against the mark, with colours swapped: the model that the first run

@@ -1,7 +1,8 @@
 """How often models of a run throw game value away: of Connect Four or tic-tac-toe, by the exact solver, ply by ply.
 
     python benchmarks/strength/perfect_play.py runs/quickstart
-    python benchmarks/strength/perfect_play.py runs/quickstart --version 10 20 40 --simulations 128 512 2048 --positions more.npz
+    python benchmarks/strength/perfect_play.py runs/quickstart --version 10 20 40 --positions more.npz
+    python benchmarks/strength/perfect_play.py runs/quickstart --simulations 128 512 2048
 
 While a run goes on its error is measured by some of the solved positions; here all that are shipped are looked at, or
 all of a file that scripts/make_perfect_play_positions.py has made with another seed, by models of any time of the run.
@@ -98,7 +99,8 @@ def main() -> None:
     if positions is None:
         parser.error(f"nobody has solved {game.name}")
     ends = [f"to {end - 1}" for end in PLIES[1:]] + [f"from {PLIES[-1]}"]
-    header = f"| model | policy | sign | squared error | simulations | search | {' | '.join(f'plies {end}' for end in ends)} |"
+    columns = ["model", "policy", "sign", "squared error", "simulations", "search", *(f"plies {end}" for end in ends)]
+    header = f"| {' | '.join(columns)} |"
     print(f"{len(positions.states):,} positions\n\n{header}\n|{'---|' * (header.count('|') - 1)}", flush=True)
     for model in models:
         network = network_columns(game, model, positions)

@@ -2,17 +2,16 @@
 Four.
 
     python benchmarks/strength/sample_efficiency.py runs/quickstart --try search.random_move_share=0.4
-    python benchmarks/strength/sample_efficiency.py runs/quickstart --try training.optimizer=muon --try network.blocks=6 --samples 1000000
-    python benchmarks/strength/sample_efficiency.py runs/quickstart --recorded --positions 100000 400000 --samples 800000
+    python benchmarks/strength/sample_efficiency.py runs/quickstart --try training.optimizer=muon --samples 1000000
+    python benchmarks/strength/sample_efficiency.py runs/quickstart --recorded --positions 100000 400000
 
 The run's newest network plays with itself until there are --positions to learn from, once with the run's settings and
-once more for each
---try that changes how it plays; with --recorded they are those of the run's own newest games instead. From each set of games a new network
-learns --samples, and is judged by all solved positions that are shipped. That takes about five minutes on a core for
-each setting. The table has the processor's seconds of playing and of learning; the loss on games that were learned and
-on every twentieth hundred, which was left out: where these are far apart, the network wants other games, not more
-samples of the same; then what benchmarks/strength/perfect_play.py says of the network, and how often the move found
-with 128 simulations throws value away.
+once more for each --try that changes how it plays; with --recorded they are those of the run's newest games instead.
+From each set of games a new network learns --samples and is judged by all shipped solved positions. That takes about
+five minutes on a core for each setting. The table has processor seconds of playing and of learning, and the loss on
+games that were learned and on every twentieth hundred, which was left out: where these are far apart, the network needs
+more games, not more samples of the same. Then follow the columns of benchmarks/strength/perfect_play.py, and how often
+the move found with 128 simulations throws value away.
 """
 
 import argparse

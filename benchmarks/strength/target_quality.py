@@ -2,8 +2,8 @@
 before a run is made.
 
     python benchmarks/strength/target_quality.py runs/quickstart
-    python benchmarks/strength/target_quality.py runs/quickstart --try search.num_simulations=128,search.cheap_simulations=64 --try
-    search.temperature=0.5
+    python benchmarks/strength/target_quality.py runs/quickstart --try search.num_simulations=128 \\
+        --try search.temperature=0.5,search.cheap_simulations=64
 
 The run's newest network plays --games games with itself from each of --count solved positions, once with the run's
 settings and once more for each --try. The table has the evaluations that a game costs; how often its first move throws

@@ -167,7 +167,7 @@ class Fleet:
         )
         for worker, decision in self._decisions.items():
             if decision.lower is not None:
-                self._lower(worker, decision.lower)
+                self.lower(worker, decision.lower)
         if self._clock() - self._shares_logged >= SHARES_SECONDS and self._decisions:
             self._shares_logged = self._clock()
             log.info(
@@ -294,7 +294,7 @@ class Fleet:
         thread.leaving = True
         for worker in self._assignments.workers:
             if self._places[worker] is thread:
-                self._lower(worker, 0)
+                self.lower(worker, 0)
         thread.connection.leave(drain=True, seconds=DRAIN_SECONDS)
         thread.wake()
 
@@ -437,7 +437,8 @@ class Fleet:
         """Whether the Coach has set the account of a worker, so that it may be assigned games."""
         return worker in self._assignments.workers
 
-    def _lower(self, worker: str, granted: int) -> None:
+    def lower(self, worker: str, granted: int) -> None:
+        """Keep a worker from starting games beyond ``granted``: see ``AssignmentBook.lower``."""
         if self._assignments.lower(worker, granted):
             self._assign(worker)
 

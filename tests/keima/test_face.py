@@ -13,7 +13,8 @@ from tests.sources import ROOT
 
 
 def test_importing_it_imports_nothing_heavy() -> None:
-    code = "import sys, keima; print(*(name for name in ('torch', 'numba', 'numpy', 'pydantic', 'paramiko') if name in sys.modules))"
+    heavy = ("torch", "numba", "numpy", "pydantic", "paramiko")
+    code = f"import sys, keima; print(*(name for name in {heavy} if name in sys.modules))"
     assert (
         subprocess.run(
             [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True

@@ -62,7 +62,10 @@ python scripts/view_results.py \\
     --training checkpoints_8gpu/training_stats.json \\
     --last 5
 """
-REMOTE = 'ssh your-cluster "cd chess-snn-rl && python scripts/watch_training.py --file checkpoints_8gpu/training_stats.json --simple"'
+REMOTE = (
+    'ssh your-cluster "cd chess-snn-rl && '
+    'python scripts/watch_training.py --file checkpoints_8gpu/training_stats.json --simple"'
+)
 SAMPLE = """\
 ======================================================================
   Multi-GPU Chess SNN Training

@@ -25,7 +25,8 @@ PATIENCE = 400.0  # seconds, for a machine that has much else to do
 SIZE, KOMI = 7, 4.5
 SECONDS = 10.0  # of main time, in games on the clock
 KEIMA = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-POINTS = r"(scoreMean -?\d+\.\d+ scoreLead -?\d+\.\d+ )?"  # of networks that have learned to say so, to who asks as KataGo is asked
+# In answers to KataGo's command, from networks that predict the score.
+POINTS = r"(scoreMean -?\d+\.\d+ scoreLead -?\d+\.\d+ )?"
 RULES = (
     '{"friendlyPassOk":false,"hasButton":false,"ko":"POSITIONAL",'
     '"scoring":"AREA","suicide":false,"tax":"NONE","whiteHandicapBonus":"0"}'
@@ -218,7 +219,8 @@ def test_an_analysis_goes_on_until_anything_is_said(engine: Program, name: str, 
     for look in looks:
         for move in re.split(r"\s*\binfo\b", look.strip())[1:]:
             assert re.fullmatch(
-                rf" move \w+ visits \d+ (utility -?[01]\.\d+ )?winrate {winrate} {POINTS}prior {winrate} lcb {winrate} order \d+ pv( \w+)+",
+                rf" move \w+ visits \d+ (utility -?[01]\.\d+ )?winrate {winrate} {POINTS}"
+                rf"prior {winrate} lcb {winrate} order \d+ pv( \w+)+",
                 move,
             ), move
     visits = [sum(map(int, re.findall(r"visits (\d+)", look))) for look in looks]

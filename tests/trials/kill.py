@@ -5,8 +5,8 @@
 
 Every session of ``start_main.py`` is killed by ``kill -9`` at a random moment: very early, while it plays and trains,
 or while it is ending; all of its processes at once, or the main one alone, with which the workers must die. After each
-kill no process may be left and the ledger must balance; in the end every batch that had been complete anywhere must have
-been received once, and every session must have begun with the very learner and window that its checkpoint had.
+kill no process may be left and the ledger must balance. In the end every batch that had been complete anywhere must
+have been received once, and every session must have begun with the very learner and window of its checkpoint.
 """
 
 import argparse

@@ -38,10 +38,15 @@ return [...document.querySelectorAll('svg')[1].querySelectorAll('polygon.mark')]
   let name = mark;
   while (name.tagName !== 'text') name = name.nextElementSibling;
   const box = mark.getBoundingClientRect();
-  return {name: name.textContent, x: (box.left + box.right) / 2, y: (box.top + box.bottom) / 2, seen: getComputedStyle(mark).stroke};
+  const [x, y] = [(box.left + box.right) / 2, (box.top + box.bottom) / 2];
+  return {name: name.textContent, x: x, y: y, seen: getComputedStyle(mark).stroke};
 })"""  # of the second picture: what they are called, where they are, and their colour
+# On which points of the board things lie, by the names at the edge.
 BOARD = """
-const middle = (part) => { const box = part.getBoundingClientRect(); return [(box.left + box.right) / 2, (box.top + box.bottom) / 2]; };
+const middle = (part) => {
+  const box = part.getBoundingClientRect();
+  return [(box.left + box.right) / 2, (box.top + box.bottom) / 2];
+};
 const all = (selector) => [...document.querySelectorAll('.goban ' + selector)];
 const names = all('text:not(.share)').map((part) => [part.textContent, ...middle(part)]);
 const nearest = (place, axis, kind) =>
@@ -49,7 +54,7 @@ const nearest = (place, axis, kind) =>
 const point = (part) => nearest(middle(part)[0], 1, /[A-Z]/) + nearest(middle(part)[1], 2, /[0-9]/);
 return {black: all('circle.black').map(point), white: all('circle.white').map(point), last: all('.last').map(point),
   visits: all('.visits').map(point), texts: all('.share').map((part) => part.textContent),
-  owners: all('rect:not(.wood)').map((part) => [point(part), part.textContent])};"""  # on which points, by the names at the edge
+  owners: all('rect:not(.wood)').map((part) => [point(part), part.textContent])};"""
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +235,8 @@ def test_a_run_of_ppo_shows_its_account_and_its_trades_on_the_prices(browser: Br
     show(browser, tmp_path, [], text=ppo_results.page(rounds, tmp_path))
     assert browser.complaints() == [] and browser.requests() == [(tmp_path / "page.html").as_uri()]
     headings = browser.found(
-        "return [...document.querySelectorAll('h2')].filter((part) => part.offsetParent).map((part) => part.textContent)"
+        "return [...document.querySelectorAll('h2')].filter((part) => part.offsetParent).map((part) => "
+        "part.textContent)"
     )
     assert headings == ["The last whole episode", "Training", "Rounds"]
     titles = browser.found(
@@ -254,12 +260,14 @@ def test_a_run_of_ppo_shows_its_account_and_its_trades_on_the_prices(browser: Br
 
 TEXTS = """
 return [...document.querySelectorAll('svg')].flatMap((drawn) => {
-  const texts = [...drawn.querySelectorAll('.title, .name')].map((part) => [part.textContent, part.getBoundingClientRect()]);
+  const parts = [...drawn.querySelectorAll('.title, .name')];
+  const texts = parts.map((part) => [part.textContent, part.getBoundingClientRect()]);
   return texts.flatMap(([one, a], i) => texts.slice(i + 1).filter(([_, b]) =>
     a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom).map(([other]) => [one, other]));
 });"""  # the titles and names of curves that lie over each other
 CUT = """
-return [...document.querySelectorAll('.scroll')].map((part) => [part.scrollWidth - part.clientWidth, part.getBoundingClientRect().left]);"""
+return [...document.querySelectorAll('.scroll')].map((part) =>
+  [part.scrollWidth - part.clientWidth, part.getBoundingClientRect().left]);"""
 
 
 def everything(row: IterationReport) -> IterationReport:

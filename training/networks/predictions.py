@@ -1,7 +1,7 @@
 """A network's predictions of ownership and score lead at the end of a game.
 
-Only networks with auxiliary heads make them (``training.networks.auxiliary_heads.predictions_of``). They are for people;
-search never sees them.
+Only networks with auxiliary heads make them (``training.networks.auxiliary_heads.predictions_of``). They are for
+people; search never sees them.
 """
 
 from collections.abc import Callable

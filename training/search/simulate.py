@@ -104,7 +104,7 @@ def search_step(
 ) -> int:
     """Back up the answers ``logits`` ``[N, A]`` and ``values`` ``[N]`` to the last batch, and prepare the next.
 
-    Call it as ``search_step(*workspace, logits, values)``: taken as one tuple, the workspace costs a tenth of the speed.
+    Call it as ``search_step(*workspace, logits, values)``: as one tuple, the workspace costs a tenth of the speed.
 
     Returns:
         The size n of the next batch, ``leaves.observations[:n]``, or UNSOUND.

@@ -94,7 +94,7 @@ def test_workers_deliver_exactly_the_games_that_they_were_granted(open_backend: 
 @pytest.mark.medium
 def test_what_a_worker_has_not_begun_is_taken_back_and_may_be_granted_again(open_backend: Open) -> None:
     backend = open_backend()
-    assert isinstance(backend, FolderBackend)
+    assert isinstance(backend, FolderBackend | Fleet)
     backend.publish(1, model_bytes(1))
     worker = backend.workers[0]
     backend.grant(worker, granted=100_000, delivered=0)
@@ -210,5 +210,5 @@ def test_what_was_finished_is_handed_over_at_the_end(open_backend: Open) -> None
 
 
 def small_settings_root(backend: SelfPlayBackend) -> Path:
-    assert isinstance(backend, FolderBackend)
+    assert isinstance(backend, FolderBackend | Fleet)
     return backend.root
