@@ -22,6 +22,7 @@ from training.evaluation.orders import Contestant, MatchOrder
 from training.evaluation.remote_matches import MatchExecutors, MatchSpec, RemoteMatches
 from training.evaluation.strength import Strength
 from training.networks.model_file import Model, content_sha256, decode_model, describe_model, encode_model
+from training.run.folder_matches import FolderMatches
 from training.run.run import open_coach
 
 PATIENCE = 180.0
@@ -199,21 +200,22 @@ def test_rating_games_are_played_by_workers(backend: LocalProcesses, tmp_path: P
 
 @pytest.mark.parametrize("asynchronous", [True, False])
 def test_a_run_has_its_evaluation_games_played_by_workers_unless_every_byte_must_be_the_same_again(
-    tmp_path: Path, asynchronous: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asynchronous: bool
 ) -> None:
     evaluation = {"every": 1, "gating": "sprt", "gating_games": 32, "num_simulations": 8, "rating_games": 8}
     settings = fleet_settings(tmp_path, evaluation=evaluation, training={"asynchronous": asynchronous})
     seen: list[str] = []
 
-    class Watched(LocalProcesses):
-        """Notes the orders."""
+    order = FolderMatches.order
 
-        def order(self, worker: str, orders: Sequence[MatchOrder]) -> None:
-            seen.extend(order.id for order in orders)
-            super().order(worker, orders)
+    def noted(matches: FolderMatches, worker: str, orders: Sequence[MatchOrder]) -> None:
+        seen.extend(order.id for order in orders)
+        order(matches, worker, orders)
+
+    monkeypatch.setattr(FolderMatches, "order", noted)
 
     def make_backend(game: Game, run_id: str) -> LocalProcesses:
-        return Watched(tmp_path / "workers", count=2, game=game, settings=settings, run_id=run_id)
+        return LocalProcesses(tmp_path / "workers", count=2, game=game, settings=settings, run_id=run_id)
 
     coach = open_coach(tmp_path, settings, make_backend=make_backend, observers=[])
     coach.run()
