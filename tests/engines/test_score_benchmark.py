@@ -65,7 +65,7 @@ def test_a_state_dictionary_says_what_network_it_is(tmp_path: Path) -> None:
         weights = build_network(FULL, **NETWORK, global_pooling=pooling).state_dict()  # type: ignore[arg-type]
         model = model_of_weights(FULL, weights)
         assert model.description.network == {"type": "resnet", **NETWORK, "global_pooling": pooling}
-    with pytest.raises(ValueError, match="it is a network for 16 planes of 16 cells"):
+    with pytest.raises(ValueError, match="the network takes 16 planes of 16 cells"):
         model_of_weights(SMALL, weights)
     with pytest.raises(ValueError, match="is no state dictionary of a network for twenty48"):
         model_of_weights(FULL, {"weight": torch.zeros(3)})

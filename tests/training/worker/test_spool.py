@@ -118,7 +118,7 @@ def test_half_a_write_leaves_the_spool_as_it_was(tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 100, hard))
     try:
         for _ in range(2):
-            with pytest.raises(OSError, match=r"no room|File too large"):
+            with pytest.raises(OSError, match=r"no space|File too large"):
                 Spool(main.folder).add(main.batches())
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
