@@ -5,7 +5,8 @@ Where time forbids the guide's numbers:
 - the snippet: ``num_workers=8`` becomes 2, ``epochs=100`` 2, ``games_per_epoch=32`` 4 and ``simulations=50`` 1; its
   slow form changes the number of epochs alone;
 - the commands: ``--smoke --height 2 --width 2 --epochs 1 --games-per-epoch 2`` is appended, and they are driven in
-  this process, which also plays. Their slow form appends ``--smoke`` alone, and processes of their own play;
+  this process, which also plays. Their slow form appends ``--smoke`` alone,
+  with ``--epochs 2`` for 500, and processes of their own play;
 - the last two commands, of which one begins where the other has ended, play with processes of their own in either
   form, here with 2;
 - ``--epochs 500`` becomes 50, so that the file which the next command begins with is there.
@@ -217,6 +218,7 @@ def test_every_command_trains_with_processes_of_its_own(line: str, tmp_path: Pat
     (tmp_path / "checkpoints").mkdir()
     network = ZeroNetwork(4, 4, 16, filters=8, blocks=1)  # as large as --smoke makes it
     torch.save(network.state_dict(), tmp_path / "checkpoints" / "model_epoch_50.pth")
+    line = line.replace("--epochs 500", "--epochs 2")  # which --smoke leaves as it is
     assert "2 epochs, 16 games" in typed(line, "--smoke", cwd=tmp_path)
     assert load_weights(tmp_path / "checkpoints" / f"model_epoch_{52 if line == CONTINUED else 2}.pth")
 
