@@ -217,7 +217,7 @@ def test_a_run_ends_by_itself_or_by_ctrl_c_and_says_how_to_go_on(tmp_path: Path)
     with begin(config(tmp_path), run_dir, "--resume", "--iterations", str(before + 1)) as resumed:
         said, _ = resumed.communicate()
     assert resumed.returncode == 0
-    assert "Go on:" not in said
+    assert "Continue:" not in said
     with read_ledger(run_dir) as ledger:
         assert len(ledger.iterations()) == before + 1
 

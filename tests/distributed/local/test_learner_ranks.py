@@ -106,7 +106,7 @@ def test_ctrl_c_reaches_all_ranks_and_ends_the_run_in_good_order(tmp_path: Path)
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait() == 130, (tmp_path / "said").read_text()
     said = (tmp_path / "said").read_text()
-    assert "Go on:" in said and "Traceback" not in said
+    assert "Continue:" in said and "Traceback" not in said
     assert started(tmp_path, "--resume").wait() == 0, (tmp_path / "said").read_text()
     assert not audit(tmp_path / "run").problems
 
