@@ -84,7 +84,10 @@ def heartbeat_line(report: ProgressReport) -> str:
 
 
 class PlainLines:
-    """Writes a line per iteration and event, and a heartbeat if there was no line for a while."""
+    """Writes a line per iteration and event, and a heartbeat if there was no line for a while.
+
+    A cluster's figures are only in the heartbeat, so its time counts from the last heartbeat.
+    """
 
     def __init__(
         self,
@@ -96,14 +99,16 @@ class PlainLines:
         self._stream = stream
         self._heartbeat_seconds = heartbeat_seconds
         self._clock = clock
-        self._last = clock()
+        self._last = self._last_heartbeat = clock()
         self._iterations: int | None = None
 
     def progress(self, report: ProgressReport) -> None:
         """Write a line if the last one is old."""
         self._iterations = report.iterations
-        if self._clock() - self._last >= self._heartbeat_seconds:
+        since = self._last_heartbeat if report.cluster else self._last
+        if self._clock() - since >= self._heartbeat_seconds:
             self._write(heartbeat_line(report))
+            self._last_heartbeat = self._last
 
     def iteration(self, report: IterationReport) -> None:
         """Write the iteration."""

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from tests.training.example_reports import evaluation, iteration, progress, worker
-from training.common.reports import IterationReport, Observer, ProgressReport
+from training.common.reports import ClusterReport, IterationReport, Observer, ProgressReport
 from training.common.run_folder import STATS_NAME
 from views import make_observers, shielded
 from views.files import METRICS_NAME, EventFile, MetricsFile, StatsFile, UnreadableStats, earlier_rows, read_stats
@@ -322,6 +322,18 @@ def test_there_is_a_sign_of_life_when_there_was_no_line_for_a_while() -> None:
     beats = stream.getvalue().splitlines()
     assert len(beats) == 3
     assert "waiting for games  62 of 100 games" in beats[0] and "1 playing, 1 error" in beats[0]
+
+
+def test_a_cluster_s_figures_come_regularly_however_often_there_are_other_lines() -> None:
+    stream, clock = io.StringIO(), Clock()
+    lines = PlainLines(stream, heartbeat_seconds=30.0, clock=clock)
+    cluster = ClusterReport(active=1, total=2, sync_seconds=None, network_mb_per_minute=0.0, standings={})
+    for second in range(100):
+        clock.now += 1.0
+        lines.progress(replace(progress(3), cluster=cluster))
+        if second % 10 == 0:
+            lines.iteration(iteration(3))
+    assert stream.getvalue().count("Games/second: ") == 3
 
 
 def test_an_event_is_one_line_and_cannot_steer_the_terminal() -> None:
