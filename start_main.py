@@ -29,7 +29,6 @@ from typing import Any
 
 from configs.commands import connector, settings_file
 from configs.flags import as_setting
-from distributed.local import processes
 from training.common.signals import INTERRUPTED, interruptible
 from training.common.start import before_imports, reports_compiling, see_inputs
 
@@ -108,7 +107,9 @@ def resumed_config(arguments: argparse.Namespace) -> Path | None:
 
 if __name__ == "__main__":
     if not before_imports(parse, see, loading="PyTorch").distributed:
-        processes.prepare()  # they load it at the same time as this one does
+        from distributed.local.processes import prepare  # only now: --help needs nothing of it
+
+        prepare()  # they load it at the same time as this one does
 
 from rich.console import Console
 

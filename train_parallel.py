@@ -37,7 +37,6 @@ from pathlib import Path
 from typing import Any
 
 from configs.flags import as_setting, whole
-from distributed.local import processes
 from training.common.signals import INTERRUPTED, interruptible
 from training.common.start import before_imports, reports_compiling, see_inputs
 
@@ -152,7 +151,10 @@ if __name__ == "__main__":
         lambda arguments: see_inputs(arguments.run_dir if arguments.resume else None, arguments.checkpoint),
         loading="PyTorch",
     )
-    processes.prepare()  # they load it at the same time as this one does
+
+    from distributed.local.processes import prepare  # only now: --help needs nothing of it
+
+    prepare()  # they load it at the same time as this one does
 
 from rich.console import Console
 

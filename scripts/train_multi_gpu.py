@@ -39,7 +39,6 @@ if __name__ == "__main__":
 
 from configs.commands import settings_file
 from configs.flags import as_setting, whole
-from distributed.local import processes
 from games import GAMES
 from training.common.signals import INTERRUPTED, interruptible
 from training.common.start import before_imports, reports_compiling, see_inputs
@@ -135,7 +134,10 @@ if __name__ == "__main__":
         lambda arguments: see_inputs(arguments.save_dir if arguments.resume else None, arguments.config),
         loading="PyTorch",
     )
-    processes.prepare()  # they load it at the same time as this one does
+
+    from distributed.local.processes import prepare  # only now: --help needs nothing of it
+
+    prepare()  # they load it at the same time as this one does
 
 from rich.console import Console
 
