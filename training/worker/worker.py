@@ -246,7 +246,7 @@ class Worker:
         evaluate = evaluator if limit == most else in_parts(evaluator, limit)
         bundled = assignment
         if assignment.parallel_games == 0:
-            network = f"{model.description.network} {evaluator.describe()}"
+            network = f"{model.description.network} {evaluator.describe()}, at most {limit} positions a call"
             parallel_games, found = known_parallel_games(game, evaluate, assignment.search, network=network)
             log.info("%s", found)
             self.note = f"{parallel_games} games side by side"
