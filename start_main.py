@@ -113,7 +113,7 @@ if __name__ == "__main__":
 
 from rich.console import Console
 
-from configs.load import ConfigError, load_settings, shrink
+from configs.load import ConfigError, load_settings, shrink, with_begun_modules
 from configs.schema import Settings
 from distributed.local.learner_ranks import learner_ranks
 from distributed.local.local import spread_processes
@@ -145,12 +145,14 @@ def begin(arguments: argparse.Namespace) -> int:
 def lead(arguments: argparse.Namespace, path: Path, settings: Settings, ranks: Ranks) -> int:
     """Run as rank 0 of the learner; after torchrun has restarted the ranks, resume."""
     run_dir = arguments.run_dir or Path(settings.run.directory) / settings.run.name
-    configured_game(settings, path)  # before anything is written
     restarted = ranks.restarts > 0 and (run_dir / "run.db").exists()
-    make_run_folder(run_dir, resume=arguments.resume or restarted)
+    resume = arguments.resume or restarted
+    settings, changed = with_begun_modules(settings, run_dir) if resume else (settings, [])
+    configured_game(settings, path)  # before anything is written
+    make_run_folder(run_dir, resume=resume)
     log_to(logging.FileHandler(run_dir / "coach.log", encoding="utf-8"))
     with RunLock(run_dir), learner_ranks(settings, run_dir, present=ranks) as ranks:
-        return train(run_dir, settings, path, ranks, takeover=arguments.takeover)
+        return train(run_dir, settings, path, ranks, takeover=arguments.takeover, changed=changed)
 
 
 def read_settings(arguments: argparse.Namespace) -> tuple[Path, Settings]:
@@ -190,12 +192,22 @@ def with_present_workers(path: Path, settings: Settings) -> tuple[Path, Settings
     raise ConfigError(files[-1], [f"distributed.workers: none are listed; {remedy}"])
 
 
-def train(run_dir: Path, settings: Settings, config: Path, ranks: Ranks, *, takeover: bool = False) -> int:
-    """Run the Coach to its end, and print the summary."""
+def train(
+    run_dir: Path,
+    settings: Settings,
+    config: Path,
+    ranks: Ranks,
+    *,
+    takeover: bool = False,
+    changed: Sequence[str] = (),
+) -> int:
+    """Run the Coach to its end, and print the summary; ``changed`` says what differs from the run's beginning."""
     if config != run_dir / "config.yaml":  # which is the run's own copy
         write_atomically(run_dir / FOLLOWED, str(config.resolve()).encode())
     observers = make_observers(run_dir, name=settings.run.name, game=settings.game.name)
     log_event = event_logger(observers)
+    for sentence in changed:
+        log_event(sentence)
 
     def make_backend(game: Game, run_id: str) -> SelfPlayBackend:
         if settings.distributed.enabled:

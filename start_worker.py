@@ -152,7 +152,7 @@ def rehearse(name: str) -> None:
     from training.self_play.self_play import SelfPlay
 
     game = load_game(name)
-    network = build_network(game, **NetworkSettings(blocks=1, channels=8).model_dump())
+    network = build_network(game, **NetworkSettings(blocks=1, channels=8).arguments())
     evaluator = Evaluator(network.eval(), game, max_batch=2)
     self_play = SelfPlay(game, evaluator, SearchSettings(num_simulations=4, cheap_simulations=2), parallel_games=2)
     self_play.begin([1, 2])

@@ -46,7 +46,7 @@ from pathlib import Path
 from typing import Any
 
 from configs.commands import settings_file, shipped
-from configs.flags import HIGHEST_PORT, as_setting, whole
+from configs.flags import HIGHEST_PORT, as_setting, game_among, whole
 from games import GAMES
 from training.common.disk_words import in_words
 from training.common.signals import INTERRUPTED, interruptible, leave_lost_terminal, stop_on_signals
@@ -121,8 +121,10 @@ def parser() -> argparse.ArgumentParser:
     )
     what(
         "--game",
-        choices=sorted(GAMES),
-        help="if neither --config nor --data names the game (default: chess, or that of the newest run)",
+        type=game_among(GAMES),
+        metavar="GAME",
+        help=f"{', '.join(sorted(GAMES))}, or a file of your own such as my_game.py, if neither --config nor --data "
+        "names the game (default: chess, or that of the newest run)",
     )
     what("--blocks", type=as_setting("network.blocks"), help="residual blocks of the network (default: 20)")
     what("--channels", type=as_setting("network.channels"), help="channels of its convolutions (default: 256)")
@@ -432,7 +434,7 @@ def game_and_network(arguments: argparse.Namespace) -> Settings:
         document = load_section(arguments.config, BigExperiment).model_dump(exclude={"big_learner"})
     elif arguments.data and own.exists():
         document = load_settings(own).model_dump()
-        document["network"] |= {"type": "resnet", "time_steps": None, **SIZES}
+        document["network"] |= {"type": "resnet", "module": None, "options": {}, "time_steps": None, **SIZES}
     else:
         document = default_settings(load_game(arguments.game or "chess"))
         document["network"] |= SIZES

@@ -4,7 +4,10 @@ written.
 
 import argparse
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from configs.own_modules import ModuleProblem, keep_module
 
 HIGHEST_SEED = 2**63 - 1
 HIGHEST_PORT = 65_535
@@ -46,6 +49,23 @@ def number(
         if too_low or too_high or not math.isfinite(value):
             raise argparse.ArgumentTypeError(f"{expected}, found {text}")
         return value
+
+    return read
+
+
+def game_among(shipped: Collection[str]) -> Callable[[str], str]:
+    """The type of a flag that takes a game: the name of a shipped one, or a file of one's own, such as my_game.py."""
+
+    def read(text: str) -> str:
+        if text in shipped:
+            return text
+        if not text.endswith(".py"):
+            games = ", ".join(sorted(shipped))
+            raise argparse.ArgumentTypeError(f"expected one of {games}, or a file such as my_game.py, found {text}")
+        try:
+            return keep_module(Path(text).expanduser())
+        except ModuleProblem as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
 
     return read
 

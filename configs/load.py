@@ -18,11 +18,13 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from configs.own_modules import FOLDER, copy_modules, is_own, stem_of
 from configs.schema import Settings
 
 SIZE_LIMIT = 256 * 1024  # bytes of YAML
 DEEP = re.compile(r"([\[{]\s*){50}")  # the YAML library takes quadratic time for these
 SECRET: Any = {"distributed": {"workers": {"__all__": {"key_path", "env"}}, "pip": True}}  # left out of a run's folder
+OWN_NAMES = (("game", "name"), ("network", "type"))  # settings that can name a user's own file
 Keys = tuple[str | int, ...]  # the keys that lead to a setting
 S = TypeVar("S", bound=BaseModel)
 
@@ -324,7 +326,8 @@ def save_resolved(settings: Settings, run_dir: Path, *, write: Callable[[Path, b
 
     ``config.yaml`` holds every setting, including defaults and overrides, and loads to the same settings. People share
     run folders, so it leaves out the paths of keys and the environment of workers (``env``); a resumed run has these
-    from the file it was started with. ``versions.json`` holds the versions.
+    from the file it was started with. Users' own games and networks are copied to ``modules/``. ``versions.json`` holds
+    the versions.
 
     Args:
         settings: of the run.
@@ -334,11 +337,35 @@ def save_resolved(settings: Settings, run_dir: Path, *, write: Callable[[Path, b
     Raises:
         OSError: the folder is missing or cannot be written.
     """
-    text = yaml.dump(
-        settings.model_dump(mode="json", exclude=SECRET), Dumper=_Dumper, sort_keys=False, allow_unicode=True
-    )
+    copy_modules(settings.own_modules, run_dir / FOLDER)
+    document = settings.model_dump(mode="json", exclude=SECRET)
+    for section, key in OWN_NAMES:
+        if is_own(document[section][key]):
+            document[section]["module"] = f"{FOLDER}/{document[section][key]}.py"
+    text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
     write(run_dir / "config.yaml", text.encode("utf-8"))
     write(run_dir / "versions.json", (json.dumps(versions(), indent=2) + "\n").encode("utf-8"))
+
+
+def with_begun_modules(settings: Settings, run_dir: Path) -> tuple[Settings, list[str]]:
+    """The settings of a resumed run with the users' own files that it began with, and a sentence for each that differs.
+
+    Raises:
+        ConfigError: the run's own settings cannot be read.
+    """
+    path = run_dir / "config.yaml"
+    if not settings.own_modules or not path.is_file():
+        return settings, []
+    begun, said = load_settings(path), []
+    for section, key in OWN_NAMES:
+        present, before = (getattr(getattr(each, section), key) for each in (settings, begun))
+        if present != before and is_own(present) and stem_of(present) == stem_of(before):
+            settings = settings.model_copy(update={section: getattr(begun, section)})
+            said.append(
+                f"{stem_of(present)}.py has changed since this run began: the run continues with its copy, "
+                f"{run_dir / FOLDER / before}.py; to train by the new file, start another run"
+            )
+    return settings, said
 
 
 def versions() -> dict[str, str]:

@@ -9,11 +9,14 @@ import ipaddress
 import re
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
 
 from configs.commands import connector
+from configs.own_modules import NAME as OWN_NAME
+from configs.own_modules import is_own, keep_module
 
 Auto = Literal["auto"]
 Count = Annotated[int, Field(ge=1)]
@@ -41,6 +44,9 @@ def _like(pattern: str, description: str) -> AfterValidator:
 Line = Annotated[str, Field(max_length=4096), _like(r"[^\x00-\x1f\x7f]+", "one line of text")]
 Name = Annotated[
     str, _like(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "up to 64 letters, digits, '.', '_', '-', starting with no sign")
+]
+NetworkType = Annotated[
+    str, _like(rf"resnet|spiking|{OWN_NAME.pattern}", "'resnet' or 'spiking', or a file at `module`")
 ]
 Host = Annotated[str, _like(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]{0,252}", "a host name or an IP address")]
 User = Annotated[str, _like(r"[A-Za-z0-9_][A-Za-z0-9_.@+\\-]{0,127}", "a user name")]  # also in a domain: CORP\alice
@@ -70,10 +76,41 @@ class RunSettings(Section):
 
 
 class GameSettings(Section):
-    """The game and its options."""
+    """The game and its options: a shipped game by its name, a user's file, or a game of OpenSpiel."""
 
-    name: Name
+    name: Name  # with ``module``: by its content
+    module: Line | None = None  # a Python file, relative to the settings file
     options: dict[str, Scalar] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name(cls, given: Any, info: ValidationInfo) -> Any:
+        if isinstance(given, dict) and "openspiel" in given:
+            return _of_openspiel(given)
+        return _with_own_name(given, "name", info)
+
+
+def _of_openspiel(given: dict[str, Any]) -> dict[str, Any]:
+    """``{openspiel: hex}`` written out."""
+    if given.keys() != {"openspiel"}:
+        raise ValueError("openspiel: write the parameters into the name, such as hex(board_size=5), without other keys")
+    return {"name": "openspiel", "options": {"game": given["openspiel"]}}
+
+
+def _with_own_name(given: Any, key: str, info: ValidationInfo) -> Any:
+    """A section read from a settings file, with the user's file ``module`` in this machine's store and its name at
+    ``key``; a section that comes from elsewhere has the name already.
+    """
+    if not isinstance(given, dict) or not isinstance(given.get("module"), str):
+        return given
+    name, config = given.get(key, ""), (info.context or {}).get("config")
+    if is_own(str(name)) and config is None:
+        return given
+    if name and not is_own(str(name)):
+        raise ValueError(f"either {key}, for what is shipped, or module, for a file of your own")
+    path = Path(given["module"]).expanduser()
+    path = path if config is None else (Path(config).parent / path).resolve()
+    return given | {key: keep_module(path, expected=str(name)), "module": str(path)}
 
 
 class NetworkSettings(Section):
@@ -81,7 +118,9 @@ class NetworkSettings(Section):
     form.
     """
 
-    type: Literal["resnet", "spiking"] = "resnet"
+    type: NetworkType = "resnet"  # "resnet", "spiking", or, with ``module``, a user's file by its content
+    module: Line | None = None  # a Python file with a network, relative to the settings file
+    options: dict[str, Scalar] = {}  # of that network, for which the other keys have no meaning
     blocks: Annotated[int, Field(ge=1, le=100)] = 6
     channels: Annotated[int, Field(ge=4, le=2048)] = 64
     global_pooling: bool = True
@@ -90,8 +129,23 @@ class NetworkSettings(Section):
     predict_ownership: bool = False  # this and the next: only for Go and Connect Four
     predict_score: bool = False
 
+    @model_validator(mode="before")
+    @classmethod
+    def _name(cls, given: Any, info: ValidationInfo) -> Any:
+        return _with_own_name(given, "type", info)
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of ``build_network``, which describe the network in model files."""
+        if is_own(self.type):
+            return {"type": self.type, **self.options}
+        return self.model_dump(exclude={"module", "options"})
+
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.options and not is_own(self.type):
+            raise ValueError("options: only for a network of your own, which `module` names")
+        if is_own(self.type) and (self.predict_reply or self.predict_ownership or self.predict_score):
+            raise ValueError("predict_reply, predict_ownership, predict_score: a network of your own has no such heads")
         if self.time_steps is not None and self.type != "spiking":
             raise ValueError(f"time_steps: only for networks of type spiking, and this one has type {self.type}")
         return self
@@ -420,6 +474,11 @@ class Settings(Section):
     training: TrainingSettings = TrainingSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     distributed: DistributedSettings = DistributedSettings()
+
+    @property
+    def own_modules(self) -> tuple[str, ...]:
+        """The names of the users' files that this run needs."""
+        return tuple(name for name in (self.game.name, self.network.type) if is_own(name))
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from configs.load import load_settings
+from configs.own_modules import FOLDER as MODULES
+from configs.own_modules import keep_copies
 from configs.schema import SearchSettings
 from engines.match_benchmark import Entrant
 from engines.players import NetworkSpec, read_model
@@ -48,6 +50,7 @@ def network_from_model(path: Path) -> PlayableNetwork:
         ValueError, OSError: it is none, or cannot be read.
     """
     model, config = read_model(path), path.resolve().parent.parent / SETTINGS
+    keep_copies(path.parent / MODULES)
     return fitted(model, path, load_settings(config).search if config.is_file() else UNKNOWN_RUN)
 
 
@@ -67,7 +70,7 @@ def network_from_weights(path: Path, config: Path | None, folder: Path) -> Playa
     if config or settings_path.is_file():
         settings = load_settings(settings_path)
         game, search = load_game(settings.game.name, **settings.game.options), settings.search
-        model = Model(description=describe_model(game, settings.network.model_dump(), 0), weights=weights)
+        model = Model(description=describe_model(game, settings.network.arguments(), 0), weights=weights)
     else:
         try:
             model = model_of_weights(load_game("twenty48"), weights)

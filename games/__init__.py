@@ -4,9 +4,14 @@ A game is imported and compiled when it is loaded. The names of this package are
 can list the games without loading any.
 """
 
+from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from inspect import signature
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from configs.own_modules import described, is_own, keep_module, load_module, stem_of
 
 if TYPE_CHECKING:
     from games.game import CHANCE, Game, IllegalAction, Rules
@@ -31,19 +36,50 @@ if not TYPE_CHECKING:  # a type checker would accept any name
 
 
 def load_game(name: str, **options: Any) -> "Game":
-    """Build the game called ``name``.
+    """Build a game.
+
+    Args:
+        name: of a shipped game; a user's file, such as ``my_game.py``; or its name in this machine's store.
+        options: of the game.
 
     Raises:
-        ValueError: the game does not exist, or does not accept these options.
+        ValueError: the game does not exist, does not accept these options, or fails.
     """
+    if name.endswith(".py"):
+        name = keep_module(Path(name).expanduser())
+    if is_own(name):
+        return _load_own_game(name, options)
     if name not in GAMES:
         raise ValueError(f"there is no game called {name!r}; the games are {', '.join(sorted(GAMES))}")
     build = getattr(import_module(GAMES[name]), name)
-    takes = signature(build).parameters
-    for option in options.keys() - takes.keys():
-        raise ValueError(f"game {name!r} has no option {option!r}; it takes {', '.join(takes) or 'none'}")
+    _require_options(name, build, options)
     try:
         game: Game = build(**options)
     except (TypeError, ValueError) as error:
         raise ValueError(f"game {name!r}: {error}") from error
     return game
+
+
+def _load_own_game(name: str, options: dict[str, Any]) -> "Game":
+    from games.game import Game
+
+    module = load_module(name)
+    build = getattr(module, "game", None)
+    if not callable(build):
+        raise ValueError(f"{module.__file__}: define a function game(), with the game's options, that returns the Game")
+    _require_options(stem_of(name), build, options)
+    try:
+        game = build(**options)
+    except Exception as error:
+        raise ValueError(described(error, name)) from error
+    if not isinstance(game, Game):
+        raise ValueError(f"{module.__file__}: game() must return a Game, and returns a {type(game).__name__}")
+    given = signature(build).bind(**options)
+    given.apply_defaults()
+    return replace(game, name=name, options=dict(given.arguments))
+
+
+def _require_options(name: str, build: Callable[..., Any], options: dict[str, Any]) -> None:
+    takes = signature(build).parameters
+    for option in options.keys() - takes.keys():
+        raise ValueError(f"game {name!r} has no option {option!r}; it takes {', '.join(takes) or 'none'}")

@@ -15,7 +15,6 @@ inlined.
 import ast
 import functools
 import hashlib
-import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -26,13 +25,14 @@ import numba
 from numba.core.caching import UserProvidedCacheLocator
 from numba.core.errors import NumbaExperimentalFeatureWarning
 
+from configs.cache import CACHE
+
 # Function values are documented, but numba warns at every use that they are experimental.
 warnings.simplefilter("ignore", NumbaExperimentalFeatureWarning)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 PROJECT = Path(__file__).resolve().parent.parent
-CACHE = Path(os.environ.get("KEIMA_CACHE", Path.home() / ".cache" / "keima"))
 
 
 @functools.cache

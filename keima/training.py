@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from configs.load import load_settings
+from configs.load import load_settings, with_begun_modules
 from distributed.local.local import LocalProcesses, spread_processes
 from games import Game
 from training.common.reports import IterationReport, Observer
@@ -42,11 +42,14 @@ def train(
         raise ValueError(
             f"{path}: distributed.enabled has machines play; train it with start_main.py, or set it to false"
         )
-    configured_game(settings, path)
     folder = Path(run_dir) if run_dir else Path(settings.run.directory) / settings.run.name
+    settings, changed = with_begun_modules(settings, folder) if resume else (settings, [])
+    configured_game(settings, path)
     make_run_folder(folder, resume=resume, option="run_dir")
     observers = make_observers(folder, name=settings.run.name, game=settings.game.name, terminal=observer)
     log_event = event_logger(observers)
+    for sentence in changed:
+        log_event(sentence)
 
     def make_backend(game: Game, run_id: str) -> LocalProcesses:
         return spread_processes(folder / "workers", game=game, settings=settings, run_id=run_id, log_event=log_event)

@@ -38,7 +38,7 @@ if __name__ == "__main__":
     ends_at_once()
 
 from configs.commands import settings_file
-from configs.flags import as_setting, whole
+from configs.flags import as_setting, game_among, whole
 from games import GAMES
 from training.common.signals import INTERRUPTED, interruptible
 from training.common.start import before_imports, reports_compiling, see_inputs
@@ -85,7 +85,8 @@ def parser() -> argparse.ArgumentParser:
         help="continue the run in --save-dir with its settings, except those given now",
     )
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--game", choices=sorted(GAMES), help="the game (default: chess)")
+    games = f"{', '.join(sorted(GAMES))}, or a file of your own such as my_game.py (default: chess)"
+    what.add_argument("--game", type=game_among(GAMES), metavar="GAME", help=games)
     what.add_argument("--config", type=settings_file, help="an experiment's settings; flags override them")
     add("--simulations", type=as_setting("search.num_simulations"), help="per move")
     add(
@@ -142,6 +143,7 @@ if __name__ == "__main__":
 from rich.console import Console
 
 from configs.load import load_settings
+from configs.own_modules import stem_of
 from configs.schema import Settings
 from distributed.local.multi_gpu import SessionEnd, synchronous, train_on_devices
 from distributed.local.wiring import default_settings, shipped_rules, validated
@@ -292,7 +294,7 @@ def banner(settings: Settings, slots: Sequence[DeviceSlot]) -> list[str]:
     numbers = [int(title.split()[1]) for title in devices]
     return [
         "=" * WIDTH,
-        f"  Multi-GPU {settings.game.name.replace('_', ' ').title()}{kind} Training",
+        f"  Multi-GPU {stem_of(settings.game.name).replace('_', ' ').title()}{kind} Training",
         "=" * WIDTH,
         f"Primary training device: {f'cuda:{numbers[0]}' if slots[0].device else 'cpu'}",
         f"Parallel self-play {devices[0].split()[0]}s: {numbers}",

@@ -20,7 +20,7 @@ from tests.sources import ROOMS, ROOT, imported_files, programs, python_files, r
 RUN = ("common", "search", "data", "ranks", "networks", "self_play", "replay", "learning", "evaluation", "worker")
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "configs": (),
-    "games": (),
+    "games": ("configs",),
     "training/common": (),
     "training/search": ("training/common",),
     "training/data": ("training/common",),

@@ -8,6 +8,8 @@ from typing import Any
 import yaml
 
 from configs.load import load_settings
+from configs.own_modules import FOLDER as MODULES
+from configs.own_modules import copy_modules
 from configs.schema import SEED_ACCOUNTS
 from engines.network_loader import SETTINGS, PlayableNetwork, network_from_run
 from training.common.files import write_atomically
@@ -48,6 +50,7 @@ def export_model(run: Path, path: Path, rows: Rows, benchmarks: Sequence[Path] =
     measured = [line for file in benchmarks for line in benchmark_lines(file, playable)]
     path.parent.mkdir(parents=True, exist_ok=True)
     save_safetensors(path, playable.model, compact=True)
+    copy_modules((playable.game.name, str(playable.model.description.network.get("type"))), path.parent / MODULES)
     card_path = path.with_suffix(".md")
     write_atomically(card_path, card(run, path, playable, rows, measured).encode(), mode=0o644)
     return card_path

@@ -107,7 +107,7 @@ def learn(game: Game, settings: Settings, batches: list[GameBatch], samples: int
     learner, steps = make_learner(game, settings), max(1, samples // settings.training.batch_size)
     while learner.step < steps:
         learner.train(window, min(STEPS, steps - learner.step), settings.run.seed, progress=learner.step / steps)
-    model = Model(description=describe_model(game, settings.network.model_dump(), 1), weights=learner.weights())
+    model = Model(description=describe_model(game, settings.network.arguments(), 1), weights=learner.weights())
     learner.network.load_state_dict(model.weights)
     learner.network.eval()
     return model, " | ".join(f"{loss(learner, part):.3f}" for part in (window, other))

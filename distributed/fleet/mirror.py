@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from configs.own_modules import source_of
 from distributed.fleet.ownership import Claim
 from distributed.remote.owner import LABEL, STRANGER
 from distributed.setup.machine import printable_start, worker_place
@@ -71,6 +72,7 @@ class Mirror:
         self._heard = False  # there was a heartbeat at the last poll
         self._whole = True  # the model was sent as the whole file
         self._rate = 0.0  # bytes per second of the last large model; 0: unknown
+        self._modules: set[str] = set()  # the users' own files that are on the worker
         self._players: set[Contestant] = set()  # the models of evaluation games that are on the worker
         self._results: set[str] = set()  # the results of evaluation games that have been fetched
         self._fetched: set[str] = set()
@@ -106,6 +108,7 @@ class Mirror:
         """Assume nothing about the files on the worker."""
         self.model = self.sent = None
         self._heard = False
+        self._modules.clear()
         self._players.clear()
 
     def read_heartbeat(self, transport: Transport) -> Heartbeat | None:
@@ -356,11 +359,20 @@ class Mirror:
         assignment = wanted.model_copy(update=changes)
         if assignment != self.sent:
             self._check(transport)
+            self._send_modules(transport, assignment)
             transport.put(
                 assignment.model_dump_json(indent=1).encode(), f"{worker_place(self.worker)}/inbox/assignment.json"
             )
             self.sent = assignment
             self._players &= set(assignment.players)  # the worker deletes what its assignment does not name
+
+    def _send_modules(self, transport: Transport, assignment: Assignment) -> None:
+        """Put the users' own files that the assignment names into the worker's inbox."""
+        for name in assignment.modules:
+            if name not in self._modules:
+                path = self.folder.module_path(name).name
+                transport.put(source_of(name), f"{worker_place(self.worker)}/inbox/{path}")
+                self._modules.add(name)
 
 
 def open_mirror(root: Path, worker: str, run_id: str) -> WorkerFolder:

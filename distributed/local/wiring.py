@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from configs.load import load_settings, override
+from configs.own_modules import stem_of
 from configs.schema import Settings
 from distributed.local.worker_devices import Spread
 from games import Game, load_game
@@ -84,7 +85,7 @@ def default_settings(rules: Game) -> dict[str, Any]:
     if shipped.exists():
         settings = load_settings(shipped).model_dump()
     else:
-        general = {"run": {"name": rules.name}, "game": {"name": rules.name}, "search": SEARCH}
+        general = {"run": {"name": stem_of(rules.name)}, "game": {"name": rules.name}, "search": SEARCH}
         settings = Settings.model_validate(general).model_dump()
     settings["game"]["options"] = rules.options
     if rules.num_players == 1:
@@ -106,7 +107,7 @@ def trainer_settings(rules: Game, overrides: Mapping[str, Any] | None = None) ->
         ValueError: some are out of range; the message names them.
     """
     document = default_settings(rules)
-    document["run"] = {"name": f"{rules.name}-{time.strftime('%Y%m%d-%H%M%S')}", "iterations": EPOCHS}
+    document["run"] = {"name": f"{stem_of(rules.name)}-{time.strftime('%Y%m%d-%H%M%S')}", "iterations": EPOCHS}
     for key, value in (overrides or {}).items():
         override(document, key.split("."), value)
     return validated(document)

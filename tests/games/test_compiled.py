@@ -59,6 +59,8 @@ def project(tmp_path: Path) -> Path:
     games.mkdir(parents=True)
     shutil.copy(PROJECT / "games" / "compiled.py", games)
     (games / "__init__.py").touch()
+    (games.parent / "configs").mkdir()
+    shutil.copy(PROJECT / "configs" / "cache.py", games.parent / "configs")
     (games / "helper.py").write_text(HELPER)
     (games / "functions.py").write_text(FUNCTIONS)
     return tmp_path / "project"

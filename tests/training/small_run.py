@@ -47,9 +47,9 @@ def new_model(game: Game, version: int, **heads: bool) -> Model:
     )
 
 
-def model_bytes(version: int) -> bytes:
+def model_bytes(version: int, game: Game = GAME) -> bytes:
     """A new network as the bytes that travel."""
-    return encode_model(new_model(GAME, version), GAME)
+    return encode_model(new_model(game, version), game)
 
 
 def saved_model(path: Path, game: Game, *, version: int = 1, **heads: bool) -> Path:

@@ -20,6 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from configs.own_modules import FOLDER as MODULES
+from configs.own_modules import keep_copies
 from training.common.files import sync_folder
 from training.common.run_folder import LEDGER_NAME as FILE
 from training.data.ledger_rows import ACCOUNT_COLUMNS, BATCH_COLUMNS, FORMAT, TABLES, BatchRow, ModelRow, WorkerAccount
@@ -346,6 +348,7 @@ def read_ledger(folder: Path) -> Ledger:
     path = folder / FILE
     if not path.is_file():
         raise NoSuchRun(f"{folder} is not the folder of a run: it has no {FILE}")
+    keep_copies(folder / MODULES)
     with _connection(path, "ro") as connection:
         return _checked(folder, connection)
 

@@ -178,7 +178,7 @@ class BigLearner:
             "told": self.experiment.saved(),
         }
         save_tree(self.path, tree)
-        description = describe_model(game, self.experiment.network.model_dump(), self.learner.step)
+        description = describe_model(game, self.experiment.network.arguments(), self.learner.step)
         save_safetensors(self.path.with_suffix(".safetensors"), Model(description=description, weights=weights))
 
     def restore(self, tree: dict[str, Any]) -> None:

@@ -1,13 +1,18 @@
-"""The networks by their names in the settings. Each is a ``PolicyValueNetwork`` (training/networks/policy_value.py)."""
+"""The networks by their names in the settings: shipped ones, and users' files. Each is a ``PolicyValueNetwork``
+(training/networks/policy_value.py).
+"""
 
 from collections.abc import Mapping
+from inspect import signature
 from typing import Any
 
 import torch
 from torch import nn
 
+from configs.own_modules import described, is_own, load_module, stem_of
 from games.game import Game
 from training.networks.auxiliary_heads import AuxiliaryHeads
+from training.networks.policy_value import OwnNetwork, network_of
 from training.networks.resnet import ResNet
 from training.networks.spiking import SpikingResNet
 
@@ -30,12 +35,13 @@ def build_network(
     predict_reply: bool = False,
     predict_ownership: bool = False,
     predict_score: bool = False,
+    **options: Any,
 ) -> nn.Module:
     """Build a network for ``game``: observations ``[N, C, H, W]`` -> (policy logits ``[N, A]``, value logits).
 
     Args:
         game: the game.
-        type: "resnet" or "spiking".
+        type: "resnet", "spiking", or the name of a user's file, which only takes ``options``.
         blocks: residual blocks.
         channels: of the convolutions.
         global_pooling: whether every third block and the policy head see the pooled board.
@@ -43,10 +49,15 @@ def build_network(
         predict_reply: add an auxiliary head for the opponent's reply (training/networks/auxiliary_heads.py).
         predict_ownership: add one for each point's owner at the end of the game.
         predict_score: add one for the final score.
+        options: of a user's own network.
 
     Raises:
-        ValueError: the type does not exist, or does not accept time steps or these heads.
+        ValueError: the type does not exist, or does not accept these arguments; or a user's network fails.
     """
+    if is_own(type):
+        return _build_own_network(game, type, options)
+    if options:
+        raise ValueError(f"network: a network of type {type} has no option {', '.join(options)}")
     if type not in NETWORKS:
         raise ValueError(
             f"network.type: there is no network called {type!r}; the networks are {', '.join(sorted(NETWORKS))}"
@@ -79,6 +90,27 @@ def build_network(
             ownership=planes,
             score=predict_score,
         )
+    return network
+
+
+def _build_own_network(game: Game, name: str, options: dict[str, Any]) -> nn.Module:
+    module = load_module(name)
+    build = getattr(module, "network", None)
+    if not callable(build):
+        raise ValueError(
+            f"{module.__file__}: define a function network(game), with the network's options, that returns the network"
+        )
+    unknown = options.keys() - signature(build).parameters.keys()
+    if unknown:
+        raise ValueError(f"network {stem_of(name)!r} has no option {', '.join(sorted(unknown))}")
+    try:
+        network = build(game, **options)
+    except Exception as error:
+        raise ValueError(described(error, name)) from error
+    if not isinstance(network, OwnNetwork):
+        raise ValueError(f"{module.__file__}: network() must return an OwnNetwork (training/networks/policy_value.py)")
+    network.arguments = {"type": name, **options}
+    network_of(network)
     return network
 
 

@@ -52,6 +52,34 @@ class PolicyValueNetwork(Protocol):
         """Statistics of the network's activity on observations ``[N, C, H, W]``, in evaluation mode; or None."""
 
 
+class OwnNetwork(nn.Module):
+    """The base of a network of one's own: define ``forward`` as ``PolicyValueNetwork`` says, and in ``__init__`` a
+    ``value`` head, by ``make_value_head`` (training/networks/value_heads.py) or of your own.
+
+    It runs by plain torch, in the fastest number type of the device. The other members have defaults here.
+    """
+
+    value: ValueHead
+    runtime_dtype: torch.dtype | None = None
+    folds_on_cuda = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arguments: dict[str, Any] = {}  # of ``build_network``, which sets them
+
+    def settings(self) -> dict[str, Any]:
+        """See ``PolicyValueNetwork``."""
+        return self.arguments
+
+    def runtime(self, observation_shape: tuple[int, int, int], dtype: torch.dtype) -> Runtime | None:
+        """None."""
+        return None
+
+    def statistics(self, observations: Tensor) -> SpikeReport | None:
+        """None."""
+        return None
+
+
 MEMBERS = ("value", "runtime_dtype", "folds_on_cuda", "settings", "runtime", "statistics")
 
 

@@ -201,6 +201,7 @@ class AssignmentBook:
             model_sha256=self._model_sha256,
             game=self._game.name,
             options=self._game.options,
+            modules=self._settings.own_modules,
             search=self._settings.search,
             seed=self._settings.run.seed,
             parallel_games=parallel_games,

@@ -205,7 +205,7 @@ class Coach:
         """Store the learner's averaged weights as a model and, if gating accepts it, send it to all workers."""
         self._phase = "publishing"
         version = max((row.version for row in self.ledger.models()), default=0) + 1
-        description = describe_model(self.game, self.settings.network.model_dump(), version)
+        description = describe_model(self.game, self.settings.network.arguments(), version)
         model = Model(description=description, weights=self.learner.weights())
         data = encode_model(model, self.game, compressed=self.settings.distributed.compression)
         best = self.model

@@ -4,6 +4,7 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
+from configs.own_modules import keep_source
 from configs.schema import Settings
 from games import load_game
 from training.data.records import decode
@@ -25,6 +26,8 @@ def follow_rank_zero(ranks: Ranks) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     _, details, _ = next_command(ranks)
+    for name, source in details["modules"].items():
+        keep_source(name, source.encode())
     settings = Settings.model_validate(details["settings"])
     use_threads(learner_threads(settings, ranks))
     game = load_game(settings.game.name, **settings.game.options)

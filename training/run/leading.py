@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from configs.own_modules import source_of
 from configs.schema import Settings
 from training.common.reports import LearnerReport
 from training.data.records import GameBatch, encode
@@ -36,7 +37,8 @@ def next_command(ranks: Ranks) -> tuple[str, dict[str, Any], bytes]:
 @contextmanager
 def leading(ranks: Ranks, settings: Settings) -> Iterator[None]:
     """Within the block, the other ranks have a learner and a window for these settings; after it they end."""
-    send_command(ranks, "begin", settings=settings.model_dump(mode="json"))
+    modules = {name: source_of(name).decode() for name in settings.own_modules}  # other machines may lack them
+    send_command(ranks, "begin", settings=settings.model_dump(mode="json"), modules=modules)
     try:
         yield
     except (KeyboardInterrupt, RankLost):

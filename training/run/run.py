@@ -123,7 +123,7 @@ def make_learner(
         CorruptModel: the weights are of another network.
     """
     seed_weights(seed_stream(settings.run.seed, "network"))
-    described = settings.network.model_dump()
+    described = settings.network.arguments()
     if weights:
         network = Model(description=describe_model(game, described, 0), weights=weights).build(game)
     else:

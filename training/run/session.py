@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from configs.load import located, save_resolved
+from configs.own_modules import is_own
 from configs.schema import Settings
 from games import GAMES, Game, load_game
 from training.common.disk_words import in_words
@@ -72,7 +73,8 @@ def configured_game(settings: Settings, config: Path) -> Game:
         return load_game(name, **options)
     except ValueError as error:
         meant = [option for option in options if re.search(rf"\b{re.escape(option)}\b", str(error))]
-        keys = ("game", "name") if name not in GAMES else ("game", "options", *meant[:1])
+        key = "options" if name in GAMES or meant else "module" if is_own(name) else "name"
+        keys = ("game", key, *(meant[:1] if key == "options" else ()))
         raise located(config, keys, str(error)) from error
 
 

@@ -12,9 +12,10 @@ import numpy as np
 from llvmlite.binding import get_host_cpu_name  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
+from configs.cache import CACHE
 from configs.schema import SearchSettings
 from games import Game
-from games.compiled import CACHE, cache_folder
+from games.compiled import cache_folder
 from games.game import Planes
 from training.search.puct import Evaluate
 from training.self_play.self_play import SelfPlay

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from configs.own_modules import is_own, keep_module
 from games import Game, load_game
 from training.common.compiling import report_compiling
 from training.common.files import remove_stale_parts
@@ -222,6 +223,7 @@ class Worker:
 
     def _accept_model(self, assignment: Assignment) -> None:
         try:
+            self._keep_modules(assignment)
             game = load_game(assignment.game, **assignment.options)
             model = self._models.receive(assignment.model_version, assignment.model_sha256)
             check_canary(model, game, Evaluator(model.build(game), game, max_batch=CANARY_POSITIONS))
@@ -238,6 +240,17 @@ class Worker:
             self._models.tidy(self.model_version)
         except OSError as error:
             log.warning("model %d is in use, but cannot be kept for a restart: %s", self.model_version, error)
+
+    def _keep_modules(self, assignment: Assignment) -> None:
+        """Put the users' own files that came with the assignment where every process of this machine finds them.
+
+        Raises:
+            ModuleProblem: one is damaged, or cannot be kept.
+        """
+        for name in filter(is_own, assignment.modules):
+            path = self.folder.module_path(name)
+            if path.exists():  # beside the Coach there is none: it has filled the store
+                keep_module(path, expected=name)
 
     def _start_playing(self, model: Model, game: Game, assignment: Assignment) -> Playing:
         most = (assignment.parallel_games or max(AUTO_SIZES)) * assignment.search.leaves_per_tree

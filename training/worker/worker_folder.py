@@ -4,6 +4,7 @@
       inbox/   model-000007.model    a model, checked by its SHA-256 before use
                assignment.json       the worker's task; the main node replaces it
                player-000007-<sha>.model   a model for evaluation games, as long as the assignment names it
+               othello-1a2b3c4d5e6f.py     a user's own game or network, which the assignment names
       outbox/  <batch id>.games      finished games; the main node removes them once they are safe there
                <order id>.match      evaluation games; removed once the assignment no longer names the order
                <coach>.owner         the owner of the folder, where several Coaches could reach it
@@ -92,6 +93,7 @@ class Assignment(Message):
     model_sha256: Text
     game: Text
     options: dict[str, Any]
+    modules: Annotated[tuple[Text, ...], Field(max_length=4)] = ()  # users' own files (configs/own_modules.py)
     search: SearchSettings
     seed: Count
     parallel_games: Count  # 0: the worker measures the fastest number
@@ -144,6 +146,10 @@ class WorkerFolder:
     def model_path(self, version: int) -> Path:
         """The file of model ``version``."""
         return self.inbox / f"model-{version:06d}.model"
+
+    def module_path(self, name: str) -> Path:
+        """The copy of a user's own file."""
+        return self.inbox / f"{name}.py"
 
     def write_assignment(self, assignment: Assignment) -> None:
         """Replace the assignment."""

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from configs.own_modules import keep_module
 from distributed.fleet.ownership import Claim
 from distributed.ssh.transport import Transport
 from tests.distributed.fleet.connected_machine import NAME, Machine
@@ -45,6 +46,19 @@ def test_the_models_of_evaluation_games_are_sent_once_and_only_those_that_are_kn
     folder.mirror.send_players(folder.cable, folder.wants(one, two), MODELS)
     assert folder.puts()[before:] == [one.file_name, two.file_name]
     assert (folder.machine.folder().inbox / two.file_name).read_bytes() == b"2"
+
+
+def test_a_game_of_ones_own_is_sent_once_and_before_the_assignment_that_names_it(
+    folder: Folder, tmp_path: Path
+) -> None:
+    (tmp_path / "othello.py").write_text("answer = 42\n")
+    name = keep_module(tmp_path / "othello.py")
+    before = len(folder.puts())
+    for lease in ("one", "two"):
+        wanted = folder.machine.assignment().model_copy(update={"modules": (name,), "lease": lease})
+        folder.mirror.send_assignment(folder.cable, wanted)
+    assert folder.puts()[before:] == [f"{name}.py", "assignment.json", "assignment.json"]
+    assert folder.machine.folder().module_path(name).read_text() == "answer = 42\n"
 
 
 def test_nothing_is_sent_to_a_folder_that_another_run_has_taken(

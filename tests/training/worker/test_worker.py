@@ -7,6 +7,10 @@ from typing import Any
 
 import pytest
 
+from configs import own_modules
+from configs.own_modules import source_of
+from games import load_game
+from tests.sources import ROOT
 from tests.training.small_run import GAME, model_bytes, small_settings
 from training.data.records import GameBatch, GameRecord, decode
 from training.data.verify import verify
@@ -168,6 +172,31 @@ def test_a_damaged_model_is_named_in_the_heartbeat_and_the_old_one_plays_on(tmp_
     main.publish(3)
     main.play(worker, seconds=2.0)
     assert (main.heartbeat().error, main.heartbeat().model_version) == ("", 3)
+
+
+def test_a_users_own_file_that_arrived_damaged_is_named_in_the_heartbeat(tmp_path: Path) -> None:
+    main = Main(tmp_path / "worker", granted=2)
+    name = "othello-000000000000"
+    main.folder.module_path(name).write_text("answer = 42\n")
+    main.assign(modules=(name,))
+    main.play(main.worker(), seconds=2.0)
+    assert f"{name}.py was changed" in main.heartbeat().error
+
+
+def test_a_game_of_ones_own_is_played_from_the_file_in_the_inbox(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = (ROOT / "games" / "tic_tac_toe.py").read_text(encoding="utf-8")
+    (tmp_path / "mine.py").write_text(rules.replace("def tic_tac_toe()", "def game()"), encoding="utf-8")
+    game = load_game(str(tmp_path / "mine.py"))
+    main = Main(tmp_path / "worker", granted=2, game=game.name, modules=(game.name,))
+    main.folder.module_path(game.name).write_bytes(source_of(game.name))
+    data = model_bytes(2, game)
+    main.folder.model_path(2).write_bytes(data)
+    main.assign(model_version=2, model_sha256=content_sha256(data))
+    monkeypatch.setattr(own_modules, "CACHE", tmp_path / "another machine")
+    main.play(main.worker())
+    assert [batch.game for batch in main.batches()] == [game.name] and main.batches()[0].num_games == 2
 
 
 def test_a_broken_assignment_is_named_and_forgotten_when_a_good_one_comes(tmp_path: Path) -> None:

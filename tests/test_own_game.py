@@ -1,0 +1,60 @@
+"""A game and a network outside the checkout train, resume, play and are audited like shipped ones."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from configs.own_modules import stem_of
+from tests.programs import printed, run
+from tests.sources import ROOT
+from tests.training.networks.test_own_network import NETWORK
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a game, a network and a config that names both."""
+    rules = (ROOT / "games" / "tic_tac_toe.py").read_text(encoding="utf-8")
+    (tmp_path / "mine.py").write_text(rules.replace("def tic_tac_toe()", "def game()"), encoding="utf-8")
+    (tmp_path / "small.py").write_text(NETWORK, encoding="utf-8")
+    settings = yaml.safe_load((ROOT / "configs" / "tic_tac_toe.yaml").read_text(encoding="utf-8"))
+    settings |= {"game": {"module": "mine.py"}, "network": {"module": "small.py", "options": {"width": 32}}}
+    settings["evaluation"]["perfect_play"] = False
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.trial
+@pytest.mark.timeout(600)
+def test_a_run_goes_on_with_its_copies_after_the_files_have_changed_and_moved(folder: Path) -> None:
+    printed("start_main.py", "--config", "mine.yaml", "--smoke", "--run-dir", "run", cwd=folder, seconds=300)
+    copies = {stem_of(path.stem) for path in (folder / "run" / "modules").iterdir()}
+    assert copies == {"mine", "small"}
+    assert printed("scripts/audit.py", folder / "run")
+
+    with (folder / "mine.py").open("a", encoding="utf-8") as file:
+        file.write("# other rules\n")
+    refused = run("start_main.py", "--config", "mine.yaml", "--smoke", "--run-dir", "run", cwd=folder)
+    assert refused.returncode == 2 and "--resume" in refused.stderr
+    resumed = ("start_main.py", "--config", "mine.yaml", "--smoke", "--iterations", "3", "--run-dir", "run", "--resume")
+    said = printed(*resumed, cwd=folder, seconds=300)
+    assert "mine.py has changed since this run began" in said
+
+    shutil.move(folder / "run", folder / "elsewhere")
+    (folder / "mine.py").unlink()
+    (folder / "small.py").unlink()
+    assert "Best model" in printed("scripts/view_results.py", folder / "elsewhere")
+    match = ("--opponent", "random", "--games", "2", "--simulations", "4", "--save", "results")
+    assert "random" in printed("scripts/benchmark.py", "--run", folder / "elsewhere", *match, cwd=folder)
+
+
+@pytest.mark.trial
+def test_a_fault_in_the_game_ends_the_program_before_anything_is_written(folder: Path) -> None:
+    (folder / "mine.py").write_text("def game():\n    return size\n", encoding="utf-8")
+    refused = run("start_main.py", "--config", "mine.yaml", "--smoke", "--run-dir", "run", cwd=folder)
+    assert refused.returncode == 2
+    assert (
+        "mine.py, line 2: NameError: name 'size' is not defined" in refused.stderr and "Traceback" not in refused.stderr
+    )
+    assert not (folder / "run").exists()
