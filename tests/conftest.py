@@ -1,5 +1,5 @@
-"""What holds for all tests: the same examples on every run, one thread each, and no program's way of logging outlives
-its test.
+"""Rules for all tests: the same examples on every run, one thread each, and no program's logging setup outlives its
+test.
 """
 
 import os
@@ -11,10 +11,10 @@ import pytest
 
 from training.common.logs import room_loggers
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch reads it; programs that tests start inherit it
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch reads it; programs started by tests inherit it
 os.environ.setdefault(
     "OMP_WAIT_POLICY", "PASSIVE"
-)  # learners take several all the same; spinning ones starve where others have the cores
+)  # learners use several all the same; spinning threads starve if others use the cores
 
 hypothesis.settings.register_profile("keima", deadline=None, derandomize=True, database=None)
 hypothesis.settings.load_profile("keima")
@@ -22,7 +22,7 @@ hypothesis.settings.load_profile("keima")
 
 @pytest.fixture(autouse=True)
 def logging_as_it_was() -> Iterator[None]:
-    """Programs whose ``main`` a test calls decide what is logged, and where."""
+    """Programs whose ``main`` a test calls configure logging; undo this."""
     loggers = room_loggers()
     before = [(logger.level, list(logger.handlers)) for logger in loggers]
     yield
@@ -33,16 +33,15 @@ def logging_as_it_was() -> Iterator[None]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """How many tests run beside each other: one more than there are processors, for there is always one that waits."""
+    """Return how many tests run in parallel: one more than there are processors, because one is always waiting."""
     return len(os.sched_getaffinity(0)) + 1
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with the files that take longest where several run beside each other, so that no processor is idle at the
-    end.
+    """Begin with the files that take longest if several run in parallel, so that no processor is idle at the end.
 
-    How long a file takes is guessed from its marks: those with most trials come first, and among the others those with
-    most that is medium.
+    How long a file takes is guessed from its marks: files with the most trials come first, and among the others those
+    with the most medium tests.
     """
     if hasattr(config, "workerinput"):
         marked = {

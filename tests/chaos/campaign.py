@@ -1,4 +1,4 @@
-"""A campaign of faults: drawn at random and combined while a cluster trains, and watched until they are over."""
+"""A campaign of faults: drawn at random, combined while a cluster trains, and tracked until they are over."""
 
 import os
 import time
@@ -16,15 +16,15 @@ from tests.cluster.hosts import Host
 
 TICK = 0.1
 SETTLED_SECONDS = (
-    2.5  # a worker must be Active for so long before it counts as recovered: the status is up to a second old
+    2.5  # a worker must be Active this long before it counts as recovered: the status is up to a second old
 )
-SYNC_SECONDS = 5.0  # a worker that is sent models again and again is well as long as it is Active so often
-SHORT, LONG_MORE = (0.5, 4.0), 2.0  # seconds: a fault that need not be noticed; how long one goes on that was
+SYNC_SECONDS = 5.0  # a worker that keeps receiving models is fine if it is Active this often
+SHORT, LONG_MORE = (0.5, 4.0), 2.0  # seconds: a fault that need not be noticed; how long one lasts once noticed
 LONG_SHARE = 0.5  # of the lasting faults that must be noticed
 BUSY_SHARE = {MACHINE: 0.6, WORKER: 0.8, MAIN: 0.12}  # of the moments at which a fault could begin
 AUDIT_SECONDS, HEALTH_SECONDS = 10.0, 20.0
-POLL_SHARE = 10.0  # times what a look takes passes until the next one
-GIVEN_UP = "put it right and --restart it"  # the status of a worker whose process has ended again and again
+POLL_SHARE = 10.0  # multiple of a check's duration that passes until the next check
+GIVEN_UP = "put it right and --restart it"  # the status of a worker whose process has ended repeatedly
 
 
 @dataclass
@@ -37,9 +37,9 @@ class Fault:
     held: AbstractContextManager[Sign | None]
     sign: Sign | None
     began: float
-    until: float | None  # when it is undone; None: once it was noticed
+    until: float | None  # when it is undone; None: as soon as it is noticed
     undone: bool = False
-    poll_at: float = 0.0  # when its sign is looked for again
+    poll_at: float = 0.0  # when its sign is checked again
 
 
 class Campaign:
@@ -71,15 +71,15 @@ class Campaign:
         self._faults: list[Fault] = []
         self._quiet_since = {host.name: self._began for host in scene.hosts}
         self._last_bad = dict(self._quiet_since)
-        # When it was last seen so, with nothing wrong since.
+        # When it was last seen that way, with nothing wrong since.
         self._active_at = dict.fromkeys(self._quiet_since, -SYNC_SECONDS)
         self._bad_since = dict.fromkeys(self._quiet_since, self._began)
-        self._recovered_in: dict[str, float | None] = dict.fromkeys(self._quiet_since, 0.0)  # None: it has not yet
-        self._blamed: set[str] = set()  # hosts that are late, and have been named
+        self._recovered_in: dict[str, float | None] = dict.fromkeys(self._quiet_since, 0.0)  # None: not yet
+        self._blamed: set[str] = set()  # hosts that are late and have been reported
         self._audit_at = self._health_at = self._began
 
     def run(self) -> None:
-        """Inject faults until the limit, then undo all and wait until they are over."""
+        """Inject faults until the limit, then undo them all and wait until they are over."""
         while not self._is_over():
             self._tick(draw=True)
         for fault in self._faults:
@@ -111,8 +111,8 @@ class Campaign:
     # Beginning.
 
     def _draw(self) -> None:
-        """Start one more fault, if the draw says so and there is room; after one of the main node all workers may
-        recover first.
+        """Start one more fault if the draw says so and there is room; after one of the main node, first let all workers
+        recover.
         """
         if any(fault.kind.of == MAIN and fault.undone for fault in self._faults):
             return
@@ -127,7 +127,7 @@ class Campaign:
         self._begin(kind, host)
 
     def _has_rested(self, host: Host, kind: Kind) -> bool:
-        """Return whether a worker has been Active for a moment; sometimes that is skipped."""
+        """Return whether a worker has been Active for a moment; this is sometimes skipped."""
         name, now = host.name, time.monotonic()
         return now - self._last_bad[name] > SETTLED_SECONDS or (kind.of != MAIN and self.scene.chance.random() < 0.02)
 
@@ -180,11 +180,11 @@ class Campaign:
         if fault.undone and self._is_quiet(fault):
             seconds = {name: self._recovered_in[name] for name in self._concerned(fault)}
             late = {name for name, taken in seconds.items() if taken is None}
-            if late <= self._blamed:  # whoever takes too long has been named, and the campaign goes on
+            if late <= self._blamed:  # an overdue fault has been reported, and the campaign continues
                 self._finish(fault, None if late else max(taken for taken in seconds.values() if taken is not None))
 
     def _is_quiet(self, fault: Fault) -> bool:
-        """Return whether nothing keeps the worker, or for the main node all of them, from being Active."""
+        """Return whether nothing keeps the worker (for the main node: any worker) from being Active."""
         return not any(not other.undone for other in self._touching(fault))
 
     def _touching(self, fault: Fault) -> list[Fault]:
@@ -199,7 +199,7 @@ class Campaign:
         self._log_event(line(fault.event, fault.kind))
 
     def _sees(self, fault: Fault, sign: Sign) -> bool:
-        """Return whether the sign is there; a sign that takes long to check is checked rarely."""
+        """Return whether the sign is present; a sign that takes long to check is checked rarely."""
         began = time.monotonic()
         seen = sign()
         fault.poll_at = time.monotonic() + POLL_SHARE * (time.monotonic() - began)
@@ -235,7 +235,7 @@ class Campaign:
                 self._recovered_in[name] = self._last_bad[name] - self._quiet_since[name]
 
     def _blame(self, host: Host, seconds: float) -> None:
-        """Report a worker that takes too long to be Active again; a worker that was given up is restarted."""
+        """Report a worker that takes too long to become Active again; restart a worker that was given up."""
         worker = self.scene.driver.workers().get(host.name, {})
         if GIVEN_UP in str(worker.get("reason")):
             self._restart(host)
@@ -247,7 +247,7 @@ class Campaign:
         self._log_event(problem)
 
     def _restart(self, host: Host) -> None:
-        """Do what the status of a worker asks for whose process was killed too often."""
+        """Do what the status asks for a worker whose process was killed too often."""
         try:
             ask_coach(
                 Request(command="restart", worker=host.name),

@@ -1,7 +1,7 @@
 """The faults of a cluster: one function per fault, which causes it, yields the sign by which it must be noticed, and
 undoes it.
 
-A fault without a sign need not be noticed: it must do no harm.
+A fault without a sign need not be noticed, but must do no harm.
 """
 
 import os
@@ -24,7 +24,7 @@ Act = Callable[[Scene, Host], AbstractContextManager[Sign | None]]
 MACHINE, WORKER, MAIN = "machine", "worker", "main"
 CLOCK_JUMPS = (-1e9, -86_400.0, -60.0, 60.0, 86_400.0, 1e9)  # seconds
 SLOW_MBIT = 0.3
-SECOND_SECONDS = 180.0  # in which another Coach has begun, and reached the machines
+SECOND_SECONDS = 180.0  # in which another Coach has started and reached the machines
 SETTLED_MARKS = {ACTIVE, "Error", "Offline"}
 
 
@@ -35,8 +35,8 @@ class Kind:
     name: str
     act: Act
     of: str  # MACHINE, WORKER or MAIN
-    lasts: bool  # until it is undone; else it has happened at once
-    weight: int  # how often it is drawn, against the others
+    lasts: bool  # until it is undone; otherwise it happens at once
+    weight: int  # how often it is drawn, relative to the others
 
 
 KINDS: dict[str, Kind] = {}
@@ -108,7 +108,7 @@ def freeze_sshd(scene: Scene, host: Host) -> Iterator[Sign | None]:
 
 @fault(MACHINE, lasts=False)
 def end_sessions(scene: Scene, host: Host) -> Iterator[Sign | None]:
-    """Kill all sshds and start another at once, as an update does."""
+    """Kill all sshds and immediately start another, as an update does."""
     host.kill_sshd()
     host.start_sshd()
     yield None
@@ -119,7 +119,7 @@ def outdated_code(scene: Scene, host: Host) -> Iterator[Sign | None]:
     """The machine has other code and its worker dies: it must not play with that code."""
     file = host.home / "keima" / "training" / "worker" / "worker.py"
     ours = file.read_bytes()
-    # If another fault has filled the disk, the file is cut short, which is another version too.
+    # If another fault has filled the disk, the file is cut short, which also makes it another version.
     file.write_bytes(ours + b"\n# Another version.\n")
     host.kill_sshd()
     host.kill("start_worker.py")
@@ -143,7 +143,7 @@ def freeze_worker(scene: Scene, host: Host) -> Iterator[Sign | None]:
     frozen = scene.driver.worker_processes(host)
     _signal(frozen, signal.SIGSTOP)
     lost = scene.is_lost(host)
-    yield (lambda: lost() or all(state(pid) in "ZX" for pid in frozen)) if frozen else None  # a reboot ends it too
+    yield (lambda: lost() or all(state(pid) in "ZX" for pid in frozen)) if frozen else None  # a reboot also ends it
     _signal(frozen, signal.SIGCONT)
 
 
@@ -156,7 +156,7 @@ def fill_worker_disk(scene: Scene, host: Host) -> Iterator[Sign | None]:
 
 @fault(WORKER, lasts=False)
 def delete_folder(scene: Scene, host: Host) -> Iterator[Sign | None]:
-    """The worker's folder is deleted while it plays; what was only there is lost."""
+    """The worker's folder is deleted while it plays; files that were only there are lost."""
     replaced = scene.is_replaced(host)
     scene.driver.poll()
     scene.excused |= dict.fromkeys(scene.driver.spool(host), f"{host.name}'s folder was deleted")
@@ -180,7 +180,7 @@ def worker_clock(scene: Scene, host: Host) -> Iterator[Sign | None]:
 
 @fault(WORKER, lasts=False)
 def damage_inbox(scene: Scene, host: Host) -> Iterator[Sign | None]:
-    """Bits flip in what the worker has been sent; half of the time it must read it again at once."""
+    """Bits flip in the files sent to the worker; half of the time it must read them again at once."""
     files = [path for path in scene.folder(host).glob("inbox/*") if path.is_file()]
     if files:
         damage(scene, scene.chance.choice(files))
@@ -226,7 +226,7 @@ def pose_as_another(scene: Scene, host: Host) -> Iterator[Sign | None]:
 
 @fault(WORKER, lasts=False)
 def older_rules(scene: Scene, host: Host) -> Iterator[Sign | None]:
-    """A worker of an earlier version delivers games by its own rules."""
+    """A worker of an earlier version delivers games played by its own rules."""
     yield forged(scene, host, {"rules_version": 0, "first_game": scene.granted(host)[0] - 10})
 
 
@@ -238,7 +238,7 @@ def illegal_games(scene: Scene, host: Host) -> Iterator[Sign | None]:
 
 @fault(WORKER, lasts=True)
 def nonsense_heartbeats(scene: Scene, host: Host) -> Iterator[Sign | None]:
-    """Well-formed heartbeats with impossible numbers, between the real ones."""
+    """Well-formed heartbeats with impossible numbers, between real ones."""
     most = 2**53
     numbers = {
         "finished": most,
@@ -259,7 +259,7 @@ def nonsense_heartbeats(scene: Scene, host: Host) -> Iterator[Sign | None]:
 
 @fault(WORKER, lasts=True)
 def older_heartbeats(scene: Scene, host: Host) -> Iterator[Sign | None]:
-    """A worker of another version writes heartbeats that cannot be read, between the real ones."""
+    """A worker of another version writes heartbeats that cannot be read, between real ones."""
     with other_heartbeats(scene, host, {"protocol": 0, "mood": "good"}):
         yield None
 
@@ -277,7 +277,7 @@ def kill_coach(scene: Scene, host: Host) -> Iterator[Sign | None]:
 
 @fault(MAIN, lasts=True, weight=1)
 def stop_coach(scene: Scene, host: Host) -> Iterator[Sign | None]:
-    """Ctrl-C: everything reachable must be tidy then."""
+    """Ctrl-C: afterwards everything reachable must be cleaned up."""
     assert scene.driver.process
     scene.coach_is_down = True
     scene.driver.process.send_signal(signal.SIGINT)
@@ -311,8 +311,8 @@ def main_clock(scene: Scene, host: Host) -> Iterator[Sign | None]:
 
 @fault(MAIN, lasts=True)
 def damage_games(scene: Scene, host: Host) -> Iterator[Sign | None]:
-    """A received batch is damaged on the main node's disk, and restored later as from a backup; sometimes the Coach
-    is killed meanwhile.
+    """A received batch is damaged on the main node's disk and restored later, as from a backup; sometimes the Coach is
+    killed in between.
     """
     sample = scene.a_received_batch()
     if sample is None:
@@ -333,7 +333,7 @@ def damage_games(scene: Scene, host: Host) -> Iterator[Sign | None]:
 
 @fault(MAIN, lasts=True, weight=1)
 def second_coach(scene: Scene, host: Host) -> Iterator[Sign | None]:
-    """Another run's Coach lists the same machines and leaves them alone, or takes them over; it releases them, or is
+    """Another run's Coach lists the same machines and leaves them alone or takes them over; it releases them or is
     killed.
     """
     second, takes_over = scene.another(), scene.chance.random() < 0.5

@@ -1,4 +1,4 @@
-"""Damaged and forged files: what the faults put in the place of a worker's own."""
+"""Damaged and forged files, which the faults put in the place of a worker's own."""
 
 import json
 import shlex
@@ -16,7 +16,7 @@ FORGED_HEARTBEAT = "forged-heartbeat"
 
 
 def damaged(scene: Scene, data: bytes) -> bytes:
-    """Return the data with a few bits flipped, or its end missing."""
+    """Return the data with a few bits flipped or its end missing."""
     if len(data) < 2 or scene.chance.random() < 0.3:
         return data[: scene.chance.randrange(max(1, len(data)))]
     changed = bytearray(data)
@@ -33,7 +33,7 @@ def damage(scene: Scene, path: Path) -> None:
 
 
 def plant(scene: Scene, host: Host, data: bytes, batch: str = "") -> Sign | None:
-    """Put a file of games that no worker has made into a host's outbox; return the sign that it is refused."""
+    """Put a file of games that no worker has played into a host's outbox; return the sign that it is refused."""
     batch = (
         batch or f"{2**39 + scene.chance.randrange(10**9):012d}-10-{host.name}-{scene.chance.randrange(16**16):016x}"
     )
@@ -45,7 +45,7 @@ def plant(scene: Scene, host: Host, data: bytes, batch: str = "") -> Sign | None
         part.write_bytes(data)
         scene.give(host, part)
         part.rename(outbox / f"{batch}.games")
-    except OSError:  # another fault has deleted the folder, or filled the disk
+    except OSError:  # another fault has deleted the folder or filled the disk
         return None
     return scene.is_refused(batch)
 
@@ -57,7 +57,7 @@ def forged(scene: Scene, host: Host, changes: dict[str, object], *, illegal: boo
         return None
     header, frame = take_apart(sample[1])
     if changes.get("first_game") is not None and int(str(changes["first_game"])) < scene.granted(host)[1]:
-        changes = {**changes, "first_game": None}  # it has delivered nearly all
+        changes = {**changes, "first_game": None}  # it has delivered nearly all of them
     header |= {key: value for key, value in changes.items() if value is not None}
     batch = f"{min(int(header['first_game']), 10**12 - 1):09d}-10-{host.name}-{scene.chance.randrange(16**16):016x}"
     header["batch_id"] = batch
@@ -70,7 +70,7 @@ def forged(scene: Scene, host: Host, changes: dict[str, object], *, illegal: boo
 
 @contextmanager
 def other_heartbeats(scene: Scene, host: Host, changes: dict[str, object]) -> Iterator[None]:
-    """Run a program on the host that writes heartbeats beside its worker."""
+    """Run a program on the host that writes heartbeats in competition with its worker."""
     folder = scene.folder(host)
     try:
         real = json.loads((folder / "worker.json").read_bytes())

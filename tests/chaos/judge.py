@@ -1,5 +1,5 @@
-"""What must hold during faults and at the end: no game lost or counted twice, no left-overs, everything shown and
-healed.
+"""What must hold during faults and at the end: no game lost or counted twice, no left-overs, everything reported and
+recovered.
 """
 
 import re
@@ -25,15 +25,15 @@ GAP = re.compile(r"games \d+ to \d+ of worker \S+ are missing before batch ")
 
 
 class Judge:
-    """Checks a scene repeatedly; problems are added to the scene."""
+    """Checks a scene repeatedly and adds problems to it."""
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
-        self._doubled: dict[str, float] = {}  # host -> since when it has had two worker processes
+        self._doubled: dict[str, float] = {}  # host -> time since when it has had two worker processes
         self._known: set[str] = set()  # batches in the ledger at the last check
 
     def check_processes(self, host: Host) -> None:
-        """No folder has two workers for longer than the second one needs to notice."""
+        """No folder has two workers for longer than the second one needs to notice the first."""
         if len(self._scene.driver.worker_processes(host)) < 2:
             self._doubled.pop(host.name, None)
         elif time.monotonic() - self._doubled.setdefault(host.name, time.monotonic()) > in_time(SECOND_PROCESS_SECONDS):
@@ -41,7 +41,7 @@ class Judge:
             self._doubled.pop(host.name)
 
     def audit_ledger(self) -> None:
-        """What was in the ledger stays there, once."""
+        """Everything that was in the ledger stays there, once."""
         received = self._scene.driver.received()
         if len(set(received)) != len(received):
             twice = [each for each, times in Counter(received).items() if times > 1]
@@ -78,7 +78,7 @@ class Judge:
     # The end.
 
     def end(self, tend: Callable[[], None]) -> dict[str, int]:
-        """After all faults: wait until everything has arrived, stop, and count; ``tend`` restarts workers that were
+        """After all faults: wait until everything has arrived, stop, and count. ``tend`` restarts workers that were
         given up.
         """
         scene, driver = self._scene, self._scene.driver
@@ -96,7 +96,7 @@ class Judge:
         driver.poll()
         for left in orphans(scene.hosts):
             self._say(f"left over: {left}")
-        if "\nTraceback" in driver.output.read_text(errors="replace"):  # else it is quoted from a worker's log
+        if "\nTraceback" in driver.output.read_text(errors="replace"):  # otherwise it is quoted from a worker's log
             self._say(f"there is a traceback in {driver.output}")
         self._audit(driver, "audit")
         self._check_fingerprints()
@@ -110,7 +110,7 @@ class Judge:
         return not self._lost()
 
     def _lost(self) -> list[str]:
-        """Return the batches that were complete on some machine, and are neither in the ledger nor excused."""
+        """Return the batches that were complete on some machine and are neither in the ledger nor excused."""
         with read_ledger(self._scene.driver.run_dir) as ledger:
             rows = {row.id: row for row in ledger.batches()}
         lost = []
@@ -128,8 +128,8 @@ class Judge:
         return lost
 
     def _check_second_run(self) -> None:
-        """Another run's games are in its ledger or wait for it on a machine; none is in ours, and none of ours in
-        its.
+        """Another run's games are in its ledger or waiting for it on a machine; none is in ours, and none of ours is in
+        its ledger.
         """
         scene = self._scene
         if scene.second is None or not (scene.second.run_dir / "run.db").exists():
@@ -146,7 +146,7 @@ class Judge:
 
     def _audit(self, driver: Driver, what: str) -> None:
         for problem in driver.audit().problems:
-            # A forged batch had said which games come before it.
+            # A forged batch stated which games precede it.
             if not (GAP.search(problem) and any(forged in problem for forged in self._scene.forged)):
                 self._say(f"{what}: {problem}")
 

@@ -22,16 +22,16 @@ class Event:
     host: str  # empty: the main node
     at: float
     load: float  # of this machine, when it happened
-    # Other faults of this host or the main node at some time meanwhile.
+    # Other faults of this host or of the main node during this one.
     beside: list[str] = field(default_factory=list)
     lasted: float | None = None  # seconds until it was undone
-    noticed: float | None = None  # seconds until it was shown, where it has to be and lasted long enough
+    noticed: float | None = None  # seconds until it was shown, if it must be and lasted long enough
     recovered: float | None = None  # seconds from when all was well on the host until its worker was Active for good
 
 
 @dataclass(frozen=True, kw_only=True)
 class Health:
-    """The Coach's process at some time."""
+    """The Coach's process at one time."""
 
     at: float
     memory_mb: float
@@ -62,7 +62,7 @@ class Report:
         return statistics.median(loads), max(loads)
 
     def summary(self) -> dict[str, dict[str, Any]]:
-        """Return for each kind of fault and for all: how many, and the median and longest time until noticed and
+        """Return for each kind of fault, and for all: the count, and the median and longest time until noticed and
         recovered.
         """
         rows: dict[str, dict[str, Any]] = {}
@@ -74,7 +74,7 @@ class Report:
         return rows
 
     def write(self, path: Path) -> None:
-        """Write all of it as JSON."""
+        """Write everything as JSON."""
         content = asdict(self) | {"load": self.load, "summary": self.summary()}
         path.write_text(json.dumps(content, indent=1) + "\n")
 
@@ -103,7 +103,7 @@ class Report:
 
 
 def line(event: Event, kind: Kind) -> str:
-    """Return one fault in one line, when it is over."""
+    """Return one line about a fault that is over."""
     figures = [
         f"{event.at:7.1f} s  {event.fault:20} {event.host or 'main node':10}",
         f"lasted {event.lasted:5.1f}" if kind.lasts and event.lasted is not None else " " * 12,

@@ -3,8 +3,8 @@
     python tests/chaos/run.py --hosts 4 --minutes 10 --seed 1
     python tests/chaos/run.py --hosts 4 --faults 1000 --seed 1 --report report.json
 
-The hosts are network namespaces of this machine, with real sshds and disks of their own, and a main node on a disk of
-its own. All of it is removed afterwards, also after Ctrl-C. It needs Linux and root. The seed decides which faults are
+The hosts are network namespaces of this machine, with their own real sshds and disks, and the main node has its own
+disk. Everything is removed afterwards, also after Ctrl-C. It needs Linux and root. The seed decides which faults are
 drawn; when they strike depends on the machine's speed. Only Python's wall clocks jump, and monotonic clocks do not:
 neither can be changed for one host alone. Exit code: 0 if all went well, 1 if not (each problem is named), 2 if this
 machine cannot have hosts.
@@ -31,7 +31,7 @@ from tests.cluster.hosts import why_not
 from training.common.signals import INTERRUPTED
 
 FOREVER = 10**9
-START_SECONDS = 900.0  # on a machine that is busy with much else
+START_SECONDS = 900.0  # on a machine that is busy with other work
 
 
 def campaign(
@@ -44,7 +44,7 @@ def campaign(
     kinds: Sequence[str] = (),
     keep: Path | None = None,
 ) -> Report:
-    """Run a campaign and report it; ``keep``: a folder for the logs and the ledger, if anything was wrong."""
+    """Run a campaign and report it; ``keep``: a folder for the logs and the ledger, if anything went wrong."""
     report = Report(seed=seed, hosts=hosts)
     with running_scene(hosts, random.Random(seed)) as scene:
         scene.driver.start()

@@ -1,4 +1,4 @@
-"""The scene of the faults: a running cluster, its present state, and what the faults must explain."""
+"""The scene of the faults: a running cluster, its present state, and the effects that faults must explain."""
 
 import os
 import random
@@ -18,12 +18,12 @@ from training.data.ledger import read_ledger
 from training.data.receive import games_path
 from training.worker.worker_folder import is_of_run
 
-DISK_MB = 1500  # of a host: a worker wants 1 GB to be free
+DISK_MB = 1500  # of a host: a worker needs 1 GB of free space
 MAIN_DISK_MB = 1024
 CHANGES = {
     "evaluation": {"every": 5, "rating_games": 4},
     "training": {"checkpoint_every": 2},
-}  # of the config: more games, less else
+}  # of the config: more games, less of everything else
 BALLAST = "ballast"
 CLOCK = "clock"  # a folder whose sitecustomize.py makes Python's wall clock jump by what its file ``offset`` says
 SHIM = '''\
@@ -55,12 +55,12 @@ class Scene:
     chance: random.Random
     main_disk: Path
     marks: dict[str, str] = field(default_factory=dict)  # as status.json has them
-    excused: dict[str, str] = field(default_factory=dict)  # batches that need not be in the ledger, and why
-    forged: set[str] = field(default_factory=set)  # batches that no worker has made
-    damaged_session: int | None = None  # the first one that began without a batch, because that was damaged
+    excused: dict[str, str] = field(default_factory=dict)  # batches that need not be in the ledger, with the reason
+    forged: set[str] = field(default_factory=set)  # batches that no worker has played
+    damaged_session: int | None = None  # the first session that began without a batch because the batch was damaged
     problems: list[str] = field(default_factory=list)
     coach_is_down: bool = False  # on purpose
-    second: Driver | None = None  # another run's Coach on the same hosts, once there was one
+    second: Driver | None = None  # another run's Coach on the same hosts, if there has been one
 
     @property
     def hosts(self) -> Hosts:
@@ -75,7 +75,7 @@ class Scene:
         self.driver.poll()
 
     def another(self) -> Driver:
-        """Return another checkout with a run of its own, whose config lists the same hosts."""
+        """Return another checkout with its own run, whose config lists the same hosts."""
         if self.second is None:
             folder = self.main_disk / "second"
             folder.mkdir()
@@ -86,7 +86,7 @@ class Scene:
         return self.second
 
     def seen_of(self, driver: Driver) -> set[str]:
-        """Return the batches of a driver's run that were complete on some machine at some time."""
+        """Return the batches of a driver's run that were ever complete on some machine."""
         with read_ledger(driver.run_dir) as ledger:
             run = ledger.run_id
         return {batch for batch in self.driver.seen if is_of_run(f"{batch}.games", run)}
@@ -102,9 +102,7 @@ class Scene:
         return lambda: self.mark(host) != ACTIVE
 
     def is_replaced(self, host: Host) -> Sign:
-        """Return the sign of a worker whose process was noticed to be gone: it is not Active, or there is another
-        one.
-        """
+        """Return the sign of a worker whose dead process was noticed: it is not Active, or another process runs."""
         before, lost = self.driver.worker_processes(host), self.is_not_active(host)
         return lambda: lost() or self.driver.worker_processes(host) not in ([], before)
 
@@ -166,10 +164,10 @@ class Scene:
 
 @contextmanager
 def running_scene(count: int, chance: random.Random, *, pause_seconds: float = 0.02) -> Iterator[Scene]:
-    """Yield hosts with a worker each, a main node on a small disk of its own, and the program, not yet started."""
+    """Yield hosts with one worker each, a main node with its own small disk, and the program, not yet started."""
     with ExitStack() as stack:
         hosts = stack.enter_context(running_hosts(count, disk_mb=DISK_MB))
-        disk = hosts.home.parent / "main" / "disk"  # where left-overs of killed processes are looked for
+        disk = hosts.home.parent / "main" / "disk"  # where left-overs of killed processes are searched
         disk.mkdir(parents=True)
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={MAIN_DISK_MB}m,mode=755", "tmpfs", str(disk)], check=True)
         stack.callback(subprocess.run, ["umount", "--lazy", str(disk)], check=True)
@@ -199,7 +197,7 @@ def running_scene(count: int, chance: random.Random, *, pause_seconds: float = 0
 
 
 def orphans(hosts: Sequence[Host]) -> list[str]:
-    """Return Python programs on hosts where nothing of ours should run."""
+    """Return the Python programs on hosts where nothing of Keima should run."""
     return [
         f"{host.name}: process {pid} ({command(pid)})"
         for host in hosts

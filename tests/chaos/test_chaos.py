@@ -1,4 +1,4 @@
-"""A short campaign of faults; tests/chaos/run.py makes them as long as one likes."""
+"""A short campaign of faults; tests/chaos/run.py runs longer ones."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ DEAR = ("kill_worker", "delete_folder", "kill_coach", "damage_games", "fill_main
 
 @pytest.mark.trial
 @pytest.mark.timeout(600)
-def test_whatever_befalls_a_cluster_no_game_is_lost_and_everything_heals(tmp_path: Path) -> None:
+def test_under_any_faults_a_cluster_loses_no_game_and_recovers(tmp_path: Path) -> None:
     if reason := why_not():
         pytest.skip(reason)
     report = campaign(

@@ -1,4 +1,4 @@
-"""Four machines, new for each test."""
+"""Four machines, fresh for each test."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from tests.cluster.hosts import Hosts, running_hosts, why_not
 
 @pytest.fixture(scope="session")
 def real_hosts() -> None:
-    """Skips what needs hosts, where there can be none."""
+    """Skips tests that need hosts where hosts are impossible."""
     if reason := why_not():
         pytest.skip(reason)
 

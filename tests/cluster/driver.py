@@ -1,4 +1,4 @@
-"""The real program on real hosts: a checkout of its own that runs ``start_main.py --distributed``."""
+"""The real program on real hosts: a checkout that runs ``start_main.py --distributed``."""
 
 import json
 import os
@@ -28,10 +28,10 @@ FOLDERS = ("configs", "distributed", "engines", "games", "scripts", "training", 
 FILES = ("start_main.py", "start_worker.py", "requirements.txt")
 LEFT = shutil.ignore_patterns("control", "status.txt", "status.json", "__pycache__")
 WORKER_CLASS = "custom_worker.CustomWorker"
-BROKEN = "broken"  # a file in a machine's home: while it is there, every worker dies as soon as it is started
-PAUSE_SECONDS = "PAUSE_SECONDS"  # an environment variable: what a worker waits between two steps of its games
-# Slow enough for six processes on two cores, and so that games are always under way when something befalls their
-# worker.
+BROKEN = "broken"  # a file in a machine's home: while it exists, every worker dies as soon as it is started
+PAUSE_SECONDS = "PAUSE_SECONDS"  # an environment variable: the pause of a worker between two steps of its games
+# Slow enough for six processes on two cores, and slow enough that every worker has games in progress when a fault
+# occurs.
 CUSTOM_WORKER = f'''\
 """A worker of the user's own."""
 
@@ -54,7 +54,7 @@ class CustomWorker(Worker):
         time.sleep(float(os.environ.get("{PAUSE_SECONDS}", "0.02")))
         return super().play(self_play)
 '''
-PATIENCE = 120.0  # seconds; for a machine that is busy with other things too
+PATIENCE = 120.0  # seconds; for a machine that is also busy with other work
 END_SECONDS = 90.0
 MARGIN = 5.0
 ACTIVE, SYNCING = "Active", "Syncing"
@@ -101,7 +101,7 @@ class Driver:
         self._write_config(hosts[:in_config], changes or {})
         if installed:
             return
-        # What has been compiled is the same on all machines: they all are this one.
+        # Compiled code is the same on all machines: they are all this one.
         subprocess.run(
             [sys.executable, "start_worker.py", "--rehearse", "tic_tac_toe"],
             cwd=self.checkout,
@@ -131,7 +131,7 @@ class Driver:
             evaluation={"every": 2, "num_simulations": 4, "rating_games": 8, "gating": "sprt", "gating_games": 8}
             | {
                 "sprt": {"elo0": -1000.0, "elo1": -500.0, "alpha": 0.2, "beta": 0.2}
-            },  # nearly every candidate passes, after few games
+            },  # nearly every candidate passes, after a few games
         )
         values = settings.model_dump(mode="json")
         values["distributed"] |= {
@@ -166,7 +166,7 @@ class Driver:
     # The program.
 
     def start(self, *how: str) -> None:
-        """Start the program, as the guide says (or in another way), or resume the run."""
+        """Start the program as the guide says (or in another way), or resume the run."""
         (self.checkout / "distributed" / "status.json").unlink(missing_ok=True)  # of an earlier session
         resume = ["--resume"] if (self.run_dir / "run.db").exists() else []
         line = [sys.executable, "start_main.py", *(how or ["--distributed"]), *resume]
@@ -183,7 +183,7 @@ class Driver:
 
     @property
     def runs(self) -> bool:
-        """Whether the program runs."""
+        """Return whether the program runs."""
         return self.process is not None and self.process.poll() is None
 
     def kill(self) -> None:
@@ -203,7 +203,7 @@ class Driver:
         return self.python("distributed/ssh_connector.py", *arguments, seconds=seconds)
 
     def python(self, *arguments: str, seconds: float = PATIENCE) -> subprocess.CompletedProcess[str]:
-        """Run the checkout's interpreter beside the program."""
+        """Run the checkout's interpreter next to the program."""
         return subprocess.run(
             [sys.executable, *arguments],
             cwd=self.checkout,
@@ -255,7 +255,7 @@ class Driver:
 
     @property
     def is_current(self) -> bool:
-        """Return whether the status is of the running session."""
+        """Return whether the status comes from the running session."""
         found = self.status()
         return bool(found) and not found["ended"]
 
@@ -270,7 +270,7 @@ class Driver:
         return host.home / "keima" / "workers" / host.name
 
     def add(self, host: Host) -> None:
-        """Add a host, as a script beside a running Coach does."""
+        """Add a host, as a script does while a Coach runs."""
         options = self.settings_of(host)
         address, user = options.pop("host"), options.pop("user")
         call = f"SSHConnector().add_worker({address!r}, {user!r}, **{options!r})"
@@ -279,7 +279,7 @@ class Driver:
         assert done.returncode == 0, done.stderr
 
     def remove(self, host: Host) -> None:
-        """Remove a host by editing the file, and wait until nothing of it is left."""
+        """Remove a host by editing the file, and wait until it is gone completely."""
         settings = yaml.safe_load(self.config.read_text())
         settings["distributed"]["workers"] = [
             each for each in settings["distributed"]["workers"] if each["name"] != host.name
@@ -297,7 +297,7 @@ class Driver:
         return {path.stem for path in (host.home / "keima" / "workers").glob("*/outbox/*.games")}
 
     def poll(self) -> None:
-        """Note every batch that is on a host now."""
+        """Record every batch that is on a host now."""
         for host in self.hosts:
             self.seen |= self.spool(host)
 
@@ -317,7 +317,7 @@ class Driver:
 
 @contextmanager
 def driven(folder: Path, hosts: Hosts, **options: Any) -> Iterator[Driver]:
-    """Yield a ``Driver`` of these arguments, whose program ends with the block."""
+    """Yield a ``Driver`` with these arguments, whose program ends with the block."""
     made = Driver(folder, hosts, **options)
     try:
         yield made
@@ -327,7 +327,7 @@ def driven(folder: Path, hosts: Hosts, **options: Any) -> Iterator[Driver]:
 
 
 def in_time(seconds: float) -> float:
-    """Return a time limit: the seconds that something takes on an idle machine, scaled up for a busy one."""
+    """Return a time limit: the seconds that a task takes on an idle machine, scaled up for a busy one."""
     return MARGIN + seconds * max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)))
 
 

@@ -1,12 +1,12 @@
 """Real machines on this one, for tests of everything that crosses SSH.
 
-A host has its own network, with an address and a link to a bridge that this machine is on too; its own processes, file
-systems, name, users and boot id (Linux namespaces); and a real sshd with a key of its own. Its user's home outlives a
-power cut. A host sees this machine's programs and the repository, but neither its homes nor its temporary files, and
-changes nothing of this machine's.
+A host has its own network, with an address and a link to a bridge that this machine shares; its own processes, file
+systems, name, users and boot id (Linux namespaces); and a real sshd with its own key. Its user's home survives a power
+cut. A host sees this machine's programs and the repository, but neither its homes nor its temporary files, and changes
+nothing on this machine.
 
-All of it ends with the process that made it, even by kill -9; what that leaves (an empty bridge, a folder), the next
-one removes.
+Everything ends with the process that made it, even by kill -9; left-overs of that (an empty bridge, a folder) are
+removed by the next one.
 """
 
 import os
@@ -29,7 +29,7 @@ HOSTS = 4
 SUBNETS = 512  # of 198.18.0.0/15, which is set aside for experiments with networks
 FIRST_UID = 20_000
 SSH_PORT = 22
-WAIT_SECONDS = 10.0  # for what takes a moment
+WAIT_SECONDS = 10.0  # for short waits
 PROGRAMS = ("sshd", "ssh", "ssh-keygen", "ip", "tc", "unshare", "nsenter", "setpriv", "mount", "umount", "timeout")
 NAMESPACES = ("--mount", "--uts", "--ipc", "--net", "--pid")
 
@@ -43,7 +43,7 @@ PidFile /run/sshd.pid
 Subsystem sftp /usr/lib/openssh/sftp-server
 """
 
-# What a host's first process does before it does nothing for the rest of its life.
+# What a host's first process does before it sleeps for the rest of its life.
 BOOT = """\
 set -e
 mount --all --fstab "$FILES/fstab"
@@ -57,7 +57,7 @@ HIDDEN = {"/run": "755", "/home": "755", "/root": "755", "/tmp": "1777", "/var/t
 
 
 def why_not() -> str:
-    """What this machine lacks to have such hosts; empty when nothing."""
+    """Return what this machine lacks for such hosts; empty if nothing."""
     if sys.platform != "linux" or os.geteuid() != 0:
         return "hosts of their own need Linux, and root"
     missing = [name for name in PROGRAMS if not _program(name)]
@@ -69,7 +69,7 @@ def why_not() -> str:
 
 
 class Host:
-    """One machine. It is made switched off.
+    """One machine, initially switched off.
 
     Args:
         number: from 1.
@@ -97,8 +97,8 @@ class Host:
         self._pid = 0  # of its first process, on this machine
 
     def install(self, *, authorized_key: str) -> str:
-        """Make its disk, its user, who may log in with the key, and its host key, which is returned as known_hosts has
-        it.
+        """Make its disk, its user with the key that may log in, and its host key, which is returned as a line of
+        known_hosts.
         """
         disk = self.files / "disk"
         disk.mkdir(parents=True)
@@ -124,7 +124,7 @@ class Host:
     # Power.
 
     def boot(self, *, sshd: bool = True) -> None:
-        """Switch it on: everything is as it was, but for the processes."""
+        """Switch it on: everything is as before, except for the processes."""
         assert self._first is None, f"{self.name} is on already"
         (self.files / "boot_id").write_text(f"{uuid.uuid4()}\n")
         (self.files / "fstab").write_text(self._mounts())
@@ -134,7 +134,7 @@ class Host:
             "SSHD": _program("sshd") if sshd else "",
             "PATH": os.environ["PATH"],
         }
-        # Its own session, so that Ctrl-C does not reach it before whoever tidies up.
+        # Its own session, so that Ctrl-C does not reach it before the process that cleans up.
         line = ["setpriv", "--pdeathsig", "KILL", *_unshare(), "sh", "-c", BOOT]
         self._first = subprocess.Popen(
             line,
@@ -154,11 +154,11 @@ class Host:
             self._wait_for_sshd()
 
     def _mounts(self) -> str:
-        """What lies where on this host, in the order in which it is put there."""
+        """Return what is mounted where on this host, in mounting order."""
         kept = [path for path in dict.fromkeys((ROOT, Path(sys.prefix), Path(sys.base_prefix))) if _hidden(path)]
         shelf = {
             path: f"/run/kept/{number}" for number, path in enumerate(kept)
-        }  # for what lies in folders that are hidden next
+        }  # for files in folders that are hidden next
         rows = [(self.files / name, f"/etc/{name}", "bind") for name in ("passwd", "group", "shadow", "ssh")]
         rows += [(self.files / "boot_id", "/proc/sys/kernel/random/boot_id", "bind")]
         rows += [(Path("host-run"), "/run", "mode=755"), (Path("host-run-sshd"), "/run/sshd", "mode=755")]
@@ -201,19 +201,19 @@ class Host:
         self.shape(mbit)
 
     def poweroff(self) -> None:
-        """Pull the plug: no process has time for a last word, no connection is closed. Its disk stays."""
+        """Pull the plug: processes get no chance to react, and no connection is closed. The disk stays."""
         if self._first is None:
             return
-        with suppress(subprocess.CalledProcessError):  # its own process may have ended, and the link with it
+        with suppress(subprocess.CalledProcessError):  # its process may have ended, and the link with it
             _run("ip", "link", "del", self._link)
         with suppress(ProcessLookupError):
-            # The system ends all processes of the host with its first.
+            # The system ends all processes of the host with the first one.
             os.kill(self._pid or self._first.pid, signal.SIGKILL)
         self._first.communicate(timeout=WAIT_SECONDS)
         self._first, self._pid = None, 0
 
     def freeze(self) -> None:
-        """Stop all processes. The system under them still answers: connections are made, and nobody speaks."""
+        """Stop all processes. The system still answers: connections are accepted, but remain silent."""
 
         def stopped() -> bool:
             running = [pid for pid in self.pids() if state(pid) not in "TZX"]
@@ -225,7 +225,7 @@ class Host:
         wait_until(stopped, f"{self.name} to stand still")
 
     def thaw(self) -> None:
-        """Let all processes go on."""
+        """Let all processes continue."""
         for pid in self.pids():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
@@ -237,7 +237,7 @@ class Host:
         _run("ip", "link", "set", self._link, "down")
 
     def blackhole(self) -> None:
-        """Lose every packet on the way, with the cable in place."""
+        """Lose every packet on the way, without unplugging the cable."""
         _run("ip", "link", "set", self._link, "nomaster")
 
     def heal(self) -> None:
@@ -245,7 +245,7 @@ class Host:
         _run("ip", "link", "set", self._link, "master", self.bridge, "up")
 
     def shape(self, mbit: float | None) -> None:
-        """Limit the link to so many million bits a second, each way; None: no limit."""
+        """Limit the link to this many megabits per second in each direction; None: no limit."""
         for tc, device in ((_run, self._link), (self._in_its_network, "eth0")):
             if self._mbit is not None:
                 tc("tc", "qdisc", "del", "dev", device, "root")
@@ -278,11 +278,11 @@ class Host:
         wait_until(self._listens, f"the sshd of {self.name} to listen; see {self.sshd_log}")
 
     def kill_sshd(self) -> None:
-        """Kill its sshd and all sessions; what has been started in them and detached runs on."""
+        """Kill its sshd and all sessions; detached processes that they started keep running."""
         self._kill(lambda pid: command(pid).startswith("sshd"))
 
     def kill(self, text: str) -> list[int]:
-        """Kill -9 its processes whose command line has ``text`` in it; their ids on this machine."""
+        """Kill -9 the processes whose command line contains ``text``; return their ids on this machine."""
         return self._kill(lambda pid: text in command_line(pid))
 
     def _kill(self, wanted: Callable[[int], bool]) -> list[int]:
@@ -294,13 +294,15 @@ class Host:
         return chosen
 
     def pids(self) -> list[int]:
-        """Its processes, by their ids on this machine."""
+        """Return its processes, by their ids on this machine."""
         return [pid for pid in pids() if self._pid and namespace(pid) == namespace(self._pid)]
 
     def run(
         self, argv: Sequence[str], *, user: str = "", seconds: float = WAIT_SECONDS
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program there without SSH, in the home of its user (or of root), and wait for it; 124: time was up."""
+        """Run a program there without SSH, in the home of its user (or of root), and wait for it; 124 means that time
+        ran out.
+        """
         uid, home = (0, "/root") if user == "root" else (self._uid, f"/home/{self.user}")
         who = [
             "setpriv",
@@ -313,7 +315,7 @@ class Host:
         ]
         limited = ["timeout", "--kill-after=1", str(seconds)]
         line = [*self._enter(*NAMESPACES), *limited, *who, "sh", "-c", f"cd && exec {shlex.join(argv)}"]
-        # Into files: what detaches itself may hold a pipe open for ever.
+        # Into files: a detached process may hold a pipe open for ever.
         with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
             done = subprocess.run(line, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, check=False)
             stdout.seek(0)
@@ -351,7 +353,7 @@ class Host:
 
 
 class Hosts(list[Host]):
-    """The hosts, and how one reaches them by SSH from here.
+    """The hosts, and SSH access to them from here.
 
     Args:
         folder: for all of it.
@@ -369,16 +371,16 @@ class Hosts(list[Host]):
         self.public_key = make_key(self.key)
 
     def write_client_files(self, known: Sequence[str]) -> None:
-        """Let SSH know the hosts and their keys."""
+        """Tell SSH about the hosts and their keys."""
         self.known_hosts.write_text("".join(known))
-        # ssh takes the home from the list of users, not from $HOME: the paths are whole.
+        # ssh takes the home from the user database, not from $HOME, so the paths are absolute.
         common = f"  IdentityFile {self.key}\n  IdentitiesOnly yes\n  UserKnownHostsFile {self.known_hosts}\n"
         strict = "  StrictHostKeyChecking yes\n  BatchMode yes\n"
         hosts = (f"Host {host.name}\n  HostName {host.address}\n  User {host.user}\n{common}{strict}" for host in self)
         self.config.write_text("".join(hosts))
 
     def ssh(self, *argv: str, seconds: float = WAIT_SECONDS) -> subprocess.CompletedProcess[str]:
-        """What OpenSSH's ``ssh`` says: ``hosts.ssh("worker1", "hostname")``."""
+        """Return the output of OpenSSH's ``ssh``: ``hosts.ssh("worker1", "hostname")``."""
         line = ["ssh", "-F", str(self.config), "-o", "ConnectTimeout=5", *argv]
         return subprocess.run(
             line, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds, check=False
@@ -387,7 +389,7 @@ class Hosts(list[Host]):
 
 @contextmanager
 def running_hosts(count: int = HOSTS, *, disk_mb: int | None = None) -> Iterator[Hosts]:
-    """So many hosts, switched on: ``worker1`` with the user ``player1``, and so on.
+    """This many hosts, switched on: ``worker1`` with the user ``player1``, and so on.
 
     Args:
         disk_mb: the size of a small disk for each host's home, in memory, which can be filled; None: homes on this
@@ -419,7 +421,7 @@ def make_key(path: Path) -> str:
 
 
 def _make_bridge() -> tuple[str, str]:
-    """A bridge that nobody has, with this machine on it, and the first three numbers of its network."""
+    """Make an unused bridge to which this machine is connected, and return the first three numbers of its network."""
     for number in ((os.getpid() + i) % SUBNETS for i in range(SUBNETS)):
         bridge, network = f"{BRIDGE}{number}", f"198.{18 + number // 256}.{number % 256}"
         made = subprocess.run(
@@ -444,12 +446,12 @@ def _hidden(path: Path) -> bool:
 
 
 def _escaped(path: object) -> str:
-    """A path as fstab has it."""
+    """Return a path as fstab escapes it."""
     return str(path).replace("\\", "\\134").replace(" ", "\\040").replace("\t", "\\011")
 
 
 def _program(name: str) -> str:
-    """Where a program is, also one for administrators; empty when nowhere."""
+    """Return where a program is, including administrators' programs; empty if it is missing."""
     return shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") or ""
 
 

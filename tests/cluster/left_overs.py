@@ -1,6 +1,6 @@
 """What hosts leave on this machine when their process is killed.
 
-Other processes may have hosts, and tidy up, at the same time.
+Other processes may have hosts and clean up at the same time.
 """
 
 import os
@@ -11,13 +11,13 @@ from pathlib import Path
 
 from tests.cluster.processes import lives
 
-BRIDGE = "keima"  # with the subnet's number behind it: who makes the bridge has the subnet
+BRIDGE = "keima"  # followed by the subnet's number: the process that makes the bridge has the subnet
 FOLDERS = Path("/var/tmp")
-FOLDER = "keima-hosts-"  # with the id of the process behind it
+FOLDER = "keima-hosts-"  # followed by the id of the process that made it
 
 
 def bridges() -> dict[str, str]:
-    """All bridges on this machine, each with the id of the process that has made it."""
+    """Return all bridges on this machine, each with the id of the process that made it."""
     found = {}
     for alias in Path("/sys/class/net").glob(f"{BRIDGE}*/ifalias"):
         with suppress(OSError):  # it has just been removed
@@ -28,7 +28,7 @@ def bridges() -> dict[str, str]:
 
 
 def remove_left_overs() -> None:
-    """Remove the bridges and folders of processes that were killed, as far as nobody else does."""
+    """Remove the bridges and folders of killed processes, unless another process does."""
     for bridge, owner in bridges().items():
         if not lives(owner):
             _try("ip", "link", "del", bridge)

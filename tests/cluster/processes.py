@@ -1,14 +1,14 @@
-"""What the system says of processes; of those that are no longer, nothing and no error."""
+"""What the system says about processes; for those that have ended, nothing and no error."""
 
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-WAIT_SECONDS = 10.0  # for what takes a moment
+WAIT_SECONDS = 10.0  # for short waits
 
 
 def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = WAIT_SECONDS) -> None:
-    """Wait for what is about to come true, or say that it did not."""
+    """Wait for a condition, or fail."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"waited {seconds:.0f} s in vain for {what}"
@@ -24,7 +24,7 @@ def lives(pid: str) -> bool:
 
 
 def _stat(pid: int) -> list[str]:
-    """What the system says of a process, from its state on; X, and no parent, when there is none."""
+    """Return what the system says about a process, from its state on; X and no parent if it does not exist."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""A whole cluster: the real program, four machines, and all that befalls them.
+"""A whole cluster: the real program, four machines, and all kinds of faults.
 
 One run goes through all of these tests, in any order.
 """
@@ -21,11 +21,11 @@ from training.evaluation.orders import RESULT_SUFFIX
 
 pytestmark = [pytest.mark.trial, pytest.mark.timeout(400)]
 
-DISK_MB = 1500  # a worker wants 1 GB to be free
+DISK_MB = 1500  # a worker needs 1 GB of free space
 OFFLINE = {"Offline"}
 ALREADY_RUNNING = 3
-NEW = "worker4"  # is not in the config at first
-KEY = b"id_ed25519"  # the file of the key that all are reached with
+NEW = "worker4"  # is not in the config initially
+KEY = b"id_ed25519"  # the file of the key that reaches all of them
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def driver(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture
 def cluster(driver: Driver) -> Driver:
-    """The run with all that are in the config Active."""
+    """The run, with all workers of the config Active."""
     if not driver.runs:
         driver.start()
     driver.wait_until_all_play()
@@ -60,7 +60,7 @@ def mark_is(cluster: Driver, name: str, *marks: str) -> Callable[[], bool]:
 
 
 def reason(cluster: Driver, name: str) -> str:
-    """Why a worker does not play, with the remedy."""
+    """Return why a worker does not play, with the remedy."""
     return str(cluster.workers()[name]["reason"])
 
 
@@ -70,7 +70,7 @@ def one_process(cluster: Driver, host: Host) -> int:
     return processes[0]
 
 
-def test_bare_machines_and_clones_become_active_and_play_as_the_users_own_class(cluster: Driver) -> None:
+def test_bare_machines_and_clones_become_active_and_play_the_users_own_class(cluster: Driver) -> None:
     bare, clone = cluster.hosts[:2]
     assert list((bare.home / "keima" / "releases").glob("*/.whole"))
     assert not (clone.home / "keima" / "releases").exists()
@@ -83,7 +83,7 @@ def test_bare_machines_and_clones_become_active_and_play_as_the_users_own_class(
     assert "Workers active" in table and "MB/min" in table
 
 
-def test_nothing_listens_on_a_machine_but_its_ssh_server(cluster: Driver) -> None:
+def test_only_the_ssh_server_listens_on_a_machine(cluster: Driver) -> None:
     for host in cluster.hosts[:3]:
         one_process(cluster, host)
         listening = set()
@@ -102,7 +102,7 @@ def test_a_second_start_never_makes_a_second_worker(cluster: Driver) -> None:
     assert one_process(cluster, host) == before
 
 
-def test_a_new_model_reaches_all_machines_and_they_change_over_to_it(cluster: Driver) -> None:
+def test_all_machines_receive_a_new_model_and_switch_to_it(cluster: Driver) -> None:
     newest = max(worker["model_version"] for worker in cluster.workers().values())
     cluster.wait(
         lambda: all(worker["model_version"] > newest for worker in cluster.workers().values()),
@@ -120,7 +120,7 @@ def test_evaluation_games_are_played_on_the_machines(cluster: Driver) -> None:
     assert "did not play" not in cluster.log.read_text()
 
 
-def test_a_machine_that_a_script_adds_plays_within_ten_seconds(cluster: Driver) -> None:
+def test_a_machine_added_by_a_script_plays_within_ten_seconds(cluster: Driver) -> None:
     if NEW in cluster.workers():
         cluster.remove(cluster.hosts[3])
     cluster.add(cluster.hosts[3])
@@ -129,7 +129,7 @@ def test_a_machine_that_a_script_adds_plays_within_ten_seconds(cluster: Driver) 
     assert NEW in cluster.config.read_text()
 
 
-def test_a_machine_that_is_deleted_from_the_config_hands_over_all_and_the_others_play_on(four: Driver) -> None:
+def test_a_machine_deleted_from_the_config_hands_over_everything_and_the_others_continue(four: Driver) -> None:
     four.wait(lambda: any(NEW in batch for batch in four.received()), f"games of {NEW}")
     left = four.hosts[3]
     four.remove(left)
@@ -141,7 +141,7 @@ def test_a_machine_that_is_deleted_from_the_config_hands_over_all_and_the_others
     four.wait(lambda: len(four.received()) > before + 5, "the others to play on")
 
 
-def test_a_machine_whose_key_is_unknown_is_refused_until_the_remedy_was_carried_out(cluster: Driver) -> None:
+def test_a_machine_with_an_unknown_key_is_refused_until_the_remedy_is_applied(cluster: Driver) -> None:
     if NEW in cluster.workers():
         cluster.remove(cluster.hosts[3])
     known, stranger = cluster.hosts.known_hosts, cluster.hosts[3]
@@ -156,7 +156,7 @@ def test_a_machine_whose_key_is_unknown_is_refused_until_the_remedy_was_carried_
     cluster.wait_until_all_play(4)
 
 
-def test_a_machine_whose_key_has_changed_is_refused_with_the_command_that_forgets_the_old_one(cluster: Driver) -> None:
+def test_a_machine_with_a_changed_key_is_refused_with_the_command_that_forgets_the_old_one(cluster: Driver) -> None:
     known, other = cluster.hosts.known_hosts, cluster.hosts[1]
     before = known.read_text()
     lines = dict(line.split(" ", 1) for line in before.splitlines())
@@ -171,7 +171,7 @@ def test_a_machine_whose_key_has_changed_is_refused_with_the_command_that_forget
     assert shlex.join(["ssh-keygen", "-R", other.address]) in checked.stdout
 
 
-def test_the_connector_sees_restarts_stops_and_reads_the_workers_of_a_running_coach(cluster: Driver) -> None:
+def test_the_connector_shows_restarts_stops_and_reads_the_workers_of_a_running_coach(cluster: Driver) -> None:
     host = cluster.hosts[2]
     checked = cluster.connector("--check")
     assert checked.returncode == 0, checked.stdout
@@ -193,7 +193,7 @@ def test_the_connector_sees_restarts_stops_and_reads_the_workers_of_a_running_co
     cluster.wait_until_all_play()
 
 
-def test_machines_without_network_power_or_pulse_are_offline_and_come_back_by_themselves(four: Driver) -> None:
+def test_machines_without_network_power_or_pulse_become_offline_and_come_back_automatically(four: Driver) -> None:
     cut, dark, frozen = four.hosts[:3]
     names = {host.name for host in (cut, dark, frozen)}
     playing = one_process(four, cut)
@@ -215,7 +215,7 @@ def test_machines_without_network_power_or_pulse_are_offline_and_come_back_by_th
     four.wait(lambda: four.seen <= {*four.received()}, "all that they had finished to be in the ledger")
 
 
-def test_a_worker_that_is_killed_is_started_again_and_named(cluster: Driver) -> None:
+def test_a_killed_worker_is_restarted_and_reported(cluster: Driver) -> None:
     host = cluster.hosts[1]
     told = f"{host.name}: its process has ended and is started again"
     before = cluster.log.read_text().count(told)
@@ -225,7 +225,7 @@ def test_a_worker_that_is_killed_is_started_again_and_named(cluster: Driver) -> 
     cluster.wait_until_all_play()
 
 
-def test_a_full_disk_is_an_error_with_its_remedy_and_heals(cluster: Driver) -> None:
+def test_a_full_disk_is_an_error_with_its_remedy_and_recovers(cluster: Driver) -> None:
     host = cluster.hosts[2]
     host.fill_disk()
     try:
@@ -236,7 +236,7 @@ def test_a_full_disk_is_an_error_with_its_remedy_and_heals(cluster: Driver) -> N
     cluster.wait_until_all_play()
 
 
-def test_a_batch_that_is_not_right_is_put_into_quarantine_and_its_worker_named(cluster: Driver) -> None:
+def test_an_invalid_batch_is_quarantined_and_its_worker_named(cluster: Driver) -> None:
     host = cluster.hosts[1]
     batch = f"{999_999_000:09d}-10-{host.name}-00"
     (cluster.folder(host) / "outbox" / f"{batch}.games").write_bytes(b"these are no games")
@@ -250,7 +250,7 @@ def test_a_batch_that_is_not_right_is_put_into_quarantine_and_its_worker_named(c
     cluster.wait_until_all_play()
 
 
-def test_a_coach_that_was_killed_takes_over_the_workers_and_their_games(cluster: Driver) -> None:
+def test_a_killed_coach_takes_over_its_workers_and_their_games_when_resumed(cluster: Driver) -> None:
     hosts = [host for host in cluster.hosts if host.name in cluster.workers()]
     before = {host.name: one_process(cluster, host) for host in hosts}
     cluster.kill()

@@ -1,4 +1,4 @@
-"""The cluster's promises in figures, measured on real hosts with the real program.
+"""The cluster's quantitative promises, measured on real hosts with the real program.
 
 ``--log-cli-level=INFO`` shows what was measured.
 """
@@ -36,7 +36,7 @@ READY_SECONDS = 10.0
 def running_cluster(
     folder: Path, *, count: int, in_config: int, **options: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[Driver]:
-    """A run on ``in_config`` of so many hosts, all Active."""
+    """A run on ``in_config`` of this many hosts, all Active."""
     with running_hosts(count) as hosts, driven(folder, hosts, in_config=in_config, **options) as driver:
         driver.start()
         driver.wait_until_all_play(in_config)
@@ -44,7 +44,7 @@ def running_cluster(
 
 
 def finished(cluster: Driver) -> dict[str, int]:
-    """The games that each worker has finished, as it has said last."""
+    """Return the finished games of each worker, as it last reported them."""
     return {host.name: int(cluster.heartbeat(host)["finished"]) for host in cluster.hosts}
 
 
@@ -65,7 +65,7 @@ def test_over_2000_games_shares_are_weights_times_measured_rates_within_5_per_ce
         rates = defaultdict(list)
 
         def enough() -> bool:
-            """Note what the balancer wants of the games since the last look: weights times the rates that it has
+            """Record what the balancer wants of the games since the last check: weights times the rates that it has
             measured by now.
             """
             nonlocal last
@@ -91,9 +91,7 @@ def test_over_2000_games_shares_are_weights_times_measured_rates_within_5_per_ce
         assert games / sum(played.values()) == pytest.approx(claims[name] / sum(claims.values()), rel=0.05), name
 
 
-def test_a_worker_that_is_added_in_mid_run_is_active_in_under_ten_seconds_every_time(
-    real_hosts: None, tmp_path: Path
-) -> None:
+def test_a_worker_added_during_a_run_is_active_within_ten_seconds_every_time(real_hosts: None, tmp_path: Path) -> None:
     with running_cluster(tmp_path, count=3, in_config=2) as cluster:
         new = cluster.hosts[2]
         took = []

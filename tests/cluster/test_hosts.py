@@ -1,6 +1,4 @@
-"""The hosts that the cluster's tests use: that they are what they claim to be, that each fault does what it says, and
-that all ends.
-"""
+"""The hosts of the cluster's tests are what they claim to be, each fault does what it says, and everything ends."""
 
 import os
 import signal
@@ -35,26 +33,26 @@ def sleeping(hosts: Hosts, name: str) -> bool:
 
 
 def traces() -> set[str]:
-    """What is on this machine because of hosts."""
+    """Return the traces of hosts on this machine."""
     interfaces = (path.name for path in Path("/sys/class/net").glob(f"{BRIDGE}*"))
     return {*interfaces, *(str(path) for path in FOLDERS.glob(f"{FOLDER}*"))}
 
 
 def traces_of(process: int) -> set[str]:
-    """What of it one process has made: others may have hosts at the same time."""
+    """Return the traces that one process has made: others may have hosts at the same time."""
     its_bridges = {bridge for bridge, owner in bridges().items() if owner == str(process)}
     return {trace for trace in traces() if trace.partition("-")[0] in its_bridges or f"{FOLDER}{process}-" in trace}
 
 
 @pytest.mark.medium
-def test_every_host_is_a_machine_of_its_own(hosts: Hosts) -> None:
+def test_every_host_is_a_separate_machine(hosts: Hosts) -> None:
     address = "ip -o -4 addr show eth0 | awk '{print $4}'"
     line = f"hostname; whoami; pwd; cat /proc/sys/kernel/random/boot_id; {address}; cat /proc/1/comm"
     said = [says(hosts, host.name, line).split() for host in hosts]
     assert [row[:3] for row in said] == [[host.name, host.user, f"/home/{host.user}"] for host in hosts]
     assert [row[4:] for row in said] == [[f"{host.address}/24", "sleep"] for host in hosts]
     assert len({row[3] for row in said}) == len(hosts) == 4
-    assert len(set(hosts.known_hosts.read_text().split("\n"))) == 5  # and nothing behind the last line
+    assert len(set(hosts.known_hosts.read_text().split("\n"))) == 5  # and nothing after the last line
 
 
 @pytest.mark.medium
@@ -66,7 +64,7 @@ def test_a_host_has_this_machine_s_python_and_the_repository_but_not_its_files(h
     )
     assert host.run(["touch", str(ROOT / "forbidden")]).returncode == 1
     assert host.run(["ls", str(tmp_path)]).returncode == 2
-    needed = (ROOT, Path(sys.prefix), Path(sys.base_prefix))  # which may lie there too
+    needed = (ROOT, Path(sys.prefix), Path(sys.base_prefix))  # which may also be there
 
     def seen(folder: str) -> set[str]:
         return set(host.run(["ls", "-A", folder]).stdout.split()) - {
@@ -77,7 +75,7 @@ def test_a_host_has_this_machine_s_python_and_the_repository_but_not_its_files(h
 
 
 @pytest.mark.medium
-def test_hosts_share_no_homes(hosts: Hosts) -> None:
+def test_hosts_do_not_share_homes(hosts: Hosts) -> None:
     says(hosts, "worker1", "echo mine >note; echo ours >/tmp/note")
     assert (hosts[0].home / "note").read_text() == "mine\n"
     assert hosts.ssh("worker2", "cat note").returncode == hosts.ssh("worker2", "cat /tmp/note").returncode == 1
@@ -91,7 +89,7 @@ def test_a_host_can_be_reached_through_another(hosts: Hosts) -> None:
 
 
 @pytest.mark.medium
-def test_a_cut_host_is_out_of_reach_until_it_is_healed(hosts: Hosts) -> None:
+def test_a_cut_host_is_unreachable_until_it_is_healed(hosts: Hosts) -> None:
     hosts[0].cut()
     assert not answers(hosts, "worker1") and answers(hosts, "worker2")
     hosts[0].heal()
@@ -112,7 +110,7 @@ def test_packets_to_a_blackhole_get_no_answer_at_all(hosts: Hosts) -> None:
 
 
 @pytest.mark.medium
-def test_a_killed_sshd_leaves_what_it_started(hosts: Hosts) -> None:
+def test_processes_started_by_a_killed_sshd_survive(hosts: Hosts) -> None:
     says(hosts, "worker1", " ".join([*SLEEPER, "</dev/null", ">log", "2>&1"]))
     hosts[0].kill_sshd()
     assert "Connection refused" in hosts.ssh("worker1", "true").stderr
@@ -121,7 +119,7 @@ def test_a_killed_sshd_leaves_what_it_started(hosts: Hosts) -> None:
 
 
 @pytest.mark.medium
-def test_a_frozen_host_takes_connections_and_says_nothing(hosts: Hosts) -> None:
+def test_a_frozen_host_accepts_connections_and_stays_silent(hosts: Hosts) -> None:
     hosts[0].freeze()
     with socket.create_connection((hosts[0].address, 22), timeout=5) as mute:
         mute.settimeout(0.5)
@@ -132,7 +130,7 @@ def test_a_frozen_host_takes_connections_and_says_nothing(hosts: Hosts) -> None:
 
 
 @pytest.mark.medium
-def test_after_a_power_cut_the_home_is_there_and_the_processes_are_not(hosts: Hosts) -> None:
+def test_a_power_cut_keeps_the_home_and_ends_the_processes(hosts: Hosts) -> None:
     says(hosts, "worker1", f"echo kept >note; {' '.join(SLEEPER)} </dev/null >log 2>&1")
     boot = says(hosts, "worker1", "cat /proc/sys/kernel/random/boot_id")
     had = hosts[0].pids()
@@ -144,7 +142,7 @@ def test_after_a_power_cut_the_home_is_there_and_the_processes_are_not(hosts: Ho
 
 
 @pytest.mark.medium
-def test_a_connection_to_a_host_without_power_is_not_closed(hosts: Hosts) -> None:
+def test_a_power_cut_does_not_close_connections(hosts: Hosts) -> None:
     with socket.create_connection((hosts[0].address, 22), timeout=5) as kept:
         assert kept.recv(100).startswith(b"SSH-2.0")
         hosts[0].poweroff()
@@ -154,7 +152,7 @@ def test_a_connection_to_a_host_without_power_is_not_closed(hosts: Hosts) -> Non
 
 
 @pytest.mark.medium
-def test_a_process_of_a_host_can_be_killed_by_what_it_runs(hosts: Hosts) -> None:
+def test_a_process_of_a_host_can_be_killed_by_its_command_line(hosts: Hosts) -> None:
     hosts[0].run(SLEEPER)
     hosts[1].run(SLEEPER)
     assert len(hosts[0].kill("sleep 1234")) == 1
@@ -162,7 +160,7 @@ def test_a_process_of_a_host_can_be_killed_by_what_it_runs(hosts: Hosts) -> None
 
 
 @pytest.mark.medium
-def test_a_full_disk_takes_nothing_until_it_is_freed(small_hosts: Hosts) -> None:
+def test_a_full_disk_rejects_writes_until_it_is_freed(small_hosts: Hosts) -> None:
     says(small_hosts, "worker1", "echo before >note")
     small_hosts[0].fill_disk()
     assert "No space left" in small_hosts.ssh("worker1", "head -c 100000 /dev/zero >data").stderr
@@ -177,7 +175,7 @@ def test_a_full_disk_takes_nothing_until_it_is_freed(small_hosts: Hosts) -> None
 
 
 @pytest.mark.medium
-def test_a_shaped_link_is_as_fast_as_it_says(hosts: Hosts) -> None:
+def test_a_shaped_link_is_as_fast_as_configured(hosts: Hosts) -> None:
     def seconds() -> float:
         started = time.monotonic()
         line = ["ssh", "-F", str(hosts.config), "worker1", "cat >/dev/null"]
@@ -185,7 +183,7 @@ def test_a_shaped_link_is_as_fast_as_it_says(hosts: Hosts) -> None:
         return time.monotonic() - started
 
     def once_below(limit: float) -> bool:
-        """Whatever else this machine does makes some times longer, and none shorter."""
+        """Other work on this machine makes some times longer, but none shorter."""
         return any(seconds() < limit for _ in range(5))
 
     hosts[0].shape(8)
@@ -196,7 +194,7 @@ def test_a_shaped_link_is_as_fast_as_it_says(hosts: Hosts) -> None:
 
 
 @pytest.mark.medium
-def test_two_clusters_do_not_meet(hosts: Hosts) -> None:
+def test_two_clusters_are_isolated_from_each_other(hosts: Hosts) -> None:
     with running_hosts(1) as others:
         assert others.network != hosts.network
         assert says(others, "worker1", "hostname") == "worker1"
@@ -219,11 +217,9 @@ def test_nothing_remains(real_hosts: None) -> None:
 
 
 def start_elsewhere() -> tuple[subprocess.Popen[str], str]:
-    """A process with hosts, and a text that only the command lines of these have."""
+    """Start a process with hosts; return it with a text that only their command lines contain."""
     program = "import signal, sys\nfrom tests.cluster.hosts import running_hosts\n"
-    program += (
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # also where the tests run in the background
-    )
+    program += "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # also if the tests run in the background
     program += "with running_hosts(2) as hosts:\n"
     program += "    hosts[0].run(['setsid', '-f', 'sleep', sys.argv[1]]); print('up', flush=True); sys.stdin.read()\n"
     mark = f"{os.getpid()}.{time.monotonic_ns() % 10**9}"
@@ -249,7 +245,7 @@ def test_ctrl_c_leaves_nothing(real_hosts: None) -> None:
 
 
 @pytest.mark.medium
-def test_hosts_end_with_a_process_that_is_killed_and_the_next_one_tidies_up(real_hosts: None) -> None:
+def test_hosts_end_with_a_killed_process_and_the_next_one_cleans_up(real_hosts: None) -> None:
     started, mark = start_elsewhere()
     its = traces_of(started.pid)
     assert len(its) == 4

@@ -1,5 +1,5 @@
-"""The real program with machines of other shapes: several processes on one, one that only another one reaches, and what
-befalls them.
+"""The real program with other layouts of machines: several processes on one, one behind another one, and faults of
+these.
 """
 
 import signal
@@ -16,14 +16,14 @@ pytestmark = [pytest.mark.trial, pytest.mark.timeout(400)]
 
 SLOTS = ("worker3-1", "worker3-2")
 HEARTBEAT_SECONDS = 2.0
-STARTS = 6  # of a process that dies again and again; then it is given up
+STARTS = 6  # of a process that keeps dying; then it is given up
 
 
 @pytest.fixture(scope="module")
 def driver(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
     with running_hosts(3) as hosts:
         first, behind = hosts[:2]
-        # It answers the other hosts alone.
+        # It answers only the other hosts.
         assert behind.run(["ip", "route", "add", "blackhole", f"{hosts.network}.254/32"], user="root").returncode == 0
         machines = {behind.name: {"proxy_jump": f"{first.user}@{first.address}"}, "worker3": {"processes": 2}}
         with driven(tmp_path_factory.mktemp("cluster"), hosts, in_config=3, machines=machines) as made:
@@ -32,7 +32,7 @@ def driver(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture
 def cluster(driver: Driver) -> Driver:
-    """The run with all workers Active: one each on two machines, and two on the third."""
+    """The run, with all workers Active: one each on two machines, and two on the third."""
     if not driver.runs:
         driver.start()
     driver.wait_until_all_play(4)
@@ -44,7 +44,7 @@ def status_text(cluster: Driver) -> str:
 
 
 def wait_for_games(cluster: Driver, *workers: str) -> None:
-    """Wait until each of these workers has handed over games that it had not handed over before."""
+    """Wait until each of these workers has handed over new games."""
     before = set(cluster.received())
     cluster.wait(
         lambda: all(any(f"-{worker}-" in batch for batch in {*cluster.received()} - before) for worker in workers),
@@ -52,7 +52,7 @@ def wait_for_games(cluster: Driver, *workers: str) -> None:
     )
 
 
-def test_a_machine_that_only_another_one_reaches_plays_through_it(cluster: Driver) -> None:
+def test_a_machine_behind_another_one_plays_through_it(cluster: Driver) -> None:
     first, behind = cluster.hosts[:2]
     assert cluster.hosts.ssh("-o", "ConnectTimeout=1", behind.name, "true").returncode != 0
     wait_for_games(cluster, behind.name)
@@ -74,7 +74,7 @@ def test_each_process_of_a_machine_plays_is_shown_and_has_its_share(cluster: Dri
     assert sum(worker["share"] for worker in workers.values()) == pytest.approx(1.0, abs=1e-6)
 
 
-def test_stopping_a_machine_ends_all_of_its_processes_and_one_can_be_stopped_alone(cluster: Driver) -> None:
+def test_stopping_a_machine_ends_all_its_processes_and_one_can_be_stopped_alone(cluster: Driver) -> None:
     host = cluster.hosts[2]
     assert cluster.connector("--stop", "worker3").returncode == 0
     cluster.wait(lambda: not cluster.worker_processes(host), "both processes to end")
@@ -87,7 +87,7 @@ def test_stopping_a_machine_ends_all_of_its_processes_and_one_can_be_stopped_alo
 
 
 @pytest.mark.slow
-def test_a_machine_whose_packets_are_lost_is_offline_in_time_and_hands_over_its_spool_when_they_are_not(
+def test_a_machine_whose_packets_are_dropped_becomes_offline_in_time_and_hands_over_its_spool_later(
     cluster: Driver,
 ) -> None:
     host = cluster.hosts[2]
@@ -109,7 +109,7 @@ def test_a_machine_whose_packets_are_lost_is_offline_in_time_and_hands_over_its_
 
 
 @pytest.mark.slow
-def test_a_worker_that_dies_at_once_is_given_up_with_its_log_until_the_fault_is_mended(cluster: Driver) -> None:
+def test_a_worker_that_dies_at_once_is_given_up_with_its_log_until_the_fault_is_fixed(cluster: Driver) -> None:
     host = cluster.hosts[0]
     starts = f"{host.name}: its process has ended and is started again"
     (host.home / BROKEN).touch()
@@ -130,7 +130,7 @@ def test_a_worker_that_dies_at_once_is_given_up_with_its_log_until_the_fault_is_
 
 
 @pytest.mark.slow
-def test_a_run_that_ends_asks_machines_once_more_that_have_been_away_for_their_games(cluster: Driver) -> None:
+def test_a_run_that_ends_asks_machines_that_were_away_once_more_for_their_games(cluster: Driver) -> None:
     cut_off = cluster.hosts[:2]  # the second one is behind the first
     cut_off[0].cut()
     try:
@@ -149,7 +149,7 @@ def test_a_run_that_ends_asks_machines_once_more_that_have_been_away_for_their_g
 
 @pytest.fixture
 def begun_here(real_hosts: None, tmp_path: Path) -> Iterator[tuple[Driver, Host]]:
-    """A run that has trained on this machine alone until it was interrupted; and a machine that its config does not
+    """A run that has trained on this machine alone until it was interrupted, and a machine that its config does not
     list.
     """
     changes = {"distributed": {"enabled": False}, "training": {"games_per_iteration": 20}}
@@ -161,8 +161,8 @@ def begun_here(real_hosts: None, tmp_path: Path) -> Iterator[tuple[Driver, Host]
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # the program is started three times
-def test_a_run_that_was_begun_on_this_machine_goes_on_with_machines_that_its_config_lists_by_then(
+@pytest.mark.timeout(900)  # starts the program three times
+def test_a_run_started_on_this_machine_continues_with_machines_that_its_config_lists_later(
     begun_here: tuple[Driver, Host],
 ) -> None:
     cluster, host = begun_here

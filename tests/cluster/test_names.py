@@ -1,6 +1,4 @@
-"""Machines and accounts whose names have signs in them that shells, files and regular expressions treat in their own
-way.
-"""
+"""Machines and accounts whose names contain characters that are special to shells, files and regular expressions."""
 
 import re
 import subprocess
@@ -19,7 +17,7 @@ ACCOUNTS = ("CORP\\alice", "alice+ml")
 
 
 def give_accounts(host: Host) -> None:
-    """More names for the host's user, as a directory service gives them."""
+    """Give the host's user more names, as a directory service does."""
     (account,) = re.findall(f"(?m)^{host.user}:(.*)$", (host.files / "passwd").read_text())
     for name in ACCOUNTS:
         for file, line in (("passwd", f"{name}:{account}\n"), ("shadow", f"{name}:*:19000:0:99999:7:::\n")):
@@ -28,7 +26,7 @@ def give_accounts(host: Host) -> None:
 
 
 def link_local(host: Host) -> str:
-    """Its address on the link, with our end of the link, once both have one that nobody else has claimed."""
+    """Return its address on the link, with our end of the link, once both have one that is unique."""
     found: list[str] = []
 
     def both_have() -> bool:
@@ -41,7 +39,7 @@ def link_local(host: Host) -> str:
     return f"{found[0]}%{host.bridge}"
 
 
-def test_accounts_of_a_domain_and_addresses_of_a_link_are_reached(small_hosts: Hosts) -> None:
+def test_domain_accounts_and_link_local_addresses_are_reached(small_hosts: Hosts) -> None:
     host = small_hosts[0]
     give_accounts(host)
     address = link_local(host)
@@ -57,7 +55,7 @@ def test_accounts_of_a_domain_and_addresses_of_a_link_are_reached(small_hosts: H
     strict.close()
 
 
-def test_remedies_for_them_can_be_typed(small_hosts: Hosts) -> None:
+def test_their_remedies_can_be_typed(small_hosts: Hosts) -> None:
     host = small_hosts[0]
     give_accounts(host)
     (host.home / ".ssh/authorized_keys").write_text("")

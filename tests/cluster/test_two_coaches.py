@@ -1,4 +1,4 @@
-"""Two Coaches on the same machines, in short; tests/cluster/two_coaches.py makes it as long as one likes."""
+"""Two Coaches on the same machines, for a short time; tests/cluster/two_coaches.py runs for longer."""
 
 from pathlib import Path
 
@@ -11,9 +11,7 @@ from tests.cluster.two_coaches import meet
 @pytest.mark.slow
 @pytest.mark.trial
 @pytest.mark.timeout(1800)
-def test_two_coaches_take_the_same_hosts_from_each_other_and_no_game_is_lost_or_in_the_other_s_ledger(
-    hosts: Hosts, tmp_path: Path
-) -> None:
+def test_two_coaches_take_hosts_from_each_other_without_losing_or_mixing_up_games(hosts: Hosts, tmp_path: Path) -> None:
     meeting = meet(tmp_path, hosts, seconds=60.0, log_event=lambda text: None)
     assert meeting.takeovers == 3
     assert (meeting.lost, meeting.foreign, meeting.problems) == ([], [], [])

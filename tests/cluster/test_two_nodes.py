@@ -1,4 +1,4 @@
-"""Two machines train one network together, each with some ranks, as the guide's lines for them say."""
+"""Two machines train one network together, each with some ranks, as the guide's commands say."""
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.trial, pytest.mark.timeout(1200)]
 
 
 def put_games(host: Host) -> None:
-    """The same games on every machine."""
+    """Put the same games on every machine."""
     folder = host.home / "data"
     folder.mkdir()
     for seed in range(2):
@@ -40,7 +40,7 @@ def put_games(host: Host) -> None:
 
 
 def typed(text: str, master: str) -> list[str]:
-    """Return a line of the guide for one of two machines, with the first one's address here, and a small network."""
+    """Return the guide's command for one of two machines, with the first one's address here, and a small network."""
     (line,) = commands(text)
     words = [*line.replace(ADDRESS, master).split(), *SMALL, "--data", "data", "--save-dir", "saved"]
     places = {name: str(ROOT / name) for name in ("./launch_distributed_training.sh", "train_distributed.py")}
@@ -61,14 +61,14 @@ def test_two_machines_find_each_other_and_train_one_network(hosts: Hosts, first_
     assert said.returncode == 0, said.stderr
     ranks = 2 * min(8, CORES)
     assert f"{ranks} ranks by gloo on cpu, batch 50: " in done.stdout and "is over: mean loss" in done.stdout
-    assert "loss" not in said.stdout  # only rank 0 prints, and saves
+    assert "loss" not in said.stdout  # only rank 0 prints and saves
     saved = first.home / "saved" / "AlphaZeroNet_1x8_distributed.pt"
     assert torch.load(saved, weights_only=True)["random"]["torch"].shape[0] == ranks
     assert not (second.home / "saved").exists()
 
 
 def test_a_machine_whose_first_one_does_not_come_says_so(hosts: Hosts) -> None:
-    """Here the guide's third machine."""
+    """The guide's third machine."""
     third = hosts[2]
     put_games(third)
     refused = third.run(["env", "NCCL_TIMEOUT=3", *typed(THIRD_NODE, hosts[0].address)], seconds=300)

@@ -1,5 +1,5 @@
-"""Two Coaches, each with a run of its own, use the same hosts and take them from each other; then every game is
-searched.
+"""Two Coaches, each with its own run, use the same hosts and take them from each other; then every game is searched
+for.
 
     python tests/cluster/two_coaches.py --minutes 10
 
@@ -29,7 +29,7 @@ from training.data.ledger import read_ledger
 from training.data.ledger_rows import QUARANTINED, RECEIVED
 from training.worker.worker_folder import is_of_run
 
-START_SECONDS = 900.0  # on a machine that is busy with much else
+START_SECONDS = 900.0  # on a machine that is busy with other work
 CHANGE_SECONDS = 300.0
 
 
@@ -40,7 +40,7 @@ class Meeting:
     hosts: int
     seconds: float = 0.0
     takeovers: int = 0
-    batches_seen: int = 0  # that lay finished on a host at some time
+    batches_seen: int = 0  # that were complete on a host at some time
     games: dict[str, int] = field(default_factory=dict)  # in the ledger of each run
     lost: list[str] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)  # batches in the other's ledger, or refused there
@@ -60,13 +60,13 @@ class Pair:
         self.wait(lambda: time.monotonic() >= until, "the time to pass", seconds=seconds + CHANGE_SECONDS)
 
     def wait(self, condition: Callable[[], object], what: str, *, seconds: float = CHANGE_SECONDS) -> None:
-        """Wait for a condition, while every batch on every host is noted."""
+        """Wait for a condition, and record every batch on every host meanwhile."""
         self.first.wait(condition, what, seconds=seconds) if self.first.runs else self.second.wait(
             condition, what, seconds=seconds
         )
 
     def plays_for(self, driver: Driver, hosts: Sequence[Host]) -> None:
-        """Wait until these hosts' workers play for a Coach, and the other one, if it runs, shows them in Error."""
+        """Wait until these hosts' workers play for one Coach, and the other one, if it runs, shows them in Error."""
         other = self.second if driver is self.first else self.first
         run = run_of(driver)
 
@@ -90,7 +90,7 @@ class Pair:
         )
 
     def count(self) -> Meeting:
-        """Search every game."""
+        """Search for every game."""
         meeting, seen = self.meeting, self.first.seen | self.second.seen
         meeting.batches_seen = len(seen)
         for driver in (self.first, self.second):
@@ -113,7 +113,7 @@ def run_of(driver: Driver) -> str:
 
 
 def meet(folder: Path, hosts: Hosts, *, seconds: float, log_event: Callable[[str], None]) -> Meeting:
-    """Have two Coaches play on the same hosts for about this long, with three takeovers."""
+    """Let two Coaches play on the same hosts for about this long, with three takeovers."""
     (folder / "first").mkdir()
     (folder / "second").mkdir()
     count, part = len(hosts), seconds / 4

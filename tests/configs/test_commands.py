@@ -16,7 +16,7 @@ def test_a_shipped_settings_file_is_found_from_any_folder() -> None:
     assert settings_file("configs/config.yaml") == CONFIG
 
 
-def test_a_file_of_one_s_own_goes_before_a_shipped_one(folder: Path) -> None:
+def test_a_user_s_own_file_takes_precedence_over_a_shipped_one(folder: Path) -> None:
     (folder / "configs").mkdir()
     (folder / "configs" / "config.yaml").touch()
     assert settings_file("configs/config.yaml") == Path("configs/config.yaml")
@@ -24,5 +24,5 @@ def test_a_file_of_one_s_own_goes_before_a_shipped_one(folder: Path) -> None:
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("name", ["configs/another.yaml", "configs", "/configs/config.yaml"])
-def test_any_other_name_stays_as_it_was_given(name: str) -> None:
+def test_any_other_name_is_left_unchanged(name: str) -> None:
     assert settings_file(name) == Path(name)

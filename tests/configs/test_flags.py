@@ -7,7 +7,7 @@ from configs.flags import as_setting, number, whole
 
 
 def refusal(kind: Callable[[str], float], text: str) -> str:
-    """What people are told who give a flag of this type that value."""
+    """Return the message for a flag of this type with that value."""
     parser = argparse.ArgumentParser(exit_on_error=False)
     parser.add_argument("--flag", type=kind)
     with pytest.raises(argparse.ArgumentError) as refused:
@@ -26,7 +26,7 @@ def refusal(kind: Callable[[str], float], text: str) -> str:
         (number(least=0, below=1), ["0", "0.999"], ["1", "-0.1"], "a number from 0 and below 1"),
     ],
 )
-def test_what_is_out_of_range_is_refused_with_flag_and_range(
+def test_a_value_out_of_range_is_refused_with_flag_and_range(
     kind: Callable[[str], float], taken: list[str], refused: list[str], expected: str
 ) -> None:
     for text in taken:
@@ -46,7 +46,9 @@ def test_what_is_out_of_range_is_refused_with_flag_and_range(
         ("distributed.workers.port", ["22"], ["0", "65536"], "a whole number from 1 to 65,535"),
     ],
 )
-def test_a_flag_takes_what_its_setting_may_be(key: str, taken: list[str], refused: list[str], expected: str) -> None:
+def test_a_flag_accepts_the_values_that_its_setting_accepts(
+    key: str, taken: list[str], refused: list[str], expected: str
+) -> None:
     for text in taken:
         assert as_setting(key)(text) == float(text)
     for text in refused:

@@ -1,4 +1,4 @@
-"""Reading settings: what is refused, and in which words."""
+"""Reading settings: what is refused, and the messages."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ def write(folder: Path, text: str) -> Path:
 
 
 def problems(folder: Path, text: str, **overrides: Any) -> list[str]:
-    """What is said about the settings in ``text``."""
+    """Return the problems reported for the settings in ``text``."""
     with pytest.raises(ConfigError) as refused:
         load_settings(write(folder, text), overrides=overrides)
     assert "settings.yaml" in str(refused.value)
@@ -35,13 +35,13 @@ def only_problem(folder: Path, text: str, **overrides: Any) -> str:
     return problem
 
 
-def test_a_run_needs_a_name_and_a_game_and_nothing_else(tmp_path: Path) -> None:
+def test_a_run_needs_only_a_name_and_a_game(tmp_path: Path) -> None:
     settings = load_settings(write(tmp_path, SMALLEST))
     assert (settings.run.name, settings.game.name, settings.search.num_simulations) == ("test", "go", 64)
     assert problems(tmp_path, "run: {}\n") == ["line 1: run.name is missing", "line 1: game is missing"]
 
 
-def test_an_unknown_key_is_refused_with_its_line_and_the_nearest_of_its_section(tmp_path: Path) -> None:
+def test_an_unknown_key_is_refused_with_its_line_and_the_nearest_key_of_its_section(tmp_path: Path) -> None:
     text = SMALLEST + "search:\n  num_simulation: 3\n"
     assert (
         only_problem(tmp_path, text)
@@ -56,7 +56,7 @@ def test_a_key_in_the_wrong_section_is_refused_with_the_right_one(tmp_path: Path
     )
 
 
-def test_a_key_like_no_other_is_refused_with_those_of_its_section(tmp_path: Path) -> None:
+def test_a_key_unlike_any_other_is_refused_with_the_keys_of_its_section(tmp_path: Path) -> None:
     text = SMALLEST + "game: {name: go}\n".replace("game", "network") + "zzz: 1\n"
     assert "the keys here are run, game, network" in problems(tmp_path, text)[-1]
 
@@ -85,11 +85,11 @@ def test_all_problems_are_listed_at_once(tmp_path: Path) -> None:
         ("cheap_simulations: 65", "search: cheap_simulations (65) must not exceed num_simulations (64)"),
     ],
 )
-def test_a_wrong_value_is_refused_with_what_was_expected(tmp_path: Path, setting: str, message: str) -> None:
+def test_a_wrong_value_is_refused_with_the_expected_type(tmp_path: Path, setting: str, message: str) -> None:
     assert only_problem(tmp_path, f"{SMALLEST}search:\n  {setting}\n").split(": ", 1)[1] == message
 
 
-def test_a_long_wrong_value_is_cut_in_the_message(tmp_path: Path) -> None:
+def test_a_long_wrong_value_is_shortened_in_the_message(tmp_path: Path) -> None:
     assert len(only_problem(tmp_path, f"{SMALLEST}search: {{c_puct: {'x' * 10_000}}}\n")) < 200
 
 
@@ -102,7 +102,7 @@ def test_a_problem_in_a_list_names_the_element(tmp_path: Path) -> None:
     assert only_problem(tmp_path, text) == "line 6: distributed.workers[1].port: expected at least 1, found 0"
 
 
-def test_the_guide_s_cluster_loads_as_it_stands(tmp_path: Path) -> None:
+def test_the_guide_s_cluster_loads_unchanged(tmp_path: Path) -> None:
     guide = """distributed:
   enabled: true
   workers:
@@ -122,7 +122,7 @@ def test_the_guide_s_cluster_loads_as_it_stands(tmp_path: Path) -> None:
     assert distributed.worker_weights == {"worker1": 1.0, "worker2": 2.0}
 
 
-def test_overrides_replace_what_the_file_says(tmp_path: Path) -> None:
+def test_overrides_replace_values_of_the_file(tmp_path: Path) -> None:
     path = write(tmp_path, SMALLEST + "search: {num_simulations: 32}\n")
     settings = load_settings(
         path, overrides={"search.num_simulations": 48, "run.seed": 7, "training.window.max_positions": 30_000}
@@ -134,7 +134,7 @@ def test_overrides_replace_what_the_file_says(tmp_path: Path) -> None:
     )
 
 
-def test_a_wrong_override_is_refused_as_of_the_command_line(tmp_path: Path) -> None:
+def test_a_wrong_override_is_attributed_to_the_command_line(tmp_path: Path) -> None:
     assert (
         only_problem(tmp_path, SMALLEST, **{"run.seed": -1}) == "command line: run.seed: expected at least 0, found -1"
     )
@@ -144,7 +144,7 @@ def test_a_wrong_override_is_refused_as_of_the_command_line(tmp_path: Path) -> N
     )
 
 
-def test_an_override_inside_of_what_is_no_section_is_refused(tmp_path: Path) -> None:
+def test_an_override_inside_a_value_that_is_no_section_is_refused(tmp_path: Path) -> None:
     assert "search: expected a mapping" in only_problem(tmp_path, SMALLEST + "search: 3\n", **{"search.c_puct": 1.0})
 
 
@@ -169,11 +169,11 @@ def test_an_override_inside_of_what_is_no_section_is_refused(tmp_path: Path) -> 
         ("#" * (SIZE_LIMIT + 1), f"is larger than {SIZE_LIMIT:,} bytes"),
     ],
 )
-def test_what_is_not_yaml_of_ours_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_yaml_beyond_plain_settings_is_refused(tmp_path: Path, text: str, message: str) -> None:
     assert message in only_problem(tmp_path, text)
 
 
-def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.yaml: cannot be read: No such file"):
         load_settings(tmp_path / "none.yaml")
     with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
@@ -185,9 +185,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.medium
 @given(st.binary(max_size=200))
-def test_no_bytes_at_all_do_anything_but_load_or_be_refused(
-    tmp_path_factory: pytest.TempPathFactory, data: bytes
-) -> None:
+def test_any_bytes_either_load_or_are_refused(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "fuzzed.yaml"
     path.write_bytes(data)
     with pytest.raises(ConfigError):
@@ -207,7 +205,7 @@ def test_no_bytes_at_all_do_anything_but_load_or_be_refused(
         ("-.5", -0.5),
     ],
 )
-def test_plain_words_mean_what_they_seem_to(tmp_path: Path, text: str, value: Any) -> None:
+def test_plain_words_mean_what_they_seem_to_mean(tmp_path: Path, text: str, value: Any) -> None:
     settings = load_settings(write(tmp_path, f"run: {{name: a}}\ngame: {{name: b, options: {{it: {text}}}}}\n"))
     assert settings.game.options["it"] == value
     assert type(settings.game.options["it"]) is type(value)
@@ -232,7 +230,7 @@ tricky = st.sampled_from(
         text | tricky, st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | text | tricky
     )
 )
-def test_resolved_settings_load_again_as_they_were(
+def test_resolved_settings_load_again_unchanged(
     tmp_path_factory: pytest.TempPathFactory, options: dict[str, Any]
 ) -> None:
     folder = tmp_path_factory.getbasetemp()
@@ -243,7 +241,7 @@ def test_resolved_settings_load_again_as_they_were(
     assert load_settings(folder / "config.yaml") == settings
 
 
-def test_a_run_s_folder_does_not_say_where_keys_lie_or_what_is_in_variables(tmp_path: Path) -> None:
+def test_a_run_s_folder_reveals_neither_key_paths_nor_variables(tmp_path: Path) -> None:
     worker = {"host": "a.b", "user": "u", "key_path": "~/hidden/k", "env": {"TOKEN": "hidden"}}
     save_resolved(
         Settings.model_validate({"run": {"name": "r"}, "game": {"name": "go"}, "distributed": {"workers": [worker]}}),
@@ -253,7 +251,7 @@ def test_a_run_s_folder_does_not_say_where_keys_lie_or_what_is_in_variables(tmp_
     assert [worker.host for worker in load_settings(tmp_path / "config.yaml").distributed.workers] == ["a.b"]
 
 
-def test_a_run_keeps_what_it_was_told_and_what_it_ran_on(tmp_path: Path) -> None:
+def test_a_run_records_its_settings_and_versions(tmp_path: Path) -> None:
     written: dict[str, bytes] = {}
     settings = load_settings(write(tmp_path, SMALLEST), overrides={"run.seed": 7})
     save_resolved(settings, tmp_path / "run", write=lambda path, data: written.update({path.name: data}))

@@ -51,13 +51,13 @@ def test_a_run_name_is_safe_as_a_file_name(name: str) -> None:
         ("distributed", {"host_key_policy": "none"}, "host_key_policy"),
     ],
 )
-def test_settings_that_do_not_go_together_are_refused(section: str, values: dict[str, Any], message: str) -> None:
+def test_contradictory_settings_are_refused(section: str, values: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError) as refused:
         settings(**{section: values})
     assert message in str(refused.value)
 
 
-def test_a_worker_that_is_taken_out_may_leave_its_weight_behind() -> None:
+def test_a_removed_worker_may_leave_its_weight_behind() -> None:
     two = DistributedSettings.model_validate(
         {"workers": [worker("a"), worker("b")], "worker_weights": {"a": 1.0, "b": 2.0}}
     )
@@ -76,7 +76,7 @@ def test_a_falling_learning_rate_needs_a_run_that_ends(bound: dict[str, Any]) ->
     )
 
 
-def test_cheap_searches_are_not_limited_where_there_are_none() -> None:
+def test_cheap_searches_are_not_limited_if_there_are_none() -> None:
     assert settings(search={"num_simulations": 8, "full_search_probability": 1.0}).search.num_simulations == 8
 
 
@@ -91,30 +91,30 @@ def test_cheap_searches_are_not_limited_where_there_are_none() -> None:
         ("::1", "1"),
     ],
 )
-def test_a_worker_is_called_by_its_host_when_it_has_no_name(host: str, name: str) -> None:
+def test_a_worker_without_a_name_is_named_after_its_host(host: str, name: str) -> None:
     assert first_label(host) == name
     assert WorkerSettings.model_validate(worker(host)).name == name
 
 
 @pytest.mark.parametrize("user", ["alice", "CORP\\alice", "alice+ml", "alice@corp.example", "a.b-c_d"])
-def test_accounts_have_the_names_that_directories_give_them(user: str) -> None:
+def test_accounts_may_have_the_names_that_directories_give_them(user: str) -> None:
     assert WorkerSettings(host="worker1", user=user).user == user
 
 
 @pytest.mark.parametrize("user", ["-oProxyCommand=x", "a b", "a;b", "", "a\nb", "\\alice"])
-def test_what_is_no_account_is_refused(user: str) -> None:
+def test_an_invalid_account_is_refused(user: str) -> None:
     with pytest.raises(ValidationError):
         WorkerSettings(host="worker1", user=user)
 
 
 @pytest.mark.parametrize("key", ["host", "user"])
 @pytest.mark.parametrize("text", ["-oProxyCommand=x", "", "a b", "a\nb", "$(x)"])
-def test_what_ssh_could_take_for_an_option_is_no_host_and_no_user(key: str, text: str) -> None:
+def test_a_host_or_user_that_ssh_could_take_for_an_option_is_refused(key: str, text: str) -> None:
     with pytest.raises(ValidationError, match="expected a"):
         WorkerSettings.model_validate(worker("a") | {key: text})
 
 
-def test_a_worker_needs_nothing_but_a_host() -> None:
+def test_a_worker_needs_only_a_host() -> None:
     found = WorkerSettings.model_validate({"host": "worker1.example.com"})
     assert (found.name, found.user, found.key_path, found.port, found.processes) == (
         "worker1",
@@ -130,12 +130,12 @@ def test_a_machine_with_one_process_leaves_the_numbered_names_to_others() -> Non
     assert len(DistributedSettings.model_validate({"workers": pair}).workers) == 4
 
 
-def test_there_is_no_place_for_a_password() -> None:
+def test_no_setting_accepts_a_password() -> None:
     with pytest.raises(ValidationError, match="password"):
         WorkerSettings.model_validate(worker("a", password="secret"))
 
 
-def test_two_workers_of_one_name_are_refused_until_they_are_given_names() -> None:
+def test_two_workers_with_the_same_name_are_refused_until_they_get_different_names() -> None:
     pair = [worker("box.a"), worker("box.b")]
     with pytest.raises(ValidationError, match="several are called box"):
         DistributedSettings.model_validate({"workers": pair})

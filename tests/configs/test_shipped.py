@@ -17,14 +17,14 @@ KEY = re.compile(r"^ *(- )?(?P<key>[a-z][a-z0-9_]*):(?P<rest>.*)$")
 
 
 def with_examples(path: Path) -> str:
-    """The text of a file with the workers that it has commented out as examples."""
+    """Return a file's text with its commented-out example workers enabled."""
     return re.sub(r"^  #  ", "    ", path.read_text(encoding="utf-8"), flags=re.MULTILINE).replace(
         "workers: [] ", "workers: "
     )
 
 
 def keys(path: Path) -> dict[str, str]:
-    """Each dotted key of a file as one reads it, those of examples included, with the rest of its line."""
+    """Return each dotted key of a file, those of examples included, with the rest of its line."""
     found: dict[str, str] = {}
     above: list[tuple[int, str]] = []
     for match in filter(None, map(KEY.match, with_examples(path).splitlines())):
@@ -41,7 +41,7 @@ def test_a_shipped_file_loads(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
-def test_a_shipped_file_names_a_game_that_takes_its_options(path: Path) -> None:
+def test_a_shipped_file_names_a_game_that_accepts_its_options(path: Path) -> None:
     game = load_settings(path).game
     if game.name not in GAMES:
         pytest.skip(f"there is no {game.name} yet")
@@ -49,7 +49,7 @@ def test_a_shipped_file_names_a_game_that_takes_its_options(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
-def test_a_shipped_file_shrinks_to_a_run_of_seconds_beside_the_real_one(path: Path) -> None:
+def test_a_shipped_file_shrinks_to_a_run_of_seconds_in_a_separate_folder(path: Path) -> None:
     settings = load_settings(path)
     small = shrink(settings)
     assert small.run.name == f"{settings.run.name}-smoke"
@@ -61,7 +61,7 @@ def test_a_shipped_file_shrinks_to_a_run_of_seconds_beside_the_real_one(path: Pa
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
-def test_shrinking_leaves_alone_what_the_run_is_about(path: Path) -> None:
+def test_shrinking_keeps_the_subject_of_the_run(path: Path) -> None:
     settings = load_settings(path)
     small = shrink(settings)
     assert small.game == settings.game
@@ -87,14 +87,14 @@ def test_every_key_of_a_shipped_file_is_explained(path: Path) -> None:
     assert not [key for key, rest in keys(path).items() if " # " not in rest]
 
 
-def test_every_setting_is_explained_in_the_reference_file() -> None:
+def test_the_reference_file_explains_every_setting() -> None:
     explained = keys(REFERENCE)
     assert not set(known_keys()) - explained.keys()
     assert explained.keys() - set(known_keys()) == {"game.options.size", "game.options.komi"}
 
 
 @pytest.mark.parametrize("name", ["ppo_lstm", "20x256"])
-def test_the_settings_of_the_other_programs_are_all_explained_with_their_defaults(name: str) -> None:
+def test_all_settings_of_the_other_programs_are_explained_with_their_defaults(name: str) -> None:
     path = ROOT / "configs" / f"{name}.yaml"
     explained = keys(path).keys()
     if name == "ppo_lstm":
@@ -106,13 +106,13 @@ def test_the_settings_of_the_other_programs_are_all_explained_with_their_default
         assert (experiment.network.blocks, experiment.network.channels) == (20, 256)
 
 
-def test_the_reference_file_tells_the_defaults() -> None:
+def test_the_reference_file_states_the_defaults() -> None:
     settings = load_settings(REFERENCE)
     for section in ("network", "search", "self_play", "training", "evaluation", "distributed"):
         assert getattr(settings, section) == type(getattr(settings, section))(), section
 
 
-def test_the_example_workers_of_the_reference_file_work_when_they_are_uncommented(tmp_path: Path) -> None:
+def test_the_example_workers_of_the_reference_file_are_valid_when_uncommented(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(with_examples(REFERENCE), encoding="utf-8")
     distributed = load_settings(path, overrides={"distributed.enabled": True}).distributed

@@ -335,7 +335,7 @@ def test_a_killed_worker_is_started_again_and_no_game_is_lost(opened: Open, tmp_
 
 
 @pytest.mark.trial
-def test_a_coach_that_was_killed_takes_over_the_workers_and_their_games(opened: Open, tmp_path: Path) -> None:
+def test_a_killed_coach_takes_over_its_workers_and_their_games_when_resumed(opened: Open, tmp_path: Path) -> None:
     network = Network(tmp_path / "hosts")
     fleet = opened("worker1", network=network)
     fleet.grant("worker1", granted=60, delivered=0)
