@@ -101,7 +101,7 @@ def test_without_options_it_trains_as_the_guide_s_call_does() -> None:
     assert (told["workers"], told["workers_per_gpu"], told["device"]) == (None, None, "auto")
 
 
-def test_workers_are_counted_in_one_way(capsys: pytest.CaptureFixture[str]) -> None:
+def test_workers_are_counted_either_in_total_or_per_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     assert "not allowed with" in usage(capsys, "--workers", 4, "--workers-per-gpu", 2)
 
 

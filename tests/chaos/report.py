@@ -26,7 +26,7 @@ class Event:
     beside: list[str] = field(default_factory=list)
     lasted: float | None = None  # seconds until it was undone
     noticed: float | None = None  # seconds until it was shown, if it must be and lasted long enough
-    recovered: float | None = None  # seconds from when all was well on the host until its worker was Active for good
+    recovered: float | None = None  # seconds from the end of all faults there until its worker was Active for good
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What the tests of SSH share."""
+"""Shared fixtures of the tests of SSH."""
 
 import threading
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from tests.distributed.sshd import Sshd, running_sshd
 
 @pytest.fixture
 def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The home folder of the user who connects."""
+    """The home folder of the connecting user."""
     home = tmp_path / "user"
     monkeypatch.setenv("HOME", str(home))
     for name in ("SSH_AUTH_SOCK", "KEIMA_KEY_PASSPHRASE"):
@@ -27,7 +27,7 @@ def server(tmp_path: Path, user: Path) -> Iterator[Sshd]:
 
 @pytest.fixture
 def nothing_is_left() -> Iterator[None]:
-    """No thread and no open file outlives a test, whatever went wrong in it."""
+    """No thread and no open file outlives a test, whatever goes wrong in it."""
     threads, files = set(threading.enumerate()), open_files()
     yield
     for thread in set(threading.enumerate()) - threads:

@@ -17,7 +17,7 @@ OURS = ("configs", "distributed", "games", "scripts", "training", "requirements.
 
 
 def make_host(root: Path) -> Path:
-    """The folder of a machine on which our code lies already."""
+    """Make the folder of a machine that already has our code."""
     root.mkdir(parents=True)
     for name in OURS:
         (root / name).symlink_to(PROJECT / name)
@@ -29,9 +29,8 @@ def worker_settings(name: str, **changes: Any) -> WorkerSettings:
 
 
 class Network:
-    """Ways to folders that stand for machines.
-
-    What is done with them is noted, and any way can be cut, or be made to fail.
+    """Connections to folders that stand for machines. Operations are recorded, and any connection can be cut or made to
+    fail.
     """
 
     def __init__(self, root: Path) -> None:
@@ -39,9 +38,9 @@ class Network:
         self.cut: set[str] = set()
         self.failing: dict[
             str, Callable[[str, str], None]
-        ] = {}  # machine -> is called with what is done and the file's name
+        ] = {}  # machine -> is called with the operation and the file's name
         self.connections: list[str] = []
-        self.done: list[tuple[str, str, str]] = []  # (machine, what, file)
+        self.done: list[tuple[str, str, str]] = []  # (machine, operation, file)
 
     def connect(self, machine: WorkerSettings) -> Transport:
         self.connections.append(machine.name)
@@ -58,7 +57,7 @@ class Network:
 
 
 class Cable(LocalTransport):
-    """A way to a machine."""
+    """The connection to a machine."""
 
     def __init__(self, network: Network, worker: str, root: Path) -> None:
         super().__init__(root, worker=worker)
@@ -86,7 +85,7 @@ class Cable(LocalTransport):
 
 
 def fleet_settings(root: Path, **changes: Any) -> Settings:
-    """As ``small_settings``, with a cluster's times shortened."""
+    """Return ``small_settings`` with a cluster's times shortened."""
     distributed = {"sync_interval": 1, "heartbeat_seconds": 0.2, "retry_seconds": 1.0, "offline_seconds": 5.0}
     return small_settings(root, **{**changes, "distributed": {**distributed, **changes.get("distributed", {})}})
 
@@ -101,7 +100,10 @@ def open_fleet(
     run_id: str = "run",
     **options: Any,
 ) -> Fleet:
-    """A fleet whose mirrors are in ``root`` / workers, and whose machines in ``root`` / hosts."""
+    """Yield a fleet whose mirrors are in ``root``
+    workers, and whose machines in ``root``
+    hosts.
+    """
     (root / "workers").mkdir(exist_ok=True)
     return Fleet(
         root / "workers",

@@ -162,7 +162,7 @@ def test_numbers_that_cannot_be_are_refused(
     assert not list(here.iterdir())
 
 
-def test_a_gpu_that_is_not_there_is_named_with_those_that_are(
+def test_a_missing_gpu_is_named_with_the_existing_ones(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(train_multi_gpu, "gpus_here", lambda: ("0", "1"))

@@ -1,6 +1,6 @@
-"""A machine with its link, by a clock of the tests.
+"""A machine with its connection, on a clock of the tests.
 
-The worker is played by the test: it writes what a worker process would.
+The test plays the worker: it writes the files that a worker process would.
 """
 
 import errno
@@ -26,7 +26,7 @@ GAMES = "{:09d}-10-worker1-00.games"
 
 
 class Machine:
-    """A machine with one connection, and its workers as the process manager of the tests knows them."""
+    """A machine with one connection, and its workers as the tests' process manager knows them."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class Machine:
         return found
 
     def play(self, *names: str) -> None:
-        """Bring everything to where the workers are Active with model 1."""
+        """Bring everything to the point where the workers are Active with model 1."""
         self.publish(1)
         for name in names or (NAME,):
             self.assign(name)

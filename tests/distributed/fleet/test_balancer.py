@@ -1,4 +1,4 @@
-"""Shares: in whole numbers that add up, by weight and speed, and kept to by those who play."""
+"""Shares: whole numbers that add up, by weight and speed, and respected by the workers."""
 
 import random
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ CLAIMS = st.dictionaries(NAMES, st.floats(1e-3, 1e3), min_size=1, max_size=12)
 
 @pytest.mark.medium
 @given(st.integers(0, 10_000), CLAIMS)
-def test_whole_shares_add_up_and_are_less_than_one_game_from_the_exact_ones(
+def test_whole_shares_add_up_and_differ_from_the_exact_ones_by_less_than_a_game(
     total: int, claims: dict[str, float]
 ) -> None:
     shares = split(total, claims)
@@ -25,7 +25,7 @@ def test_whole_shares_add_up_and_are_less_than_one_game_from_the_exact_ones(
         assert abs(games - total * claims[name] / sum(claims.values())) < 1 + 1e-6
 
 
-def test_the_largest_remainders_get_what_rounding_leaves_and_ties_go_by_name() -> None:
+def test_the_largest_remainders_get_the_rounding_rest_and_ties_go_by_name() -> None:
     assert split(10, {"a": 1.0, "b": 1.0, "c": 1.0}) == {"a": 4, "b": 3, "c": 3}
     assert split(10, {"a": 0.14, "b": 0.26, "c": 0.6}) == {"a": 1, "b": 3, "c": 6}
 
@@ -45,7 +45,7 @@ FLEETS = st.dictionaries(NAMES, LOADS, max_size=6)
 
 @pytest.mark.medium
 @given(st.lists(FLEETS, min_size=1, max_size=5), st.integers(0, 500), st.integers(1, 200), st.booleans())
-def test_whatever_the_workers_say_decisions_are_sound(
+def test_decisions_are_sound_whatever_workers_report(
     polls: list[dict[str, WorkerLoad]], ahead: int, batch: int, balanced: bool
 ) -> None:
     state = Balance()
@@ -71,7 +71,7 @@ def decide(
     return balance_games(Balance(), workers, 0.0, ahead=ahead, batch_games=batch_games, **options)[1]
 
 
-def test_games_ahead_last_all_workers_of_one_weight_equally_long() -> None:
+def test_games_ahead_last_all_workers_of_the_same_weight_equally_long() -> None:
     decisions = decide(
         {"a": WorkerLoad(finished=0, granted=0, speed=1.0), "b": WorkerLoad(finished=70, granted=90, speed=3.0)}
     )
@@ -80,7 +80,7 @@ def test_games_ahead_last_all_workers_of_one_weight_equally_long() -> None:
     assert decisions["b"].reason == "weight 1 x 3 games/s"
 
 
-def test_everybody_has_a_batch_ahead_and_a_game_for_every_slot() -> None:
+def test_every_worker_has_a_batch_ahead_and_a_game_for_every_slot() -> None:
     workers = {
         "fast": WorkerLoad(finished=0, granted=0, speed=10.0, parallel_games=8),
         "wide": WorkerLoad(finished=0, granted=0, speed=2.0, parallel_games=64),
@@ -89,7 +89,7 @@ def test_everybody_has_a_batch_ahead_and_a_game_for_every_slot() -> None:
     assert [decision.grant for decision in decide(workers, ahead=50, batch_games=40).values()] == [107, 64, 40]
 
 
-def test_a_new_worker_is_supposed_to_be_as_fast_as_the_others_and_is_granted_a_start() -> None:
+def test_a_new_worker_is_assumed_as_fast_as_the_others_and_gets_initial_games() -> None:
     workers = {
         "a": WorkerLoad(finished=0, granted=0, speed=2.0),
         "b": WorkerLoad(finished=0, granted=0, speed=4.0),
@@ -102,7 +102,7 @@ def test_a_new_worker_is_supposed_to_be_as_fast_as_the_others_and_is_granted_a_s
     assert decision.reason == "weight 1 x 3 games/s, not measured yet"
 
 
-def test_nobody_is_granted_any_while_the_learner_is_behind() -> None:
+def test_no_games_are_granted_while_the_learner_is_behind() -> None:
     assert decide({"a": WorkerLoad(finished=0, granted=0, speed=1.0)}, ahead=0)["a"].grant == 0
 
 
@@ -110,7 +110,7 @@ def test_without_workers_nothing_is_decided() -> None:
     assert decide({}) == {}
 
 
-def test_a_worker_that_has_become_slow_has_what_it_has_not_begun_taken_back() -> None:
+def test_a_worker_that_has_become_slow_loses_the_games_that_it_has_not_begun() -> None:
     workers = {name: WorkerLoad(finished=100, granted=300, speed=2.0, parallel_games=8) for name in "abc"}
     state, decisions = balance_games(Balance(), workers, 0.0, ahead=200, batch_games=10)
     assert all(decision.lower is None for decision in decisions.values())
@@ -123,11 +123,11 @@ def test_a_worker_that_has_become_slow_has_what_it_has_not_begun_taken_back() ->
     assert "taken back" in decisions["c"].reason
 
 
-def test_a_worker_that_is_alone_is_no_straggler() -> None:
+def test_a_single_worker_is_no_straggler() -> None:
     assert decide({"a": WorkerLoad(finished=0, granted=200, speed=0.001)})["a"].lower is None
 
 
-def test_a_worker_that_was_away_begins_anew_with_the_speed_that_it_had() -> None:
+def test_a_worker_that_was_away_starts_again_with_its_old_speed() -> None:
     here = WorkerLoad(finished=500, granted=700, speed=2.0)
     away = WorkerLoad(finished=100, granted=100, speed=6.0)
     state, _ = balance_games(Balance(), {"here": here, "away": away}, 0.0, ahead=200, batch_games=10)
@@ -143,18 +143,16 @@ def test_a_worker_that_was_away_begins_anew_with_the_speed_that_it_had() -> None
 
 @dataclass
 class Player:
-    """A worker in a simulated world: it plays ``rate`` games a second whatever their number, or each game in its own
-    time.
-    """
+    """A simulated worker: it plays ``rate`` games per second whatever their number, or each game in its own time."""
 
     rate: float
     weight: float = 1.0
     slots: int = 8
-    own_time: bool = False  # a game takes slots / rate seconds, as on a GPU that is far from busy
+    own_time: bool = False  # a game takes slots / rate seconds, as on a mostly idle GPU
     granted: int = 0
     finished: int = 0
-    speed: float = 0.0  # as it says itself
-    games: list[float] = field(default_factory=list)  # what is left of each, in seconds of its own
+    speed: float = 0.0  # as it reports itself
+    games: list[float] = field(default_factory=list)  # what is left of each, in its own seconds
     idle: float = 0.0
     away: bool = False
 
@@ -171,9 +169,8 @@ class Player:
 def simulate(
     players: dict[str, Player], *, games: int, load_balancing: bool = True, seconds: float = 1e4, seed: int = 1
 ) -> float:
-    """Play until so many games are finished; every worker is looked at each 2 s, at its own time.
-
-    Returns the seconds that it took.
+    """Play until this many games are finished; each worker is polled every 2 s, at its own time. Return the elapsed
+    seconds.
     """
     rng, state, time = random.Random(seed), Balance(), 0.0
     seen = {
@@ -200,7 +197,7 @@ def simulate(
 
 
 def fleet(*, own_time: bool = False) -> dict[str, Player]:
-    """Four workers whose speeds and weights differ."""
+    """Return four workers with different speeds and weights."""
     pairs = {"a": (1.0, 1.0), "b": (2.0, 2.0), "c": (3.0, 1.0), "d": (4.0, 2.0)}
     return {name: Player(rate, weight, own_time=own_time) for name, (rate, weight) in pairs.items()}
 
@@ -215,7 +212,7 @@ def test_over_2000_games_shares_are_weights_times_speeds_within_5_per_cent(own_t
         assert player.finished == pytest.approx(2000 * claims[name] / sum(claims.values()), rel=0.05), name
 
 
-def test_the_heaviest_never_idle_and_the_light_idle_as_their_weights_say() -> None:
+def test_the_heaviest_workers_never_idle_and_the_light_ones_idle_as_their_weights_say() -> None:
     players = fleet()
     seconds = simulate(players, games=2000)
     assert players["b"].idle < 2.5, "until its first grant arrives"
@@ -223,19 +220,19 @@ def test_the_heaviest_never_idle_and_the_light_idle_as_their_weights_say() -> No
     assert players["c"].idle == pytest.approx(seconds / 2, rel=0.1)
 
 
-def test_with_equal_weights_nobody_idles() -> None:
+def test_with_equal_weights_no_worker_idles() -> None:
     players = {name: Player(rate) for name, rate in {"a": 0.5, "b": 2.0, "c": 8.0}.items()}
     simulate(players, games=2000)
     assert max(player.idle for player in players.values()) < 2.5
 
 
-def test_without_load_balancing_all_play_the_same_number_of_games() -> None:
+def test_without_load_balancing_all_workers_play_the_same_number_of_games() -> None:
     players = fleet()
     simulate(players, games=2000, load_balancing=False)
     assert all(player.finished == pytest.approx(500, rel=0.05) for player in players.values()), players
 
 
-def test_when_the_heavy_worker_goes_away_the_light_one_plays_all_the_time_and_keeps_to_its_share_again_later() -> None:
+def test_a_light_worker_plays_all_the_time_while_the_heavy_one_is_away_and_then_returns_to_its_share() -> None:
     players = {"light": Player(2.0, 1.0), "heavy": Player(2.0, 4.0)}
     simulate(players, games=500)
     players["heavy"].away, players["light"].idle = True, 0.0

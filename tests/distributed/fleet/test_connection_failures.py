@@ -1,6 +1,4 @@
-"""What the link to a machine does when something goes wrong, when the machine belongs to another run, and when it is to
-be left.
-"""
+"""The connection to a machine during failures, when the machine belongs to another run, and when it is removed."""
 
 import itertools
 import json
@@ -41,7 +39,7 @@ def test_a_lost_machine_is_offline_after_ten_seconds_and_back_at_once(machine: M
 
 
 @pytest.mark.parametrize("seconds", [0.2, 1.0, 4.0])
-def test_a_worker_is_looked_at_twice_in_a_heartbeat_of_the_settings(tmp_path: Path, seconds: float) -> None:
+def test_a_worker_is_polled_twice_per_heartbeat_interval(tmp_path: Path, seconds: float) -> None:
     machine = Machine(tmp_path, distributed={"heartbeat_seconds": seconds, "offline_seconds": 10.0})
     machine.play()
     assert machine.connection.step() == seconds / 2
@@ -82,7 +80,7 @@ def test_attempts_to_connect_become_rarer_up_to_the_cap_and_a_success_resets_the
     assert machine.connection.snapshot.inspected and machine.network.connections[-1] == NAME
 
 
-def test_a_refused_machine_is_asked_once_a_minute_and_at_once_after_a_restart(machine: Machine) -> None:
+def test_a_refused_machine_is_retried_once_a_minute_and_at_once_after_a_restart(machine: Machine) -> None:
     machine.refusal = Refused(NAME, "torch is 1.0, here 2.0", "run --bootstrap")
     machine.step(after=0.5, steps=100)
     assert len(machine.network.connections) == 1
@@ -95,7 +93,7 @@ def test_a_refused_machine_is_asked_once_a_minute_and_at_once_after_a_restart(ma
     assert machine.connection.snapshot.inspected
 
 
-def test_a_process_that_ends_is_started_again_until_it_is_given_up_with_its_log(machine: Machine) -> None:
+def test_a_process_that_keeps_ending_is_restarted_until_it_is_given_up_with_its_log(machine: Machine) -> None:
     machine.play()
     for _ in range(100):
         machine.running.clear()
@@ -108,7 +106,7 @@ def test_a_process_that_ends_is_started_again_until_it_is_given_up_with_its_log(
     assert machine.started == [NAME] * 7
 
 
-def test_the_death_of_a_process_that_an_earlier_sitting_has_started_is_told_as_one(machine: Machine) -> None:
+def test_the_death_of_a_process_from_an_earlier_session_is_reported_as_a_death(machine: Machine) -> None:
     machine.running.add(NAME)
     machine.play()
     assert machine.started == []
@@ -131,7 +129,7 @@ def test_stop_and_restart_do_what_they_say(machine: Machine) -> None:
     assert (machine.running, len(machine.started)) == ({NAME}, 3)
 
 
-def test_a_worker_whose_folder_was_deleted_is_given_everything_anew_at_once(machine: Machine) -> None:
+def test_a_worker_whose_folder_was_deleted_gets_everything_again_at_once(machine: Machine) -> None:
     machine.play()
     shutil.rmtree(machine.folder().root)
     machine.running.clear()
@@ -144,7 +142,7 @@ def test_a_worker_whose_folder_was_deleted_is_given_everything_anew_at_once(mach
     assert machine.mark() is Mark.ACTIVE
 
 
-def test_a_bug_becomes_an_error_of_this_machine_and_the_link_goes_on(machine: Machine) -> None:
+def test_a_bug_becomes_an_error_of_this_machine_and_the_connection_continues(machine: Machine) -> None:
     def bug(what: str, file: str) -> None:
         raise ZeroDivisionError("oops")
 
@@ -160,9 +158,7 @@ def test_a_bug_becomes_an_error_of_this_machine_and_the_link_goes_on(machine: Ma
 
 
 @pytest.mark.parametrize("text", [b"{", b"[" * 50_000, b'{"run_id": "run"}', b"x" * 100_000, b"null"])
-def test_a_heartbeat_that_nobody_understands_is_an_error_until_there_is_a_better_one(
-    machine: Machine, text: bytes
-) -> None:
+def test_an_unreadable_heartbeat_is_an_error_until_there_is_a_better_one(machine: Machine, text: bytes) -> None:
     machine.play()
     (machine.folder().root / "worker.json").write_bytes(text)
     machine.step()
@@ -172,7 +168,7 @@ def test_a_heartbeat_that_nobody_understands_is_an_error_until_there_is_a_better
     assert machine.mark() is Mark.ACTIVE
 
 
-def test_a_worker_that_died_and_left_a_heartbeat_that_nobody_understands_is_started_again(machine: Machine) -> None:
+def test_a_dead_worker_with_an_unreadable_heartbeat_is_restarted(machine: Machine) -> None:
     machine.play()
     machine.assign(granted=200)
     file = machine.finish(0)
@@ -187,14 +183,14 @@ def test_a_worker_that_died_and_left_a_heartbeat_that_nobody_understands_is_star
     assert machine.mark() is Mark.ACTIVE
 
 
-def test_a_worker_that_goes_on_telling_nonsense_is_ended_and_started_again(machine: Machine) -> None:
+def test_a_worker_with_persistently_impossible_heartbeats_is_ended_and_restarted(machine: Machine) -> None:
     machine.play()
     (machine.folder().root / "worker.json").write_bytes(b"{")
     machine.step(after=1.0, steps=62)
     assert machine.stopped == [NAME] and machine.started == [NAME] * 2
 
 
-def test_a_machine_that_was_wiped_gets_everything_anew(machine: Machine) -> None:
+def test_a_wiped_machine_gets_everything_again(machine: Machine) -> None:
     machine.play()
     machine.network.cut.add(NAME)
     machine.step()
@@ -218,7 +214,7 @@ def test_a_mirror_of_another_run_is_put_aside(tmp_path: Path) -> None:
     assert (tmp_path / "workers" / f"{NAME}.aaaa" / "outbox" / GAMES.format(0)).exists()
 
 
-def test_seats_that_are_no_longer_are_ended_and_their_games_fetched(tmp_path: Path) -> None:
+def test_processes_that_are_no_longer_configured_are_ended_and_their_games_fetched(tmp_path: Path) -> None:
     machine = Machine(tmp_path, slots=("worker1-1", "worker1-2"))
     machine.step()
     machine.play("worker1-1", "worker1-2")
@@ -238,7 +234,7 @@ def test_seats_that_are_no_longer_are_ended_and_their_games_fetched(tmp_path: Pa
 # The end.
 
 
-def test_a_machine_that_is_removed_plays_its_games_to_their_end(machine: Machine) -> None:
+def test_a_removed_machine_finishes_its_games(machine: Machine) -> None:
     machine.play()
     machine.assign(granted=0)
     machine.connection.leave(drain=True, seconds=100.0)
@@ -248,14 +244,14 @@ def test_a_machine_that_is_removed_plays_its_games_to_their_end(machine: Machine
     file = machine.finish(0)
     machine.beat(model_version=1, granted=0, begun=30, finished=30, state="waiting")
     machine.step(steps=3)
-    assert machine.running and not machine.connection.done  # the Coach has not taken it in yet
+    assert machine.running and not machine.connection.done  # the Coach has not received it yet
     (machine.mirror().outbox / file).unlink()
     machine.step(steps=2)
     assert machine.connection.done and not machine.running
     assert machine.in_outbox() == []
 
 
-def test_a_removed_machine_that_does_not_come_to_an_end_is_left_when_time_is_up(machine: Machine) -> None:
+def test_a_removed_machine_that_does_not_finish_is_abandoned_after_a_time_limit(machine: Machine) -> None:
     machine.play()
     machine.connection.leave(drain=True, seconds=100.0)
     for _ in range(99):
@@ -266,7 +262,7 @@ def test_a_removed_machine_that_does_not_come_to_an_end_is_left_when_time_is_up(
     assert machine.connection.done and not machine.running
 
 
-def test_a_removed_machine_that_cannot_be_reached_is_left_soon(machine: Machine) -> None:
+def test_a_removed_machine_that_cannot_be_reached_is_abandoned_soon(machine: Machine) -> None:
     machine.play()
     machine.network.cut.add(NAME)
     machine.step()
@@ -277,7 +273,7 @@ def test_a_removed_machine_that_cannot_be_reached_is_left_soon(machine: Machine)
     assert machine.connection.done
 
 
-def test_at_the_end_of_the_run_what_is_handed_over_is_fetched(machine: Machine) -> None:
+def test_games_handed_over_at_the_end_of_the_run_are_fetched(machine: Machine) -> None:
     machine.play()
     machine.connection.leave(drain=False, seconds=20.0)
     machine.beat(model_version=1)
@@ -293,7 +289,7 @@ def test_at_the_end_of_the_run_what_is_handed_over_is_fetched(machine: Machine) 
 
 
 def out_of_reach_for_long(machine: Machine) -> None:
-    """The next attempt to connect is far away."""
+    """Make the next attempt to connect far away."""
     machine.network.cut.add(NAME)
     machine.step(after=1.0, steps=20)
     before = len(machine.network.connections)
@@ -301,7 +297,7 @@ def out_of_reach_for_long(machine: Machine) -> None:
     assert len(machine.network.connections) == before
 
 
-def test_at_the_end_of_the_run_a_machine_that_is_away_is_tried_once_more_and_not_waited_for(tmp_path: Path) -> None:
+def test_at_the_end_of_the_run_a_missing_machine_is_tried_once_more_and_not_waited_for(tmp_path: Path) -> None:
     machine = Machine(tmp_path, distributed={"retry_seconds": 60.0})
     machine.play()
     out_of_reach_for_long(machine)
@@ -312,7 +308,9 @@ def test_at_the_end_of_the_run_a_machine_that_is_away_is_tried_once_more_and_not
     assert len(machine.network.connections) == before + 1
 
 
-def test_at_the_end_of_the_run_a_machine_that_is_back_and_was_not_tried_yet_hands_over_all(tmp_path: Path) -> None:
+def test_at_the_end_of_the_run_a_machine_that_is_back_but_was_not_retried_yet_hands_over_everything(
+    tmp_path: Path,
+) -> None:
     machine = Machine(tmp_path, distributed={"retry_seconds": 60.0})
     machine.play()
     out_of_reach_for_long(machine)

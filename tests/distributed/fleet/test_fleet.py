@@ -1,5 +1,5 @@
-"""The cluster as the Coach has it: never waiting for anybody, with real worker processes on machines that are folders
-of this one.
+"""The cluster as the Coach sees it: it never waits for a machine, and real worker processes play on machines that are
+folders of this one.
 """
 
 import json
@@ -35,7 +35,7 @@ class StandIn:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.beats = 0
-        self.seconds = 0.0  # that everything takes
+        self.seconds = 0.0  # duration of every call
         self.running: set[str] = set()
 
     def prepare(
@@ -58,7 +58,7 @@ class StandIn:
 
     @classmethod
     def end_all(cls, root: Path) -> None:
-        """Have those that still play say that they have ended, and not keep the end of the test waiting."""
+        """Let workers that still play report that they have ended, so that the test's end does not wait for them."""
         for path in root.glob("hosts/*/workers/*/worker.json"):
             heartbeat = json.loads(path.read_text())
             if heartbeat["pid"] == 1:
@@ -119,7 +119,7 @@ def show_all(fleet: Fleet, granted: int = 100) -> None:
 
 
 class StoredGames:
-    """What the Coach would know: takes in all that comes, and counts."""
+    """What the Coach would know: receives everything and counts."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
@@ -139,7 +139,7 @@ class StoredGames:
 # With stand-ins.
 
 
-def test_no_call_waits_for_a_machine_that_is_slow_or_away(opened: Open, tmp_path: Path) -> None:
+def test_no_call_waits_for_a_slow_or_missing_machine(opened: Open, tmp_path: Path) -> None:
     processes, network = StandIn(tmp_path), Network(tmp_path / "hosts")
     processes.seconds = 2.0
 
@@ -157,10 +157,10 @@ def test_no_call_waits_for_a_machine_that_is_slow_or_away(opened: Open, tmp_path
         fleet.status()
         fleet.view()
         fleet.share_out(dict.fromkeys(fleet.workers, 0), 40)
-    assert time.monotonic() - begun < processes.seconds  # whoever had waited once would have taken at least as long
+    assert time.monotonic() - begun < processes.seconds  # a single wait would have taken at least as long
 
 
-def test_marks_figures_and_grants_follow_what_the_workers_say(opened: Open, tmp_path: Path) -> None:
+def test_marks_figures_and_grants_follow_the_workers_reports(opened: Open, tmp_path: Path) -> None:
     processes = StandIn(tmp_path)
     changes = {
         "distributed": {"workers": [{"host": "worker1"}, {"host": "worker2"}], "worker_weights": {"worker2": 2.0}}
@@ -186,7 +186,9 @@ def test_marks_figures_and_grants_follow_what_the_workers_say(opened: Open, tmp_
     wait_until(fleet, lambda: fleet.view().network_mb_per_minute > 0)
 
 
-def test_a_worker_that_says_nonsense_is_granted_a_bounded_number_of_games(opened: Open, tmp_path: Path) -> None:
+def test_a_worker_that_reports_impossible_figures_is_granted_a_bounded_number_of_games(
+    opened: Open, tmp_path: Path
+) -> None:
     processes, most = StandIn(tmp_path), 2**53
     fleet = opened("worker1", "worker2", process_manager=lambda machine: processes)
     fleet.publish(1, b"model")
@@ -204,7 +206,7 @@ def test_a_worker_that_says_nonsense_is_granted_a_bounded_number_of_games(opened
         assert 0 < shares["worker2"] <= sum(shares.values()) <= 4 * 2 * 40
 
 
-def test_a_machine_is_added_and_removed_while_the_run_goes_on(opened: Open, tmp_path: Path) -> None:
+def test_a_machine_can_be_added_and_removed_during_a_run(opened: Open, tmp_path: Path) -> None:
     processes, events = StandIn(tmp_path), list[str]()
     fleet = opened("worker1", process_manager=lambda machine: processes, log_event=events.append)
     fleet.publish(1, b"model")
@@ -231,7 +233,7 @@ def test_a_machine_is_added_and_removed_while_the_run_goes_on(opened: Open, tmp_
     assert any("worker1 has been removed" in text for text in events)
 
 
-def test_an_account_that_is_not_known_yet_is_not_shown_to_a_worker(opened: Open, tmp_path: Path) -> None:
+def test_an_unknown_account_is_not_shown_to_a_worker(opened: Open, tmp_path: Path) -> None:
     processes = StandIn(tmp_path)
     fleet = opened("worker1", process_manager=lambda machine: processes)
     fleet.publish(1, b"model")
@@ -291,7 +293,7 @@ def test_a_worker_that_cannot_play_says_so_in_its_status(opened: Open, tmp_path:
     assert fleet.workers == ("worker1", "worker2")
 
 
-def test_closing_twice_is_harmless_and_nothing_can_be_added_then(opened: Open, tmp_path: Path) -> None:
+def test_closing_twice_is_harmless_and_nothing_can_be_added_afterwards(opened: Open, tmp_path: Path) -> None:
     processes = StandIn(tmp_path)
     fleet = opened("worker1", process_manager=lambda machine: processes)
     fleet.publish(1, b"model")
@@ -319,7 +321,7 @@ def is_running(pid: int) -> bool:
 
 
 @pytest.mark.trial
-def test_a_killed_worker_is_started_again_and_no_game_is_lost(opened: Open, tmp_path: Path) -> None:
+def test_a_killed_worker_is_restarted_and_no_game_is_lost(opened: Open, tmp_path: Path) -> None:
     fleet = opened("worker1")
     ledger = StoredGames(fleet)
     fleet.grant("worker1", granted=200, delivered=0)

@@ -1,4 +1,4 @@
-"""The link to one machine, step by step: what is copied when, and which model a worker plays with."""
+"""The connection to one machine, step by step: what is copied when, and which model a worker plays with."""
 
 import os
 from pathlib import Path
@@ -28,7 +28,7 @@ def machine(tmp_path: Path) -> Machine:
 # Files up and down.
 
 
-def test_nobody_is_started_before_model_and_assignment_lie_there(machine: Machine) -> None:
+def test_no_worker_is_started_before_it_has_a_model_and_an_assignment(machine: Machine) -> None:
     machine.step(steps=3)
     assert machine.started == []
     machine.publish(1)
@@ -41,7 +41,7 @@ def test_nobody_is_started_before_model_and_assignment_lie_there(machine: Machin
     assert machine.folder().model_path(1).read_bytes() == b"model 1"
 
 
-def test_games_are_fetched_oldest_first_and_forgotten_after_the_account_was_raised(machine: Machine) -> None:
+def test_games_are_fetched_oldest_first_and_removed_after_the_account_was_raised(machine: Machine) -> None:
     machine.play()
     second, first = machine.finish(10), machine.finish(0)
     machine.step()
@@ -58,7 +58,7 @@ def test_games_are_fetched_oldest_first_and_forgotten_after_the_account_was_rais
     assert len(machine.connection.arrived) == 2
 
 
-def test_no_file_is_forgotten_while_the_assignment_cannot_be_written(machine: Machine) -> None:
+def test_no_file_is_removed_while_the_assignment_cannot_be_written(machine: Machine) -> None:
     machine.play()
     file = machine.finish(0)
     machine.step()
@@ -75,7 +75,7 @@ def test_no_file_is_forgotten_while_the_assignment_cannot_be_written(machine: Ma
     assert machine.mark() is Mark.ACTIVE
 
 
-def test_after_a_crash_of_the_main_node_everything_is_fetched_or_forgotten_once_more(machine: Machine) -> None:
+def test_after_a_crash_of_the_main_node_everything_is_fetched_or_removed_again(machine: Machine) -> None:
     machine.play()
     taken, fetched = machine.finish(0), machine.finish(10)
     machine.step()
@@ -94,14 +94,14 @@ def test_after_a_crash_of_the_main_node_everything_is_fetched_or_forgotten_once_
     assert machine.in_outbox() == []
 
 
-def test_after_a_restart_no_file_is_forgotten_before_an_assignment_counts_it(machine: Machine) -> None:
+def test_after_a_restart_no_file_is_removed_before_an_assignment_counts_it(machine: Machine) -> None:
     machine.play()
     file = machine.finish(0)
     machine.step()
     machine.connection = machine.open_connection()
     machine.publish(1)
     machine.step()
-    (machine.mirror().outbox / file).unlink()  # in the ledger, and no assignment says so yet
+    (machine.mirror().outbox / file).unlink()  # in the ledger, but no assignment says so yet
     machine.step(steps=3)
     assert machine.in_outbox() == [file]
     machine.assign(delivered=10)
@@ -109,7 +109,7 @@ def test_after_a_restart_no_file_is_forgotten_before_an_assignment_counts_it(mac
     assert machine.in_outbox() == []
 
 
-def test_a_file_that_is_too_large_is_left_where_it_is_and_a_stand_in_says_so(machine: Machine) -> None:
+def test_a_file_that_is_too_large_stays_where_it_is_and_a_placeholder_says_so(machine: Machine) -> None:
     machine.play()
     file = machine.finish(0)
     os.truncate(machine.folder().outbox / file, MAX_BYTES + 5)
@@ -124,7 +124,7 @@ def test_a_file_that_is_too_large_is_left_where_it_is_and_a_stand_in_says_so(mac
     assert machine.in_outbox() == []
 
 
-def test_names_that_no_batch_has_are_not_fetched(machine: Machine) -> None:
+def test_files_without_a_batch_name_are_not_fetched(machine: Machine) -> None:
     machine.play()
     for name in ("x.games", "000000000-10-worker1-00.games.part", "000000000-10-w.exe", "0-1-a.games"):
         (machine.folder().outbox / name).write_bytes(b"x")
@@ -132,7 +132,7 @@ def test_names_that_no_batch_has_are_not_fetched(machine: Machine) -> None:
     assert not machine.connection.arrived
 
 
-def test_a_full_disk_here_is_an_error_with_the_remedy_and_heals(
+def test_a_full_disk_here_is_an_error_with_the_remedy_and_recovers(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.play()
@@ -187,7 +187,7 @@ def test_an_idle_worker_is_sent_a_new_model_at_once(tmp_path: Path) -> None:
     assert machine.assignment().model_version == 2
 
 
-def test_in_synchronous_mode_a_grant_never_reaches_a_worker_before_the_model_that_it_is_for(tmp_path: Path) -> None:
+def test_in_synchronous_mode_a_grant_never_reaches_a_worker_before_its_model(tmp_path: Path) -> None:
     machine = Machine(tmp_path, distributed={"sync_interval": 50}, training={"asynchronous": False})
     machine.play()
     machine.publish(2)
@@ -199,7 +199,7 @@ def test_in_synchronous_mode_a_grant_never_reaches_a_worker_before_the_model_tha
     assert (machine.assignment().granted, machine.assignment().model_version) == (200, 2)
 
 
-def test_a_machine_is_sent_a_model_once_for_all_its_workers(tmp_path: Path) -> None:
+def test_a_machine_receives_a_model_once_for_all_its_workers(tmp_path: Path) -> None:
     names = ("worker1-1", "worker1-2", "worker1-3")
     machine = Machine(tmp_path, slots=names)
     machine.step()
@@ -224,7 +224,7 @@ def test_the_first_worker_of_a_machine_compiles_before_the_others_start(tmp_path
     assert machine.started == ["worker1-1", "worker1-2"]
 
 
-def test_a_worker_that_has_the_last_model_is_sent_what_has_changed_and_the_whole_file_if_it_asks(
+def test_a_worker_with_the_last_model_gets_a_delta_and_the_whole_file_if_it_asks(
     machine: Machine,
 ) -> None:
     first, second = two_models_that_differ_little()
@@ -248,7 +248,7 @@ def test_a_worker_that_has_the_last_model_is_sent_what_has_changed_and_the_whole
     assert not [file for _, what, file in machine.network.done[sent:] if what == "put" and "model" in file]
 
 
-def test_a_model_that_was_damaged_on_the_machine_is_sent_again_soon_after_the_worker_asks(machine: Machine) -> None:
+def test_a_model_damaged_on_the_machine_is_sent_again_soon_after_the_worker_asks(machine: Machine) -> None:
     machine.play()
     path = machine.folder().model_path(1)
     good = path.read_bytes()
@@ -260,14 +260,14 @@ def test_a_model_that_was_damaged_on_the_machine_is_sent_again_soon_after_the_wo
     path.write_bytes(b"damaged again")
     machine.beat(**asking)
     machine.step(after=ASKED_SECONDS / 2)
-    assert path.read_bytes() == b"damaged again"  # whatever is wrong there, the line is not kept busy
+    assert path.read_bytes() == b"damaged again"  # whatever is wrong there, the link is not kept busy
     machine.beat(**asking)
     machine.step(after=ASKED_SECONDS / 2)
     assert path.read_bytes() == good
 
 
 @pytest.mark.parametrize(("fast_link", "name"), [(1.0, "model-000003.model"), (1e15, "model-000003.from-000002.delta")])
-def test_over_a_link_so_fast_that_undoing_takes_longer_the_whole_model_is_sent(
+def test_the_whole_model_is_sent_over_a_link_faster_than_applying_a_delta(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, fast_link: float, name: str
 ) -> None:
     monkeypatch.setattr(mirror, "FAST_LINK", fast_link)
@@ -293,7 +293,7 @@ def two_models_that_differ_little() -> tuple[bytes, bytes]:
     return files[0], files[1]
 
 
-def test_players_of_evaluation_games_come_before_their_orders_and_results_come_back(machine: Machine) -> None:
+def test_player_models_arrive_before_their_match_orders_and_results_come_back(machine: Machine) -> None:
     machine.play()
     own, opponent = (
         Contestant(version=1, sha256=sha256_hex(b"model 1")),
@@ -316,7 +316,7 @@ def test_players_of_evaluation_games_come_before_their_orders_and_results_come_b
     machine.network.done.clear()
     machine.step()
     puts = [file.rpartition("/")[2] for _, what, file in machine.network.done if what == "put"]
-    assert puts == [opponent.file_name, "assignment.json"]  # the other lies there for self-play already
+    assert puts == [opponent.file_name, "assignment.json"]  # the other one is already there for self-play
     assert (machine.folder().inbox / own.file_name).read_bytes() == b"model 1"
     assert machine.assignment().matches == (order,)
     result = machine.folder().outbox / order.file_name
@@ -329,7 +329,7 @@ def test_players_of_evaluation_games_come_before_their_orders_and_results_come_b
     assert result.exists()
 
 
-def test_a_player_that_was_named_no_more_is_sent_again(machine: Machine) -> None:
+def test_a_player_model_that_was_dropped_is_sent_again_when_needed(machine: Machine) -> None:
     machine.play()
     opponent = Contestant(version=9, sha256=sha256_hex(b"guest"))
     without = machine.assignment()

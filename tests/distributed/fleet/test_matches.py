@@ -51,7 +51,7 @@ B = TypeVar("B", LocalProcesses, Fleet)
 
 
 def started(backend: B) -> B:
-    """The backend, when both its workers are ready to play."""
+    """Return the backend when both of its workers are ready to play."""
     backend.publish(1, model_bytes(1))
     deadline = time.monotonic() + PATIENCE
     while len(executors_of(backend).hosts()) < 2:
@@ -115,7 +115,7 @@ def test_a_match_is_played_by_the_machines_of_a_fleet(fleet: Fleet, tmp_path: Pa
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_machine_that_is_cut_off_in_the_middle_of_a_match_keeps_nobody_waiting(tmp_path: Path) -> None:
+def test_a_machine_cut_off_during_a_match_delays_nothing(tmp_path: Path) -> None:
     network = Network(tmp_path / "hosts")
     machines = [worker_settings("worker1"), worker_settings("worker2")]
     fleet = open_fleet(tmp_path, machines, settings=settings_of(tmp_path), network=network)
@@ -136,9 +136,7 @@ def test_a_machine_that_is_cut_off_in_the_middle_of_a_match_keeps_nobody_waiting
         end_all(tmp_path)  # a machine that is away when a run ends is left as it is
 
 
-def test_a_match_is_played_whole_although_a_worker_is_killed_in_the_middle(
-    backend: LocalProcesses, tmp_path: Path
-) -> None:
+def test_a_match_is_completed_although_a_worker_is_killed_during_it(backend: LocalProcesses, tmp_path: Path) -> None:
     remote = RemoteMatches(GAME, executors_of(backend))
     killed: list[str] = []
 
@@ -155,7 +153,9 @@ def test_a_match_is_played_whole_although_a_worker_is_killed_in_the_middle(
 
 
 def model_that(*, plays_blindly: bool, version: int) -> Model:
-    """A network that says the same of every position, so that search decides; or one that is sure of what is not so."""
+    """Return a network that gives every position the same answer, so that search decides; or one that is confidently
+    wrong.
+    """
     base = decode_model(model_bytes(7))
     weights = dict(base.weights)
     for name, tensor in base.weights.items():
@@ -165,7 +165,7 @@ def model_that(*, plays_blindly: bool, version: int) -> Model:
 
 
 @pytest.mark.parametrize("is_better", [True, False])
-def test_gating_by_workers_reaches_the_verdict_of_gating_at_home(
+def test_gating_by_workers_reaches_the_same_verdict_as_local_gating(
     backend: LocalProcesses, tmp_path: Path, is_better: bool
 ) -> None:
     settings = settings_of(tmp_path)
@@ -199,7 +199,7 @@ def test_rating_games_are_played_by_workers(backend: LocalProcesses, tmp_path: P
 
 
 @pytest.mark.parametrize("asynchronous", [True, False])
-def test_a_run_has_its_evaluation_games_played_by_workers_unless_every_byte_must_be_the_same_again(
+def test_workers_play_a_run_s_evaluation_games_unless_every_byte_must_be_reproducible(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asynchronous: bool
 ) -> None:
     evaluation = {"every": 1, "gating": "sprt", "gating_games": 32, "num_simulations": 8, "rating_games": 8}

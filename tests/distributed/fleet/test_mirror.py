@@ -1,4 +1,4 @@
-"""What goes to a worker's machine and comes from it, file by file."""
+"""Files sent to and received from a worker's machine, one by one."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ MODELS = {Contestant(version=number, sha256=sha256_hex(b"%d" % number)): b"%d" %
 
 
 class Folder:
-    """A worker's folder that is ours, on a machine that is reached, with its mirror."""
+    """A worker's folder that we own, on a reachable machine, with its mirror."""
 
     def __init__(self, root: Path) -> None:
         self.machine = Machine(root)
@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path)
 
 
-def test_the_models_of_evaluation_games_are_sent_once_and_only_those_that_are_known(folder: Folder) -> None:
+def test_models_of_evaluation_games_are_sent_once_and_only_if_they_are_known(folder: Folder) -> None:
     one, two = MODELS
     stranger = Contestant(version=3, sha256=sha256_hex(b"3"))
     before = len(folder.puts())
@@ -75,7 +75,7 @@ def test_nothing_is_sent_to_a_folder_that_another_run_has_taken(
     assert len(folder.puts()) == before
 
 
-def test_the_number_of_files_that_came_is_told(folder: Folder) -> None:
+def test_the_number_of_received_files_is_reported(folder: Folder) -> None:
     came: list[str] = []
     for first in (0, 10, 20):
         file = f"{batch_name('run', NAME, first, 10, f'{first:016x}')}.games"

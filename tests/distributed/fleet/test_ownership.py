@@ -1,4 +1,4 @@
-"""Two Coaches that meet on one machine: whose the worker is, what the other one may do, and where the games go."""
+"""Two Coaches that meet on one machine: who owns the worker, what the other one may do, and where the games go."""
 
 import json
 from collections.abc import Callable
@@ -38,7 +38,7 @@ class Coach(Machine):
         return file
 
     def want(self) -> None:
-        """Have everything that a Coach has when its workers are to play."""
+        """Put in place everything that a Coach has when its workers are to play."""
         self.publish(1)
         self.assign()
 
@@ -46,14 +46,14 @@ class Coach(Machine):
         return [path.name for path in self.folder(f"{NAME}.{of.run_id}").make().batches()]
 
     def gone(self) -> "Coach":
-        """The same run's next session, after this one was killed."""
+        """Return the same run's next session, after this one was killed."""
         self.claimant = Claimant(owner=owner_here(self.run_id, lease_seconds=LEASE), connector="connector")
         self.connection = self.open_connection()
         return self
 
 
 def elsewhere(**facts: Any) -> dict[str, Any]:
-    """What the record of a Coach on another main node says."""
+    """Return the record of a Coach on another main node."""
     return {"host": "other.example.org", "world": "other.example.org-1/some-boot/1", "pid": 1, **facts}
 
 
@@ -66,7 +66,7 @@ def coaches(tmp_path: Path) -> Callable[..., tuple[Coach, Coach]]:
     return make
 
 
-def test_a_second_coach_touches_nothing_of_a_worker_that_plays_for_another(
+def test_a_second_coach_touches_nothing_of_a_worker_that_plays_for_another_one(
     coaches: Callable[..., tuple[Coach, Coach]],
 ) -> None:
     first, second = coaches()
@@ -91,7 +91,7 @@ def test_a_second_coach_touches_nothing_of_a_worker_that_plays_for_another(
     assert first.mark() is Mark.ACTIVE and first.assignment().run_id == "aaaa"
 
 
-def test_a_coach_that_was_robbed_of_its_worker_touches_nothing_more_and_gets_its_games(
+def test_a_coach_whose_worker_was_taken_over_touches_nothing_more_and_gets_its_games(
     coaches: Callable[..., tuple[Coach, Coach]],
 ) -> None:
     first, second = coaches()
@@ -105,7 +105,7 @@ def test_a_coach_that_was_robbed_of_its_worker_touches_nothing_more_and_gets_its
     assert second.assignment().run_id == "bbbb"
     assert second.aside(first) == [file] and second.in_outbox() == []
     mine = second.finish(0)
-    first.assign(granted=200)  # it would write an assignment, and start a worker that has ended
+    first.assign(granted=200)  # it would write an assignment and restart a worker that has ended
     first.running.discard(NAME)
     first.step(steps=3)
     assert first.mark() is Mark.ERROR and "plays for run bbbb" in first.reason
@@ -116,7 +116,7 @@ def test_a_coach_that_was_robbed_of_its_worker_touches_nothing_more_and_gets_its
     assert second.aside(first) == [] and second.in_outbox() == [mine]
 
 
-def test_what_is_set_aside_comes_back_when_its_run_does(coaches: Callable[..., tuple[Coach, Coach]]) -> None:
+def test_games_that_were_set_aside_come_back_with_their_run(coaches: Callable[..., tuple[Coach, Coach]]) -> None:
     first, second = coaches()
     first.play()
     files = [first.finish(0), first.finish(10)]
@@ -130,11 +130,11 @@ def test_what_is_set_aside_comes_back_when_its_run_does(coaches: Callable[..., t
     first.gone().want()
     first.step(steps=2)
     assert first.in_outbox() == files and [name for _, name in first.connection.arrived] == files
-    assert first.aside(second) == [mine]  # which is not in the ledger yet, for all that anybody knows here
+    assert first.aside(second) == [mine]  # which is not in the ledger yet, as far as is known here
     assert not (first.folder(f"{NAME}.aaaa").root).exists()
 
 
-def test_a_worker_that_was_let_go_is_free_at_once(coaches: Callable[..., tuple[Coach, Coach]]) -> None:
+def test_a_released_worker_is_free_at_once(coaches: Callable[..., tuple[Coach, Coach]]) -> None:
     first, second = coaches()
     first.play()
     first.connection.leave(drain=False, seconds=0.0)
@@ -144,7 +144,7 @@ def test_a_worker_that_was_let_go_is_free_at_once(coaches: Callable[..., tuple[C
     assert second.started == [NAME] and second.mark() is not Mark.ERROR
 
 
-def test_a_lease_that_nobody_renews_runs_out_by_the_clock_of_who_waits(
+def test_an_unrenewed_lease_expires_by_the_clock_of_the_waiting_coach(
     coaches: Callable[..., tuple[Coach, Coach]],
 ) -> None:
     first, second = coaches(**elsewhere())
@@ -154,7 +154,7 @@ def test_a_lease_that_nobody_renews_runs_out_by_the_clock_of_who_waits(
     second.step(after=LEASE / 2)
     second.step(after=LEASE / 2 - 1)
     assert second.mark() is Mark.ERROR and "plays for run aaaa of other.example.org" in second.reason
-    first.assign(granted=101)  # it is still there: the lease begins anew
+    first.assign(granted=101)  # it is still there: the lease starts again
     first.step()
     second.step(after=ASK_SECONDS + 1)
     second.step(after=LEASE - 1)
@@ -166,7 +166,7 @@ def test_a_lease_that_nobody_renews_runs_out_by_the_clock_of_who_waits(
 
 
 @pytest.mark.parametrize("facts", [{"pid": 2**22 + 1}, {"start_ticks": 1}])
-def test_nobody_waits_for_a_coach_of_this_machine_that_was_killed(
+def test_a_killed_coach_of_this_machine_is_not_waited_for(
     coaches: Callable[..., tuple[Coach, Coach]], facts: dict[str, Any]
 ) -> None:
     first, second = coaches(**facts)
@@ -176,7 +176,7 @@ def test_nobody_waits_for_a_coach_of_this_machine_that_was_killed(
     assert second.started == [NAME]
 
 
-def test_the_next_sitting_of_a_run_has_its_workers_at_once_and_the_last_one_none_of_them(tmp_path: Path) -> None:
+def test_the_next_session_of_a_run_has_its_workers_at_once_and_the_last_one_has_none(tmp_path: Path) -> None:
     first = Coach(tmp_path / "first", "aaaa", **elsewhere())
     first.play()
     file = first.finish(0)
@@ -190,7 +190,9 @@ def test_the_next_sitting_of_a_run_has_its_workers_at_once_and_the_last_one_none
     assert again.claimant.owner.file_name in [path.name for path in again.folder().outbox.iterdir()]
 
 
-def test_a_takeover_counts_once_so_that_two_do_not_take_turns(coaches: Callable[..., tuple[Coach, Coach]]) -> None:
+def test_a_takeover_counts_once_so_that_two_coaches_do_not_alternate(
+    coaches: Callable[..., tuple[Coach, Coach]],
+) -> None:
     first, second = coaches()
     for coach in (first, second):
         coach.claimant = replace(coach.claimant, takeover=True)
@@ -221,7 +223,7 @@ def test_batches_of_another_run_are_neither_fetched_nor_removed_whatever_their_n
     assert first.in_mirror() == [unnamed["aaaa"]] and first.stopped == [] and first.mark() is Mark.ACTIVE
 
 
-def test_a_takeover_that_was_cut_off_is_gone_on_with(
+def test_an_interrupted_takeover_is_continued(
     coaches: Callable[..., tuple[Coach, Coach]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = coaches()
@@ -244,7 +246,9 @@ def test_a_takeover_that_was_cut_off_is_gone_on_with(
     assert second.aside(first) == [file]
 
 
-def test_games_among_those_of_another_run_go_each_to_its_own(coaches: Callable[..., tuple[Coach, Coach]]) -> None:
+def test_games_mixed_with_those_of_another_run_each_go_to_their_own(
+    coaches: Callable[..., tuple[Coach, Coach]],
+) -> None:
     first, second = coaches()
     first.play()
     theirs, mine = first.finish(0), second.finish(0)
@@ -254,13 +258,15 @@ def test_games_among_those_of_another_run_go_each_to_its_own(coaches: Callable[.
     assert second.aside(first) == [theirs] and [name for _, name in second.connection.arrived] == [mine]
 
 
-def test_a_coach_of_an_earlier_version_is_known_by_its_assignment(coaches: Callable[..., tuple[Coach, Coach]]) -> None:
+def test_a_coach_of_an_earlier_version_is_recognized_by_its_assignment(
+    coaches: Callable[..., tuple[Coach, Coach]],
+) -> None:
     first, second = coaches()
     first.play()
     file = first.finish(0)
     (first.folder().outbox / first.claimant.owner.file_name).unlink()
     second.want()
-    second.step(steps=2)  # no worker runs there, so that nobody plays for it
+    second.step(steps=2)  # no worker runs there, so nobody plays for it
     assert second.started == [NAME] and second.aside(first) == [file]
 
 
@@ -269,7 +275,7 @@ def test_the_worker_of_an_earlier_version_is_left_alone_as_long_as_its_lease_is_
 ) -> None:
     first, second = coaches()
     first.play()
-    (first.folder().outbox / first.claimant.owner.file_name).unlink()  # such a Coach leaves none
+    (first.folder().outbox / first.claimant.owner.file_name).unlink()  # such a Coach leaves no record
     claim(first.folder().root, ["start_worker.py"])  # a process that runs: this one
     second.want()
     second.step(steps=2)
@@ -279,7 +285,7 @@ def test_the_worker_of_an_earlier_version_is_left_alone_as_long_as_its_lease_is_
     assert second.stopped == [NAME] and second.started == [NAME]
 
 
-def test_a_folder_that_changes_hands_in_the_middle_of_an_exchange_gets_nothing_more(
+def test_a_folder_that_changes_hands_during_an_exchange_receives_nothing_more(
     coaches: Callable[..., tuple[Coach, Coach]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = coaches()
@@ -295,7 +301,7 @@ def test_a_folder_that_changes_hands_in_the_middle_of_an_exchange_gets_nothing_m
     assert second.assignment().run_id == "bbbb"
 
 
-def test_a_record_that_makes_no_sense_is_no_owner(coaches: Callable[..., tuple[Coach, Coach]]) -> None:
+def test_an_invalid_record_names_no_owner(coaches: Callable[..., tuple[Coach, Coach]]) -> None:
     first, _ = coaches()
     (first.folder().make().outbox / "0123456789abcdef.owner").write_text(json.dumps(["nobody"]))
     first.play()

@@ -1,4 +1,4 @@
-"""How a worker stands, and what is done about it, after any events in any order."""
+"""A worker's state, and the actions taken, after any events in any order."""
 
 from collections.abc import Sequence
 
@@ -61,7 +61,7 @@ def playing() -> Story:
     return Story().then(Connected(), ProcessFound(False), Sent(1), Began(), beat(1), beat(2))
 
 
-def test_a_worker_is_syncing_until_it_plays_with_the_model_that_it_was_sent() -> None:
+def test_a_worker_is_syncing_until_it_plays_with_the_model_sent_to_it() -> None:
     story = Story()
     assert (story.mark, story.state.reason) == (Mark.SYNCING, "connecting")
     assert story.then(Connected()).actions == (Do.ASK,)
@@ -79,7 +79,7 @@ def test_a_worker_that_still_runs_is_taken_over_without_being_started() -> None:
     assert story.then(beat(51, version=3)).mark is Mark.ACTIVE
 
 
-def test_compiling_may_take_long_without_a_beat() -> None:
+def test_compiling_may_take_long_without_a_heartbeat() -> None:
     story = Story().then(
         Connected(), ProcessFound(False), Began(), beat(1, "compiling", version=0), beat(2, "compiling", version=0)
     )
@@ -107,7 +107,7 @@ def test_silence_is_counted_to_the_second() -> None:
     assert playing().then(Tick(), after=60.0).actions == (Do.STOP,)
 
 
-def test_a_connection_or_a_start_is_a_sign_of_life_though_nothing_was_heard_yet() -> None:
+def test_a_connection_or_a_start_is_a_sign_of_life_even_before_any_report() -> None:
     back = playing().then(Lost("no route"), Tick(), after=20.0).then(Connected(), Lost("no route"))
     assert back.mark is Mark.SYNCING
     assert back.then(Tick(), after=10.0).mark is Mark.OFFLINE
@@ -116,7 +116,7 @@ def test_a_connection_or_a_start_is_a_sign_of_life_though_nothing_was_heard_yet(
     assert started.then(Tick(), after=10.0).mark is Mark.OFFLINE
 
 
-def test_whether_a_silent_process_runs_is_asked_every_two_seconds_and_no_more_often() -> None:
+def test_a_silent_process_is_checked_every_two_seconds_and_no_more_often() -> None:
     story = playing()
     asked = []
     for _ in range(8):
@@ -127,7 +127,7 @@ def test_whether_a_silent_process_runs_is_asked_every_two_seconds_and_no_more_of
     assert asked == [False, False, False, True] * 2
 
 
-def test_a_process_that_says_it_has_ended_is_asked_for_before_it_is_silent() -> None:
+def test_a_process_that_reports_its_end_is_checked_before_it_is_silent() -> None:
     story = playing().then(Tick(), after=2.0).then(ProcessFound(True)).then(beat(3, "ended"), after=1.9)
     assert story.actions == ()
     assert story.then(beat(4, "ended"), after=0.1).actions == (Do.ASK,)
@@ -137,7 +137,7 @@ def test_a_machine_that_was_never_reached_is_offline_at_once() -> None:
     assert Story().then(Lost("no such host")).mark is Mark.OFFLINE
 
 
-def test_a_frozen_process_is_offline_and_at_last_ended_and_started_again() -> None:
+def test_a_frozen_process_is_offline_and_finally_ended_and_restarted() -> None:
     story = playing()
     assert story.then(Tick(), after=3.0).actions == (Do.ASK,)
     story.then(ProcessFound(True), beat(2), Tick(), after=8.0)
@@ -146,7 +146,7 @@ def test_a_frozen_process_is_offline_and_at_last_ended_and_started_again() -> No
     assert story.then(ProcessFound(False)).actions == (Do.START,)
 
 
-def test_a_dead_process_is_started_five_times_in_ten_minutes_and_no_more() -> None:
+def test_a_dead_process_is_restarted_five_times_in_ten_minutes_and_no_more() -> None:
     story = Story().then(Connected(), Sent(1))
     starts = 0
     while story.then(ProcessFound(False), after=5.0).actions == (Do.START,):
@@ -163,14 +163,14 @@ def test_a_dead_process_is_started_five_times_in_ten_minutes_and_no_more() -> No
     assert story.then(Began(), beat(1), beat(2)).mark is Mark.ACTIVE
 
 
-def test_a_process_that_dies_rarely_is_always_started_again() -> None:
+def test_a_process_that_dies_rarely_is_always_restarted() -> None:
     story = Story().then(Connected(), Sent(1))
     for _ in range(30):
         assert story.then(ProcessFound(False), after=130.0).actions == (Do.START,)
         story.then(Began())
 
 
-def test_old_deaths_count_no_more_once_a_process_has_lived_for_ten_minutes() -> None:
+def test_old_deaths_no_longer_count_once_a_process_has_lived_for_ten_minutes() -> None:
     story = Story().then(Connected(), Sent(1))
     for _ in range(1 + TIMING.restarts):
         assert story.then(ProcessFound(False), after=1.0).actions == (Do.START,)
@@ -179,19 +179,19 @@ def test_old_deaths_count_no_more_once_a_process_has_lived_for_ten_minutes() -> 
     assert story.then(ProcessFound(False), after=TIMING.restart_window).actions == (Do.START,)
 
 
-def test_what_the_worker_says_is_wrong_is_its_error_until_it_is_right_again() -> None:
+def test_an_error_reported_by_a_worker_lasts_until_the_worker_clears_it() -> None:
     story = playing().then(beat(3, "error", error="disk full"))
     assert (story.mark, story.state.reason) == (Mark.ERROR, "disk full")
     assert story.then(beat(4)).mark is Mark.ACTIVE
 
 
-def test_a_failure_of_the_machine_heals_by_itself() -> None:
+def test_a_failure_of_the_machine_recovers_automatically() -> None:
     story = playing().then(ActionFailed("its disk is full"))
     assert (story.mark, story.state.reason) == (Mark.ERROR, "its disk is full")
     assert story.then(beat(3), Worked()).mark is Mark.ACTIVE
 
 
-def test_a_refusal_is_an_error_and_stays_one_however_long_it_lasts() -> None:
+def test_a_refusal_is_an_error_however_long_it_lasts() -> None:
     story = Story().then(TurnedDown("its host key has changed"))
     for _ in range(10):
         assert story.then(Tick(), after=30.0).mark is Mark.ERROR
@@ -199,18 +199,18 @@ def test_a_refusal_is_an_error_and_stays_one_however_long_it_lasts() -> None:
     assert story.then(Connected()).mark is Mark.SYNCING
 
 
-def test_a_refused_machine_is_offline_for_that_reason_once_it_is_to_be_tried_again() -> None:
+def test_a_refused_machine_is_offline_for_that_reason_once_it_is_due_for_a_retry() -> None:
     story = Story().then(TurnedDown("its host key has changed"), Restart())
     assert (story.mark, story.state.reason) == (Mark.OFFLINE, "its host key has changed")
 
 
-def test_a_worker_that_is_being_sent_a_model_is_not_silent() -> None:
+def test_a_worker_that_is_receiving_a_model_is_not_silent() -> None:
     story = playing().then(Busy("model 2 is being sent"))
     assert story.then(Tick(), after=300.0).mark is Mark.SYNCING
     assert story.then(Busy()).mark is Mark.ACTIVE
 
 
-def test_a_stopped_worker_stays_so_until_it_is_restarted() -> None:
+def test_a_stopped_worker_stays_stopped_until_it_is_restarted() -> None:
     story = playing().then(Stop())
     assert story.actions == (Do.STOP,)
     story.then(ProcessFound(False))
@@ -219,7 +219,7 @@ def test_a_stopped_worker_stays_so_until_it_is_restarted() -> None:
     assert story.then(Restart()).actions == (Do.START,)
 
 
-def test_a_restart_ends_what_runs_first_also_when_the_machine_comes_back_later() -> None:
+def test_a_restart_first_ends_the_running_process_even_if_the_machine_comes_back_later() -> None:
     assert playing().then(Restart()).actions == (Do.STOP,)
     story = playing().then(Lost("gone"), Restart())
     assert story.actions == ()
@@ -268,7 +268,9 @@ def states_of(
 
 @pytest.mark.medium
 @given(HISTORIES)
-def test_active_means_connected_running_heard_of_late_and_up_to_date(history: Sequence[tuple[Event, float]]) -> None:
+def test_active_means_connected_running_heard_from_recently_and_up_to_date(
+    history: Sequence[tuple[Event, float]],
+) -> None:
     for now, _, _, state, _ in states_of(history):
         if state.mark is Mark.ACTIVE and state.connected:
             assert state.running and state.talks and now - state.heard < TIMING.offline_seconds
@@ -279,7 +281,7 @@ def test_active_means_connected_running_heard_of_late_and_up_to_date(history: Se
 
 
 @given(HISTORIES)
-def test_since_says_when_the_mark_became_what_it_is_and_each_other_mark_has_its_reason(
+def test_a_mark_has_the_time_since_when_it_holds_and_every_mark_but_active_has_a_reason(
     history: Sequence[tuple[Event, float]],
 ) -> None:
     for now, _, before, state, _ in states_of(history):
@@ -288,7 +290,7 @@ def test_since_says_when_the_mark_became_what_it_is_and_each_other_mark_has_its_
 
 
 @given(HISTORIES)
-def test_nothing_is_done_without_a_connection_and_nothing_started_that_runs_or_should_not(
+def test_nothing_is_done_without_a_connection_and_nothing_is_started_needlessly(
     history: Sequence[tuple[Event, float]],
 ) -> None:
     for now, _, _, state, actions in states_of(history):

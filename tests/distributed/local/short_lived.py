@@ -1,13 +1,13 @@
-"""What worker processes do in the tests of those who start them.
+"""Worker processes in the tests of the code that starts them.
 
-It is imported in each of them, and so imports next to nothing.
+Every one of them imports this module, so it imports next to nothing.
 """
 
 import os
 import time
 from pathlib import Path
 
-PATIENCE = 270.0  # seconds, for a machine that has much else to do
+PATIENCE = 270.0  # seconds, for a machine that is also busy with other work
 
 
 def die(root: Path) -> None:

@@ -1,4 +1,4 @@
-"""Several processes train a run's network together, beside those who play."""
+"""Several processes train a run's network together, next to those that play."""
 
 import multiprocessing
 import os
@@ -30,11 +30,11 @@ GENTLE = {
     "learning_rate": 0.001,
     "device": "cpu",
     "mixed_precision": False,
-}  # AdamW makes a float32's last bit larger in each step
+}  # AdamW magnifies a float32's last bit in each step
 
 
 def train(folder: Path, *, ranks: int, iterations: int = 1, kill: bool = False) -> dict[str, Tensor]:
-    """The weights after so many iterations of a run, new or resumed, in which a seed gives the same games."""
+    """Return the weights after this many iterations of a run, new or resumed, in which a seed gives the same games."""
     folder.mkdir(exist_ok=True)
     training = {**GENTLE, "asynchronous": False, "learner": {"ranks": ranks}}
     settings = small_settings(folder, run={"iterations": iterations}, training=training)
@@ -69,7 +69,7 @@ def test_ranks_learn_what_one_process_learns_and_their_number_may_change(tmp_pat
 
 
 @pytest.mark.timeout(600)
-def test_a_rank_that_dies_ends_the_run_which_can_be_gone_on_with(tmp_path: Path) -> None:
+def test_a_dead_rank_ends_the_run_which_can_be_resumed(tmp_path: Path) -> None:
     with pytest.raises(
         RankLost, match=r"rank 1 of the learner has ended with exit code -9; .*see .*learner_rank_1.log"
     ):
@@ -78,7 +78,7 @@ def test_a_rank_that_dies_ends_the_run_which_can_be_gone_on_with(tmp_path: Path)
 
 
 def started(folder: Path, *words: str, program: str = "") -> subprocess.Popen[bytes]:
-    """start_main.py, or torchrun with it, in a session of its own, which its terminal's Ctrl-C would reach whole."""
+    """Start start_main.py, or torchrun with it, in its own session, all of which its terminal's Ctrl-C would reach."""
     path = folder / "small.yaml"
     path.write_text(
         yaml.safe_dump(
@@ -100,7 +100,7 @@ def wait_for_a_checkpoint(folder: Path, process: subprocess.Popen[bytes]) -> Non
 @pytest.mark.slow
 @pytest.mark.trial
 @pytest.mark.timeout(1200)
-def test_ctrl_c_reaches_all_ranks_and_ends_the_run_in_good_order(tmp_path: Path) -> None:
+def test_ctrl_c_reaches_all_ranks_and_ends_the_run_cleanly(tmp_path: Path) -> None:
     process = started(tmp_path)
     wait_for_a_checkpoint(tmp_path, process)
     os.killpg(process.pid, signal.SIGINT)
@@ -114,7 +114,7 @@ def test_ctrl_c_reaches_all_ranks_and_ends_the_run_in_good_order(tmp_path: Path)
 @pytest.mark.slow
 @pytest.mark.trial
 @pytest.mark.timeout(1200)
-def test_torchrun_starts_all_ranks_and_starts_them_again_after_a_death(tmp_path: Path) -> None:
+def test_torchrun_starts_all_ranks_and_restarts_them_after_a_death(tmp_path: Path) -> None:
     process = started(tmp_path, program=f"--nproc-per-node 2 --max-restarts 2 --master-port {free_port()}")
     wait_for_a_checkpoint(tmp_path, process)
     os.kill(ranks_of(process.pid, "start_main.py")[-1], signal.SIGKILL)

@@ -1,5 +1,5 @@
-"""Worker processes of this machine: replaced when they die, given up when they die again and again, started one by one
-to compile.
+"""Worker processes of this machine: restarted when they die, given up when they keep dying, started one by one to
+compile.
 """
 
 import os
@@ -40,7 +40,7 @@ def wait_until(done: Callable[[], bool]) -> None:
 
 
 @pytest.mark.medium
-def test_a_worker_that_dies_again_and_again_is_given_up_with_its_log(open_processes: Open) -> None:
+def test_a_worker_that_keeps_dying_is_given_up_with_its_log(open_processes: Open) -> None:
     events: list[str] = []
     backend = open_processes(count=1, target=die, compiled=True, log_event=events.append)
     backend.publish(1, b"model")
@@ -57,7 +57,7 @@ def test_a_worker_that_dies_again_and_again_is_given_up_with_its_log(open_proces
 
 
 @pytest.mark.medium
-def test_where_nothing_is_compiled_the_others_wait_for_the_first_worker(open_processes: Open, tmp_path: Path) -> None:
+def test_with_an_empty_compile_cache_the_others_wait_for_the_first_worker(open_processes: Open, tmp_path: Path) -> None:
     events: list[str] = []
     backend = open_processes(count=3, target=idle, compiled=False, log_event=events.append)
     assert not list(tmp_path.glob("*/begun"))
@@ -73,7 +73,7 @@ def test_where_nothing_is_compiled_the_others_wait_for_the_first_worker(open_pro
 
 
 @pytest.mark.medium
-def test_workers_leave_the_cores_to_the_learner_first(open_processes: Open, tmp_path: Path) -> None:
+def test_the_learner_has_priority_over_workers_for_the_cores(open_processes: Open, tmp_path: Path) -> None:
     backend = open_processes(count=2, target=idle, compiled=True)
     backend.publish(1, b"model")
     wait_until(lambda: len(list(tmp_path.glob("*/begun"))) == 2)
@@ -81,13 +81,13 @@ def test_workers_leave_the_cores_to_the_learner_first(open_processes: Open, tmp_
     assert [os.getpriority(os.PRIO_PROCESS, child.pid or 0) for child in active_children()] == [niceness, niceness]
 
 
-def test_nobody_is_started_before_there_is_a_model(open_processes: Open) -> None:
+def test_no_worker_is_started_before_there_is_a_model(open_processes: Open) -> None:
     backend = open_processes(count=2, target=idle, compiled=True)
     backend.collect()
     assert backend.running() == []
 
 
-def test_the_heartbeats_of_an_earlier_sitting_are_forgotten(open_processes: Open, tmp_path: Path) -> None:
+def test_heartbeats_of_an_earlier_session_are_forgotten(open_processes: Open, tmp_path: Path) -> None:
     heartbeat = {"run_id": "run", "worker": "local-1", "beat": 1, "pid": 1, "state": "playing", "games_per_second": 7.0}
     WorkerFolder(tmp_path / "local-1").make().write_heartbeat(Heartbeat.model_validate(heartbeat))
     assert open_processes(count=1, target=idle).status() == {"local-1": None}
@@ -139,7 +139,7 @@ def test_the_games_of_a_dead_worker_are_withdrawn_before_it_is_replaced(open_pro
 
 
 @pytest.mark.medium
-def test_a_worker_that_may_not_be_started_again_leaves_the_others_to_play(open_processes: Open, tmp_path: Path) -> None:
+def test_a_worker_that_may_not_be_restarted_does_not_stop_the_others(open_processes: Open, tmp_path: Path) -> None:
     events: list[str] = []
     backend = open_processes(count=2, target=die_once, compiled=True, restarts=0, log_event=events.append)
     (tmp_path / "local-2" / "begun").touch()
@@ -159,9 +159,7 @@ def test_a_worker_that_may_not_be_started_again_leaves_the_others_to_play(open_p
 
 
 @pytest.mark.medium
-def test_a_worker_that_plays_alone_may_be_granted_games_while_it_is_started_again(
-    open_processes: Open, tmp_path: Path
-) -> None:
+def test_a_single_worker_may_be_granted_games_while_it_is_restarted(open_processes: Open, tmp_path: Path) -> None:
     backend = open_processes(count=1, target=die_once, compiled=True)
     backend.grant("local-1", granted=50, delivered=0)
     backend.publish(1, b"model")
@@ -175,7 +173,7 @@ def test_a_worker_that_plays_alone_may_be_granted_games_while_it_is_started_agai
     assert backend.running() == ["local-1"] == list(backend.workers)
 
 
-def test_the_last_line_of_a_log_is_the_last_that_says_something(tmp_path: Path) -> None:
+def test_the_last_line_of_a_log_is_the_last_meaningful_one(tmp_path: Path) -> None:
     log = tmp_path / "worker.log"
     assert last_line(log) == ""
     log.write_bytes(b"")

@@ -1,6 +1,4 @@
-"""Training with a process for each device: what is said is what the run's files have, and no crash costs a finished
-game.
-"""
+"""Training with one process per device: the output agrees with the run's files, and no crash costs a finished game."""
 
 import os
 import re
@@ -39,7 +37,7 @@ def settings_in(
     return synchronous(document, slots)
 
 
-def test_all_play_an_iteration_with_one_model_and_hand_games_over_by_the_hundred(tmp_path: Path) -> None:
+def test_all_play_an_iteration_with_one_model_and_hand_over_games_by_the_hundred(tmp_path: Path) -> None:
     settings = settings_in(tmp_path / "run", iterations=1)
     assert not settings.training.asynchronous and settings.training.steps_per_model is None
     assert settings.distributed.batch_size == 100 and not settings.distributed.enabled
@@ -91,7 +89,7 @@ def check_iteration(said: list[str], row: StatsRow) -> None:
 
 @pytest.mark.trial
 @pytest.mark.timeout(900)
-def test_what_is_said_is_what_the_files_have_and_a_resumed_run_goes_on(tmp_path: Path) -> None:
+def test_the_output_agrees_with_the_files_and_a_resumed_run_continues(tmp_path: Path) -> None:
     folder, said = tmp_path / "run", list[str]()
     folder.mkdir()
     ended = train_on_devices(folder, settings_in(folder, iterations=1), SLOTS, say=said.append)
@@ -138,7 +136,7 @@ class Crash:
 @pytest.mark.trial
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_crash_in_mid_iteration_costs_no_finished_game(
+def test_a_crash_during_an_iteration_costs_no_finished_game(
     tmp_path: Path, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, games = tmp_path / "run", 600

@@ -1,4 +1,4 @@
-"""The guide's trainer: its call as the guide writes it, what it asks of the Coach, and what it refuses."""
+"""The guide's trainer: its call as the guide writes it, its requests to the Coach, and what it refuses."""
 
 import signal
 import subprocess
@@ -45,7 +45,7 @@ Trainer = ParallelZeroTrainer
 
 @pytest.mark.trial
 @pytest.mark.timeout(600)  # most of it compiling, the first time
-def test_the_guide_s_program_runs_to_its_end_without_any_guard(tmp_path: Path) -> None:
+def test_the_guide_s_program_runs_to_its_end_without_a_main_guard(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(GUIDE)
     command = [sys.executable, str(program), str(tmp_path / "runs")]
@@ -58,7 +58,7 @@ def test_the_guide_s_program_runs_to_its_end_without_any_guard(tmp_path: Path) -
     assert (run_dir / "run.db").exists() and (run_dir / "coach.log").read_text()
 
 
-def test_distributed_is_imported_without_what_only_the_trainer_needs() -> None:
+def test_importing_distributed_skips_imports_that_only_the_trainer_needs() -> None:
     script = "import sys, distributed; assert not {'torch', 'numpy', 'training'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=60, check=True)
     with pytest.raises(ImportError, match="ParallelZeroTrainers"):
@@ -66,7 +66,7 @@ def test_distributed_is_imported_without_what_only_the_trainer_needs() -> None:
 
 
 class Alone:
-    """Has the trainer's games be played in this process, and sees what it asks for."""
+    """Lets the trainer's games be played in this process, and sees what it requests."""
 
     def __init__(self) -> None:
         self.settings: list[Settings] = []
@@ -126,7 +126,7 @@ def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> boo
 
 
 @pytest.mark.trial
-def test_what_the_call_says_is_what_the_run_is_told(trainer: Trainer, alone: Alone) -> None:
+def test_the_arguments_of_the_call_become_the_run_s_settings(trainer: Trainer, alone: Alone) -> None:
     report = trainer.train(epochs=1, games_per_epoch=5, batch_size=8, lr=0.01, simulations=3)
     (settings,) = alone.settings
     assert report is not None and report.iteration == settings.run.iterations == 1
@@ -151,9 +151,7 @@ def test_an_epoch_plays_exactly_its_games_with_one_network(tmp_path: Path, train
 
 
 @pytest.mark.trial
-def test_a_run_without_an_end_is_ended_by_whoever_stops_it(
-    trainer: Trainer, alone: Alone, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_without_an_end_can_be_stopped(trainer: Trainer, alone: Alone, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alone.watching, "iteration", lambda report: signal.raise_signal(signal.SIGINT))
     report = trainer.train(epochs=None, **TINY)
     assert report is not None and report.iteration == 1
@@ -161,7 +159,7 @@ def test_a_run_without_an_end_is_ended_by_whoever_stops_it(
     assert alone.settings[0].training.learning_rate_schedule == "constant"
 
 
-def test_what_the_call_leaves_open_is_as_in_the_shipped_experiment() -> None:
+def test_omitted_arguments_are_those_of_the_shipped_experiment() -> None:
     shipped = load_settings(ROOT / "configs" / "twenty48.yaml").model_dump()
     taken = wiring.default_settings(GameRules(3, 3))
     assert taken["game"]["options"]["height"] == 3
@@ -169,7 +167,7 @@ def test_what_the_call_leaves_open_is_as_in_the_shipped_experiment() -> None:
 
 
 @pytest.mark.trial
-def test_a_run_begins_from_the_model_s_weights_and_leaves_what_it_learned_in_it(trainer: Trainer) -> None:
+def test_a_run_starts_from_the_model_s_weights_and_leaves_the_trained_ones_in_it(trainer: Trainer) -> None:
     before = weights_of(trainer)
     trainer.train(epochs=1, lr=1e-9, **TINY | {"games_per_epoch": 8})
     after = weights_of(trainer)
@@ -189,7 +187,7 @@ def test_the_trained_weights_are_written_for_other_programs(trainer: Trainer) ->
 
 
 @pytest.mark.trial
-def test_trained_again_it_goes_on_with_its_run(trainer: Trainer, alone: Alone) -> None:
+def test_a_second_call_continues_the_run(trainer: Trainer, alone: Alone) -> None:
     trainer.train(epochs=1, **TINY)
     report = trainer.train(epochs=2, **TINY)
     assert report is not None and report.iteration == 2
@@ -197,7 +195,7 @@ def test_trained_again_it_goes_on_with_its_run(trainer: Trainer, alone: Alone) -
 
 
 @pytest.mark.trial
-def test_a_run_is_gone_on_with_by_another_trainer_and_its_files_counted_on(
+def test_another_trainer_continues_a_run_and_the_numbering_of_its_files(
     tmp_path: Path, trainer: Trainer, alone: Alone
 ) -> None:
     trainer.epochs_before = 50
@@ -219,7 +217,9 @@ def test_a_run_is_gone_on_with_by_another_trainer_and_its_files_counted_on(
 
 
 @pytest.mark.trial
-def test_a_run_is_not_begun_over_another_nor_beside_its_trainer(tmp_path: Path, trainer: Trainer, alone: Alone) -> None:
+def test_a_run_neither_overwrites_another_one_nor_starts_while_its_trainer_runs(
+    tmp_path: Path, trainer: Trainer, alone: Alone
+) -> None:
     trainer.train(epochs=1, **TINY)
     before = weights_of(trainer)
     with pytest.raises(ValueError, match="holds a run already"):
@@ -241,7 +241,7 @@ def test_a_run_is_not_begun_over_another_nor_beside_its_trainer(tmp_path: Path, 
         ({"batch_size": 1}, "training.batch_size"),
     ],
 )
-def test_numbers_that_cannot_be_are_refused_before_anything_is_written(
+def test_invalid_numbers_are_refused_before_anything_is_written(
     trainer: Trainer, changes: dict[str, float], words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):
@@ -249,7 +249,7 @@ def test_numbers_that_cannot_be_are_refused_before_anything_is_written(
     assert not trainer.run_dir.exists()
 
 
-def test_settings_that_cannot_be_are_refused_with_their_key(tmp_path: Path) -> None:
+def test_invalid_settings_are_refused_with_their_key(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"run\.minutes"):
         tiny_settings(tmp_path, **{"run.minutes": -1.0})
     with pytest.raises(ValueError, match="simulation"):
@@ -259,7 +259,7 @@ def test_settings_that_cannot_be_are_refused_with_their_key(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "workers", [{"num_workers": 0}, {"num_workers": 2, "workers_per_gpu": 2}, {"workers_per_gpu": 0}]
 )
-def test_workers_that_cannot_be_are_refused(tmp_path: Path, workers: dict[str, int]) -> None:
+def test_invalid_workers_are_refused(tmp_path: Path, workers: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="workers"):
         Trainer(tiny_network(), RULES, settings=tiny_settings(tmp_path), **workers).train(epochs=1)
     assert not (tmp_path / "tiny").exists()
@@ -272,7 +272,7 @@ def test_workers_that_cannot_be_are_refused(tmp_path: Path, workers: dict[str, i
         (ZeroNetwork(3, 3, 16, filters=8, blocks=1), "not those of a network"),
     ],
 )
-def test_a_model_that_is_not_for_the_rules_is_refused(tmp_path: Path, model: torch.nn.Module, words: str) -> None:
+def test_a_model_that_does_not_fit_the_rules_is_refused(tmp_path: Path, model: torch.nn.Module, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Trainer(model, GameRules(4, 4), 1, settings=tiny_settings(tmp_path)).train(epochs=1)
     assert not (tmp_path / "tiny").exists()

@@ -1,4 +1,4 @@
-"""Processes start in the environment of who asks for them, and end with him, however that ends."""
+"""Processes start in the environment of the process that requests them, and end with it, however it ends."""
 
 import os
 import signal
@@ -53,7 +53,7 @@ def test_a_process_ends_when_its_parent_or_the_server_is_killed(
 
 
 @pytest.mark.medium
-def test_processes_have_the_environment_of_the_moment_and_end_by_termination(
+def test_processes_have_the_current_environment_and_end_by_termination(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for listed in ("first", "second"):

@@ -18,9 +18,7 @@ GAMES = 3_000  # seconds of play
 
 
 class Account:
-    """Grants games to workers, takes back those that died with one, and takes in what they hand over, as the Coach
-    does.
-    """
+    """Grants games to workers, takes back those of dead ones, and receives what they hand over, as the Coach does."""
 
     def __init__(self, backend: LocalProcesses) -> None:
         self.backend, self.games, self.seeds = backend, dict.fromkeys(backend.workers, 0), list[int]()
@@ -34,7 +32,7 @@ class Account:
             self.backend.grant(worker, granted=self.granted[worker], delivered=games)
 
     def left(self) -> int:
-        """Games that nobody is to play."""
+        """Return the games that no worker is to play."""
         return 2 * GAMES - sum(self.granted.values())
 
     def poll(self) -> None:
@@ -80,7 +78,7 @@ def backend(tmp_path: Path, events: list[str]) -> Iterator[LocalProcesses]:
 
 
 @pytest.mark.trial
-def test_a_worker_that_is_killed_while_it_plays_is_replaced_and_its_games_are_others(
+def test_a_worker_that_is_killed_while_it_plays_is_replaced_and_others_get_its_games(
     backend: LocalProcesses, events: list[str]
 ) -> None:
     account = Account(backend)
@@ -105,7 +103,7 @@ def test_a_worker_that_is_killed_while_it_plays_is_replaced_and_its_games_are_ot
 
 
 @pytest.mark.medium
-def test_each_worker_sees_the_device_that_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_worker_sees_its_assigned_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
     devices = ["2", "GPU-8932f937-d72c", ""]
     settings = small_settings(tmp_path)

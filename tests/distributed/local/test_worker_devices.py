@@ -14,7 +14,7 @@ FOUR = ("0", "1", "2", "3")
 
 
 def shares(spread: Spread) -> dict[str, int]:
-    """How many workers each device has."""
+    """Return how many workers each device has."""
     return {device: spread.devices.count(device) for device in spread.devices}
 
 
@@ -39,7 +39,7 @@ def test_the_gpus_are_those_that_cuda_visible_devices_names(
 
 
 @pytest.mark.parametrize(("cores", "each"), [(16, 4), (17, 4), (8, 2), (4, 2), (1, 2), (64, 16)])
-def test_by_itself_there_is_a_worker_for_each_core_and_at_least_two_for_each_gpu(cores: int, each: int) -> None:
+def test_by_default_there_is_one_worker_per_core_and_at_least_two_per_gpu(cores: int, each: int) -> None:
     spread = spread_workers(FOUR, cores=cores)
     assert shares(spread) == dict.fromkeys(FOUR, each)
     assert spread.note == ""
@@ -48,7 +48,7 @@ def test_by_itself_there_is_a_worker_for_each_core_and_at_least_two_for_each_gpu
 @pytest.mark.parametrize(
     ("workers", "gpus", "each"), [(16, 4, 4), (17, 4, 4), (15, 4, 3), (5, 3, 1), (2, 4, 1), (7, 1, 7), (1, 1, 1)]
 )
-def test_a_number_of_workers_is_rounded_down_to_what_divides_evenly_and_that_is_said(
+def test_a_number_of_workers_is_rounded_down_to_divide_evenly_with_a_message(
     workers: int, gpus: int, each: int
 ) -> None:
     spread = spread_workers(FOUR[:gpus], cores=2, workers=workers)
@@ -62,7 +62,7 @@ def test_a_number_of_workers_is_rounded_down_to_what_divides_evenly_and_that_is_
         )
 
 
-def test_so_many_for_each_gpu_are_so_many_for_each_gpu() -> None:
+def test_workers_per_gpu_is_exact() -> None:
     assert shares(spread_workers(FOUR, cores=2, per_gpu=3)) == dict.fromkeys(FOUR, 3)
 
 
@@ -79,12 +79,12 @@ def test_without_a_gpu_all_play_on_the_cpu() -> None:
 
 @pytest.mark.parametrize("wrong", [{"workers": 0}, {"per_gpu": 0}, {"workers": -4}])
 @pytest.mark.parametrize("gpus", [(), FOUR])
-def test_nobody_cannot_play(wrong: dict[str, int], gpus: tuple[str, ...]) -> None:
+def test_zero_workers_are_refused(wrong: dict[str, int], gpus: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="at least 1"):
         spread_workers(gpus, cores=2, **wrong)
 
 
-def test_workers_are_counted_in_one_way() -> None:
+def test_workers_are_counted_either_in_total_or_per_gpu() -> None:
     with pytest.raises(ValueError, match="not both"):
         spread_workers(FOUR, cores=2, workers=4, per_gpu=1)
 
@@ -98,7 +98,7 @@ def test_workers_are_counted_in_one_way() -> None:
         ("cuda", "cpu", None, {"": 4}),
     ],
 )
-def test_the_run_s_settings_and_this_process_decide(
+def test_devices_follow_from_the_run_s_settings_and_this_process(
     monkeypatch: pytest.MonkeyPatch, device: str, self_play_device: str, listed: str | None, expected: dict[str, int]
 ) -> None:
     monkeypatch.setattr(worker_devices, "count_gpus", lambda: 2)
@@ -109,7 +109,7 @@ def test_the_run_s_settings_and_this_process_decide(
     assert shares(spread_here(settings)) == expected
 
 
-def test_so_many_for_each_gpu_take_the_place_of_what_the_settings_leave_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_per_gpu_replaces_values_that_the_settings_leave_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_devices, "count_gpus", lambda: 2)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     settings = small_settings(Path(), self_play={"workers": "auto"})
@@ -117,31 +117,31 @@ def test_so_many_for_each_gpu_take_the_place_of_what_the_settings_leave_open(mon
 
 
 def slots_of(asked: str | None, gpus: int, **options: int) -> list[tuple[str, str, str]]:
-    """The workers, their titles, and what CUDA_VISIBLE_DEVICES names for them."""
+    """Return the workers, their titles, and what CUDA_VISIBLE_DEVICES names for them."""
     names = [f"GPU-{number}" for number in range(gpus)]
     return [(slot.worker, slot.title, slot.device) for slot in device_slots(asked, names, **{"cores": 3, **options})]
 
 
-def test_gpus_are_taken_in_the_order_in_which_they_are_asked_for() -> None:
+def test_gpus_are_used_in_the_requested_order() -> None:
     assert slots_of("2,0", 3) == [("gpu-2", "GPU 2", "GPU-2"), ("gpu-0", "GPU 0", "GPU-0")]
 
 
-def test_the_cpu_is_taken_as_often_as_it_is_asked_for() -> None:
+def test_the_cpu_is_used_as_often_as_it_is_requested() -> None:
     assert slots_of("cpu, cpu", 0) == slots_of("cpu,cpu", 2) == [("cpu-0", "CPU 0", ""), ("cpu-1", "CPU 1", "")]
 
 
-def test_where_there_is_no_gpu_the_cpu_stands_in_for_each() -> None:
+def test_without_gpus_the_cpu_stands_in_for_each() -> None:
     assert slots_of("3,0", 0) == [("cpu-0", "CPU 0", ""), ("cpu-1", "CPU 1", "")]
     with pytest.raises(ValueError, match="names a GPU twice"):
         slots_of("0,0", 0)
 
 
-def test_by_itself_all_gpus_are_taken_or_all_cores() -> None:
+def test_by_default_all_gpus_or_all_cores_are_used() -> None:
     assert [title for _, title, _ in slots_of(None, 2)] == ["GPU 0", "GPU 1"]
     assert [title for _, title, _ in slots_of(None, 0)] == ["CPU 0", "CPU 1", "CPU 2"]
 
 
-def test_several_workers_of_a_gpu_take_turns_so_that_the_shares_of_gpus_stay_even() -> None:
+def test_several_workers_of_a_gpu_alternate_so_that_the_shares_of_gpus_stay_even() -> None:
     assert [worker for worker, _, _ in slots_of("0,1", 2, per_device=2)] == ["gpu-0-1", "gpu-1-1", "gpu-0-2", "gpu-1-2"]
 
 
@@ -157,17 +157,17 @@ def test_several_workers_of_a_gpu_take_turns_so_that_the_shares_of_gpus_stay_eve
         ("-1", 2, 'found "-1"'),
     ],
 )
-def test_a_gpu_that_is_not_there_is_named_with_those_that_are(asked: str, gpus: int, words: str) -> None:
+def test_a_missing_gpu_is_named_with_the_existing_ones(asked: str, gpus: int, words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
         slots_of(asked, gpus)
 
 
-def test_workers_of_a_gpu_are_at_least_one() -> None:
+def test_a_gpu_has_at_least_one_worker() -> None:
     with pytest.raises(ValueError, match="0 workers for each device"):
         slots_of("cpu", 0, per_device=0)
 
 
-def test_this_process_sees_what_its_workers_play_on_the_first_one_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_this_process_sees_the_workers_devices_the_first_one_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
     see_only(device_slots("2,0", visible_gpus(3, "4,5,6"), cores=1, per_device=2))
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "6,4"

@@ -17,7 +17,7 @@ __all__ = ["config", "folder", "inbox"]
 
 
 class Fleet:
-    """Stands for the cluster: notes what it is told. One that leaves is gone when ``left`` is called."""
+    """Stands for the cluster and records its calls. A leaving machine is gone when ``left`` is called."""
 
     def __init__(self, *machines: WorkerSettings) -> None:
         self.all = {machine.name: machine for machine in machines}
@@ -80,7 +80,7 @@ class Fleet:
 
 
 class Coach:
-    """A Coach that does nothing but be steered, with a clock that is put forward by hand."""
+    """A Coach that only reacts to commands, with a clock that is advanced by hand."""
 
     def __init__(self, inbox: RequestInbox, config: Path, *, machines: int = 2) -> None:
         self.now = 0.0
@@ -112,12 +112,12 @@ def test_commands_reach_the_fleet(coach: Coach, folder: Path) -> None:
     assert coach.fleet.commands == ["restart worker1", "stop worker2", "take over worker1"]
 
 
-def test_a_worker_that_nobody_knows_is_refused_with_those_there_are(coach: Coach, folder: Path) -> None:
+def test_an_unknown_worker_is_refused_with_the_known_ones(coach: Coach, folder: Path) -> None:
     answer = asked(coach, folder, Request(command="restart", worker="worker9"))
     assert answer == RequestAnswer(ok=False, text="there is no worker worker9; the workers are: worker1, worker2")
 
 
-def test_the_status_is_what_is_in_the_status_file(coach: Coach, folder: Path) -> None:
+def test_the_status_is_read_from_the_status_file(coach: Coach, folder: Path) -> None:
     assert "Workers active: 0/2" in asked(coach, folder, Request(command="status")).text
 
 
@@ -133,20 +133,20 @@ def test_an_added_machine_plays_and_stays_in_the_settings(coach: Coach, folder: 
     assert coach.fleet.commands == ["add new"]
 
 
-def test_where_machines_are_set_up_by_themselves_no_command_is_named(coach: Coach, folder: Path, config: Path) -> None:
+def test_no_command_is_named_where_machines_are_set_up_automatically(coach: Coach, folder: Path, config: Path) -> None:
     config.write_text(config.read_text().replace("distributed:\n", "distributed:\n  bootstrap: true\n"))
     answer = asked(coach, folder, Request(command="add", machine=WorkerSettings(host="new.example.com", user="you")))
     assert "If it is bare, it is set up first" in answer.text and "--bootstrap" not in answer.text
 
 
-def test_a_removed_machine_leaves_and_is_gone_from_the_settings(coach: Coach, folder: Path, config: Path) -> None:
+def test_a_removed_machine_leaves_and_disappears_from_the_settings(coach: Coach, folder: Path, config: Path) -> None:
     assert asked(coach, folder, Request(command="remove", worker="worker1")).ok
     assert "worker1" not in config.read_text()
     coach.cycle(times=5)
     assert coach.fleet.commands == ["remove worker1"]
 
 
-def test_what_the_settings_do_not_allow_changes_nothing(coach: Coach, folder: Path, config: Path) -> None:
+def test_a_change_that_the_settings_forbid_changes_nothing(coach: Coach, folder: Path, config: Path) -> None:
     answer = asked(coach, folder, Request(command="add", machine=WorkerSettings(host="worker1.other.com")))
     assert not answer.ok and "names must be unique" in answer.text
     assert asked(coach, folder, Request(command="remove", worker="worker1")).ok
@@ -155,15 +155,15 @@ def test_what_the_settings_do_not_allow_changes_nothing(coach: Coach, folder: Pa
     assert coach.fleet.commands == ["remove worker1"]
 
 
-def test_a_machine_that_is_written_into_the_file_is_taken_in(coach: Coach, config: Path) -> None:
+def test_a_machine_added_to_the_file_joins(coach: Coach, config: Path) -> None:
     config.write_text(CONFIG + "    - host: worker3\n")
     coach.cycle(times=2)
     assert coach.fleet.commands == ["add worker3"]
 
 
-def test_a_file_that_is_half_written_sends_nobody_home(coach: Coach, config: Path) -> None:
+def test_a_half_written_file_sends_no_machine_away(coach: Coach, config: Path) -> None:
     whole = CONFIG + "    - host: worker3\n"
-    for end in (whole.index("    - {host: worker2"), len(CONFIG), len(whole)):  # each is YAML, and right
+    for end in (whole.index("    - {host: worker2"), len(CONFIG), len(whole)):  # each is valid YAML
         config.write_text(whole[:end])
         coach.cycle()
     assert coach.fleet.commands == []
@@ -171,13 +171,13 @@ def test_a_file_that_is_half_written_sends_nobody_home(coach: Coach, config: Pat
     assert coach.fleet.commands == ["add worker3"]
 
 
-def test_a_machine_that_is_deleted_from_the_file_leaves(coach: Coach, config: Path) -> None:
+def test_a_machine_deleted_from_the_file_leaves(coach: Coach, config: Path) -> None:
     config.write_text(CONFIG.replace("    - {host: worker2.example.com, user: me}\n", ""))
     coach.cycle(times=3)
     assert coach.fleet.commands == ["remove worker2"]
 
 
-def test_a_machine_whose_settings_change_goes_and_comes_back(coach: Coach, config: Path) -> None:
+def test_a_machine_with_changed_settings_leaves_and_comes_back(coach: Coach, config: Path) -> None:
     config.write_text(CONFIG.replace("worker2.example.com, user: me", "worker2.example.com, user: you"))
     coach.cycle(times=5)
     assert coach.fleet.commands == ["remove worker2"]
@@ -191,9 +191,7 @@ def all_changed(text: str) -> str:
     return text.replace("user: me", "user: you")
 
 
-def test_of_the_machines_that_play_one_at_a_time_goes_and_comes_back_when_all_are_changed(
-    coach: Coach, config: Path
-) -> None:
+def test_if_all_active_machines_change_they_leave_and_come_back_one_at_a_time(coach: Coach, config: Path) -> None:
     coach.fleet.marks = {"worker1": Mark.ACTIVE, "worker2": Mark.SYNCING}
     config.write_text(all_changed(CONFIG))
     coach.cycle(times=5)
@@ -208,14 +206,16 @@ def test_of_the_machines_that_play_one_at_a_time_goes_and_comes_back_when_all_ar
     assert coach.fleet.commands == ["remove worker1", "add worker1", "remove worker2"]
 
 
-def test_machines_that_do_not_play_have_their_new_settings_at_once(coach: Coach, config: Path) -> None:
+def test_machines_that_do_not_play_get_their_new_settings_at_once(coach: Coach, config: Path) -> None:
     coach.fleet.marks = {"worker1": Mark.ERROR, "worker2": Mark.OFFLINE}
     config.write_text(all_changed(CONFIG))
     coach.cycle(times=2)
     assert coach.fleet.commands == ["remove worker1", "remove worker2"]
 
 
-def test_a_change_that_no_machine_survives_costs_one_and_is_taken_back_there(coach: Coach, config: Path) -> None:
+def test_a_change_that_breaks_machines_affects_only_one_which_recovers_when_it_is_reverted(
+    coach: Coach, config: Path
+) -> None:
     coach.fleet.marks = {"worker1": Mark.ACTIVE, "worker2": Mark.ACTIVE}
     config.write_text(all_changed(CONFIG))
     coach.cycle(times=2)
@@ -231,7 +231,7 @@ def test_a_change_that_no_machine_survives_costs_one_and_is_taken_back_there(coa
 
 
 @pytest.mark.parametrize(("count", "returning"), [(3, 1), (8, 2), (12, 3)])
-def test_of_many_machines_a_quarter_is_away_at_a_time(
+def test_at_most_a_quarter_of_many_machines_is_away_at_a_time(
     inbox: RequestInbox, config: Path, count: int, returning: int
 ) -> None:
     coach = Coach(inbox, config, machines=count)
@@ -251,7 +251,7 @@ def test_of_many_machines_a_quarter_is_away_at_a_time(
     ]
 
 
-def test_a_machine_that_is_deleted_may_leave_its_weight_behind(coach: Coach, config: Path) -> None:
+def test_a_deleted_machine_may_leave_its_weight_behind(coach: Coach, config: Path) -> None:
     config.write_text(CONFIG + "  worker_weights: {worker1: 1.0, worker2: 2.0}\n")
     coach.cycle(times=2)
     config.write_text(config.read_text().replace("    - {host: worker2.example.com, user: me}\n", ""))
@@ -260,7 +260,7 @@ def test_a_machine_that_is_deleted_may_leave_its_weight_behind(coach: Coach, con
     assert any("worker_weights: no worker is called worker2" in line for line in coach.events)
 
 
-def test_a_file_that_is_not_right_is_named_once_and_not_followed(coach: Coach, config: Path) -> None:
+def test_an_invalid_file_is_reported_once_and_not_followed(coach: Coach, config: Path) -> None:
     config.write_text(CONFIG.replace("workers:", "wokers:"))
     coach.cycle(times=3)
     assert len(coach.events) == 1 and "did you mean distributed.workers?" in coach.events[0]
@@ -270,12 +270,12 @@ def test_a_file_that_is_not_right_is_named_once_and_not_followed(coach: Coach, c
     assert coach.fleet.commands == ["add worker3"]
 
 
-def test_a_file_that_is_gone_sends_nobody_home(coach: Coach, config: Path) -> None:
+def test_a_missing_file_sends_no_machine_away(coach: Coach, config: Path) -> None:
     config.unlink()
     coach.cycle(times=3)
     assert len(coach.events) == 1 and coach.fleet.commands == []
 
 
-def test_a_file_that_does_not_change_is_not_read(coach: Coach, config: Path) -> None:
+def test_an_unchanged_file_is_not_read(coach: Coach, config: Path) -> None:
     coach.cycle(times=3)
     assert coach.fleet.commands == [] and coach.events == []

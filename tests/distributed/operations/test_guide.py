@@ -1,4 +1,4 @@
-"""What docs/operations.md and docs/promises.md say is there, and what is there they say."""
+"""docs/operations.md and docs/promises.md agree with the code and the tests."""
 
 import ast
 import re
@@ -15,16 +15,16 @@ PROMISES = (ROOT / "docs" / "promises.md").read_text(encoding="utf-8")
 # The sources of the messages of --check.
 CHECKING = ("setup/check.py", "ssh/host_keys.py", "ssh/ssh.py", "ssh/route.py", "ssh/wire.py")
 NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
-SHORTEST = 12  # letters that tell one message from all others
+SHORTEST = 12  # letters that distinguish one message from all others
 
 
 def plain(text: str) -> str:
-    """Without what depends on the lines' length and on Markdown."""
+    """Return the text without line breaks and Markdown."""
     return " ".join(re.sub(r"[`*\\]", "", text).split())
 
 
 def fragments(node: ast.expr) -> list[str]:
-    """The parts of a text that are always the same, in all its variants."""
+    """Return the constant parts of a text, in all its variants."""
     if isinstance(node, ast.Constant):
         return [node.value] if isinstance(node.value, str) else []
     if isinstance(node, ast.JoinedStr):
@@ -33,7 +33,7 @@ def fragments(node: ast.expr) -> list[str]:
 
 
 def messages() -> set[str]:
-    """The longest fragment of each message with which a machine is refused, or found wanting."""
+    """Return the longest fragment of each message that refuses a machine or reports a problem."""
     found = set()
     for path in (ROOT / "distributed" / name for name in CHECKING):
         for call in ast.walk(tree(path)):
@@ -75,7 +75,7 @@ def test_every_mark_is_in_the_guide() -> None:
 
 
 @pytest.mark.medium
-def test_every_test_that_a_promise_names_is_there() -> None:
+def test_every_test_named_by_a_promise_exists() -> None:
     tests = {
         relative(path): {node.name for node in ast.walk(tree(path)) if isinstance(node, ast.FunctionDef)}
         for path in python_files("tests")

@@ -56,7 +56,7 @@ def inbox(folder: Path, config: Path) -> Iterator[RequestInbox]:
 
 
 def beside(serve: Callable[[], object]) -> Callable[[float], None]:
-    """For ``ask``, in place of sleeping: what the Coach does meanwhile."""
+    """Return a replacement for sleeping in ``ask``: what the Coach does meanwhile."""
     return lambda seconds: (serve(), None)[1]
 
 
@@ -79,7 +79,7 @@ def test_a_request_is_carried_out_and_answered(inbox: RequestInbox, folder: Path
     assert answer == RequestAnswer(ok=True, text="restart worker1")
 
 
-def test_nothing_is_left_of_a_request_that_was_answered(inbox: RequestInbox, folder: Path) -> None:
+def test_an_answered_request_leaves_no_file(inbox: RequestInbox, folder: Path) -> None:
     before = sorted(folder.iterdir())
     ask_coach(Request(command="status"), folder, sleep=beside(lambda: inbox.serve(lambda r: "")))
     assert sorted(folder.iterdir()) == before
@@ -96,7 +96,7 @@ def test_a_machine_arrives_as_it_was_described(inbox: RequestInbox, folder: Path
     assert seen[0].machine == machine
 
 
-def test_several_requests_are_answered_each_for_itself(inbox: RequestInbox, folder: Path) -> None:
+def test_several_requests_are_answered_separately(inbox: RequestInbox, folder: Path) -> None:
     answers = [
         drop(folder, Request(command="stop", worker=f"w{n}").model_dump_json(), name=f"{n:016x}") for n in range(5)
     ]
@@ -104,7 +104,7 @@ def test_several_requests_are_answered_each_for_itself(inbox: RequestInbox, fold
     assert [answer_in(path).text for path in answers] == [f"w{n}" for n in range(5)]
 
 
-def test_what_goes_wrong_is_answered_in_its_own_words(inbox: RequestInbox, folder: Path) -> None:
+def test_a_failure_is_answered_with_its_own_message(inbox: RequestInbox, folder: Path) -> None:
     def refuse(request: Request) -> str:
         raise ValueError("there is no worker7")
 
@@ -162,19 +162,19 @@ def test_other_files_in_the_folder_are_left_alone(inbox: RequestInbox, folder: P
     assert all((folder / name).exists() for name in names)
 
 
-def test_a_request_is_taken_once(inbox: RequestInbox, folder: Path) -> None:
+def test_a_request_is_handled_once(inbox: RequestInbox, folder: Path) -> None:
     drop(folder, '{"command": "status"}')
     assert inbox.pending() == [Pending("0123456789abcdef", Request(command="status"))]
     assert inbox.pending() == []
 
 
-def test_without_a_coach_nobody_is_asked(folder: Path) -> None:
+def test_without_a_coach_no_request_is_written(folder: Path) -> None:
     with pytest.raises(NoCoach):
         ask_coach(Request(command="status"), folder)
     assert not folder.exists()
 
 
-def test_a_coach_that_has_ended_is_none(inbox: RequestInbox, folder: Path) -> None:
+def test_a_coach_that_has_ended_counts_as_none(inbox: RequestInbox, folder: Path) -> None:
     assert coach_runs(folder)
     inbox.close()
     assert not coach_runs(folder)
@@ -182,7 +182,7 @@ def test_a_coach_that_has_ended_is_none(inbox: RequestInbox, folder: Path) -> No
         ask_coach(Request(command="status"), folder)
 
 
-def test_a_coach_that_does_not_look_is_waited_for_no_longer_than_said(inbox: RequestInbox, folder: Path) -> None:
+def test_a_coach_that_does_not_poll_is_waited_for_no_longer_than_requested(inbox: RequestInbox, folder: Path) -> None:
     began = time.monotonic()
     with pytest.raises(NotAnswered, match="withdrawn"):
         ask_coach(Request(command="stop", worker="w"), folder, seconds=0.3)
@@ -190,12 +190,12 @@ def test_a_coach_that_does_not_look_is_waited_for_no_longer_than_said(inbox: Req
     assert inbox.pending() == []
 
 
-def test_who_gives_up_is_told_that_the_request_was_taken(inbox: RequestInbox, folder: Path) -> None:
+def test_a_caller_that_gives_up_is_told_that_the_request_was_received(inbox: RequestInbox, folder: Path) -> None:
     with pytest.raises(NotAnswered, match="has taken the request"):
         ask_coach(Request(command="stop", worker="w"), folder, seconds=0.3, sleep=beside(inbox.pending))
 
 
-def test_a_coach_that_ends_before_it_looks_is_as_none(inbox: RequestInbox, folder: Path) -> None:
+def test_a_coach_that_ends_before_it_polls_counts_as_none(inbox: RequestInbox, folder: Path) -> None:
     with pytest.raises(NoCoach, match="ended before it took"):
         ask_coach(Request(command="status"), folder, sleep=beside(inbox.close))
     assert not list(folder.glob("*.request"))
@@ -232,13 +232,13 @@ def test_a_coach_in_another_process_answers_until_it_is_killed(folder: Path) -> 
 
 
 @pytest.mark.medium
-def test_a_second_coach_is_told_of_the_first(inbox: RequestInbox, folder: Path, config: Path) -> None:
+def test_a_second_coach_is_told_about_the_first(inbox: RequestInbox, folder: Path, config: Path) -> None:
     with pytest.raises(RunLocked, match=f"process {os.getpid()}, for "):
         RequestInbox(folder, run=Path("other"), config=config)
 
 
 @pytest.mark.medium
-def test_a_look_at_the_lock_keeps_no_coach_from_starting(folder: Path, config: Path) -> None:
+def test_checking_the_lock_keeps_no_coach_from_starting(folder: Path, config: Path) -> None:
     RequestInbox(folder, run=folder, config=config).close()
     looking = (
         "import sys; from pathlib import Path; from distributed.operations.requests import coach_runs\n"
@@ -255,7 +255,7 @@ def test_a_look_at_the_lock_keeps_no_coach_from_starting(folder: Path, config: P
             other.wait()
 
 
-def test_a_new_coach_sweeps_out_only_what_nobody_waits_for(folder: Path, config: Path) -> None:
+def test_a_new_coach_removes_only_requests_that_nobody_waits_for(folder: Path, config: Path) -> None:
     folder.mkdir()
     old, new = folder / "0123456789abcdef.request", folder / "1123456789abcdef.request"
     for path in (old, new):

@@ -1,4 +1,4 @@
-"""The cluster's status, as people and programs read it."""
+"""The cluster's status, for people and programs."""
 
 import json
 import logging
@@ -70,7 +70,7 @@ def test_the_header_has_each_figure_with_its_unit() -> None:
         assert figure in header
 
 
-def test_before_the_first_sync_there_is_no_time_for_it() -> None:
+def test_before_the_first_sync_no_time_is_shown_for_it() -> None:
     assert "Model sync time: -" in text_of(fleet(sync_seconds=None))
 
 
@@ -93,7 +93,7 @@ def test_a_worker_has_its_share_rate_model_last_batch_and_grant() -> None:
     ]
 
 
-def test_what_there_is_not_yet_is_a_dash() -> None:
+def test_missing_figures_are_shown_as_a_dash() -> None:
     new = worker(
         "worker1", Mark.SYNCING, model_version=0, last_batch=None, outstanding=0, share=0.0, games_per_second=0.0
     )
@@ -107,7 +107,7 @@ def test_a_worker_that_does_not_play_says_since_when_and_why_in_full(mark: Mark)
     assert " ".join(LONG.split()) in " ".join(text.split())
 
 
-def test_a_note_is_shown_although_the_worker_plays() -> None:
+def test_a_note_is_shown_even_if_the_worker_plays() -> None:
     assert "its clock is 2 min behind" in text_of(fleet(worker("worker1", note="its clock is 2 min behind")))
 
 
@@ -134,7 +134,7 @@ def test_no_line_is_wider_than_80_columns(count: int, mark: Mark, name: str) -> 
     assert max(cell_len(line) for line in text.splitlines()) <= 80
 
 
-def test_fifty_workers_fit_on_a_screen_with_trouble_in_words() -> None:
+def test_fifty_workers_fit_on_a_screen_with_the_reasons_of_trouble() -> None:
     active = [worker(f"worker{number}") for number in range(48)]
     text = text_of(fleet(*active, worker("broken", Mark.ERROR, reason=LONG), worker("gone", Mark.OFFLINE)))
     assert text.count("\n") <= 29
@@ -142,24 +142,24 @@ def test_fifty_workers_fit_on_a_screen_with_trouble_in_words() -> None:
     assert all(f" {each.name} " in text for each in active)
 
 
-def test_fifty_workers_in_trouble_take_a_line_each() -> None:
+def test_each_of_fifty_workers_in_trouble_takes_one_line() -> None:
     text = text_of(fleet(*(worker(f"worker{number}", Mark.OFFLINE, reason=LONG) for number in range(50))))
     assert text.count("⚪ Offline") == text.count("for 1m: writing") == 50
     assert text.count("\n") <= 54
 
 
-def test_names_that_are_cut_can_still_be_told_apart() -> None:
+def test_shortened_names_can_still_be_told_apart() -> None:
     names = [f"node-of-the-big-cluster-in-the-cellar-{number}" for number in range(3)]
     text = text_of(fleet(*map(worker, names)))
     assert len({line.split()[2] for line in text.splitlines() if "🟢" in line}) == 3
 
 
-def test_what_a_machine_has_said_does_nothing_to_the_terminal() -> None:
+def test_text_from_a_machine_cannot_control_the_terminal() -> None:
     text = text_of(fleet(worker("worker1", Mark.ERROR, reason="\x1b[2J\x07beep\nnext\u202eline")))
     assert all(letter.isprintable() for letter in text.replace("\n", ""))
 
 
-def test_programs_read_the_same_as_json(tmp_path: Path) -> None:
+def test_json_has_the_same_status_for_programs(tmp_path: Path) -> None:
     StatusFile(tmp_path, title="go", wall=lambda: 1000.0).show(
         lambda: fleet(worker("worker1", Mark.ERROR, last_batch=None))
     )
@@ -183,13 +183,13 @@ def test_the_files_are_written_once_a_second_at_most(tmp_path: Path) -> None:
     assert asked == [0.0, 1.0, 2.0, 3.0]
 
 
-def test_the_end_of_a_run_can_be_seen(tmp_path: Path) -> None:
+def test_the_end_of_a_run_is_visible(tmp_path: Path) -> None:
     StatusFile(tmp_path, title="go").close(fleet())
     assert "ended 2" in (tmp_path / TEXT_NAME).read_text()
     assert json.loads((tmp_path / JSON_NAME).read_text())["ended"]
 
 
-def test_the_status_says_as_of_when_it_is_and_how_often_it_is_written(tmp_path: Path) -> None:
+def test_the_status_shows_its_time_and_how_often_it_is_written(tmp_path: Path) -> None:
     StatusFile(tmp_path, title="go " * 40, wall=lambda: 1.7e9).show(lambda: fleet(worker("worker1")))
     first = (tmp_path / TEXT_NAME).read_text().splitlines()[0]
     assert (
@@ -198,7 +198,7 @@ def test_the_status_says_as_of_when_it_is_and_how_often_it_is_written(tmp_path: 
     )
 
 
-def test_the_status_of_a_coach_that_was_killed_is_stale_and_that_of_one_that_ended_is_not(tmp_path: Path) -> None:
+def test_the_status_of_a_killed_coach_is_stale_and_that_of_a_coach_that_ended_is_not(tmp_path: Path) -> None:
     assert stale_since(tmp_path) is None
     file = StatusFile(tmp_path, title="go", wall=lambda: 1.7e9)
     file.show(fleet)
@@ -210,17 +210,17 @@ def test_the_status_of_a_coach_that_was_killed_is_stale_and_that_of_one_that_end
 @pytest.mark.parametrize(
     "content", ["", "[]", "{}", '{"ended": false, "time": "soon"}', '{"ended": false, "time": 1e99}']
 )
-def test_a_status_that_nobody_understands_is_not_called_stale(tmp_path: Path, content: str) -> None:
+def test_an_unreadable_status_is_not_called_stale(tmp_path: Path, content: str) -> None:
     (tmp_path / JSON_NAME).write_text(content)
     assert stale_since(tmp_path) is None
 
 
-def test_others_may_read_the_status(tmp_path: Path) -> None:
+def test_other_users_may_read_the_status(tmp_path: Path) -> None:
     StatusFile(tmp_path, title="go").show(fleet)
     assert (tmp_path / TEXT_NAME).stat().st_mode & 0o777 == 0o644
 
 
-def test_a_disk_that_does_not_take_the_status_is_named_once_and_stops_nothing(
+def test_a_disk_that_rejects_the_status_is_reported_once_and_stops_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = [0.0]
@@ -252,8 +252,8 @@ print(reads)
 
 
 @pytest.mark.medium
-def test_a_reader_never_sees_half_of_it(tmp_path: Path) -> None:
-    """Every status says in its first and its last line which one it is."""
+def test_a_reader_never_sees_a_half_written_status(tmp_path: Path) -> None:
+    """The first and last line of every status identify it."""
 
     def write(number: int) -> None:
         workers = [worker(f"worker{each}", Mark.ERROR) for each in range(199)]
